@@ -1,0 +1,54 @@
+"""What travels between batches: watermarks, idleness, barriers and the end.
+
+Data travels in a ``Batch``; the elements of this module stand *between* batches of the same channel and are never
+reordered with them (save for unaligned barriers, which overtake data on purpose).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from aflow.model.time import Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """No record with a timestamp (epoch ms) at or below this one is expected any more; one that comes is late."""
+
+    timestamp: Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """The channel is silent for now: it does not hold back the watermark of its readers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """The channel speaks again after having been idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Cuts the stream: what precedes it belongs to checkpoint ``id``, what follows does not."""
+
+    id: int
+    created_at: Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class CancelBarrier:
+    """Checkpoint ``id`` will not come through this channel: nobody needs to wait for its barrier."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfInput:
+    """The last element of a channel. What a drained source had to say about time (the final watermark) came before."""
+
+
+IDLE: Final = Idle()
+ACTIVE: Final = Active()
+END_OF_INPUT: Final = EndOfInput()

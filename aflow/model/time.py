@@ -1,0 +1,82 @@
+"""Event time and processing time: integers inside, ``datetime`` and ``timedelta`` at the edge.
+
+Inside aflow an instant is an ``int`` of milliseconds since 1970-01-01T00:00:00Z (a *timestamp*) and a duration is an
+``int`` of milliseconds. Users write aware ``datetime`` objects (or epoch milliseconds) and ``timedelta``; the functions
+of this module are the only place where one becomes the other.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Protocol, TypeAlias
+
+from aflow.errors import FlowDefinitionError, shown
+
+Timestamp: TypeAlias = int
+"""Milliseconds since 1970-01-01T00:00:00Z."""
+
+Instant: TypeAlias = datetime | int
+"""What users may give as a moment: an aware ``datetime`` or epoch milliseconds."""
+
+MIN_TIMESTAMP: Timestamp = -(2**63)
+MAX_TIMESTAMP: Timestamp = 2**63 - 1
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Clock(Protocol):
+    """Where processing time comes from; injected, so that a test can be its own clock."""
+
+    def now(self) -> Timestamp:
+        """The current processing time in epoch milliseconds."""
+        ...
+
+
+def to_timestamp(instant: Instant, *, what: str = "event time") -> Timestamp:
+    """Turn a moment as users write it into epoch milliseconds (microseconds are cut off, towards the past).
+
+    Raises ``FlowDefinitionError`` for a naive ``datetime`` (no time zone: which moment is meant?), a ``bool``, a
+    ``float`` and anything else; the message names ``what`` was being read.
+    """
+    if type(instant) is int:
+        return instant
+    if isinstance(instant, datetime):
+        if instant.tzinfo is None:
+            raise FlowDefinitionError(
+                f"{what} {instant!r} has no time zone, so it names no moment; "
+                f"use an aware datetime, for example {instant.isoformat()}+00:00"
+            )
+        return (instant - _EPOCH) // _MILLISECOND
+    raise FlowDefinitionError(
+        f"{what} must be an aware datetime or an int of epoch milliseconds, not {type(instant).__name__}: {shown(instant)}"
+    )
+
+
+def to_millis(duration: timedelta, *, what: str) -> int:
+    """Turn a duration as users write it into whole milliseconds.
+
+    Raises ``FlowDefinitionError`` if it is no ``timedelta`` or no whole number of milliseconds.
+    """
+    if not isinstance(duration, timedelta):
+        raise FlowDefinitionError(
+            f"{what} must be a timedelta, not {type(duration).__name__}: {shown(duration)}; "
+            f"for example timedelta(seconds=5)"
+        )
+    millis, rest = divmod(duration, _MILLISECOND)
+    if rest:
+        raise FlowDefinitionError(f"{what} must be whole milliseconds, not {duration!r}")
+    return millis
+
+
+def positive_millis(duration: timedelta, *, what: str) -> int:
+    """Like ``to_millis``, and refuses a duration that is not above zero."""
+    millis = to_millis(duration, what=what)
+    if millis <= 0:
+        raise FlowDefinitionError(f"{what} must be longer than zero, not {duration!r}")
+    return millis
+
+
+def to_datetime(timestamp: Timestamp) -> datetime:
+    """Epoch milliseconds as an aware ``datetime`` in UTC. Raises ``OverflowError`` outside the years 1 to 9999."""
+    return _EPOCH + timestamp * _MILLISECOND
