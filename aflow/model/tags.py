@@ -1,0 +1,18 @@
+"""Names of side outputs, carrying the type of what goes there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Tag(Generic[T]):
+    """A side output: ``bad = Tag[BadRow]("bad rows")``, then ``ctx.side(bad, row)`` and ``stream.side(bad)``.
+
+    Two tags of one name are the same side output; the type parameter is for the type checker.
+    """
+
+    name: str

@@ -1,0 +1,166 @@
+"""What every operator is: a synchronous step that takes batches and pushes batches.
+
+Contract. One operator object belongs to one subtask, and everything in it runs in that subtask's coroutine, so between the
+first and the last line of a method nothing else happens. Life cycle: ``open`` once, then any number of ``process``,
+``on_watermark``, ``on_processing_time``, ``on_idle``, ``on_active``, ``snapshot``; ``end_input`` once if the input ended
+by itself (the final watermark, if any, came before); ``close`` always, exactly once. ``restore`` comes after ``open`` and before
+everything else.
+
+An operator *pushes* its results into ``self.output`` rather than returning them, because one input batch may become
+several batches with watermarks between them (see docs/decisions/001).
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from aflow.errors import OperatorError
+from aflow.model.batch import Batch
+from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
+from aflow.model.time import MIN_TIMESTAMP, Clock, Timestamp
+from aflow.state.snapshot import OperatorSnapshot
+
+
+class Output(Protocol):
+    """Where an operator pushes its results: the next operators of its chain, or the channels behind it."""
+
+    def emit(self, batch: Batch[Any]) -> None:
+        """Send records on. The batch must not be empty and must not be changed afterwards."""
+        ...
+
+    def watermark(self, timestamp: Timestamp) -> None:
+        """Send a watermark on; timestamps only grow."""
+        ...
+
+    def idle(self) -> None:
+        """Say that nothing comes for now, so that readers do not wait for this stream's watermark."""
+        ...
+
+    def active(self) -> None:
+        """Say that the stream is no longer idle."""
+        ...
+
+    def side(self, tag: str, batch: Batch[Any]) -> None:
+        """Send records to the side output named ``tag``; they are dropped, and counted, when nobody reads it."""
+        ...
+
+
+class Alarm(Protocol):
+    """The one processing-time alarm that an operator has on the clock of its task."""
+
+    def set(self, at: Timestamp | None) -> None:
+        """Have ``on_processing_time`` called once the clock has reached ``at``; replaces what was set; None: never."""
+        ...
+
+
+class SplitCursor(Protocol):
+    """Which split of the source the batch being processed comes from (see ``EventTimeOperator``)."""
+
+    @property
+    def split(self) -> str | None:
+        """Id of the split, or None where the batch comes through a channel."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorContext:
+    """Where an operator object stands in its job, and what it may use there."""
+
+    name: str
+    output: Output
+    clock: Clock
+    alarm: Alarm
+    cursor: SplitCursor
+    subtask: int = 0
+    parallelism: int = 1
+    key_groups: KeyGroupRange = field(default_factory=lambda: KeyGroupRange(0, DEFAULT_KEY_GROUPS))
+    """The key groups whose keys come to this subtask."""
+    key_group_count: int = DEFAULT_KEY_GROUPS
+
+
+class Operator(ABC):
+    """One step of a pipeline, in one subtask. The contract is in the module's comment."""
+
+    context: OperatorContext
+    output: Output
+
+    #: The last watermark that came in (epoch ms).
+    watermark: Timestamp = MIN_TIMESTAMP
+
+    @property
+    def name(self) -> str:
+        """The step's name, as the user gave it or as the plan made it."""
+        return self.context.name
+
+    def open(self, context: OperatorContext) -> None:
+        """Get ready to process; overriders call ``super().open(context)`` first."""
+        self.context = context
+        self.output = context.output
+
+    def process(self, batch: Batch[Any]) -> None:
+        """Handle a batch, pushing what comes of it into ``self.output``."""
+        raise TypeError(f"{type(self).__name__} takes no batches")
+
+    def on_watermark(self, timestamp: Timestamp) -> None:
+        """Event time has advanced: push what that sets free, then the watermark."""
+        self.watermark = timestamp
+        self.output.watermark(timestamp)
+
+    def on_processing_time(self, now: Timestamp) -> None:
+        """The alarm rang: ``now`` (epoch ms) is at or after the time it was set to."""
+
+    def on_idle(self) -> None:
+        """The input is idle."""
+        self.output.idle()
+
+    def on_active(self) -> None:
+        """The input is active again."""
+        self.output.active()
+
+    def end_input(self) -> None:
+        """No batch comes any more: push what is still held back."""
+
+    def close(self) -> None:
+        """Give back what ``open`` took. No output is possible any more."""
+
+    def snapshot(self) -> OperatorSnapshot | None:
+        """The operator's state as data, independent of this process; None for an operator without state."""
+        return None
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        """Continue from ``snapshot``. Raises ``RestoreError`` if it does not fit."""
+
+    def failure(
+        self, cause: Exception, batch: Batch[Any], values: Iterator[object]
+    ) -> OperatorError:
+        """Describe ``cause``, raised by a user function for the record that iterator ``values`` handed out last.
+
+        ``values`` must be the list iterator over ``batch.values`` that the failed loop used: how much of it is left tells
+        which record it was, so that the hot loops need no counter.
+        """
+        if isinstance(cause, OperatorError):
+            return cause
+        index = len(batch) - _left(values) - 1
+        return self.failure_at(cause, batch, index)
+
+    def failure_at(self, cause: Exception, batch: Batch[Any], index: int) -> OperatorError:
+        """Describe ``cause``, raised by a user function for record ``index`` of ``batch``."""
+        key: Hashable = None if batch.keys is None else batch.keys[index]
+        return OperatorError.of(
+            self.name,
+            cause,
+            record=batch.values[index],
+            key=key,
+            timestamp=None if batch.timestamps is None else batch.timestamps[index],
+        )
+
+
+def _left(values: Iterator[object]) -> int:
+    """How many items a list iterator still has."""
+    hint = getattr(values, "__length_hint__", None)
+    if hint is None:
+        raise TypeError(f"need an iterator over a list, not {type(values).__name__}")
+    return int(hint())
