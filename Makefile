@@ -1,0 +1,73 @@
+# `make help` lists the targets.
+
+PYTHON ?=
+# Versions that are known to work together. `make setup CONSTRAINTS=` takes the newest there are.
+CONSTRAINTS ?= constraints.txt
+
+BIN := .venv/bin
+PINS := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
+WHAT := pyproject.toml $(CONSTRAINTS) scripts/make-venv
+
+# A stamp holds the folder it was made in: an environment that came along with a copied tree is not taken for ours.
+SETUP := .venv/setup.stamp
+DEMO := .venv/demo.stamp
+ifneq ($(shell cat $(SETUP) 2>/dev/null),$(CURDIR))
+$(SETUP): again
+endif
+ifneq ($(shell cat $(DEMO) 2>/dev/null),$(CURDIR))
+$(DEMO): again
+endif
+
+.PHONY: help setup demo test lint types unit format bench test-all-pythons public-names constraints news clean again
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(SETUP) ## make .venv with all that development needs (PYTHON=… chooses the Python)
+
+$(SETUP): $(WHAT)
+	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --group dev --editable '.[files,demo]'
+	@echo "$(CURDIR)" | tee $(DEMO) > $@
+
+$(DEMO): $(WHAT)
+	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --editable '.[demo]'
+	@echo "$(CURDIR)" > $@
+
+demo: $(DEMO) ## replay the flights of 2013 and show the worst hours of the year
+	@$(BIN)/aflow demo
+
+test: lint types ## everything: format, lint, types, architecture, unit, conformance, doc snippets, examples
+	@$(BIN)/python -m pytest -q
+
+lint: $(SETUP) ## check format and lint rules
+	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; echo "run 'make format'"; exit 1; }
+	@$(BIN)/ruff check --quiet .
+
+types: $(SETUP) ## mypy strict and pyright strict
+	@$(BIN)/mypy
+	@$(BIN)/basedpyright --warnings
+
+unit: $(SETUP) ## the tests that take less than a second each
+	@$(BIN)/python -m pytest -q -m 'not slow'
+
+format: $(SETUP) ## format, and fix what lint can fix
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+
+bench: $(SETUP) ## list the benchmarks; `.venv/bin/python -m bench NAME` runs one
+	@$(BIN)/python -m bench
+
+test-all-pythons: ## the tests under each of Python 3.11 to 3.14 that this machine has
+	@scripts/test-all-pythons $(PINS) --group test --group types --editable '.[files,demo]'
+
+public-names: $(SETUP) ## write the list of public names anew, after they changed on purpose
+	@$(BIN)/python -m tests.architecture.public_names
+
+constraints: ## write constraints.txt anew with today's versions
+	@scripts/write-constraints
+
+news: $(SETUP) ## show what the news fragments make of the next changelog
+	@$(BIN)/towncrier build --draft --version next
+
+clean: ## remove environments, caches and build results
+	@rm -rf .venv .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
