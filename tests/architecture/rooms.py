@@ -1,0 +1,160 @@
+"""The rooms of the project, and what each may import. A new room finds its place here.
+
+Checkers take sources and return violations, so that they can be tried on sources made up to break them.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+PROJECT: Final = Path(__file__).parents[2]
+
+#: Bottom first. A room imports itself and those before it. "aflow" is the front door, ``aflow/__init__.py``.
+ORDER: Final = (
+    "errors",
+    "model",
+    "connect",
+    "machines",
+    "state",
+    "operators",
+    "graph",
+    "runtime",
+    "api",
+    "aflow",
+    "testing",
+    "cli",
+)
+
+#: Rooms of ``aflow`` that a connector may use: what a connector of somebody else's may use too.
+FOR_CONNECTORS: Final = frozenset({"errors", "model", "connect"})
+
+#: Third-party packages of the core, and the rooms that may import them. Others belong into a connector.
+THIRD_PARTY: Final = {
+    "aiofiles": frozenset({"runtime", "api", "cli"}),
+    "anyio": frozenset({"runtime", "api", "testing", "cli"}),
+    "click": frozenset({"cli"}),
+    "msgspec": frozenset({"model", "state", "cli"}),
+    "orjson": frozenset({"model", "cli"}),
+    "rich": frozenset({"cli"}),
+    "uvloop": frozenset({"runtime", "testing", "cli"}),
+}
+
+#: What makes a machine depend on more than its arguments.
+IMPURE: Final = {
+    *("asyncio", "concurrent", "threading", "multiprocessing", "subprocess"),
+    *("os", "select", "selectors", "signal", "socket"),
+    *("logging", "random", "secrets", "time"),
+}
+
+
+@dataclass(frozen=True)
+class Module:
+    """A source and its dotted name; made up in the tests of the checkers, read from disk in those of the project."""
+
+    name: str
+    source: str
+    is_package: bool = False
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.source)
+
+    @property
+    def room(self) -> str:
+        return room_of(self.name)
+
+
+def room_of(module: str) -> str:
+    """``machines`` for ``aflow.machines.timers``; ``aflow`` for ``aflow`` itself; the package's name for all others."""
+    package, _, rest = module.partition(".")
+    if package != "aflow" or not rest:
+        return package
+    room = rest.partition(".")[0]
+    return "cli" if room == "__main__" else room
+
+
+def modules_below(folder: Path, root: Path) -> list[Module]:
+    """All modules below ``folder``, named from ``root``."""
+    found: list[Module] = []
+    for path in sorted(folder.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if package else parts)
+        found.append(Module(name, path.read_text(encoding="utf-8"), package))
+    return found
+
+
+def imports(module: Module) -> Iterator[tuple[int, str]]:
+    """Line and full name of all that a module imports, wherever: in functions and under TYPE_CHECKING too."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(module, node)
+            # `from aflow import errors` imports a room, `from aflow import Flow` comes through the front door.
+            if base == "aflow":
+                for alias in node.names:
+                    room = alias.name in ORDER and alias.name != "aflow"
+                    yield node.lineno, f"aflow.{alias.name}" if room else "aflow"
+            else:
+                yield node.lineno, base
+
+
+def _absolute(module: Module, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    drop = node.level - 1 if module.is_package else node.level
+    parts = module.name.split(".")
+    base = parts[: len(parts) - drop]
+    return ".".join([*base, node.module] if node.module else base)
+
+
+def bad_imports(module: Module) -> list[str]:
+    """All imports of ``module`` that its room may not have."""
+    reasons = [(line, name, _refusal(module.room, name)) for line, name in imports(module)]
+    return [
+        f"{module.name}:{line}: imports {name}: {reason}"
+        for line, name, reason in reasons
+        if reason
+    ]
+
+
+def _refusal(room: str, name: str) -> str | None:
+    target = room_of(name)
+    package = name.partition(".")[0]
+    if room == "aflow_connectors":
+        return _refusal_to_connector(package, target)
+    if room not in ORDER:
+        return f"aflow.{room} is no room; give it a place in tests/architecture/rooms.py"
+    if package == "aflow":
+        return _refusal_by_order(room, target)
+    if room == "machines" and package in IMPURE:
+        return "a machine gets time, chance and events as arguments"
+    if package in sys.stdlib_module_names:
+        return None
+    if package == "aflow_connectors":
+        return None if room == "cli" else "the core knows no connector; only the command line does"
+    if package in THIRD_PARTY:
+        allowed = THIRD_PARTY[package]
+        return None if room in allowed else f"{package} is for {', '.join(sorted(allowed))}"
+    return "third-party clients belong into a connector"
+
+
+def _refusal_to_connector(package: str, target: str) -> str | None:
+    if package == "aflow" and target not in FOR_CONNECTORS:
+        return "a connector uses aflow.connect, aflow.errors and aflow.model only"
+    return None
+
+
+def _refusal_by_order(room: str, target: str) -> str | None:
+    if target not in ORDER:
+        return f"aflow.{target} is no room; give it a place in tests/architecture/rooms.py"
+    if ORDER.index(target) <= ORDER.index(room):
+        return None
+    return f"imports point down, and {target} is above {room}"

@@ -1,0 +1,44 @@
+"""What all tests share: skips that continuous integration does not accept, and a watch over leftovers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+
+import pytest
+
+IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
+
+
+@pytest.fixture(scope="session")
+def require() -> Callable[[str, str], None]:
+    """``require("redis-server", "apt-get install redis-server")``: a program on the path or an importable module.
+
+    Where it is missing the test is skipped, with the reason and the remedy. In CI (``CI=true``)
+    it fails instead: a test that nobody ever runs is none.
+    """
+
+    def check(name: str, remedy: str) -> None:
+        if shutil.which(name) is not None or (name.isidentifier() and find_spec(name) is not None):
+            return
+        reason = f"{name} is neither a program nor a module on this machine: {remedy}"
+        if IN_CI:
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+
+    return check
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left_behind() -> Iterator[None]:
+    """Fails a test that ends with more threads than it began with, after a moment for those about to end."""
+    before = set(threading.enumerate())
+
+    yield
+
+    for thread in set(threading.enumerate()) - before:
+        thread.join(timeout=1)
+        assert not thread.is_alive(), f"the test left {thread!r} running"
