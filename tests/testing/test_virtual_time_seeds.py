@@ -8,6 +8,7 @@ from itertools import permutations
 
 import pytest
 
+from aflow.testing.scheduling import SeededOrder, Step
 from aflow.testing.virtual_time import run, settle, virtual_time
 
 _SEEDS = range(200)
@@ -144,6 +145,19 @@ def test_every_task_keeps_its_context() -> None:
 
     assert run(contexts, seed=7) == [(name, name) for name in "abcdef"]
     assert _who.get() == "nobody"
+
+
+@virtual_time
+async def test_a_step_may_be_added_after_all_others_were_taken() -> None:
+    order = SeededOrder(7)
+    handle = asyncio.get_running_loop().call_soon(int)
+    steps = [Step(handle, int, contextvars.Context()) for _ in range(2)]
+
+    order.add(steps[0])
+    first = order.take()
+    order.add(steps[1])
+
+    assert [first, order.take()] == steps
 
 
 @virtual_time(seed=7)
