@@ -1,0 +1,127 @@
+"""Finds the Python of a Markdown file and runs it, block after block, as one program would.
+
+A block fenced as ``python`` runs. The blocks of a file share one namespace, and `await` outside of
+a function is fine. A ``text`` block under ``<!-- output -->`` is what the block before it prints. A
+block that cannot run here says why, in ``<!-- not run: the reason -->`` right above it; there is no
+other way out.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import io
+import re
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+FENCE: Final = re.compile(r"^(`{3,})(.*)$")
+INDENTED: Final = re.compile(r"^\s+`{3,}\s*(py|ipy)")
+NOT_RUN: Final = re.compile(r"^<!-- not run: \S.* -->$")
+OUTPUT: Final = "<!-- output -->"
+#: Other words for Python, under which a block would be shown in colour but would not run.
+ALIASES: Final = {"py", "python3", "pycon", "ipython"}
+
+
+class SnippetError(AssertionError):
+    """A block that is not fenced as the rules say, or prints something else than the text says."""
+
+
+@dataclass(slots=True)
+class Snippet:
+    """A block of Python; ``line`` is that of its first line of code, from 1."""
+
+    line: int
+    code: str
+    output: str | None = None
+
+
+@dataclass(slots=True)
+class Block:
+    """Any fenced block, with the last line of text above it."""
+
+    line: int
+    language: str
+    above: str
+    lines: list[str] = field(default_factory=list[str])
+
+    @property
+    def text(self) -> str:
+        return "".join(f"{line}\n" for line in self.lines)
+
+
+def blocks(markdown: str) -> Iterator[Block]:
+    """All fenced blocks that start at the margin, in order."""
+    block: Block | None = None
+    fence = above = ""
+    for number, line in enumerate(markdown.splitlines(), start=1):
+        match = FENCE.match(line)
+        if block is None and match:
+            fence = match[1]
+            block = Block(number + 1, match[2].strip(), above)
+        elif block is not None and line.rstrip() == fence:
+            yield block
+            block, above = None, ""
+        elif block is not None:
+            block.lines.append(line)
+        elif INDENTED.match(line):
+            raise SnippetError(f"line {number}: Python that is to run is fenced at the margin")
+        elif line.strip():
+            above = line.strip()
+
+
+def snippets(markdown: str) -> list[Snippet]:
+    """What is to run of a Markdown text."""
+    found: list[Snippet] = []
+    for block in blocks(markdown):
+        words = block.language.split()
+        if block.above == OUTPUT:
+            if not found:
+                raise SnippetError(f"line {block.line}: output of nothing: no block runs before it")
+            found[-1].output = block.text
+        elif not words or words[0] not in ALIASES | {"python"}:
+            continue
+        elif words != ["python"]:
+            raise SnippetError(
+                f"line {block.line}: ```{block.language} would not run; say ```python, "
+                "with `<!-- not run: the reason -->` above if it cannot"
+            )
+        elif not NOT_RUN.match(block.above):
+            found.append(Snippet(block.line, block.text))
+    return found
+
+
+def run(found: Sequence[Snippet], path: Path) -> None:
+    """Run ``found`` in order in one module; an error's traceback shows lines of ``path``."""
+    # A real module, because annotations of classes are looked up by the module's name.
+    module = types.ModuleType(f"snippets_of_{path.stem}")
+    sys.modules[module.__name__] = module
+    try:
+        for snippet in found:
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                _run_one(snippet, path, module)
+            if snippet.output is not None and snippet.output != printed.getvalue():
+                raise SnippetError(
+                    f"{path}:{snippet.line}: the text promises\n{snippet.output}\n"
+                    f"but the block prints\n{printed.getvalue()}"
+                )
+    finally:
+        del sys.modules[module.__name__]
+
+
+def _run_one(snippet: Snippet, path: Path, module: types.ModuleType) -> None:
+    code = compile(
+        "\n" * (snippet.line - 1) + snippet.code,
+        str(path),
+        "exec",
+        flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
+    )
+    result = eval(code, module.__dict__)
+    if asyncio.iscoroutine(result):
+        asyncio.run(result)

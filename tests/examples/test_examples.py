@@ -1,0 +1,43 @@
+"""Each example runs alone, without a warning, and prints what its docstring says."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+SECONDS = 60
+
+
+def promised(source: str) -> str | None:
+    """What the docstring's last section, "Prints:", says; None without one."""
+    said = ast.get_docstring(ast.parse(source)) or ""
+    _, found, output = said.partition("\nPrints:\n")
+    return inspect.cleandoc(output).strip() if found else None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
+def test_an_example_runs_and_prints_what_it_says(path: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", str(path)]
+
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
+
+    assert done.returncode == 0, done.stderr
+    expected = promised(path.read_text(encoding="utf-8"))
+    assert expected in {None, done.stdout.strip()}, f"it printed\n{done.stdout}"
+
+
+def test_the_promise_is_the_last_section_of_the_docstring_without_its_indent() -> None:
+    source = '"""Words.\n\nMore words.\n\nPrints:\n\n    a\n      b\n\n    c\n"""\n'
+
+    assert promised(source) == "a\n  b\n\nc"
+
+
+def test_an_example_without_that_section_promises_nothing() -> None:
+    assert promised('"""It prints: something."""\n') is None
