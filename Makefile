@@ -40,7 +40,7 @@ test: lint types ## everything: format, lint, types, architecture, unit, conform
 	@$(BIN)/python -m pytest -q
 
 lint: $(SETUP) ## check format and lint rules
-	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; echo "run 'make format'"; exit 1; }
+	@$(BIN)/ruff format --check --quiet . || { echo "'make format' does that"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 
 types: $(SETUP) ## mypy strict and pyright strict

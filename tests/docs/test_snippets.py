@@ -93,7 +93,7 @@ def test_a_block_that_would_not_run_without_a_reason_is_an_error(fence: str) -> 
 
 
 def test_an_indented_block_is_an_error_because_it_would_not_run() -> None:
-    with pytest.raises(SnippetError, match="line 2: .* at the margin"):
+    with pytest.raises(SnippetError, match=r"line 2: .* at the margin"):
         snippets("- An item\n  ```python\n  1 / 0\n  ```\n")
 
 
