@@ -8,6 +8,10 @@ BIN := .venv/bin
 PINS := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 WHAT := pyproject.toml $(CONSTRAINTS) scripts/make-venv
 
+# A Python that is asked for may not be the one that the environment has.
+ifneq ($(PYTHON),)
+$(SETUP) $(DEMO): again
+endif
 # A stamp holds the folder it was made in: an environment that came along with a copied tree is not taken for ours.
 SETUP := .venv/setup.stamp
 DEMO := .venv/demo.stamp
