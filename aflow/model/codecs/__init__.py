@@ -1,0 +1,13 @@
+"""How values become bytes that another process, and a later version of the program, can read.
+
+``codec_for(Payment)`` is typed, fast and safe, and tolerates added fields with defaults and removed fields; ``PLAIN``
+restores values of plain Python types exactly and refuses the rest; ``PICKLE`` takes nearly everything, on request only.
+"""
+
+from aflow.model.codecs.base import Codec as Codec
+from aflow.model.codecs.base import CodecError as CodecError
+from aflow.model.codecs.pickled import PICKLE as PICKLE
+from aflow.model.codecs.plain import PLAIN as PLAIN
+from aflow.model.codecs.typed import codec_for as codec_for
+
+__all__ = ["PICKLE", "PLAIN", "Codec", "CodecError", "codec_for"]

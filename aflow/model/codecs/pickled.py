@@ -1,0 +1,42 @@
+"""Pickle, for those who ask for it."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Final
+
+from aflow.errors import shown
+from aflow.model.codecs.base import Codec, CodecError
+
+#: 3.8 and later read it; fixed, so that a newer interpreter does not write what an older one cannot read.
+_PROTOCOL: Final = 5
+
+
+class _Pickle:
+    """See ``PICKLE``."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return "pickle"
+
+    def encode(self, value: object) -> bytes:
+        try:
+            return pickle.dumps(value, protocol=_PROTOCOL)
+        except Exception as exc:  # __reduce__ and __getstate__ are the user's: they raise anything
+            raise CodecError(f"{shown(value)} cannot be pickled: {exc}") from exc
+
+    def decode(self, data: bytes) -> object:
+        try:
+            return pickle.loads(data)
+        except Exception as exc:  # so do __setstate__ and constructors
+            raise CodecError(
+                f"{len(data)} bytes cannot be unpickled: {type(exc).__name__}: {exc}; "
+                f"was a class or module renamed, or were they written by another codec?"
+            ) from exc
+
+
+#: Takes nearly any object. Decoding RUNS CODE that the bytes choose: only for storage that nobody else can write to.
+#: Bytes name classes by module, so moving or renaming a class makes them unreadable.
+PICKLE: Final[Codec[object]] = _Pickle()

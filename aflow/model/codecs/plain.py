@@ -1,0 +1,241 @@
+"""Self-describing encoding of plain Python values, exact in their types.
+
+The bytes are msgpack. Whatever msgpack has no type for is an extension, by these codes, which never change:
+
+==  ===========  =======================================================================
+ 1  int          outside -2**63 .. 2**64 - 1: two's complement, big-endian, fewest bytes
+ 2  tuple        msgpack array of the items
+ 3  set          msgpack array of the items, in no particular order
+ 4  frozenset    likewise
+ 5  dict         with keys that msgpack would change: msgpack array k1, v1, k2, v2, …
+ 6  datetime     msgpack array of ISO 8601 text without zone; fold; zone, which is None, microseconds east
+              of UTC, an array of those and a name, or an IANA name
+ 7  date         ISO 8601 text
+ 8  timedelta    microseconds, in the form of extension 1
+ 9  Decimal      text as ``str`` gives it
+10  UUID         16 bytes
+==  ===========  =======================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import date, datetime, timedelta, timezone, tzinfo
+from decimal import Decimal
+from typing import Any, Final, cast
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec.msgpack import Ext
+
+from aflow.errors import shown
+from aflow.model.codecs.base import Codec, CodecError
+
+_INT, _TUPLE, _SET, _FROZENSET, _DICT, _DATETIME, _DATE, _TIMEDELTA, _DECIMAL, _UUID = range(1, 11)
+
+_SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class _Plain:
+    """See ``PLAIN``."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return "plain values"
+
+    def encode(self, value: object) -> bytes:
+        try:
+            # Hot path: a scalar goes straight to C, and so does a flat list or dict after one look at its types.
+            return _encode(value if type(value) in _SCALARS else _TRUSTING.pack(value))
+        except OverflowError:
+            return self._encode_large_ints(value)
+        except (ValueError, RecursionError) as exc:
+            raise _unstorable(value, exc) from exc
+
+    def decode(self, data: bytes) -> object:
+        try:
+            return _decode(data)
+        except (
+            Exception
+        ) as exc:  # damaged bytes reach the constructors of Decimal, datetime, ZoneInfo, …
+            raise CodecError(f"{len(data)} stored bytes are not a plain value: {exc}") from exc
+
+    def _encode_large_ints(self, value: object) -> bytes:
+        try:
+            return _encode(_CAREFUL.pack(value))
+        except (ValueError, RecursionError) as exc:
+            raise _unstorable(value, exc) from exc
+
+
+class _Packer:
+    """Replaces, inside a value, what msgpack would change by extensions; ``native`` are the types it leaves alone."""
+
+    __slots__ = ("_native",)
+
+    def __init__(self, native: frozenset[type]) -> None:
+        self._native = native
+
+    def pack(self, value: object) -> object:
+        kind = type(value)
+        if kind in self._native:
+            return value
+        if (container := _CONTAINERS.get(kind)) is not None:
+            return container(self, value)
+        if (leaf := _LEAVES.get(kind)) is not None:
+            return leaf(value)
+        raise CodecError(_advice(value))
+
+    def of_list(self, value: list[object]) -> object:
+        return value if self._native.issuperset(map(type, value)) else self._items(value)
+
+    def of_dict(self, value: dict[object, object]) -> object:
+        if not self._native.issuperset(map(type, value)):
+            return Ext(_DICT, _encode(self._items(part for item in value.items() for part in item)))
+        if self._native.issuperset(map(type, value.values())):
+            return value
+        return {key: self.pack(held) for key, held in value.items()}
+
+    def of_tuple(self, value: Iterable[object]) -> object:
+        return Ext(_TUPLE, _encode(self._items(value)))
+
+    def of_set(self, value: Iterable[object]) -> object:
+        return Ext(_SET, _encode(self._items(value)))
+
+    def of_frozenset(self, value: Iterable[object]) -> object:
+        return Ext(_FROZENSET, _encode(self._items(value)))
+
+    def _items(self, values: Iterable[object]) -> list[object]:
+        return [self.pack(value) for value in values]
+
+
+#: Trusts that an int fits msgpack, which raises OverflowError if not; then the careful one looks at each.
+_TRUSTING: Final = _Packer(_SCALARS)
+_CAREFUL: Final = _Packer(_SCALARS - {int})
+
+_CONTAINERS: Final[dict[type, Callable[[_Packer, Any], object]]] = {
+    list: _Packer.of_list,
+    dict: _Packer.of_dict,
+    tuple: _Packer.of_tuple,
+    set: _Packer.of_set,
+    frozenset: _Packer.of_frozenset,
+}
+
+
+def _int_bytes(value: int) -> bytes:
+    return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+
+
+def _int_from(data: memoryview) -> int:
+    return int.from_bytes(data, "big", signed=True)
+
+
+def _pack_int(value: int) -> object:
+    return value if -(2**63) <= value < 2**64 else Ext(_INT, _int_bytes(value))
+
+
+def _pack_datetime(value: datetime) -> Ext:
+    wall_clock = value.replace(tzinfo=None, fold=0).isoformat()
+    return Ext(_DATETIME, _encode([wall_clock, value.fold, _zone(value)]))
+
+
+def _zone(value: datetime) -> object:
+    """None, microseconds east of UTC, those and a name, or the IANA name."""
+    zone = value.tzinfo
+    if zone is None:
+        return None
+    if type(zone) is timezone:
+        offset, name = zone.utcoffset(None), zone.tzname(None)
+        east = offset // _MICROSECOND
+        return east if name == timezone(offset).tzname(None) else [east, name]
+    if type(zone) is ZoneInfo and zone.key:
+        return zone.key
+    raise CodecError(
+        f"{shown(value)} cannot be stored: its zone is a {type(zone).__module__}.{type(zone).__qualname__}; "
+        f"use a ZoneInfo of IANA name, or .astimezone(UTC)"
+    )
+
+
+def _unpack_datetime(data: memoryview) -> datetime:
+    wall_clock, fold, zone = cast("tuple[str, int, int | str | list[Any] | None]", _decode(data))
+    return datetime.fromisoformat(wall_clock).replace(fold=fold, tzinfo=_unpack_zone(zone))
+
+
+def _unpack_zone(zone: int | str | list[Any] | None) -> tzinfo | None:
+    if zone is None:
+        return None
+    if isinstance(zone, str):
+        return ZoneInfo(zone)
+    if isinstance(zone, int):
+        return timezone(zone * _MICROSECOND)
+    east, name = zone
+    return timezone(east * _MICROSECOND, name)
+
+
+def _unpack_dict(data: memoryview) -> dict[object, object]:
+    parts = iter(_unpack_items(data))
+    return dict(zip(parts, parts, strict=True))
+
+
+def _unpack_items(data: memoryview) -> list[object]:
+    return cast("list[object]", _decode(data))
+
+
+_LEAVES: Final[dict[type, Callable[[Any], object]]] = {
+    int: _pack_int,
+    datetime: _pack_datetime,
+    date: lambda value: Ext(_DATE, value.isoformat().encode()),
+    timedelta: lambda value: Ext(_TIMEDELTA, _int_bytes(value // _MICROSECOND)),
+    Decimal: lambda value: Ext(_DECIMAL, str(value).encode()),
+    UUID: lambda value: Ext(_UUID, value.bytes),
+}
+
+_UNPACK: Final[dict[int, Callable[[memoryview], object]]] = {
+    _INT: _int_from,
+    _TUPLE: lambda data: tuple(_unpack_items(data)),
+    _SET: lambda data: set(_unpack_items(data)),
+    _FROZENSET: lambda data: frozenset(_unpack_items(data)),
+    _DICT: _unpack_dict,
+    _DATETIME: _unpack_datetime,
+    _DATE: lambda data: date.fromisoformat(str(data, "ascii")),
+    _TIMEDELTA: lambda data: timedelta(microseconds=_int_from(data)),
+    _DECIMAL: lambda data: Decimal(str(data, "ascii")),
+    _UUID: lambda data: UUID(bytes=bytes(data)),
+}
+
+
+def _unpack(code: int, data: memoryview) -> object:
+    if (restore := _UNPACK.get(code)) is None:
+        raise ValueError(f"extension {code} is unknown; were they written by a newer aflow?")
+    return restore(data)
+
+
+_decode: Final = msgspec.msgpack.Decoder(ext_hook=_unpack).decode
+
+
+def _unstorable(value: object, cause: Exception) -> CodecError:
+    why = (
+        "it is nested too deeply, or contains itself"
+        if isinstance(cause, RecursionError)
+        else str(cause)
+    )
+    return CodecError(f"{shown(value)} cannot be stored: {why}")
+
+
+def _advice(value: object) -> str:
+    name = type(value).__qualname__
+    return (
+        f"{shown(value)} cannot be stored without a declared type, because {name} is not a plain Python type; "
+        f"declare of={name}, or the type of the value that contains it"
+    )
+
+
+#: Values that need no declared type: None, bool, int of any size, float, str, bytes, list, tuple, dict, set, frozenset,
+#: datetime, date, timedelta, Decimal and UUID come back exactly as they were, type for type; subclasses of them and all
+#: else are refused with ``CodecError``. The bytes of a set follow its iteration order: do not compare them.
+PLAIN: Final[Codec[object]] = _Plain()

@@ -1,0 +1,165 @@
+"""Typed encoding: msgpack whose meaning is the declared type (``of=Payment``)."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import uuid
+from collections.abc import Iterator
+from typing import Final, Generic, TypeVar, cast, get_args, get_origin
+
+import msgspec
+from msgspec import inspect
+
+from aflow.errors import FlowDefinitionError, shown
+from aflow.model.codecs.base import Codec, CodecError
+
+T = TypeVar("T")
+
+
+def codec_for(of: type[T]) -> Codec[T]:
+    """The codec of values of type ``of``: dataclass, ``Struct``, TypedDict, NamedTuple, Enum, builtin, standard value.
+
+    Fields are stored by name: a field added with a default and a removed field both load. What comes back has the
+    declared type: an ``int`` in a ``float`` field returns as ``float``, an aware ``datetime`` as the same instant in
+    UTC. ``encode`` checks the type of the value itself; that what it contains agrees with its annotations is left to
+    the type checker, and a disagreement surfaces in ``decode``. Integers go from -2**63 to 2**64 - 1.
+
+    Raises ``FlowDefinitionError`` for a type whose values could not be restored.
+    """
+    try:
+        described = inspect.type_info(of)
+        decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(of)
+    except (
+        Exception
+    ) as exc:  # unresolvable names, contradictory unions, whatever a user's annotation may raise
+        raise FlowDefinitionError(f"of={_named(of)} cannot be stored: {exc}") from exc
+    for where, part in _parts(described, _named(of)):
+        if reason := _reason_to_refuse(part):
+            raise FlowDefinitionError(f"of={_named(of)} cannot be stored: {where} {reason}")
+    return _Typed(of, decoder, frozenset(_python_types(described)))
+
+
+class _Typed(Generic[T]):
+    """See ``codec_for``."""
+
+    __slots__ = ("_decoder", "_encode", "_name", "_types")
+
+    def __init__(
+        self, of: type[T], decoder: msgspec.msgpack.Decoder[T], types: frozenset[type]
+    ) -> None:
+        self._name = _named(of)
+        self._decoder = decoder
+        self._encode = msgspec.msgpack.Encoder().encode
+        #: What ``type(value)`` may be. A subclass would come back as its base, without its own fields.
+        self._types = types
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def encode(self, value: T) -> bytes:
+        if type(value) not in self._types:
+            raise CodecError(
+                f"{shown(value)} has type {type(value).__qualname__}, but of={self._name} was declared; "
+                f"declare the type that the values have"
+            )
+        try:
+            return self._encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as exc:
+            raise CodecError(f"{shown(value)} cannot be stored as of={self._name}: {exc}") from exc
+
+    def decode(self, data: bytes) -> T:
+        try:
+            return self._decoder.decode(data)
+        except (ValueError, RecursionError, msgspec.MsgspecError) as exc:
+            raise CodecError(
+                f"{len(data)} stored bytes are not of={self._name}: {exc}; "
+                f"a changed type can add fields with defaults and drop fields, nothing else"
+            ) from exc
+
+
+def _named(of: object) -> str:
+    return of.__qualname__ if isinstance(of, type) and not get_args(of) else repr(of)
+
+
+def _parts(root: inspect.Type, name: str) -> Iterator[tuple[str, inspect.Type]]:
+    """``root`` and every type inside it, each with a path for errors; a recursive type is visited once."""
+    waiting: list[tuple[str, object]] = [(name, root)]
+    seen: set[int] = set()
+    while waiting:
+        where, part = waiting.pop()
+        if isinstance(part, tuple):
+            waiting += [(where, item) for item in cast("tuple[object, ...]", part)]
+        elif isinstance(part, inspect.Field):
+            waiting.append((f"{where}.{part.name}", part.type))
+        elif isinstance(part, inspect.Type) and id(part) not in seen:
+            seen.add(id(part))
+            yield where, part
+            fields = [cast("object", getattr(part, field)) for field in part.__struct_fields__]
+            waiting += [
+                (where, value) for value in fields if isinstance(value, (tuple, inspect.Type))
+            ]
+
+
+def _reason_to_refuse(part: inspect.Type) -> str | None:
+    """Why values described by ``part`` would not come back as they were, or None if they would."""
+    if isinstance(part, inspect.AnyType) or (
+        isinstance(part, inspect.CustomType) and part.cls is object
+    ):
+        return (
+            "may hold anything, so a tuple would come back as a list; say what is inside, "
+            "for instance dict[str, float], or leave `of` away for values of plain Python types"
+        )
+    if isinstance(part, inspect.CustomType):
+        return f"has type {_named(part.cls)}, which has no encoding; make it a dataclass, or ask for PICKLE"
+    if isinstance(part, inspect.EnumType) and issubclass(part.cls, enum.Flag):
+        return f"has type {_named(part.cls)}, whose combinations have no encoding; store its .value as an int"
+    if not _python_types(part):
+        return f"has a type without an encoding ({type(part).__name__}); use a builtin type or a dataclass"
+    return None
+
+
+#: The Python type behind each description that does not carry its class. What is missing here is not taken.
+_BUILTIN: Final[dict[type[inspect.Type], tuple[type, ...]]] = {
+    inspect.NoneType: (type(None),),
+    inspect.BoolType: (bool,),
+    inspect.IntType: (int,),
+    inspect.FloatType: (float, int),  # as type checkers do, take an int where a float is declared
+    inspect.StrType: (str,),
+    inspect.BytesType: (bytes,),
+    inspect.ByteArrayType: (bytearray,),
+    inspect.DateTimeType: (datetime.datetime,),
+    inspect.TimeType: (datetime.time,),
+    inspect.DateType: (datetime.date,),
+    inspect.TimeDeltaType: (datetime.timedelta,),
+    inspect.UUIDType: (uuid.UUID,),
+    inspect.DecimalType: (decimal.Decimal,),
+    inspect.ListType: (list,),
+    inspect.VarTupleType: (tuple,),
+    inspect.TupleType: (tuple,),
+    inspect.SetType: (set,),
+    inspect.FrozenSetType: (frozenset,),
+    inspect.DictType: (dict,),
+    inspect.TypedDictType: (dict,),
+}
+_WITH_CLASS: Final = (
+    inspect.EnumType,
+    inspect.NamedTupleType,
+    inspect.DataclassType,
+    inspect.StructType,
+)
+
+
+def _python_types(part: inspect.Type) -> set[type]:
+    """What ``type(value)`` may be for the values that ``part`` describes; empty if they are not taken."""
+    if isinstance(part, inspect.Metadata):
+        return _python_types(part.type)
+    if isinstance(part, inspect.UnionType):
+        return {kind for option in part.types for kind in _python_types(option)}
+    if isinstance(part, inspect.LiteralType):
+        return {type(value) for value in part.values}
+    if isinstance(part, _WITH_CLASS):
+        return {get_origin(part.cls) or part.cls}
+    return set(_BUILTIN.get(type(part), ()))
