@@ -2,8 +2,8 @@
 
 A block fenced as ``python`` runs. The blocks of a file share one namespace, and `await` outside of
 a function is fine. A ``text`` block under ``<!-- output -->`` is what the block before it prints. A
-block that cannot run here says why, in ``<!-- not run: the reason -->`` right above it; there is no
-other way out.
+block of ``>>>`` lines is a session, compared as doctest does. A block that cannot run here says why,
+in ``<!-- not run: the reason -->`` right above it; there is no other way out.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import doctest
 import io
 import re
 import sys
@@ -116,6 +117,9 @@ def run(found: Sequence[Snippet], path: Path) -> None:
 
 
 def _run_one(snippet: Snippet, path: Path, module: types.ModuleType) -> None:
+    if snippet.code.startswith(">>>"):
+        _run_session(snippet, path, module)
+        return
     code = compile(
         "\n" * (snippet.line - 1) + snippet.code,
         str(path),
@@ -125,3 +129,12 @@ def _run_one(snippet: Snippet, path: Path, module: types.ModuleType) -> None:
     result = eval(code, module.__dict__)
     if asyncio.iscoroutine(result):
         asyncio.run(result)
+
+
+def _run_session(snippet: Snippet, path: Path, module: types.ModuleType) -> None:
+    parser, said = doctest.DocTestParser(), io.StringIO()
+    session = parser.get_doctest(snippet.code, {}, path.name, str(path), snippet.line - 1)
+    session.globs = module.__dict__
+    result = doctest.DocTestRunner(verbose=False).run(session, out=said.write, clear_globs=False)
+    if result.failed:
+        raise SnippetError(said.getvalue())

@@ -64,6 +64,21 @@ def test_output_that_differs_from_the_text_is_an_error() -> None:
         run(found, Path("different.md"))
 
 
+def test_a_session_shares_the_namespace_and_prints_what_it_says() -> None:
+    found = snippets(
+        "```python\nx = 1\n```\n```python\n>>> y = x + 1\n>>> y\n2\n```\n```python\ny\n```\n"
+    )
+
+    run(found, Path("session.md"))
+
+
+def test_a_session_that_prints_something_else_is_an_error() -> None:
+    found = snippets("# Title\n```python\n>>> 1 + 1\n3\n```\n")
+
+    with pytest.raises(SnippetError, match=r'File "session.md", line 3'):
+        run(found, Path("session.md"))
+
+
 def test_an_error_of_a_block_points_to_its_line_in_the_document() -> None:
     found = snippets("# Title\n\n```python\nx = 1\nx / 0\n```\n")
 
