@@ -39,7 +39,7 @@ THIRD_PARTY: Final = {
     "aiofiles": frozenset({"runtime", "api", "cli"}),
     "anyio": frozenset({"runtime", "api", "testing", "cli"}),
     "click": frozenset({"cli"}),
-    "msgspec": frozenset({"model", "state", "cli"}),
+    "msgspec": frozenset({"model", "state", "operators", "cli"}),
     "orjson": frozenset({"model", "cli"}),
     "rich": frozenset({"cli"}),
     "uvloop": frozenset({"runtime", "testing", "cli"}),

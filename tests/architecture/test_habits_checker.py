@@ -30,6 +30,10 @@ REFUSED = {
     "a task of who knows": ("aflow.runtime.x", "def f():\n    get().create_task(g())"),
     "a task under another name": ("aflow.runtime.x", "from asyncio import create_task as go"),
     "a task by ensure_future": ("aflow.runtime.x", "def f():\n    asyncio.ensure_future(g())"),
+    "a second task of the job": (
+        "aflow.runtime.job",
+        "def f():\n    asyncio.create_task(g())\n    asyncio.create_task(g())",
+    ),
     "a loop of its own": ("aflow.api.flow", "def f():\n    asyncio.run(g())"),
     "a signal handler": ("aflow.runtime.x", "def f(loop):\n    loop.add_signal_handler(2, g)"),
     "a print": ("aflow.runtime.x", "def f():\n    print(1)"),
@@ -44,6 +48,7 @@ ACCEPTED = {
     "a queue when called": ("aflow.runtime.x", "def f():\n    return asyncio.Queue()"),
     "a queue in a lambda": ("aflow.runtime.x", "new = lambda: asyncio.Queue()"),
     "a type at import": ("aflow.runtime.x", "import asyncio\nLoop = asyncio.AbstractEventLoop"),
+    "the task of the job": ("aflow.runtime.job", "def f():\n    asyncio.create_task(g())"),
     "a task of a group": ("aflow.runtime.x", "def f(self):\n    self._group.create_task(g())"),
     "a task of a task group": ("aflow.runtime.x", "def f(tg):\n    tg.create_task(g())"),
     "a loop in the command line": (
