@@ -1,0 +1,113 @@
+"""aflow: an asyncio-native reactive stream processor.
+
+A pipeline is described with ``Flow`` and the streams that come from it, and runs on the event loop of any Python program::
+
+    import asyncio, aflow as af
+
+    flow, doubled = af.Flow("double"), af.CollectSink[int]()
+    flow.source([1, 2, 3]).map(lambda n: n * 2).to(doubled)
+    asyncio.run(flow.run())
+
+This is the front door: all that users need is here, ``aflow.connect`` is for authors of connectors, and ``aflow.testing`` for tests.
+"""
+
+from aflow.api.flow import Flow
+from aflow.api.keyed import KeyedStream
+from aflow.api.stream import Stream
+from aflow.api.windowed import WindowedStream, WindowResults
+from aflow.api.windows import Sliding, Tumbling
+from aflow.connect import BadRecord, Delivery, Sink, Source
+from aflow.errors import (
+    AflowError,
+    CheckpointError,
+    ConnectorError,
+    FlowDefinitionError,
+    InternalError,
+    JobStopped,
+    MailboxClosed,
+    OperatorError,
+    RestoreError,
+    SinkError,
+    SourceError,
+)
+from aflow.machines.watermarks.generators import WatermarkGenerator
+from aflow.model.tags import Tag
+from aflow.model.windows import TimeWindow
+from aflow.operators.context import Context, ProcessContext, TimerDomain
+from aflow.operators.keyed_process import KeyedProcess
+from aflow.operators.process import ProcessFunction
+from aflow.operators.window_aggregate import Windowed
+from aflow.runtime.ends import (
+    AsyncIterableSource,
+    CallbackSink,
+    CollectSink,
+    IterableSource,
+    PushSource,
+    ResultSink,
+    ThreadSource,
+)
+from aflow.runtime.job import Job
+from aflow.runtime.metrics import JobMetrics, StepMetrics, TaskMetrics
+from aflow.runtime.options import Options
+from aflow.state.aggregate import Aggregate
+from aflow.state.specs import (
+    AggregatingState,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AflowError",
+    "Aggregate",
+    "AggregatingState",
+    "AsyncIterableSource",
+    "BadRecord",
+    "CallbackSink",
+    "CheckpointError",
+    "CollectSink",
+    "ConnectorError",
+    "Context",
+    "Delivery",
+    "Flow",
+    "FlowDefinitionError",
+    "InternalError",
+    "IterableSource",
+    "Job",
+    "JobMetrics",
+    "JobStopped",
+    "KeyedProcess",
+    "KeyedStream",
+    "ListState",
+    "MailboxClosed",
+    "MapState",
+    "OperatorError",
+    "Options",
+    "ProcessContext",
+    "ProcessFunction",
+    "PushSource",
+    "ReducingState",
+    "RestoreError",
+    "ResultSink",
+    "Sink",
+    "SinkError",
+    "Sliding",
+    "Source",
+    "SourceError",
+    "StepMetrics",
+    "Stream",
+    "Tag",
+    "TaskMetrics",
+    "ThreadSource",
+    "TimeWindow",
+    "TimerDomain",
+    "Tumbling",
+    "ValueState",
+    "WatermarkGenerator",
+    "WindowResults",
+    "Windowed",
+    "WindowedStream",
+]

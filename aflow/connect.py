@@ -67,7 +67,7 @@ class BadRecord:
     """What stood there, at most the first 4,096 bytes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # not slotted: on Python 3.11 Chunk[int](…) of a frozen, slotted generic raises
 class Chunk(Generic[T_co]):
     """Records of one split, in order, and the position behind the last of them.
 
@@ -92,6 +92,14 @@ class Reader(ABC, Generic[T_co]):
         Returns what is there without waiting to fill the chunk, and waits only when there is nothing.
         Raises ``SourceError`` for what cannot be read. May be cancelled while it waits.
         """
+
+    def leftover(self) -> Chunk[T_co] | None:
+        """Records already accepted from others that ``read`` has not handed out; asked once, when the job is stopped.
+
+        For readers that are pushed to: what was accepted must not get lost. None by default: a reader that fetches
+        for itself is opened at its position again.
+        """
+        return None
 
     async def close(self) -> None:
         """Give back what the reader holds. Nothing by default."""

@@ -56,15 +56,6 @@ class Alarm(Protocol):
         ...
 
 
-class SplitCursor(Protocol):
-    """Which split of the source the batch being processed comes from (see ``EventTimeOperator``)."""
-
-    @property
-    def split(self) -> str | None:
-        """Id of the split, or None where the batch comes through a channel."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorContext:
     """Where an operator object stands in its job, and what it may use there."""
@@ -73,7 +64,6 @@ class OperatorContext:
     output: Output
     clock: Clock
     alarm: Alarm
-    cursor: SplitCursor
     subtask: int = 0
     parallelism: int = 1
     key_groups: KeyGroupRange = field(default_factory=lambda: KeyGroupRange(0, DEFAULT_KEY_GROUPS))
@@ -119,6 +109,18 @@ class Operator(ABC):
     def on_active(self) -> None:
         """The input is active again."""
         self.output.active()
+
+    def on_split_start(self, split: str) -> None:
+        """The source in this chain begins to read ``split``: batches of it will come."""
+
+    def on_split(self, split: str) -> None:
+        """The batches from now on come from ``split`` of the source in this chain."""
+
+    def on_split_end(self, split: str) -> None:
+        """No batch of ``split`` comes any more."""
+
+    def on_backpressure(self, blocked: bool, now: Timestamp) -> None:
+        """The task stops (True) or goes on (False) because there is (no) room for its output; ``now`` in epoch ms."""
 
     def end_input(self) -> None:
         """No batch comes any more: push what is still held back."""

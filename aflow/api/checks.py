@@ -1,0 +1,28 @@
+"""Checks of what users hand to the fluent methods, made where it enters so that the message can name the call."""
+
+from __future__ import annotations
+
+import inspect
+
+from aflow.errors import FlowDefinitionError, shown
+
+
+def check_function(fn: object, method: str) -> None:
+    """Refuse what cannot be called, and what would have to be awaited. Raises ``FlowDefinitionError``."""
+    if not callable(fn):
+        raise FlowDefinitionError(f"{method}() takes a function, not {shown(fn)}")
+    if is_async(fn):
+        raise FlowDefinitionError(
+            f"{method}() calls plain functions, and {shown(fn)} is a coroutine function: its result would be a coroutine "
+            f"that nobody awaits. A call to be awaited for each record belongs in map_async(), which this version of "
+            f"aflow does not have yet; until then await before the pipeline (PushSource) or behind it (CallbackSink)"
+        )
+
+
+def is_async(fn: object) -> bool:
+    """True for ``async def`` functions and methods, async generators, and objects whose ``__call__`` is one."""
+    call = fn if inspect.isroutine(fn) else getattr(fn, "__call__", fn)  # noqa: B004
+    inner = getattr(fn, "func", call)  # functools.partial
+    return any(
+        inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in (fn, call, inner)
+    )

@@ -1,0 +1,109 @@
+"""A pipeline, from its sources to the call that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Iterable
+from typing import Any, TypeVar, overload
+
+from aflow.api.stream import Stream
+from aflow.connect import Source
+from aflow.errors import FlowDefinitionError, shown
+from aflow.graph.flow_graph import FlowGraph
+from aflow.graph.nodes import Edge
+from aflow.graph.plan import Plan, make_plan
+from aflow.runtime.ends.async_iterable_source import AsyncIterableSource
+from aflow.runtime.ends.iterable_source import IterableSource
+from aflow.runtime.job import Job
+from aflow.runtime.options import Options
+
+T = TypeVar("T")
+
+
+class Flow:
+    """The description of a pipeline; nothing runs before ``run`` or ``start``.
+
+    >>> import asyncio, aflow as af
+    >>> flow, doubled = af.Flow("double"), af.CollectSink[int]()
+    >>> flow.source([1, 2, 3]).map(lambda n: n * 2).to(doubled)
+    >>> asyncio.run(flow.run())
+    >>> doubled.values
+    [2, 4, 6]
+    """
+
+    def __init__(self, name: str) -> None:
+        self.graph = FlowGraph(name)
+
+    @property
+    def name(self) -> str:
+        """The flow's name, which also names its job."""
+        return self.graph.name
+
+    @overload
+    def source(
+        self, source: Source[T], *, name: str | None = None, parallelism: int | None = None
+    ) -> Stream[T]: ...
+
+    @overload
+    def source(
+        self, source: Iterable[T], *, name: str | None = None, parallelism: int | None = None
+    ) -> Stream[T]: ...
+
+    @overload
+    def source(
+        self, source: AsyncIterable[T], *, name: str | None = None, parallelism: int | None = None
+    ) -> Stream[T]: ...
+
+    def source(
+        self,
+        source: Source[T] | Iterable[T] | AsyncIterable[T],
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream[T]:
+        """Begin a stream with the records of ``source``.
+
+        An iterable stands for ``IterableSource``, an async iterable for ``AsyncIterableSource``. A blocking iterator belongs
+        into a ``ThreadSource``, which does not hold up the event loop. ``parallelism`` is the number of subtasks that read,
+        by default that of the job; a source that cannot be divided has one.
+        """
+        node = self.graph.add_source(_as_source(source), name, parallelism)
+        return Stream(self.graph, Edge(node))
+
+    def plan(self, *, parallelism: int = 1, options: Options | None = None) -> Plan:
+        """What a job of this flow would run. Raises ``FlowDefinitionError`` as ``run`` does."""
+        chosen = options or Options()
+        return make_plan(
+            self.graph,
+            parallelism=parallelism,
+            key_groups=chosen.key_groups,
+            chaining=chosen.chaining,
+        )
+
+    def start(self, *, parallelism: int = 1, options: Options | None = None) -> Job:
+        """A job of this flow, for ``async with flow.start() as job:``; it runs on the event loop that is running.
+
+        ``parallelism`` is the number of subtasks of each keyed step and of each source that can be divided, unless the step
+        itself says otherwise. Raises ``FlowDefinitionError`` if the pipeline is incomplete.
+        """
+        chosen = options or Options()
+        return Job(self.plan(parallelism=parallelism, options=chosen), chosen)
+
+    async def run(self, *, parallelism: int = 1, options: Options | None = None) -> None:
+        """Run until all sources have ended and everything is in the sinks. Cancelling it ends the job at once.
+
+        Raises what made the job fail: ``OperatorError`` for a user function, ``SourceError`` and ``SinkError`` for the ends.
+        """
+        async with self.start(parallelism=parallelism, options=options) as job:
+            await job.wait()
+
+
+def _as_source(source: object) -> Source[Any]:
+    if isinstance(source, Source):
+        return source
+    if isinstance(source, AsyncIterable):
+        return AsyncIterableSource(source)
+    if isinstance(source, Iterable) and not isinstance(source, str | bytes):
+        return IterableSource(source)
+    raise FlowDefinitionError(
+        f"source() takes an aflow.Source, an iterable or an async iterable, not {shown(source)}"
+    )

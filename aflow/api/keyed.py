@@ -1,0 +1,101 @@
+"""Streams with keys: everything that keeps state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+from aflow.api.checks import check_function
+from aflow.api.stream import Stream
+from aflow.api.windowed import WindowedStream
+from aflow.api.windows import Windows
+from aflow.errors import FlowDefinitionError, shown
+from aflow.graph.flow_graph import FlowGraph
+from aflow.graph.nodes import Edge
+from aflow.model.time import to_millis
+from aflow.operators.base import Operator
+from aflow.operators.keyed_fold import KeyedFoldOperator
+from aflow.operators.keyed_process import (
+    KeyedProcess,
+    KeyedProcessOperator,
+    check_keyed_process,
+)
+from aflow.operators.keyed_reduce import KeyedReduceOperator
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+U = TypeVar("U")
+A = TypeVar("A")
+
+
+class KeyedStream(Generic[K, T]):
+    """Records of type ``T``, brought together by keys of type ``K``.
+
+    Its steps keep state for each key, so each must be named: the name is how the state is found again. They run in as many
+    subtasks as ``key_by`` or the job asked for; all records of a key are in one of them, in order.
+    """
+
+    def __init__(
+        self, graph: FlowGraph, edge: Edge, key_type: type[K] | None, parallelism: int | None
+    ) -> None:
+        self._graph = graph
+        self._edge = edge
+        self._key_type = key_type
+        self._parallelism = parallelism
+
+    def process(self, function: KeyedProcess[K, T, U], *, name: str) -> Stream[U]:
+        """Handle each record with the state and the timers of its key."""
+        check_keyed_process(function)
+        return self._step("process", name, lambda: KeyedProcessOperator(function, key_type=self._key_type))
+
+    def reduce(self, fn: Callable[[T, T], T], *, name: str, of: type[T] | None = None) -> Stream[T]:
+        """Combine the records of each key one after the other, and emit what they have come to after each.
+
+        ``fn(so_far, value)`` returns the new value; the first record of a key is taken as it is. ``of`` is the type by which
+        snapshots store it.
+        """
+        check_function(fn, "reduce")
+        return self._step("reduce", name, lambda: KeyedReduceOperator(fn, of, self._key_type))
+
+    def fold(
+        self,
+        initial: Callable[[], A],
+        fn: Callable[[A, T], A],
+        *,
+        name: str,
+        of: type[A] | None = None,
+    ) -> Stream[A]:
+        """Fold the records of each key into an accumulator, and emit it after each record.
+
+        ``initial()`` makes the accumulator of a new key and ``fn(accumulator, value)`` returns the next one; return a new
+        object rather than a changed one, since the old one was emitted. ``of`` is the type by which snapshots store it.
+        """
+        check_function(initial, "fold")
+        check_function(fn, "fold")
+        return self._step("fold", name, lambda: KeyedFoldOperator(initial, fn, of, self._key_type))
+
+    def window(
+        self, windows: Windows, *, lateness: timedelta = timedelta(0)
+    ) -> WindowedStream[K, T]:
+        """Collect the records of each key in windows of event time.
+
+        A window gives its result when the watermark passes its end. For ``lateness`` after that, a record that belongs to it
+        still counts and gives the result of its key again, corrected; later ones go to ``.late``.
+        """
+        allowed = to_millis(lateness, what="lateness")
+        if allowed < 0:
+            raise FlowDefinitionError(f"lateness must not be negative, and it is {lateness!r}")
+        if not isinstance(windows, Windows):
+            raise FlowDefinitionError(
+                f"window() takes aflow.Tumbling or aflow.Sliding, not {shown(windows)}"
+            )
+        return WindowedStream(
+            self._graph, self._edge, windows, allowed, self._key_type, self._parallelism
+        )
+
+    def _step(self, what: str, name: str, operator: Callable[[], Operator]) -> Stream[Any]:
+        node = self._graph.add_step(
+            what, name, (self._edge,), operator, stateful=True, parallelism=self._parallelism
+        )
+        return Stream(self._graph, Edge(node))

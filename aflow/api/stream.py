@@ -1,0 +1,184 @@
+"""Streams without keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from aflow.api.checks import check_function
+from aflow.api.time import Generators, time_strategy
+from aflow.connect import Sink
+from aflow.errors import FlowDefinitionError, shown
+from aflow.graph.flow_graph import FlowGraph, check_parallelism
+from aflow.graph.nodes import Broadcast, Custom, Edge, Forward, HashByKey, Partitioning, Rebalance
+from aflow.model.tags import Tag
+from aflow.model.time import Instant
+from aflow.operators.base import Operator
+from aflow.operators.event_time import EventTimeOperator
+from aflow.operators.filter import FilterOperator
+from aflow.operators.flat_map import FlatMapOperator
+from aflow.operators.key_by import KeyByOperator
+from aflow.operators.map import MapOperator
+from aflow.operators.map_batch import MapBatchOperator
+from aflow.operators.pass_through import PassThroughOperator
+from aflow.operators.process import ProcessFunction, ProcessOperator, check_process_function
+
+if TYPE_CHECKING:
+    from aflow.api.keyed import KeyedStream
+
+T = TypeVar("T")
+U = TypeVar("U")
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R")
+P = ParamSpec("P")
+
+
+class Stream(Generic[T]):
+    """Records of type ``T`` on their way; each method adds a step and gives the stream behind it.
+
+    Functions given to steps are called once for each record, synchronously, in the order of the stream; what they raise stops
+    the job with an ``OperatorError`` that names the step and the record. ``name=`` names the step in plans, metrics and errors.
+    A stream may be read several times: every reader gets every record.
+    """
+
+    def __init__(self, graph: FlowGraph, edge: Edge) -> None:
+        self._graph = graph
+        self._edge = edge
+
+    def map(self, fn: Callable[[T], U], *, name: str | None = None) -> Stream[U]:
+        """Replace each value by ``fn(value)``."""
+        check_function(fn, "map")
+        return self._step("map", name, lambda: MapOperator(fn))
+
+    def filter(self, keep: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
+        """Keep the values for which ``keep(value)`` is true."""
+        check_function(keep, "filter")
+        return self._step("filter", name, lambda: FilterOperator(keep))
+
+    def flat_map(self, fn: Callable[[T], Iterable[U]], *, name: str | None = None) -> Stream[U]:
+        """Replace each value by all values of ``fn(value)``, which may be none; they inherit its timestamp."""
+        check_function(fn, "flat_map")
+        return self._step("flat_map", name, lambda: FlatMapOperator(fn))
+
+    def map_batch(
+        self, fn: Callable[[list[T]], Sequence[U]], *, name: str | None = None
+    ) -> Stream[U]:
+        """Replace the values of each batch by ``fn(values)``: one result for each value, in order.
+
+        For vectorised work (NumPy, a model). How many values come together depends on what is there: at least 1.
+        """
+        check_function(fn, "map_batch")
+        return self._step("map_batch", name, lambda: MapBatchOperator(fn))
+
+    def process(self, function: ProcessFunction[T, U], *, name: str | None = None) -> Stream[U]:
+        """Handle each record with access to its timestamp, the watermark, and side outputs."""
+        check_process_function(function)
+        return self._step("process", name, lambda: ProcessOperator(function))
+
+    def event_time(
+        self,
+        time: Callable[[T], Instant] | None = None,
+        *,
+        max_delay: timedelta | None = None,
+        generator: Generators[T] | None = None,
+        idle_after: timedelta | None = None,
+        name: str | None = None,
+    ) -> Stream[T]:
+        """Give each record the timestamp ``time(value)`` and let event time advance with the records.
+
+        ``time`` returns an aware ``datetime`` or epoch milliseconds; without it the timestamps of the source are used.
+        The watermark trails the newest timestamp by ``max_delay`` (default: not at all), so records may be out of order
+        by that much before they are late. What is late depends on the order of the records only, never on how they happened
+        to be batched. ``generator`` makes a ``WatermarkGenerator`` of your own instead, one for each split of the source.
+        Splits that give no record for ``idle_after`` of processing time no longer hold the watermark back.
+
+        Close to the source this follows each of its splits on its own; behind an exchange it follows the mixed stream.
+        """
+        if time is not None:
+            check_function(time, "event_time")
+        strategy = time_strategy(max_delay, generator, idle_after)
+        return self._step("event_time", name, lambda: EventTimeOperator(time, strategy))
+
+    def key_by(
+        self,
+        key: Callable[[T], K],
+        *,
+        of: type[K] | None = None,
+        parallelism: int | None = None,
+        name: str | None = None,
+    ) -> KeyedStream[K, T]:
+        """Bring together, in one subtask and in order, the records of which ``key(value)`` is equal.
+
+        Keys are str, bytes, int, bool, None, float, tuple, datetime, date, UUID, Enum, Decimal or frozen dataclasses of these
+        (docs/reference/key-hash.md). ``of`` is the type of the keys, by which snapshots store them; needed for enums and
+        dataclasses only. ``parallelism`` is the number of subtasks of the keyed steps, by default that of the job.
+        """
+        from aflow.api.keyed import KeyedStream  # it builds on Stream, so it cannot be imported on top
+
+        check_function(key, "key_by")
+        check_parallelism(parallelism)
+        node = self._graph.add_step("key_by", name, (self._edge,), lambda: KeyByOperator(key))
+        return KeyedStream(self._graph, Edge(node, partitioning=HashByKey()), of, parallelism)
+
+    def union(self, *others: Stream[T], name: str | None = None) -> Stream[T]:
+        """Mix this stream with others of the same type; event time is that of the slowest of them."""
+        for other in others:
+            if not isinstance(other, Stream):
+                raise FlowDefinitionError(f"union() takes streams, not {shown(other)}")
+            if other._graph is not self._graph:
+                raise FlowDefinitionError(
+                    f"union() mixes streams of one flow, and these belong to {self._graph.name!r} and "
+                    f"{other._graph.name!r}; build both in the same Flow"
+                )
+        edges = (self._edge, *(other._edge for other in others))
+        node = self._graph.add_step("union", name, edges, PassThroughOperator)
+        return Stream(self._graph, Edge(node))
+
+    def side(self, tag: Tag[U]) -> Stream[U]:
+        """What the step before sent to the side output ``tag``: a stream of its own with the same event time."""
+        if not isinstance(tag, Tag):
+            raise FlowDefinitionError(f"side() takes an aflow.Tag, not {shown(tag)}")
+        if self._edge.side is not None or not isinstance(self._edge.partitioning, Forward):
+            raise FlowDefinitionError(
+                f"side({tag.name!r}) belongs directly behind the step that fills it, "
+                f"not behind another side output or an exchange"
+            )
+        return Stream(self._graph, Edge(self._edge.origin, side=tag.name))
+
+    def rebalance(self, parallelism: int | None = None) -> Stream[T]:
+        """Spread the records evenly over the subtasks of the next step, batch by batch; their order is lost."""
+        return self._exchange("rebalance", Rebalance(), parallelism)
+
+    def broadcast(self, parallelism: int | None = None) -> Stream[T]:
+        """Give every record to every subtask of the next step."""
+        return self._exchange("broadcast", Broadcast(), parallelism)
+
+    def partition_by(
+        self, choose: Callable[[T, int], int], parallelism: int | None = None
+    ) -> Stream[T]:
+        """Give each record to the subtask ``choose(value, subtasks)`` (from 0) of the next step."""
+        check_function(choose, "partition_by")
+        return self._exchange("partition_by", Custom(choose), parallelism)
+
+    def pipe(
+        self, fn: Callable[Concatenate[Stream[T], P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """``fn(self, …)``: reads in order where a step of your own is a function from stream to stream."""
+        return fn(self, *args, **kwargs)
+
+    def to(self, sink: Sink[T], *, name: str | None = None) -> None:
+        """End the stream in ``sink``."""
+        self._graph.add_sink(sink, name, self._edge)
+
+    def _step(
+        self, what: str, name: str | None, operator: Callable[[], Operator], **more: Any
+    ) -> Stream[Any]:
+        return Stream(self._graph, Edge(self._graph.add_step(what, name, (self._edge,), operator, **more)))
+
+    def _exchange(
+        self, what: str, partitioning: Partitioning, parallelism: int | None
+    ) -> Stream[T]:
+        edge = Edge(self._edge.origin, self._edge.side, partitioning)
+        node = self._graph.add_step(what, None, (edge,), PassThroughOperator, parallelism=parallelism)
+        return Stream(self._graph, Edge(node))

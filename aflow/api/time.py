@@ -1,0 +1,38 @@
+"""What ``event_time`` is told about watermarks, checked and turned into what its operator needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeAlias, TypeVar
+
+from aflow.api.checks import check_function
+from aflow.errors import FlowDefinitionError
+from aflow.machines.watermarks.generators import BoundedOutOfOrderness, WatermarkGenerator
+from aflow.model.time import positive_millis, to_millis
+from aflow.operators.event_time import TimeStrategy
+
+T = TypeVar("T")
+
+Generators: TypeAlias = Callable[[], WatermarkGenerator[T]]
+"""Makes a watermark generator; called once for each split, since a generator has state."""
+
+
+def time_strategy(
+    max_delay: timedelta | None,
+    generator: Callable[[], WatermarkGenerator[Any]] | None,
+    idle_after: timedelta | None,
+) -> TimeStrategy:
+    """Check the arguments of ``event_time``. Raises ``FlowDefinitionError``."""
+    idle = None if idle_after is None else positive_millis(idle_after, what="idle_after")
+    if generator is not None:
+        if max_delay is not None:
+            raise FlowDefinitionError(
+                "event_time() takes max_delay or a generator, not both: a generator decides about delays by itself"
+            )
+        check_function(generator, "event_time(generator=…)")
+        return TimeStrategy(generator, idle)
+    delay = 0 if max_delay is None else to_millis(max_delay, what="max_delay")
+    if delay < 0:
+        raise FlowDefinitionError(f"max_delay must not be negative, and it is {max_delay!r}")
+    return TimeStrategy(lambda: BoundedOutOfOrderness(delay), idle)

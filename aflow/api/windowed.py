@@ -1,0 +1,115 @@
+"""Keyed streams cut into windows, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+from aflow.api.checks import check_function
+from aflow.api.stream import Stream
+from aflow.api.windows import Windows
+from aflow.errors import FlowDefinitionError, shown
+from aflow.graph.flow_graph import FlowGraph
+from aflow.graph.nodes import Edge
+from aflow.operators.window_aggregate import (
+    LATE,
+    Accumulation,
+    WindowAggregateOperator,
+    Windowed,
+)
+from aflow.state.aggregate import Aggregate
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+class WindowResults(Stream[Windowed[K, R]], Generic[K, T, R]):
+    """One ``Windowed(key, window, value)`` for each key and window, with the window's last timestamp."""
+
+    @property
+    def late(self) -> Stream[T]:
+        """The records that came when all their windows were gone, as they were; unread, they are only counted."""
+        return Stream(self._graph, Edge(self._edge.origin, side=LATE))
+
+
+class WindowedStream(Generic[K, T]):
+    """Records of type ``T`` by keys of type ``K`` and by window; say how they become a result."""
+
+    def __init__(
+        self,
+        graph: FlowGraph,
+        edge: Edge,
+        windows: Windows,
+        lateness: int,
+        key_type: type[K] | None,
+        parallelism: int | None,
+    ) -> None:
+        self._graph = graph
+        self._edge = edge
+        self._windows = windows
+        self._lateness = lateness
+        self._key_type = key_type
+        self._parallelism = parallelism
+
+    def fold(
+        self,
+        initial: Callable[[], A],
+        fn: Callable[[A, T], A],
+        *,
+        name: str,
+        of: type[A] | None = None,
+    ) -> WindowResults[K, T, A]:
+        """Fold the records of each key and window: ``fn(accumulator, value)`` returns the next accumulator.
+
+        ``initial()`` makes the first. An accumulator may be changed in place and returned, unless the window has a
+        ``lateness``: then what was emitted would change with it. ``of`` is the type by which snapshots store it.
+        """
+        check_function(initial, "fold")
+        check_function(fn, "fold")
+        accumulation = Accumulation(lambda value: fn(initial(), value), fn)
+        return self._results("window.fold", accumulation, name, of)
+
+    def reduce(
+        self, fn: Callable[[T, T], T], *, name: str, of: type[T] | None = None
+    ) -> WindowResults[K, T, T]:
+        """Combine the records of each key and window: ``fn(so_far, value)``, beginning with the first record."""
+        check_function(fn, "reduce")
+        return self._results("window.reduce", Accumulation(lambda value: value, fn), name, of)
+
+    def aggregate(
+        self, aggregate: Aggregate[T, A, R], *, name: str, of: type[A] | None = None
+    ) -> WindowResults[K, T, R]:
+        """Aggregate the records of each key and window; ``of`` is the type by which snapshots store the accumulator."""
+        for method in ("create", "add", "result"):
+            if not callable(getattr(aggregate, method, None)):
+                raise FlowDefinitionError(
+                    f"aggregate() takes an aflow.Aggregate, and {shown(aggregate)} has no method {method}()"
+                )
+        create, add = aggregate.create, aggregate.add
+        accumulation = Accumulation(lambda value: add(create(), value), add, aggregate.result)
+        return self._results("window.aggregate", accumulation, name, of)
+
+    def _results(
+        self, what: str, accumulation: Accumulation, name: str, of: type[Any] | None
+    ) -> WindowResults[K, T, Any]:
+        def operator() -> WindowAggregateOperator:
+            return WindowAggregateOperator(
+                self._windows.assigner(),
+                accumulation,
+                lateness=self._lateness,
+                of=of,
+                key_type=self._key_type,
+            )
+
+        node = self._graph.add_step(
+            what,
+            name,
+            (self._edge,),
+            operator,
+            stateful=True,
+            parallelism=self._parallelism,
+            detail=repr(self._windows),
+        )
+        return WindowResults(self._graph, Edge(node))

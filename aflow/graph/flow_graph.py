@@ -1,0 +1,129 @@
+"""The nodes of one pipeline, and the rules that a pipeline keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from aflow.connect import Sink, Source
+from aflow.errors import FlowDefinitionError, shown
+from aflow.graph.nodes import Edge, Kind, Node
+from aflow.operators.base import Operator
+
+
+class FlowGraph:
+    """A growing, acyclic description: nodes are only ever added, and point at nodes that were there before."""
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name.strip():
+            raise FlowDefinitionError(f"a flow needs a name, not {shown(name)}; for example Flow('orders')")
+        self.name = name
+        self.nodes: list[Node] = []
+        #: Names given by users or made up; the identity of a step across restarts, so unique.
+        self._names: set[str] = set()
+
+    def __iter__(self) -> Iterator[Node]:
+        """All nodes, each after its inputs."""
+        return iter(self.nodes)
+
+    def add_source(self, source: Source[Any], name: str | None, parallelism: int | None) -> Node:
+        """Add a source; its type is checked here because that is where the mistake is made."""
+        if not isinstance(source, Source):
+            raise FlowDefinitionError(
+                f"source() takes an aflow.Source, an iterable or an async iterable, not {shown(source)}"
+            )
+        check_parallelism(parallelism)
+        return self._add(
+            Kind.SOURCE, "source", name, source=source, parallelism=parallelism, detail=type(source).__name__
+        )
+
+    def add_step(
+        self,
+        what: str,
+        name: str | None,
+        inputs: tuple[Edge, ...],
+        operator: Callable[[], Operator] | None,
+        *,
+        stateful: bool = False,
+        parallelism: int | None = None,
+        detail: str = "",
+    ) -> Node:
+        """Add a step that transforms its inputs; a stateful one must be named, since its name finds its state again."""
+        if stateful and name is None:
+            raise FlowDefinitionError(
+                f"{what}() keeps state, so it needs a name of its own that stays the same when the pipeline changes; "
+                f"write {what}(..., name='…')"
+            )
+        check_parallelism(parallelism)
+        return self._add(
+            Kind.STEP,
+            what,
+            name,
+            inputs=inputs,
+            operator=operator,
+            stateful=stateful,
+            parallelism=parallelism,
+            detail=detail,
+        )
+
+    def add_sink(self, sink: Sink[Any], name: str | None, edge: Edge) -> Node:
+        """Add a sink at the end of a stream."""
+        if not isinstance(sink, Sink):
+            raise FlowDefinitionError(
+                f"to() takes an aflow.Sink, not {shown(sink)}; for a function use aflow.CallbackSink(fn)"
+            )
+        return self._add(Kind.SINK, "to", name, inputs=(edge,), sink=sink, detail=type(sink).__name__)
+
+    def _add(self, kind: Kind, what: str, name: str | None, **fields: Any) -> Node:
+        node = Node(
+            id=len(self.nodes),
+            name=self._claim(name) if name is not None else self._made_up(what),
+            kind=kind,
+            what=what,
+            named=name is not None,
+            **fields,
+        )
+        self.nodes.append(node)
+        return node
+
+    def _claim(self, name: str) -> str:
+        if not isinstance(name, str) or not name.strip():
+            raise FlowDefinitionError(f"a step's name must be a non-empty string, not {shown(name)}")
+        if name in self._names:
+            raise FlowDefinitionError(
+                f"flow {self.name!r} has two steps named {name!r}; names identify state and metrics, give each its own"
+            )
+        self._names.add(name)
+        return name
+
+    def _made_up(self, what: str) -> str:
+        number = 1 + sum(1 for node in self.nodes if node.what == what)
+        while f"{what}-{number}" in self._names:
+            number += 1
+        return self._claim(f"{what}-{number}")
+
+    def validate(self) -> None:
+        """Raise ``FlowDefinitionError`` unless every stream leads from a source to a sink."""
+        if not any(node.kind is Kind.SOURCE for node in self.nodes):
+            raise FlowDefinitionError(f"flow {self.name!r} has no source; start it with flow.source(…)")
+        if not any(node.kind is Kind.SINK for node in self.nodes):
+            raise FlowDefinitionError(
+                f"flow {self.name!r} has no sink, so its results go nowhere; end a stream with .to(sink)"
+            )
+        read = {edge.origin.id for node in self.nodes for edge in node.inputs}
+        for node in self.nodes:
+            if node.kind is not Kind.SINK and node.id not in read:
+                raise FlowDefinitionError(
+                    f"nobody reads the stream of step {node.name!r} ({node.what}); "
+                    f"end it with .to(sink), or remove the step"
+                )
+
+
+def check_parallelism(parallelism: int | None) -> None:
+    """Refuse what is no positive number of subtasks."""
+    if parallelism is None:
+        return
+    if type(parallelism) is not int or parallelism < 1:
+        raise FlowDefinitionError(
+            f"parallelism is a number of subtasks from 1 on, not {shown(parallelism)}"
+        )

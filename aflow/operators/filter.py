@@ -1,0 +1,40 @@
+"""Some of the records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import compress
+from typing import Any
+
+from aflow.model.batch import Batch
+from aflow.operators.base import Operator
+
+
+class FilterOperator(Operator):
+    """Keeps the records for which ``keep(value)`` is true."""
+
+    def __init__(self, keep: Callable[[Any], object]) -> None:
+        self._keep = keep
+
+    def process(self, batch: Batch[Any]) -> None:
+        # Hot path (benchmark `stateless`).
+        keep = self._keep
+        left = iter(batch.values)
+        try:
+            if batch.timestamps is None:
+                values = [value for value in left if keep(value)]
+                kept = Batch(values)
+            else:
+                kept = _selected(batch, [keep(value) for value in left])
+        except Exception as exc:
+            raise self.failure(exc, batch, left) from exc
+        if kept.values:
+            self.output.emit(kept)
+
+
+def _selected(batch: Batch[Any], chosen: list[object]) -> Batch[Any]:
+    times = batch.timestamps
+    return Batch(
+        list(compress(batch.values, chosen)),
+        None if times is None else list(compress(times, chosen)),
+    )

@@ -1,0 +1,212 @@
+"""From a plan to tasks: operators made and opened, exchanges connected, inputs attached."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from aflow.connect import Writer, WriterContext
+from aflow.errors import AflowError, InternalError, OperatorError, SinkError
+from aflow.graph.nodes import Forward, Kind, Node
+from aflow.graph.plan import Channels, Plan, TaskPlan
+from aflow.operators.base import Operator, OperatorContext
+from aflow.operators.sink import SinkOperator
+from aflow.runtime.alarms import LoopAlarm
+from aflow.runtime.channel import Channel
+from aflow.runtime.edges import OutEdge, make_edge
+from aflow.runtime.gate import Gate
+from aflow.runtime.metrics import StepCounters
+from aflow.runtime.options import Options
+from aflow.runtime.outputs import Link, StepOutput
+from aflow.runtime.source_input import SourceInput
+from aflow.runtime.splits import SplitQueue
+from aflow.runtime.task import Chain, StreamTask
+from aflow.runtime.turn import Turn
+
+
+@dataclass(slots=True)
+class Built:
+    """Everything of a job that can run, and what has to be given back afterwards."""
+
+    tasks: list[StreamTask] = field(default_factory=list[StreamTask])
+    sources: dict[str, SplitQueue] = field(default_factory=dict[str, SplitQueue])
+    counters: dict[str, list[StepCounters]] = field(default_factory=dict[str, list[StepCounters]])
+    alarms: list[LoopAlarm] = field(default_factory=list[LoopAlarm])
+
+
+class Builder:
+    """Builds the tasks of one job. Used once."""
+
+    def __init__(self, plan: Plan, options: Options) -> None:
+        self._plan = plan
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._turn = Turn(self._loop, options.clock, options.turn.total_seconds())
+        self._tasks = {task.index: self._shells(task) for task in plan.tasks}
+        self._home = {node.id: task for task in plan.tasks for node in task.nodes}
+        #: The channels of each exchange, by (reader node, input number): ``[writer subtask][reader subtask]``.
+        self._exchanges: dict[tuple[int, int], list[list[Channel]]] = {}
+        self._built = Built()
+
+    async def build(self, writers: dict[int, list[Writer[Any]]]) -> Built:
+        """Make all tasks. ``writers`` are the opened writers of each sink node, one for each subtask."""
+        for task in self._plan.tasks:
+            for number, channels in enumerate(task.incoming):
+                self._exchanges[channels.reader.id, number] = self._connect(channels)
+        for task in self._plan.tasks:
+            await self._prepare_source(task.head, task.parallelism)
+            for subtask in range(task.parallelism):
+                self._build_subtask(task, subtask, writers)
+        return self._built
+
+    def _shells(self, task: TaskPlan) -> list[StreamTask]:
+        return [
+            StreamTask(
+                task.name, subtask, loop=self._loop, turn=self._turn, clock=self._options.clock
+            )
+            for subtask in range(task.parallelism)
+        ]
+
+    def _connect(self, channels: Channels) -> list[list[Channel]]:
+        """Channels from each writing subtask: to the reader of its own index, or to all readers."""
+        writers = self._tasks[self._home[channels.edge.origin.id].index]
+        readers = self._home[channels.reader.id].parallelism
+        count = 1 if isinstance(channels.edge.partitioning, Forward) else readers
+        capacity = self._options.channel_records
+        return [[Channel(capacity, writer.loop.resume) for _ in range(count)] for writer in writers]
+
+    async def _prepare_source(self, head: Node, parallelism: int) -> None:
+        if head.source is not None:
+            queue = SplitQueue(head.name, head.source, parallelism)
+            await queue.fill()
+            self._built.sources[head.name] = queue
+
+    def _build_subtask(self, plan: TaskPlan, subtask: int, writers: dict[int, list[Writer[Any]]]) -> None:
+        task = self._tasks[plan.index][subtask]
+        counters = {node.id: self._count(node) for node in plan.nodes}
+        outputs = {node.id: StepOutput(counters[node.id]) for node in plan.nodes}
+        operators: dict[int, Operator] = {}
+        for node in plan.nodes:
+            if node.kind is not Kind.SOURCE:
+                operators[node.id] = self._open(plan, node, subtask, outputs[node.id], task, writers)
+        for node in plan.nodes[1:]:
+            edge = node.inputs[0]
+            outputs[edge.origin.id].add(Link(operators[node.id], counters[node.id]), edge.side)
+        chain = Chain(
+            operators=list(operators.values()),
+            edges=self._out_edges(plan, subtask, outputs),
+            sinks=[one for one in operators.values() if isinstance(one, SinkOperator)],
+        )
+        head = plan.head
+        if head.source is not None:
+            task_input: SourceInput | Gate = SourceInput(
+                head.name,
+                head.source,
+                self._built.sources[head.name],
+                subtask=subtask,
+                head=outputs[head.id],
+                operators=chain.operators,
+                batch_records=self._options.batch_records,
+            )
+        else:
+            task_input = Gate(
+                self._in_channels(plan, subtask), Link(operators[head.id], counters[head.id])
+            )
+        task.attach(task_input, chain)
+        self._built.tasks.append(task)
+
+    def _count(self, node: Node) -> StepCounters:
+        counters = StepCounters()
+        self._built.counters.setdefault(node.name, []).append(counters)
+        return counters
+
+    def _open(
+        self,
+        plan: TaskPlan,
+        node: Node,
+        subtask: int,
+        output: StepOutput,
+        task: StreamTask,
+        writers: dict[int, list[Writer[Any]]],
+    ) -> Operator:
+        alarm = LoopAlarm(self._loop, self._options.clock, task.loop.mailbox)
+        self._built.alarms.append(alarm)
+        if node.kind is Kind.SINK:
+            operator: Operator = SinkOperator(writers[node.id][subtask])
+        elif node.operator is not None:
+            operator = node.operator()
+        else:
+            raise InternalError(f"step {node.name!r} has no operator")
+        alarm.attach(operator)
+        context = OperatorContext(
+            name=node.name,
+            output=output,
+            clock=self._options.clock,
+            alarm=alarm,
+            subtask=subtask,
+            parallelism=plan.parallelism,
+            key_groups=self._plan.ranges(plan)[subtask],
+            key_group_count=self._plan.key_groups,
+        )
+        try:
+            operator.open(context)
+        except AflowError:
+            raise
+        except Exception as exc:
+            raise OperatorError(
+                f"step {node.name!r} could not be opened: {type(exc).__name__}: {exc}", operator=node.name
+            ) from exc
+        return operator
+
+    def _out_edges(
+        self, plan: TaskPlan, subtask: int, outputs: dict[int, StepOutput]
+    ) -> list[OutEdge]:
+        edges: list[OutEdge] = []
+        for reader in self._plan.tasks:
+            for number, channels in enumerate(reader.incoming):
+                origin = channels.edge.origin
+                if self._home[origin.id] is not plan:
+                    continue
+                edge = make_edge(
+                    origin.name,
+                    channels.edge.partitioning,
+                    self._exchanges[channels.reader.id, number][subtask],
+                    self._plan.key_groups,
+                )
+                outputs[origin.id].add(edge, channels.edge.side)
+                edges.append(edge)
+        return edges
+
+    def _in_channels(self, plan: TaskPlan, subtask: int) -> list[Channel]:
+        found: list[Channel] = []
+        for number, channels in enumerate(plan.incoming):
+            exchange = self._exchanges[channels.reader.id, number]
+            if isinstance(channels.edge.partitioning, Forward):
+                found.append(exchange[subtask][0])
+            else:
+                found.extend(row[subtask] for row in exchange)
+        return found
+
+
+async def open_writers(plan: Plan, opened: list[Writer[Any]]) -> dict[int, list[Writer[Any]]]:
+    """Open a writer for each subtask of each sink; also appends each to ``opened``, so that a failure half-way leaks none."""
+    writers: dict[int, list[Writer[Any]]] = {}
+    for task in plan.tasks:
+        for node in task.nodes:
+            if node.sink is None:
+                continue
+            writers[node.id] = []
+            for subtask in range(task.parallelism):
+                context = WriterContext(node.name, subtask=subtask, parallelism=task.parallelism)
+                try:
+                    writer = await node.sink.writer(context)
+                except AflowError:
+                    raise
+                except Exception as exc:
+                    raise SinkError(
+                        f"sink {node.name!r} could not be opened: {type(exc).__name__}: {exc}"
+                    ) from exc
+                opened.append(writer)
+                writers[node.id].append(writer)
+    return writers

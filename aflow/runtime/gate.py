@@ -1,0 +1,104 @@
+"""What a task reads: its channels, merged into one stream of batches and watermarks.
+
+Channels that have something are served in turn, one batch each. Watermarks and idleness of the channels go through the
+``WatermarkValve``, so the operators behind the gate see one watermark: the smallest of all channels that are active.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from aflow.errors import InternalError
+from aflow.machines.watermarks.valve import WatermarkValve
+from aflow.model.batch import BATCH_RECORDS, Batch
+from aflow.model.elements import Active, EndOfInput, Idle, Watermark
+from aflow.operators.base import Output
+from aflow.runtime.channel import Channel
+
+
+class Gate:
+    """The input of a task that reads from other tasks."""
+
+    def __init__(self, channels: Sequence[Channel], head: Output) -> None:
+        self._channels = channels
+        self._head = head
+        self._valve = WatermarkValve(len(channels))
+        #: Indices of the channels that are not empty, in the order in which they will be served; no index twice.
+        self._ready: deque[int] = deque()
+        self._open = len(channels)
+        self._on_input: Callable[[], None] = _nobody
+        for index, channel in enumerate(channels):
+            channel.notify_reader = self._notifier(index)
+
+    def start(self, on_input: Callable[[], None], group: asyncio.TaskGroup) -> None:
+        """Have ``on_input`` called whenever something came into an empty channel; needs nothing from ``group``."""
+        self._on_input = on_input
+
+    def stop(self, *, drain: bool) -> None:
+        """Only sources stop; what they have sent comes through here until its end."""
+
+    @property
+    def queued_records(self) -> int:
+        """Records that wait in the channels."""
+        return sum(channel.records for channel in self._channels)
+
+    @property
+    def finished(self) -> bool:
+        """True once all channels have ended and all of them was taken."""
+        return self._open == 0
+
+    def step(self) -> bool:
+        """Hand the next element to the operators; False if there is none."""
+        if not self._ready:
+            return False
+        index = self._ready.popleft()
+        channel = self._channels[index]
+        element = channel.take(BATCH_RECORDS)
+        if len(channel):
+            self._ready.append(index)
+        if type(element) is Batch:
+            self._head.emit(element)
+        else:
+            self._control(index, element)
+        return True
+
+    def _control(self, index: int, element: object) -> None:
+        valve = self._valve
+        match element:
+            case Watermark(timestamp):
+                combined = valve.on_watermark(index, timestamp)
+                if combined is not None:
+                    self._head.watermark(combined)
+            case Idle():
+                self._push(valve.on_idle(index))
+            case Active():
+                self._push(valve.on_active(index))
+            case EndOfInput():
+                self._open -= 1
+                self._push(valve.on_end(index))
+            case _:
+                raise InternalError(f"channel {index} carried {element!r}, which nobody handles")
+
+    def _push(self, elements: Sequence[Watermark | Idle | Active]) -> None:
+        for element in elements:
+            match element:
+                case Watermark(timestamp):
+                    self._head.watermark(timestamp)
+                case Idle():
+                    self._head.idle()
+                case Active():
+                    self._head.active()
+
+    def _notifier(self, index: int) -> Callable[[], None]:
+        def notify() -> None:
+            self._ready.append(index)
+            self._on_input()
+
+        return notify
+
+
+def _nobody() -> None:
+    """Stands in until the task has started."""
+

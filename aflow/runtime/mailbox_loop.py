@@ -1,0 +1,132 @@
+"""The loop of a task: mails, and between them the default action.
+
+Theory. The *default action* is the task's work (take a batch, process it). Before each run of it the mails that are there are
+run, control before timers before the rest; a mail that posts itself again waits for the next round, so it never starves
+the default action. An action that finds nothing to do *suspends* itself with a reason; the loop then runs mails only, and
+sleeps when there are none, until somebody calls ``resume``. Everything runs on one event loop, so an action that looked,
+found nothing and suspended cannot miss the wake-up in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+
+from aflow.errors import InternalError
+from aflow.machines.mail_order import Lane
+from aflow.runtime.clock import RuntimeClock
+from aflow.runtime.mailbox import Mail, Mailbox
+from aflow.runtime.turn import Turn
+
+
+class Why(Enum):
+    """What a suspended task waits for."""
+
+    IDLE = "idle"
+    """Input."""
+    BACKPRESSURED = "backpressured"
+    """Room downstream, or in a sink."""
+
+
+class MailboxLoop:
+    """Runs mails and a default action until told that all is done."""
+
+    def __init__(
+        self,
+        action: Callable[[], None],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        turn: Turn,
+        clock: RuntimeClock,
+    ) -> None:
+        self.mailbox = Mailbox(loop, self._wake)
+        self._action = action
+        self._loop = loop
+        self._turn = turn
+        self._steady = clock.steady
+        #: Why the default action rests; None while it runs.
+        self.suspended: Why | None = None
+        self._suspended_at = 0.0
+        self._completed = False
+        #: Set while the coroutine sleeps; resolved by ``_wake``.
+        self._sleep: asyncio.Future[None] | None = None
+        #: Seconds spent suspended, by reason; the present suspension is not in it yet.
+        self.waited = {why: 0.0 for why in Why}
+        #: Called with True when the default action is suspended by backpressure, with False when it goes on.
+        self.on_backpressure: Callable[[bool], None] | None = None
+
+    @property
+    def completed(self) -> bool:
+        """True once ``complete`` was called."""
+        return self._completed
+
+    @property
+    def idle(self) -> bool:
+        """True while there is neither a mail nor a default action to run."""
+        order = self.mailbox.order
+        return self.suspended is not None and order.is_open and not order.has_mail()
+
+    def complete(self) -> None:
+        """End the loop before its next action or mail. Harmless when it has ended."""
+        self._completed = True
+        self._wake()
+
+    def suspend(self, why: Why) -> None:
+        """Let the default action rest until ``resume``; to be called by the default action."""
+        if self.suspended is not None:
+            raise InternalError(f"the default action is suspended already ({self.suspended.value})")
+        self.suspended = why
+        self._suspended_at = self._steady()
+        if why is Why.BACKPRESSURED and self.on_backpressure is not None:
+            self.on_backpressure(True)
+
+    def resume(self) -> None:
+        """Let the default action run again; does nothing unless it is suspended."""
+        why = self.suspended
+        if why is None:
+            return
+        self.suspended = None
+        self.waited[why] += self._steady() - self._suspended_at
+        if why is Why.BACKPRESSURED and self.on_backpressure is not None:
+            self.on_backpressure(False)
+        self._wake()
+
+    def waited_so_far(self, why: Why) -> float:
+        """Seconds spent suspended for ``why``, the present suspension included."""
+        now = self._steady() - self._suspended_at if self.suspended is why else 0.0
+        return self.waited[why] + now
+
+    async def run(self) -> None:
+        """Run until ``complete``. What a mail or the action raises leaves the loop as it is."""
+        has_mail = self.mailbox.order.has_mail
+        action = self._action
+        spent = self._turn.spent
+        while not self._completed:
+            if has_mail():
+                self.run_mails()
+            elif self.suspended is not None:
+                await self._rest()
+            if self.suspended is None and not self._completed:
+                action()
+            if spent():
+                await self._turn.hand_over()
+
+    def run_mails(self) -> None:
+        """Run the mails that are there now, and control mails that come meanwhile."""
+        order = self.mailbox.order
+        order.create_batch()
+        while not self._completed and (mail := order.try_take_from_batch()) is not None:
+            mail()
+
+    async def _rest(self) -> None:
+        self._sleep = self._loop.create_future()
+        try:
+            await self._sleep
+        finally:
+            self._sleep = None
+
+    def _wake(self) -> None:
+        sleep = self._sleep
+        if sleep is not None and not sleep.done():
+            sleep.set_result(None)

@@ -1,0 +1,81 @@
+"""What a running job can be asked: counters that cost one addition for each batch, read by ``job.metrics()``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
+
+
+@dataclass(slots=True)
+class StepCounters:
+    """Counted while the job runs, by one subtask of one step."""
+
+    records_in: int = 0
+    batches_in: int = 0
+    records_out: int = 0
+    watermark: Timestamp = MIN_TIMESTAMP
+    idle: bool = False
+    #: Records sent to each side output, whether or not somebody reads it.
+    sides: dict[str, int] = field(default_factory=dict[str, int])
+
+    def count_side(self, tag: str, records: int) -> None:
+        """Count ``records`` sent to side output ``tag``."""
+        self.sides[tag] = self.sides.get(tag, 0) + records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMetrics:
+    """One step, all its subtasks together."""
+
+    name: str
+    records_in: int
+    batches_in: int
+    records_out: int
+    sides: dict[str, int]
+    """Records sent to each side output, by tag name; ``late`` for the late records of windows."""
+    watermark: Timestamp | None
+    """The smallest of the subtasks' watermarks (epoch ms) that are not idle; None before the first one."""
+    lag_ms: int | None
+    """How far the watermark is behind processing time, in ms; None without a watermark, or after the end of the input."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskMetrics:
+    """One subtask: where its time went, in seconds since the job started. The three add up to its whole time."""
+
+    name: str
+    subtask: int
+    busy_s: float
+    idle_s: float
+    backpressured_s: float
+    queued_records: int
+    """Records that wait in the subtask's input channels now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobMetrics:
+    """Everything a job can say about itself at one moment."""
+
+    steps: dict[str, StepMetrics]
+    """By the step's name."""
+    tasks: list[TaskMetrics]
+
+
+def step_metrics(name: str, counters: list[StepCounters], now: Timestamp) -> StepMetrics:
+    """Add up what the subtasks of one step counted, at processing time ``now`` (epoch ms)."""
+    sides: dict[str, int] = {}
+    for one in counters:
+        for tag, records in one.sides.items():
+            sides[tag] = sides.get(tag, 0) + records
+    watermark = min((one.watermark for one in counters if not one.idle), default=MIN_TIMESTAMP)
+    known = MIN_TIMESTAMP < watermark
+    return StepMetrics(
+        name=name,
+        records_in=sum(one.records_in for one in counters),
+        batches_in=sum(one.batches_in for one in counters),
+        records_out=sum(one.records_out for one in counters),
+        sides=sides,
+        watermark=watermark if known else None,
+        lag_ms=now - watermark if known and watermark < MAX_TIMESTAMP else None,
+    )

@@ -1,0 +1,38 @@
+"""How a job runs, as far as it is not in the pipeline: numbers with defaults that rarely need a change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from aflow.errors import FlowDefinitionError, shown
+from aflow.model.batch import BATCH_RECORDS
+from aflow.model.key_groups import DEFAULT_KEY_GROUPS
+from aflow.model.time import positive_millis
+from aflow.runtime.channel import DEFAULT_CAPACITY
+from aflow.runtime.clock import RuntimeClock, SystemClock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Settings of one run. Raises ``FlowDefinitionError`` for values that make no sense."""
+
+    key_groups: int = DEFAULT_KEY_GROUPS
+    """Into how many groups keys are divided: the largest parallelism that the job's state can ever have."""
+    batch_records: int = BATCH_RECORDS
+    """The most records that a source hands over at once."""
+    channel_records: int = DEFAULT_CAPACITY
+    """How many records may wait between two subtasks before the writer slows down."""
+    turn: timedelta = timedelta(milliseconds=2)
+    """How long the job keeps the event loop before everything else on it gets its turn."""
+    chaining: bool = True
+    """False gives every step a task of its own; slower, for tests and for looking at a single step's load."""
+    clock: RuntimeClock = field(default_factory=SystemClock)
+    """Where processing time comes from."""
+
+    def __post_init__(self) -> None:
+        for name in ("key_groups", "batch_records", "channel_records"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise FlowDefinitionError(f"Options.{name} must be a whole number from 1 on, not {shown(value)}")
+        positive_millis(self.turn, what="Options.turn")

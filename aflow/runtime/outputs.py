@@ -1,0 +1,104 @@
+"""Where the operators of a chain push their results: into each other, and at the ends into channels.
+
+Each step has one ``StepOutput``. Its targets are ``Link``s (the next step of the same task) and ``OutEdge``s (an exchange to
+another task). A link is one method call, so a chain of steps costs nothing for each record.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from typing import Any
+
+from aflow.errors import AflowError, OperatorError
+from aflow.model.batch import Batch
+from aflow.model.time import Timestamp
+from aflow.operators.base import Operator, Output
+from aflow.runtime.metrics import StepCounters
+
+
+class Link:
+    """Pushes into the next operator of the chain, counts, and says which operator failed."""
+
+    __slots__ = ("_counters", "_operator", "_process")
+
+    def __init__(self, operator: Operator, counters: StepCounters) -> None:
+        self._operator = operator
+        self._process = operator.process
+        self._counters = counters
+
+    def emit(self, batch: Batch[Any]) -> None:
+        counters = self._counters
+        counters.records_in += len(batch.values)
+        counters.batches_in += 1
+        try:
+            self._process(batch)
+        except AflowError:
+            raise
+        except (Exception, CancelledError) as exc:
+            # Operators are synchronous, so a CancelledError comes from a user function and cancels nobody: left alone, it
+            # would end the task as if the job had been cancelled.
+            raise OperatorError.of(self._operator.name, exc) from exc
+
+    def watermark(self, timestamp: Timestamp) -> None:
+        self._counters.watermark = timestamp
+        try:
+            self._operator.on_watermark(timestamp)
+        except AflowError:
+            raise
+        except (Exception, CancelledError) as exc:
+            # Operators are synchronous, so a CancelledError comes from a user function and cancels nobody: left alone, it
+            # would end the task as if the job had been cancelled.
+            raise OperatorError.of(self._operator.name, exc) from exc
+
+    def idle(self) -> None:
+        self._counters.idle = True
+        self._operator.on_idle()
+
+    def active(self) -> None:
+        self._counters.idle = False
+        self._operator.on_active()
+
+    def side(self, tag: str, batch: Batch[Any]) -> None:
+        raise TypeError("a link is one output of a step; side outputs are the step's")
+
+
+class StepOutput:
+    """All outputs of one step: the main one and the side outputs that somebody reads."""
+
+    __slots__ = ("_counters", "_sides", "_targets")
+
+    def __init__(self, counters: StepCounters) -> None:
+        self._counters = counters
+        self._targets: list[Output] = []
+        self._sides: dict[str, list[Output]] = {}
+
+    def add(self, target: Output, side: str | None) -> None:
+        """Send the main output, or the side output ``side``, to one more reader."""
+        (self._targets if side is None else self._sides.setdefault(side, [])).append(target)
+
+    def emit(self, batch: Batch[Any]) -> None:
+        self._counters.records_out += len(batch.values)
+        for target in self._targets:
+            target.emit(batch)
+
+    def watermark(self, timestamp: Timestamp) -> None:
+        for target in self._everybody():
+            target.watermark(timestamp)
+
+    def idle(self) -> None:
+        for target in self._everybody():
+            target.idle()
+
+    def active(self) -> None:
+        for target in self._everybody():
+            target.active()
+
+    def side(self, tag: str, batch: Batch[Any]) -> None:
+        self._counters.count_side(tag, len(batch.values))
+        for target in self._sides.get(tag, ()):
+            target.emit(batch)
+
+    def _everybody(self) -> list[Output]:
+        if not self._sides:
+            return self._targets
+        return self._targets + [target for targets in self._sides.values() for target in targets]

@@ -1,0 +1,169 @@
+"""One subtask: a coroutine with a mailbox, an input, a chain of operators, and outputs.
+
+All that touches the state of the operators runs in ``StreamTask.run``: input, timers, and what others post. The default
+action takes one element of the input and pushes it through the whole chain, synchronously. It rests while there is no
+input, or no room in an exchange or a sink behind the chain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from aflow.errors import AflowError
+from aflow.operators.base import Operator
+from aflow.operators.sink import SinkOperator
+from aflow.runtime.clock import RuntimeClock
+from aflow.runtime.edges import OutEdge
+from aflow.runtime.mailbox_loop import MailboxLoop, Why
+from aflow.runtime.turn import Turn
+
+
+class TaskInput(Protocol):
+    """What a task reads: a ``Gate`` behind other tasks, a ``SourceInput`` at the start."""
+
+    @property
+    def finished(self) -> bool:
+        """True once the input has ended and all of it was taken."""
+        ...
+
+    @property
+    def queued_records(self) -> int:
+        """Records that are here and were not taken yet."""
+        ...
+
+    def start(self, on_input: Callable[[], None], group: asyncio.TaskGroup) -> None:
+        """Have ``on_input`` called whenever there is something to take."""
+        ...
+
+    def stop(self, *, drain: bool) -> None:
+        """End the input early; only sources can."""
+        ...
+
+    def step(self) -> bool:
+        """Hand the next element to the operators; False if there is none."""
+        ...
+
+
+class Room(Protocol):
+    """Something that can be too full for the task to go on: an exchange, or a sink."""
+
+    @property
+    def full(self) -> bool: ...
+
+
+@dataclass(slots=True)
+class Chain:
+    """The operators of one subtask, and where their results leave it."""
+
+    operators: Sequence[Operator]
+    """Each behind the one that feeds it."""
+    edges: Sequence[OutEdge]
+    sinks: Sequence[SinkOperator]
+
+
+class StreamTask:
+    """Runs a chain of operators over an input until it ends."""
+
+    def __init__(
+        self,
+        name: str,
+        subtask: int,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        turn: Turn,
+        clock: RuntimeClock,
+    ) -> None:
+        self.name = name
+        self.subtask = subtask
+        self._clock = clock
+        self.loop = MailboxLoop(self._step, loop=loop, turn=turn, clock=clock)
+        self.loop.on_backpressure = self._on_backpressure
+        #: Set by ``attach``, since input and chain need to know whom to tell of input and of room.
+        self.input: TaskInput
+        self.chain: Chain
+        self._rooms: tuple[Room, ...] = ()
+        self._ended = False
+        self.started_at = 0.0
+        self.stopped_at: float | None = None
+
+    def attach(self, task_input: TaskInput, chain: Chain) -> None:
+        """Give the task what it reads and what it does; once, before ``run``."""
+        self.input = task_input
+        self.chain = chain
+        self._rooms = (*chain.edges, *chain.sinks)
+
+    async def run(self) -> None:
+        """Process the whole input, flush the sinks, tell the readers of the end, and close the operators."""
+        self.started_at = self._clock.steady()
+        try:
+            async with asyncio.TaskGroup() as group:
+                writing = [group.create_task(_write(sink, self.loop)) for sink in self.chain.sinks]
+                self.input.start(self.loop.resume, group)
+                await self.loop.run()
+                for task in writing:
+                    task.cancel()
+            await self._finish()
+        finally:
+            self.stopped_at = self._clock.steady()
+            for operator in self.chain.operators:
+                operator.close()
+
+    def _step(self) -> None:
+        """The default action: one element of the input, if there is room for what comes of it."""
+        for room in self._rooms:
+            if room.full:
+                self.loop.suspend(Why.BACKPRESSURED)
+                return
+        if self.input.step():
+            return
+        if not self.input.finished:
+            self.loop.suspend(Why.IDLE)
+        elif not self._ended:
+            self._end()
+        elif any(sink.writing is not None for sink in self.chain.sinks):
+            self.loop.suspend(Why.BACKPRESSURED)
+        else:
+            self.loop.complete()
+
+    def _end(self) -> None:
+        self._ended = True
+        for operator in self.chain.operators:
+            operator.end_input()
+
+    async def _finish(self) -> None:
+        self.loop.mailbox.order.quiesce()
+        for sink in self.chain.sinks:
+            await sink.writer.flush()
+        for edge in self.chain.edges:
+            edge.end()
+        self.loop.mailbox.order.close()
+
+    def _on_backpressure(self, blocked: bool) -> None:
+        now = self._clock.now()
+        for operator in self.chain.operators:
+            operator.on_backpressure(blocked, now)
+
+
+async def _write(sink: SinkOperator, loop: MailboxLoop) -> None:
+    """Await what the sink's writer is busy with, batch after batch, until cancelled; each end comes back as a mail."""
+    woken = asyncio.Event()
+    sink.on_writing = woken.set
+
+    def written() -> None:
+        sink.written()
+        loop.resume()
+
+    while True:
+        await woken.wait()
+        woken.clear()
+        if sink.writing is not None:
+            try:
+                await sink.writing
+            except AflowError:
+                raise
+            except Exception as exc:
+                raise sink.failed(exc) from exc
+            loop.mailbox.post(written)
