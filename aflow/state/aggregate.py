@@ -1,0 +1,49 @@
+"""What an aggregation over many values is: the same for aggregating state and for windows."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Protocol, TypeVar
+
+IN = TypeVar("IN", contravariant=True)
+ACC = TypeVar("ACC")
+OUT = TypeVar("OUT", covariant=True)
+
+
+class Aggregate(Protocol[IN, ACC, OUT]):
+    """Turns many values into one result through an accumulator that is small and can be stored.
+
+    Subclass it, or write a class with the same four methods. They are called in any order that the data asks for, so
+    ``add`` should not depend on the order of values, and none of them may keep anything in ``self``. An accumulator may
+    be changed in place as long as it is returned.
+
+    >>> class Mean(Aggregate[float, tuple[float, int], float]):
+    ...     def create(self) -> tuple[float, int]:
+    ...         return 0.0, 0
+    ...     def add(self, acc: tuple[float, int], value: float) -> tuple[float, int]:
+    ...         return acc[0] + value, acc[1] + 1
+    ...     def merge(self, a: tuple[float, int], b: tuple[float, int]) -> tuple[float, int]:
+    ...         return a[0] + b[0], a[1] + b[1]
+    ...     def result(self, acc: tuple[float, int]) -> float:
+    ...         return acc[0] / acc[1]
+    """
+
+    @abstractmethod
+    def create(self) -> ACC:
+        """The accumulator of no values at all; a new one each time."""
+        ...
+
+    @abstractmethod
+    def add(self, acc: ACC, value: IN) -> ACC:
+        """The accumulator that has seen ``value`` too."""
+        ...
+
+    @abstractmethod
+    def merge(self, a: ACC, b: ACC) -> ACC:
+        """The accumulator of the values of both; neither is used afterwards. Needed where windows merge."""
+        ...
+
+    @abstractmethod
+    def result(self, acc: ACC) -> OUT:
+        """What the values seen so far amount to. Called as often as somebody asks; must leave ``acc`` as it is."""
+        ...

@@ -1,0 +1,63 @@
+"""What keeps the keyed state of one operator in one subtask."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, MutableMapping
+from typing import Protocol, TypeVar
+
+from aflow.state.filing import Keyed, KeyedFiling
+from aflow.state.specs import Cells, StateSpec, ValueState
+
+C = TypeVar("C")
+T = TypeVar("T")
+
+
+class KeyedBackend(Cells, Protocol):
+    """Keeps state for many keys; its cells read and write that of ``key``.
+
+    All of it runs in the subtask's coroutine. The operator sets ``key`` before it calls user code and calls
+    ``leave`` after it; in between, cells are used. Declarations are made known by asking for their cell.
+    """
+
+    key: Hashable
+    """The current key."""
+
+    filing: KeyedFiling
+
+    def leave(self) -> None:
+        """There is no current key now: what still uses a cell raises ``OperatorError``."""
+        ...
+
+    def cell(self, spec: StateSpec[C]) -> C:
+        """The cell of a declaration. Raises ``FlowDefinitionError`` if the name is taken by another one."""
+        ...
+
+    def table(self, spec: ValueState[T]) -> MutableMapping[Hashable, T]:
+        """The values of all keys, for operators that handle whole batches. Raises as ``cell`` does."""
+        ...
+
+    def snapshot(self) -> Keyed:
+        """All state as bytes; what is written later does not show in it.
+
+        Raises ``CheckpointError`` for a key or a value that cannot be encoded.
+        """
+        ...
+
+    def restore(self, keyed: Keyed) -> None:
+        """Hold what ``keyed`` says about the key groups of this subtask, and nothing else.
+
+        Comes after all declarations. Raises ``RestoreError`` for state that is not declared, or declared as another
+        kind, and for bytes its type cannot read. Names that begin with ``@`` are left to their owner, the operator.
+        """
+        ...
+
+    def get(self, name: str, key: Hashable) -> object | None:
+        """What ``key`` has under ``name``, for reading from outside; None if it has nothing.
+
+        A list or map is a copy, an aggregate its result. Raises ``FlowDefinitionError`` for an unknown name.
+        """
+        ...
+
+    def keys(self, name: str) -> Iterable[Hashable]:
+        """The keys that have something under ``name``, at this moment. Raises as ``get`` does."""
+        ...
