@@ -1,0 +1,199 @@
+"""Which mail of a task runs next: the order inside a mailbox, and its life cycle.
+
+Theory. Mails come in with a *priority* and leave in the order in which they came. A taker names the smallest
+priority it cares for and gets the **first** mail of at least that priority; a higher priority never sorts ahead of
+an earlier mail that is sufficient. An *urgent* mail goes before all that are not urgent, and behind the urgent ones
+that were there before it.
+
+A *batch* is a cut in time: ``create_batch`` puts all mails that are there into it, and ``try_take_from_batch``
+takes these and urgent ones only. So a mail that posts itself again runs once a batch and starves nobody. A plain
+take sees both sides of the cut, the batch being the older. Mails have ascending numbers, and the batch is those
+below a number: creating it moves nothing.
+
+Lanes. A task has three: control before timers before normal, first in first out within each. They are made of the
+above. A control mail is *urgent* (priority ``Lane.CONTROL``). The main loop creates a batch and then takes, for
+each mail to run::
+
+    mail = order.try_take_from_batch(Lane.TIMERS) or order.try_take_from_batch()
+
+First comes what is urgent, whichever side of the cut it is on, then the batch's timers, then the rest of the batch.
+With ``try_take(Lane.TIMERS)`` instead, a timer that sets itself again for a moment already passed would never let
+go. A control mail that posts itself again would not either: control mails are finite (a checkpoint, a
+cancellation), and must not do that.
+
+Life cycle. OPEN -> QUIESCED (puts fail, takes work: the task drains) -> CLOSED (both fail; the leftovers were
+returned by ``close``, whose caller cancels what waits for them). The first two steps may be one; there is no way
+back.
+
+One thread only: mails from other threads come through the event loop of the task (``runtime/mailbox.py``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from enum import Enum, IntEnum
+from typing import Final, Generic, TypeVar
+
+from aflow.errors import MailboxClosed
+
+M = TypeVar("M")
+
+#: A take with this minimum takes any mail.
+MIN_PRIORITY: Final = -(2**31)
+
+
+class Lane(IntEnum):
+    """The lanes of a task's mailbox, as priorities."""
+
+    NORMAL = 0
+    """Completions of async calls, mails of users."""
+    TIMERS = 1
+    """Timers that are due."""
+    CONTROL = 2
+    """Checkpoints, cancellation. Put these with ``urgent=True``."""
+
+
+class MailState(Enum):
+    """Where a mailbox is in its life."""
+
+    OPEN = "open"
+    QUIESCED = "quiesced"
+    CLOSED = "closed"
+
+
+class MailOrder(Generic[M]):
+    """Mails in the order in which they are to run. Putting and taking cost the same however many mails there are."""
+
+    __slots__ = ("_batch_end", "_count", "_lanes", "_next", "_urgent", "state")
+
+    def __init__(self) -> None:
+        self.state = MailState.OPEN
+        self._urgent: _Lanes[M] = _Lanes()
+        self._lanes: _Lanes[M] = _Lanes()
+        #: The number of the next mail. Numbers ascend within `_urgent` and within `_lanes`.
+        self._next = 0
+        #: Mails of `_lanes` with a smaller number are the batch.
+        self._batch_end = 0
+        #: Mails in `_urgent` and `_lanes` together.
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def is_open(self) -> bool:
+        """True while mails may be put."""
+        return self.state is MailState.OPEN
+
+    def check_open(self) -> None:
+        """Raises ``MailboxClosed`` unless mails may be put."""
+        if self.state is not MailState.OPEN:
+            raise MailboxClosed(
+                f"the task takes no more mails (its mailbox is {self.state.value}): it is draining or has ended"
+            )
+
+    def put(self, mail: M, priority: int, *, urgent: bool = False) -> None:
+        """Add ``mail`` behind the others, or with ``urgent`` before all that are not. Raises ``MailboxClosed``."""
+        if self.state is not MailState.OPEN:
+            self.check_open()
+        (self._urgent if urgent else self._lanes).add(self._next, priority, mail)
+        self._next += 1
+        self._count += 1
+
+    def has_mail(self, min_priority: int = MIN_PRIORITY) -> bool:
+        """True if ``try_take`` with this minimum would return a mail."""
+        # Hot path: asked between any two batches of a task, nearly always about an empty mailbox.
+        if not self._count:
+            return False
+        return min_priority == MIN_PRIORITY or bool(
+            self._urgent.first(min_priority) or self._lanes.first(min_priority)
+        )
+
+    def try_take(self, min_priority: int = MIN_PRIORITY) -> M | None:
+        """The first mail of at least ``min_priority``, of the batch or not. Raises ``MailboxClosed`` when closed."""
+        if not self._count:
+            self._check_not_closed()
+            return None
+        lane = self._urgent.first(min_priority) or self._lanes.first(min_priority)
+        return None if lane is None else self._take(lane)
+
+    def create_batch(self) -> bool:
+        """Put all mails that are there into the batch, behind what is left in it; False if the batch is empty then."""
+        self._batch_end = self._next
+        return self._count > 0
+
+    def try_take_from_batch(self, min_priority: int = MIN_PRIORITY) -> M | None:
+        """The first mail of at least ``min_priority`` that is urgent or in the batch.
+
+        None says that the batch has no (more) such mail. Raises ``MailboxClosed`` when closed.
+        """
+        if not self._count:
+            self._check_not_closed()
+            return None
+        lane = self._urgent.first(min_priority)
+        if lane is None:
+            lane = self._lanes.first(min_priority)
+            if lane is None or lane[0][0] >= self._batch_end:
+                return None
+        return self._take(lane)
+
+    def drain(self) -> list[M]:
+        """Take all mails: the urgent ones, the batch, the rest. Nothing when closed."""
+        mails = [*self._urgent.empty(), *self._lanes.empty()]
+        self._count = 0
+        return mails
+
+    def quiesce(self) -> None:
+        """Let no more mails in; those that are there can be taken. Changes nothing unless open."""
+        if self.state is MailState.OPEN:
+            self.state = MailState.QUIESCED
+
+    def close(self) -> list[M]:
+        """Let no mails in or out any more, and return those that never ran, in order. Closing again returns none."""
+        self.state = MailState.CLOSED
+        return self.drain()
+
+    def _take(self, lane: deque[tuple[int, M]]) -> M:
+        self._count -= 1
+        return lane.popleft()[1]
+
+    def _check_not_closed(self) -> None:
+        if self.state is MailState.CLOSED:
+            raise MailboxClosed("the mailbox is closed: what was in it was returned by close()")
+
+
+class _Lanes(Generic[M]):
+    """Numbered mails by priority. There are as many queues as priorities were ever used: a handful."""
+
+    __slots__ = ("_queues",)
+
+    def __init__(self) -> None:
+        self._queues: dict[int, deque[tuple[int, M]]] = {}
+
+    def add(self, number: int, priority: int, mail: M) -> None:
+        queue = self._queues.get(priority)
+        if queue is None:
+            queue = self._queues[priority] = deque()
+        queue.append((number, mail))
+
+    def first(self, min_priority: int) -> deque[tuple[int, M]] | None:
+        """The queue whose head is the oldest mail of at least this priority; never an empty one."""
+        best = None
+        for priority, queue in self._queues.items():
+            # Numbers are unique, so the mails themselves are never compared.
+            if queue and priority >= min_priority and (best is None or queue[0][0] < best[0][0]):
+                best = queue
+        return best
+
+    def empty(self) -> Iterator[M]:
+        """All mails by number; none is left."""
+        numbered = sorted(
+            (entry for queue in self._queues.values() for entry in queue), key=_number
+        )
+        self._queues.clear()
+        return (mail for _, mail in numbered)
+
+
+def _number(entry: tuple[int, object]) -> int:
+    return entry[0]

@@ -1,0 +1,80 @@
+"""Which windows a timestamp falls into: windows that lie on a fixed grid.
+
+Theory. The grid begins at ``offset`` ms after 1970-01-01T00:00Z and goes on in both directions, in steps of
+``size`` (tumbling) or ``slide`` (sliding). A window includes its start and excludes its end. Every timestamp is in
+exactly one tumbling window, and in ``size / slide`` sliding ones, rounded down or up where the slide does not
+divide the size. If the slide is longer than the size there are gaps between the windows, and what falls into one is
+in no window at all.
+
+All lengths are ms, all timestamps epoch ms. Windows that depend on the data (sessions) are another file's matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aflow.errors import FlowDefinitionError
+from aflow.model.time import Timestamp
+from aflow.model.windows import TimeWindow
+
+
+@dataclass(frozen=True, slots=True)
+class TumblingWindows:
+    """Windows of ``size`` ms side by side. Raises ``FlowDefinitionError`` unless size > 0 and abs(offset) < size."""
+
+    size: int
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        _check_positive("size", self.size)
+        _check_offset(self.offset, "size", self.size)
+
+    def start_of(self, timestamp: Timestamp) -> Timestamp:
+        """The start of the window that ``timestamp`` is in."""
+        # Hot path: once for each batch, or for each record of a batch that lies in several windows.
+        return timestamp - (timestamp - self.offset) % self.size
+
+    def assign(self, timestamp: Timestamp) -> list[TimeWindow]:
+        """The one window that ``timestamp`` is in."""
+        start = self.start_of(timestamp)
+        return [TimeWindow(start, start + self.size)]
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindows:
+    """Windows of ``size`` ms, one every ``slide`` ms.
+
+    Raises ``FlowDefinitionError`` unless size > 0, slide > 0 and abs(offset) < slide.
+    """
+
+    size: int
+    slide: int
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        _check_positive("size", self.size)
+        _check_positive("slide", self.slide)
+        _check_offset(self.offset, "slide", self.slide)
+
+    def start_of(self, timestamp: Timestamp) -> Timestamp:
+        """The start of the latest window that begins at or before ``timestamp``; with gaps, it may end before."""
+        return timestamp - (timestamp - self.offset) % self.slide
+
+    def assign(self, timestamp: Timestamp) -> list[TimeWindow]:
+        """The windows that ``timestamp`` is in, by start; none if it falls into a gap."""
+        latest = self.start_of(timestamp)
+        starts = range(latest, timestamp - self.size, -self.slide)
+        return [TimeWindow(start, start + self.size) for start in reversed(starts)]
+
+
+def _check_positive(name: str, length: int) -> None:
+    if length <= 0:
+        raise FlowDefinitionError(f"{name} of a window must be longer than 0 ms, not {length} ms")
+
+
+def _check_offset(offset: int, name: str, length: int) -> None:
+    if abs(offset) >= length:
+        raise FlowDefinitionError(
+            f"offset {offset} ms must be shorter than {name}, which is {length} ms, in either direction; "
+            f"offset {abs(offset) % length * (1 if offset > 0 else -1)} ms gives the same windows"
+        )
