@@ -221,7 +221,7 @@ def test_a_cell_is_of_no_use_without_a_current_key(backend: MemoryBackend) -> No
     cell.set(1)
     backend.leave()
 
-    with pytest.raises(OperatorError, match="'step' used keyed state, .* outside of its handlers"):
+    with pytest.raises(OperatorError, match=r"'step' used keyed state, .* outside of its handlers"):
         cell.get()
     with pytest.raises(OperatorError, match="outside of its handlers"):
         cell.set(2)

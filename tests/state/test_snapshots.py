@@ -235,7 +235,7 @@ def test_a_value_of_another_type_is_named_with_its_state_and_step() -> None:
 def test_a_value_that_needs_a_type_is_named_with_the_remedy() -> None:
     backend = holding(ValueState[Any]("last"), a=Payment(1))
 
-    with pytest.raises(CheckpointError, match="'last' of step 'step' .*declare of=Payment"):
+    with pytest.raises(CheckpointError, match=r"'last' of step 'step' .*declare of=Payment"):
         backend.snapshot()
 
 
@@ -263,7 +263,7 @@ def test_keys_of_another_type_are_refused() -> None:
     last = ValueState("last", of=int)
     backend = backend_of(last, key_type=Card)
 
-    with pytest.raises(RestoreError, match="'step' cannot read a stored key: .*of=Card"):
+    with pytest.raises(RestoreError, match=r"'step' cannot read a stored key: .*of=Card"):
         backend.restore(holding(last, a=1).snapshot())
 
 
@@ -277,7 +277,7 @@ def test_a_stored_state_that_is_not_declared_any_more_is_refused() -> None:
 def test_a_stored_state_of_another_kind_is_refused() -> None:
     snapshot = holding(ValueState("last", of=int), a=1).snapshot()
 
-    with pytest.raises(RestoreError, match="declared as list state, but .* holds value state"):
+    with pytest.raises(RestoreError, match=r"declared as list state, but .* holds value state"):
         backend_of(ListState("last", of=int)).restore(snapshot)
 
 
@@ -285,7 +285,7 @@ def test_a_stored_value_that_the_new_type_cannot_read_is_refused() -> None:
     snapshot = holding(ValueState("last", of=str), a="x").snapshot()
 
     with pytest.raises(
-        RestoreError, match="'last' of step 'step' cannot be read for key 'a': .*int"
+        RestoreError, match=r"'last' of step 'step' cannot be read for key 'a': .*int"
     ):
         backend_of(ValueState("last", of=int)).restore(snapshot)
 
@@ -293,7 +293,7 @@ def test_a_stored_value_that_the_new_type_cannot_read_is_refused() -> None:
 def test_typed_state_is_not_read_as_plain_values() -> None:
     snapshot = holding(ValueState("last", of=Payment), a=Payment(1)).snapshot()
 
-    with pytest.raises(RestoreError, match="stored with of=Payment.* declare of=Payment again"):
+    with pytest.raises(RestoreError, match=r"stored with of=Payment.* declare of=Payment again"):
         backend_of(ValueState[Any]("last")).restore(snapshot)
 
 

@@ -1,0 +1,131 @@
+"""What a process function sees beside the value: time, key, state, timers and side outputs.
+
+One context object serves all calls in a subtask, so it says something about the record (or timer) being handled only
+until the handler returns; what is kept and used later raises ``OperatorError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from enum import Enum
+from typing import Any, Final, Generic, TypeVar, cast
+
+from aflow.errors import FlowDefinitionError
+from aflow.machines.timers import TimerQueue
+from aflow.model.tags import Tag
+from aflow.model.time import MIN_TIMESTAMP, Clock, Instant, Timestamp, to_timestamp
+from aflow.operators.sides import SideOutputs
+from aflow.state.backend import KeyedBackend
+from aflow.state.specs import StateSpec
+
+K = TypeVar("K")
+S = TypeVar("S")
+C = TypeVar("C")
+
+
+class TimerDomain(Enum):
+    """Which clock a timer waits for."""
+
+    EVENT = "event time"
+    PROCESSING = "processing time"
+
+
+class ProcessContext:
+    """What a ``ProcessFunction`` sees beside the value."""
+
+    __slots__ = ("_clock", "_sides", "timestamp", "watermark")
+
+    timestamp: Timestamp | None
+    """Of the record being handled (epoch ms); None without event time, and in a processing-time timer."""
+    watermark: Timestamp
+    """How far event time has come in this subtask (epoch ms); ``MIN_TIMESTAMP`` before the first watermark."""
+
+    def __init__(self, *, clock: Clock, sides: SideOutputs) -> None:
+        self.timestamp = None
+        self.watermark = MIN_TIMESTAMP
+        self._clock = clock
+        self._sides = sides
+
+    @property
+    def processing_time(self) -> Timestamp:
+        """What the clock says (epoch ms)."""
+        return self._clock.now()
+
+    def side(self, tag: Tag[S], value: S) -> None:
+        """Send ``value`` to side output ``tag``, with the timestamp of the record being handled."""
+        self._sides.add(tag.name, value, self.timestamp)
+
+
+class Context(ProcessContext, Generic[K]):
+    """What a ``KeyedProcess`` sees beside the value."""
+
+    __slots__ = ("_backend", "_cells", "_timers", "timer_domain")
+
+    timer_domain: TimerDomain | None
+    """In ``on_timer``: which clock the timer waited for. None in ``process``."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        sides: SideOutputs,
+        backend: KeyedBackend,
+        cells: Mapping[StateSpec[Any], Any],
+        timers: Mapping[TimerDomain, TimerQueue[Hashable, None]],
+    ) -> None:
+        super().__init__(clock=clock, sides=sides)
+        self.timer_domain = None
+        self._backend = backend
+        self._cells: Final = cells
+        self._timers: Final = timers
+
+    @property
+    def key(self) -> K:
+        """The key of the record or timer being handled."""
+        key = self._backend.key
+        hash(key)  # raises outside a handler, as cells do
+        return cast("K", key)  # key_by made it: the stream's type says so
+
+    def state(self, spec: StateSpec[C]) -> C:
+        """The cell of a declaration, bound to the current key: ``ctx.state(self.last).get()``.
+
+        Raises ``FlowDefinitionError`` for a declaration that is no attribute of the process function.
+        """
+        cell: C | None = self._cells.get(spec)
+        if cell is None:
+            known = ", ".join(repr(known.name) for known in self._cells) or "none"
+            raise FlowDefinitionError(
+                f"{spec!r} is not declared; make it an attribute of the process function, so that snapshots know of it "
+                f"(declared: {known})"
+            )
+        return cell
+
+    def set_event_timer(self, at: Instant) -> None:
+        """Have ``on_timer`` called for this key once the watermark reaches ``at`` (aware ``datetime`` or epoch ms).
+
+        Setting the same moment again changes nothing. One that the watermark has passed rings when it next advances.
+        """
+        self._set(TimerDomain.EVENT, at)
+
+    def set_processing_timer(self, at: Instant) -> None:
+        """Have ``on_timer`` called for this key once the clock reaches ``at`` (aware ``datetime`` or epoch ms).
+
+        Setting the same moment again changes nothing. A timer still waiting when the input ends does not ring.
+        """
+        self._set(TimerDomain.PROCESSING, at)
+
+    def delete_event_timer(self, at: Instant) -> None:
+        """Take back the event timer of this key at ``at``; nothing if there is none."""
+        self._delete(TimerDomain.EVENT, at)
+
+    def delete_processing_timer(self, at: Instant) -> None:
+        """Take back the processing timer of this key at ``at``; nothing if there is none."""
+        self._delete(TimerDomain.PROCESSING, at)
+
+    def _set(self, domain: TimerDomain, at: Instant) -> None:
+        moment = to_timestamp(at, what="the moment of a timer")
+        self._timers[domain].register(moment, self._backend.key, None)
+
+    def _delete(self, domain: TimerDomain, at: Instant) -> None:
+        moment = to_timestamp(at, what="the moment of a timer")
+        self._timers[domain].delete(moment, self._backend.key, None)

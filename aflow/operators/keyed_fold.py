@@ -1,0 +1,62 @@
+"""A running value for each key that starts from an initial one: ``fold``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from aflow.errors import InternalError
+from aflow.model.batch import Batch
+from aflow.operators.base import Operator, OperatorContext
+from aflow.operators.keyed_state import keyed_backend
+from aflow.state.snapshot import OperatorSnapshot
+from aflow.state.specs import ValueState
+
+
+class KeyedFoldOperator(Operator):
+    """Emits, for each record, what ``fn`` makes of its key's accumulator and the record; that is the next accumulator.
+
+    ``initial`` makes the accumulator of a key's first record. ``fn`` should return a new accumulator: one that it
+    changes in place is also in the hands of whoever got it as a result, and shows them later changes. ``of`` and
+    ``key_type`` are the types of accumulators and keys, which snapshots need unless they are plain Python values.
+    """
+
+    def __init__(
+        self,
+        initial: Callable[[], Any],
+        fn: Callable[[Any, Any], Any],
+        of: type[Any] | None = None,
+        key_type: type[Hashable] | None = None,
+    ) -> None:
+        self._initial = initial
+        self._fn = fn
+        self._accumulator = ValueState[Any]("accumulator", of=of)
+        self._key_type = key_type
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._backend = keyed_backend(context, self._key_type)
+        self._accumulators = self._backend.table(self._accumulator)
+
+    def process(self, batch: Batch[Any]) -> None:
+        if batch.keys is None:
+            raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
+        # Hot path: one dict for all keys, read and written here, without a current key.
+        accumulators, initial, fn = self._accumulators, self._initial, self._fn
+        results: list[Any] = []
+        left = iter(batch.values)
+        try:
+            for value, key in zip(left, batch.keys, strict=True):
+                before = accumulators[key] if key in accumulators else initial()
+                accumulators[key] = after = fn(before, value)
+                results.append(after)
+        except Exception as exc:
+            raise self.failure(exc, batch, left) from exc
+        self.output.emit(Batch(results, batch.timestamps))
+
+    def snapshot(self) -> OperatorSnapshot:
+        """Raises ``CheckpointError`` for a key or an accumulator that cannot be encoded."""
+        return OperatorSnapshot(self._backend.snapshot())
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        self._backend.restore(snapshot.keyed)

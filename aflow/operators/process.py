@@ -1,0 +1,143 @@
+"""A step written as a class: full access to time and side outputs, without keys."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from inspect import isasyncgenfunction, iscoroutinefunction
+from itertools import repeat
+from typing import Any, Generic, TypeVar
+
+from aflow.errors import FlowDefinitionError, OperatorError, shown
+from aflow.model.batch import Batch
+from aflow.model.time import Timestamp
+from aflow.operators.base import Operator, OperatorContext
+from aflow.operators.context import ProcessContext
+from aflow.operators.results import TAKEN, iterable
+from aflow.operators.sides import SideOutputs
+
+T = TypeVar("T")
+U = TypeVar("U")
+F = TypeVar("F", bound="LifeCycle")
+
+
+class LifeCycle(ABC):  # noqa: B024 - abstract in what its two children add
+    """The life cycle that all process functions share.
+
+    Each subtask works on a shallow copy of the object that was given to the flow, so what ``open`` assigns to ``self``
+    belongs to one subtask, and what ``__init__`` made is shared by all.
+    """
+
+    def open(self) -> None:
+        """Called once in each subtask before the first record, for instance to load a table. Nothing by default."""
+        return None
+
+    def close(self) -> None:
+        """Called once if ``open`` had succeeded, also after a failure. Nothing by default."""
+        return None
+
+
+class ProcessFunction(LifeCycle, Generic[T, U]):
+    """Subclass it to handle records one by one, with their time and side outputs; see ``KeyedProcess`` for state."""
+
+    @abstractmethod
+    def process(self, value: T, ctx: ProcessContext) -> Iterable[U] | None:
+        """The results for ``value``: a list, a tuple, a generator (run to its end at once) or None for none.
+
+        Results have the timestamp of the record.
+        """
+
+
+def check_process_function(function: object) -> None:
+    """Refuse what cannot run as a ``ProcessFunction``. Raises ``FlowDefinitionError``."""
+    check_kind(function, ProcessFunction, handlers=("process", "open", "close"))
+
+
+def check_kind(function: object, kind: type[LifeCycle], *, handlers: Iterable[str]) -> None:
+    """Refuse classes, objects of another kind, and handlers that would have to be awaited."""
+    if isinstance(function, type):
+        raise FlowDefinitionError(
+            f"a {kind.__name__} object is needed, not its class; write {function.__name__}()"
+        )
+    if not isinstance(function, kind):
+        raise FlowDefinitionError(
+            f"a {kind.__name__} is needed, not {shown(function)}; subclass {kind.__name__}"
+        )
+    for name in handlers:
+        handler = getattr(function, name)
+        if iscoroutinefunction(handler) or isasyncgenfunction(handler):
+            raise FlowDefinitionError(
+                f"{type(function).__name__}.{name} is a coroutine function, which this version of aflow does not run: "
+                f"its state could change under it while it waits; make it a plain method"
+            )
+
+
+class ProcessFunctionOperator(Operator, Generic[F]):
+    """What the operators of all process functions share: the subtask's own copy, its life cycle, side outputs."""
+
+    def __init__(self, function: F) -> None:
+        self._function = copy.copy(function)
+        self._opened = False
+
+    def open(self, context: OperatorContext) -> None:
+        """Raises ``OperatorError`` if the function's own ``open`` fails."""
+        super().open(context)
+        self._sides = SideOutputs(context.name)
+        try:
+            self._function.open()
+        except Exception as exc:
+            raise self._failed("open()", exc) from exc
+        self._opened = True
+
+    def close(self) -> None:
+        """Raises ``OperatorError`` if the function's own ``close`` fails."""
+        if not self._opened:
+            return
+        self._opened = False
+        try:
+            self._function.close()
+        except Exception as exc:
+            raise self._failed("close()", exc) from exc
+
+    def _failed(self, where: str, cause: Exception) -> OperatorError:
+        return OperatorError(
+            f"step {self.name!r} failed in {type(self._function).__name__}.{where}: {type(cause).__name__}: {cause}",
+            operator=self.name,
+        )
+
+    def _emit(self, values: list[Any], timestamps: list[Timestamp] | None) -> None:
+        if values:
+            self.output.emit(Batch(values, timestamps))
+        self._sides.emit(self.output)
+
+
+class ProcessOperator(ProcessFunctionOperator[ProcessFunction[Any, Any]]):
+    """Runs a ``ProcessFunction`` on each record."""
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._ctx = ProcessContext(clock=context.clock, sides=self._sides)
+
+    def process(self, batch: Batch[Any]) -> None:
+        # Hot path: the context is one object whose timestamp is set, and results go straight into the output columns.
+        handle, ctx = self._function.process, self._ctx
+        values: list[Any] = []
+        timestamps: list[Any] = []
+        left = iter(batch.values)
+        moments = repeat(None) if batch.timestamps is None else batch.timestamps
+        self._sides.begin()
+        try:
+            for value, at in zip(left, moments, strict=False):
+                ctx.timestamp = at
+                results = handle(value, ctx)
+                if results is not None:
+                    values.extend(results if type(results) in TAKEN else iterable(results))
+                    timestamps.extend([at] * (len(values) - len(timestamps)))
+        except Exception as exc:
+            raise self.failure(exc, batch, left) from exc
+        self._emit(values, None if batch.timestamps is None else timestamps)
+
+    def on_watermark(self, timestamp: Timestamp) -> None:
+        self._ctx.watermark = timestamp
+        super().on_watermark(timestamp)

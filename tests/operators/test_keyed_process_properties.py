@@ -1,0 +1,162 @@
+"""A keyed process with timers does what a naive model says, snapshot and restore included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aflow.model.batch import Batch
+from aflow.operators.context import Context, TimerDomain
+from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator
+from aflow.state.specs import MapState, ValueState
+from tests.operators.driver import Driver
+
+Result = tuple[str, str, int, int]
+"""Domain, key, time of the timer, and how many records and timers the key has had."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a record asks its key to do with a timer."""
+
+    key: str
+    domain: TimerDomain
+    delete: bool
+    at: int
+    again: int
+    """When it rings, set another one that much later; 0: do not."""
+
+
+@dataclass(frozen=True)
+class Watermark:
+    by: int
+
+
+@dataclass(frozen=True)
+class Clock:
+    by: int
+
+
+Step = list[Command] | Watermark | Clock
+
+
+class Obedient(KeyedProcess[str, Command, Result]):
+    count = ValueState("count", of=int)
+    again = MapState("again", key=int, of=int)
+
+    def process(self, value: Command, ctx: Context[str]) -> None:
+        ctx.state(self.count).set(ctx.state(self.count).get(0) + 1)
+        if value.delete:
+            _deleter(ctx, value.domain)(value.at)
+        else:
+            _setter(ctx, value.domain)(value.at)
+            ctx.state(self.again).put(value.at, value.again)
+
+    def on_timer(self, at: int, ctx: Context[str]) -> list[Result]:
+        count = ctx.state(self.count)
+        count.set(count.get(0) + 1)
+        assert ctx.timer_domain is not None
+        if later := ctx.state(self.again).get(at, 0):
+            _setter(ctx, ctx.timer_domain)(at + later)
+        return [(ctx.timer_domain.name, ctx.key, at, count.get(0))]
+
+
+def _setter(ctx: Context[str], domain: TimerDomain) -> Callable[[int], None]:
+    return ctx.set_event_timer if domain is TimerDomain.EVENT else ctx.set_processing_timer
+
+
+def _deleter(ctx: Context[str], domain: TimerDomain) -> Callable[[int], None]:
+    return ctx.delete_event_timer if domain is TimerDomain.EVENT else ctx.delete_processing_timer
+
+
+@dataclass
+class Model:
+    """Timers in a set that is searched from end to end."""
+
+    timers: set[tuple[TimerDomain, int, str]] = field(
+        default_factory=set[tuple[TimerDomain, int, str]]
+    )
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    again: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
+
+    def handle(self, command: Command) -> None:
+        self.counts[command.key] = self.counts.get(command.key, 0) + 1
+        timer = (command.domain, command.at, command.key)
+        if command.delete:
+            self.timers.discard(timer)
+        else:
+            self.timers.add(timer)
+            self.again[command.key, command.at] = command.again
+
+    def ring(self, domain: TimerDomain, now: int) -> list[Result]:
+        rung: list[Result] = []
+        while due := [timer for timer in self.timers if timer[0] is domain and timer[1] <= now]:
+            timer = min(due, key=lambda timer: (timer[1], timer[2]))
+            self.timers.remove(timer)
+            _, at, key = timer
+            self.counts[key] += 1
+            rung.append((domain.name, key, at, self.counts[key]))
+            if later := self.again.get((key, at), 0):
+                self.timers.add((domain, at + later, key))
+        return rung
+
+
+COMMANDS = st.builds(
+    Command,
+    key=st.sampled_from("abc"),
+    domain=st.sampled_from(TimerDomain),
+    delete=st.booleans(),
+    at=st.integers(0, 30),
+    again=st.integers(0, 5),
+)
+STEPS = st.lists(
+    st.one_of(
+        st.lists(COMMANDS, min_size=1, max_size=6),
+        st.builds(Watermark, st.integers(1, 10)),
+        st.builds(Clock, st.integers(1, 10)),
+    ),
+    max_size=20,
+)
+
+
+def by_time_and_key(results: list[Result]) -> list[Result]:
+    """Which key goes first at one moment is not promised."""
+    return sorted(results, key=lambda result: (result[2], result[1]))
+
+
+@given(steps=STEPS, restoring=st.booleans())
+def test_timers_ring_as_in_the_naive_model(steps: list[Step], restoring: bool) -> None:
+    driver = Driver(lambda: KeyedProcessOperator(Obedient()), restoring=restoring)
+    model = Model()
+    watermark = clock = 0
+
+    for step in steps:
+        expected: list[Result] = []
+        if isinstance(step, Watermark):
+            watermark += step.by
+            driver.watermark(watermark)
+            expected = model.ring(TimerDomain.EVENT, watermark)
+        elif isinstance(step, Clock):
+            clock += step.by
+            driver.clock(clock)
+            expected = model.ring(TimerDomain.PROCESSING, clock)
+        else:
+            driver.push(*step, keys=[command.key for command in step])
+            for command in step:
+                model.handle(command)
+            if any(command.domain is TimerDomain.PROCESSING for command in step):
+                driver.clock(clock)
+                expected = model.ring(TimerDomain.PROCESSING, clock)
+
+        emitted = [item for item in driver.take() if isinstance(item, Batch)]
+        results = [value for batch in emitted for value in batch.values]
+        assert [result[2] for result in results] == sorted(result[2] for result in results)
+        assert by_time_and_key(results) == by_time_and_key(expected)
+        for batch in emitted:
+            event_time = batch.values[0][0] == TimerDomain.EVENT.name
+            assert batch.timestamps == (
+                [value[2] for value in batch.values] if event_time else None
+            )
