@@ -237,6 +237,16 @@ def test_the_alarm_is_set_only_when_the_earliest_timer_changes() -> None:
     assert step.time.alarm is None
 
 
+def test_an_alarm_that_rings_early_is_set_again() -> None:
+    step = Driver(scripted).push("processing 10", keys=["a"])
+    step.time.alarm = None
+
+    step.operator.on_processing_time(9)
+
+    assert step.time.alarm == 10
+    assert step.take() == []
+
+
 def test_a_processing_timer_set_in_a_processing_timer_is_on_the_clock(drive: Drive) -> None:
     step = drive(lambda: scripted({10: "processing 20", 20: "processing 30"}))
 

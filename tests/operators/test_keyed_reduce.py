@@ -37,11 +37,11 @@ def test_the_reduced_value_comes_first_and_the_record_second(drive: Drive) -> No
 
 
 def test_falsy_values_are_values(drive: Drive) -> None:
-    step = drive(sums)
+    step = drive(lambda: KeyedReduceOperator(min))
 
-    step.push(0, 5, -5, 1, keys=["a"] * 4)
+    step.push(3, 0, 5, keys=["a"] * 3)
 
-    assert step.values() == [0, 5, 0, 1]
+    assert step.values() == [3, 0, 0]
 
 
 def test_values_without_a_declared_type_come_back_as_they_were(drive: Drive) -> None:

@@ -167,6 +167,16 @@ def test_reducing_combines_what_was_added(backend: MemoryBackend) -> None:
     assert cell.get() == 7
 
 
+def test_reducing_to_something_falsy_is_a_value(backend: MemoryBackend) -> None:
+    cell = backend.cell(ReducingState[int]("lowest", min, of=int))
+    backend.key = "a"
+
+    cell.add(0)
+    cell.add(5)
+
+    assert cell.get() == 0
+
+
 def test_reducing_starts_anew_after_clear(backend: MemoryBackend) -> None:
     cell = backend.cell(ReducingState[int]("highest", max, of=int))
     backend.key = "a"
