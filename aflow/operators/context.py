@@ -91,13 +91,14 @@ class Context(ProcessContext, Generic[K]):
 
         Raises ``FlowDefinitionError`` for a declaration that is no attribute of the process function.
         """
-        cell: C | None = self._cells.get(spec)
-        if cell is None:
+        try:
+            cell: C = self._cells[spec]
+        except KeyError:
             known = ", ".join(repr(known.name) for known in self._cells) or "none"
             raise FlowDefinitionError(
                 f"{spec!r} is not declared; make it an attribute of the process function, so that snapshots know of it "
                 f"(declared: {known})"
-            )
+            ) from None
         return cell
 
     def set_event_timer(self, at: Instant) -> None:
