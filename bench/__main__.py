@@ -1,0 +1,95 @@
+"""``python -m bench`` lists the benchmarks, ``python -m bench NAME`` runs one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.harness import Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """An entry of the list: what it measures, how much of it by default."""
+
+    name: str
+    what: str
+    records: int
+    rounds: int
+
+    @property
+    def measure(self) -> Callable[[int, int], Measurement]:
+        """The function of module ``bench.<name>`` that runs it."""
+        found: Callable[[int, int], Measurement] = import_module(f"bench.{self.name}").measure
+        return found
+
+
+BENCHMARKS = [
+    Benchmark("stateless", "map → filter → map → sum", 1_000_000, 7),
+    Benchmark(
+        "keyed_window", "10 s windows, 1,000 keys, 1 s disorder: count and sum", 1_000_000, 5
+    ),
+    Benchmark("files", "JSON lines → keyed_window → JSON lines", 1_000_000, 5),
+    Benchmark("exchange", "2 subtasks → hash by key → 2 subtasks", 1_000_000, 5),
+    Benchmark("latency", "5,000 events/s through three operators: ms from send to sink", 50_000, 1),
+    Benchmark("fairness", "ms that a saturated pipeline delays another coroutine", 1_000_000, 5),
+]
+
+
+def main() -> None:
+    """Parse the command line and do what it says."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("name", nargs="?", choices=[one.name for one in BENCHMARKS])
+    parser.add_argument("--records", type=int, help="how many records (default: see the list)")
+    parser.add_argument("--rounds", type=int, help="how many counted runs of each program")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
+    arguments = parser.parse_args()
+    console = Console()
+    if arguments.name is None:
+        console.print(_listing())
+        return
+    chosen = next(one for one in BENCHMARKS if one.name == arguments.name)
+    records = arguments.records or chosen.records
+    measurement = chosen.measure(records, arguments.rounds or chosen.rounds)
+    console.print(_report(measurement))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(measurement.as_dict(), indent=2) + "\n")
+    sys.exit(0)
+
+
+def _listing() -> Table:
+    table = Table("name", "what", "records", "runs of each", title="Benchmarks")
+    for one in BENCHMARKS:
+        table.add_row(one.name, one.what, f"{one.records:,}", str(one.rounds))
+    return table
+
+
+def _report(measurement: Measurement) -> Table:
+    table = Table("figure", "value", "budget", title=measurement.name)
+    budgets = {budget.figure: budget for budget in measurement.budgets}
+    for name, value in measurement.figures.items():
+        budget = budgets.get(name)
+        verdict = "" if budget is None else _verdict(str(budget), budget.kept_by(float(value)))
+        shown = (
+            f"{value:,}"
+            if isinstance(value, int | float) and type(value) is not bool
+            else str(value)
+        )
+        table.add_row(name, shown, verdict)
+    return table
+
+
+def _verdict(budget: str, kept: bool) -> str:
+    return f"{budget} ✓" if kept else f"[bold red]{budget} missed[/]"
+
+
+if __name__ == "__main__":
+    main()

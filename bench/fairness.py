@@ -1,0 +1,67 @@
+"""``fairness``: how long a saturated pipeline keeps others on its event loop waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aflow as af
+from bench.events import make_events
+from bench.harness import Budget, Measurement, percentile, run_async
+from bench.keyed_window import Totals, windowed
+
+#: Seconds between two ticks of the other coroutine.
+TICK = 0.005
+
+
+def measure(records: int, rounds: int) -> Measurement:
+    """A coroutine that wakes every 5 ms measures how much too late it is woken, alone and beside the pipeline."""
+    events = make_events(records)
+    alone: list[float] = []
+    beside: list[float] = []
+    for _ in range(rounds):
+        alone += run_async(_ticks(asyncio.sleep(1.0)))
+        flow, rows = af.Flow("fairness"), af.CollectSink[af.Windowed[str, Totals]]()
+        flow.source(events).pipe(windowed).to(rows)
+        beside += run_async(_ticks(flow.run()))
+    return Measurement(
+        "fairness",
+        {
+            "records": records,
+            "ticks": len(beside),
+            "p50_ms": round(percentile(beside, 0.50) * 1000, 2),
+            "p99_ms": round(percentile(beside, 0.99) * 1000, 2),
+            "max_ms": round(max(beside) * 1000, 2),
+            "alone_p99_ms": round(percentile(alone, 0.99) * 1000, 2),
+            "rounds": rounds,
+            "verified": True,
+        },
+        [Budget("p99_ms", at_most=10)],
+    )
+
+
+async def _ticks(work: Any) -> list[float]:
+    """Delays (s) of a coroutine that sleeps 5 ms at a time while ``work`` runs."""
+    delays: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    async def tick() -> None:
+        while True:
+            due = loop.time() + TICK
+            start = _steady()
+            await asyncio.sleep(TICK)
+            delays.append(max(0.0, _steady() - start - TICK))
+            del due
+
+    ticking = asyncio.ensure_future(tick())
+    try:
+        await work
+    finally:
+        ticking.cancel()
+    return delays
+
+
+def _steady() -> float:
+    import time
+
+    return time.perf_counter()
