@@ -45,27 +45,27 @@ class BoundedOutOfOrderness:
     Raises ``FlowDefinitionError`` for a negative delay.
     """
 
-    __slots__ = ("_behind", "watermark")
+    __slots__ = ("behind", "watermark")
 
     def __init__(self, max_delay: int) -> None:
         if max_delay < 0:
             raise FlowDefinitionError(f"max_delay must be 0 ms or more, not {max_delay} ms")
         #: How far the watermark is behind the newest record, in ms.
-        self._behind = max_delay + 1
+        self.behind = max_delay + 1
         #: The newest timestamp minus the delay minus 1; ``MIN_TIMESTAMP`` before the first record and never below it.
         self.watermark: Timestamp = MIN_TIMESTAMP
 
     def on_batch(self, timestamps: Sequence[Timestamp]) -> Timestamp:
         """See the records of a batch at once; the watermark behind them."""
         # Hot path: once for each batch of a source.
-        watermark = max(timestamps, default=MIN_TIMESTAMP) - self._behind
+        watermark = max(timestamps, default=MIN_TIMESTAMP) - self.behind
         if watermark > self.watermark:
             self.watermark = watermark
         return self.watermark
 
     def on_event(self, value: object, timestamp: Timestamp) -> Timestamp | None:
         """See a record. Says nothing: ``on_periodic`` does."""
-        watermark = timestamp - self._behind
+        watermark = timestamp - self.behind
         if watermark > self.watermark:
             self.watermark = watermark
         return None
@@ -156,6 +156,13 @@ class Idleness:
             return False
         until = now if self._paused_at is None else self._paused_at
         return until - self._silent_since > self._timeout
+
+    @property
+    def due(self) -> Timestamp | None:
+        """The first moment at which ``is_idle`` will be true unless a record comes; None while paused or not asked yet."""
+        if self._silent_since is None or self._paused_at is not None:
+            return None
+        return self._silent_since + self._timeout + 1
 
     def pause(self, now: Timestamp) -> None:
         """Stop counting: the split is blocked or backpressured. Changes nothing while paused."""

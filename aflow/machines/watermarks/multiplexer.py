@@ -20,7 +20,7 @@ is idle, as of the last time it was computed.
 from __future__ import annotations
 
 from aflow.errors import InternalError
-from aflow.model.time import MIN_TIMESTAMP, Timestamp
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 
 
 class SplitMultiplexer:
@@ -89,6 +89,17 @@ class SplitMultiplexer:
             return None
         self.watermark = combined
         return combined
+
+    def others(self, split: str) -> Timestamp:
+        """What the watermark would be but for ``split``: the minimum of the other active ones, or the end of time."""
+        return min(
+            (known for name, known in self._active.items() if name != split), default=MAX_TIMESTAMP
+        )
+
+    def watermark_of(self, split: str) -> Timestamp:
+        """The newest watermark of ``split`` itself."""
+        known = self._active.get(split)
+        return self._idle[split] if known is None else known
 
     def _wake(self, split: str) -> Timestamp:
         watermark = self._idle.pop(split, None)

@@ -41,7 +41,7 @@ from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 _ABSENT: Final = MAX_TIMESTAMP + 1
 
 
-class Channel(Enum):
+class ChannelState(Enum):
     """What is known of a channel beside its watermark."""
 
     ACTIVE = "active"
@@ -59,7 +59,7 @@ class ValveSnapshot:
     watermark: Timestamp
     idle: bool
     watermarks: Sequence[Timestamp]
-    channels: Sequence[Channel]
+    channels: Sequence[ChannelState]
     aligned: Sequence[bool]
 
 
@@ -75,7 +75,7 @@ class WatermarkValve:
         self.watermark: Timestamp = MIN_TIMESTAMP
         #: True if the last status that was output is idle.
         self.idle = False
-        self._channels = [Channel.ACTIVE] * channels
+        self._channels = [ChannelState.ACTIVE] * channels
         #: The newest watermark of each channel, for what it said while it was listened to.
         self._watermarks: list[Timestamp] = [MIN_TIMESTAMP] * channels
         #: The same for channels that count, which are active, aligned (at or above `watermark`) and not at the end
@@ -89,7 +89,7 @@ class WatermarkValve:
             return None
         if timestamp >= MAX_TIMESTAMP:
             return self._time_is_over(channel)
-        if self._channels[channel] is not Channel.ACTIVE:
+        if self._channels[channel] is not ChannelState.ACTIVE:
             return None
         self._watermarks[channel] = timestamp
         if timestamp < self.watermark:
@@ -99,15 +99,15 @@ class WatermarkValve:
 
     def on_idle(self, channel: int) -> list[Watermark | Idle]:
         """Take note that ``channel`` is silent; what follows from that, in the order in which it is to be sent."""
-        if self._channels[channel] is not Channel.ACTIVE:
+        if self._channels[channel] is not ChannelState.ACTIVE:
             return []
-        return self._leaves(channel, Channel.IDLE)
+        return self._leaves(channel, ChannelState.IDLE)
 
     def on_active(self, channel: int) -> list[Active]:
         """Take note that ``channel`` speaks again; ``Active`` if all were idle."""
-        if self._channels[channel] is not Channel.IDLE:
+        if self._channels[channel] is not ChannelState.IDLE:
             return []
-        self._channels[channel] = Channel.ACTIVE
+        self._channels[channel] = ChannelState.ACTIVE
         if self.watermark <= self._watermarks[channel] < MAX_TIMESTAMP:
             self._counted[channel] = self._watermarks[channel]
         if not self.idle:
@@ -117,14 +117,14 @@ class WatermarkValve:
 
     def on_end(self, channel: int) -> list[Watermark | Idle]:
         """Take note that ``channel`` is over; what follows from that, in the order in which it is to be sent."""
-        if self._channels[channel] is Channel.ENDED:
+        if self._channels[channel] is ChannelState.ENDED:
             return []
-        return self._leaves(channel, Channel.ENDED)
+        return self._leaves(channel, ChannelState.ENDED)
 
     def is_aligned(self, channel: int) -> bool:
         """True if ``channel`` is active and has reached the last output."""
         return (
-            self._channels[channel] is Channel.ACTIVE
+            self._channels[channel] is ChannelState.ACTIVE
             and self._watermarks[channel] >= self.watermark
         )
 
@@ -159,13 +159,13 @@ class WatermarkValve:
         ]
 
     def _time_is_over(self, channel: int) -> Timestamp | None:
-        if self._channels[channel] is Channel.ENDED:
+        if self._channels[channel] is ChannelState.ENDED:
             return None
         self._watermarks[channel] = MAX_TIMESTAMP
         self._counted[channel] = _ABSENT
         return self._advance(self._combined())
 
-    def _leaves(self, channel: int, become: Channel) -> list[Watermark | Idle]:
+    def _leaves(self, channel: int, become: ChannelState) -> list[Watermark | Idle]:
         self._channels[channel] = become
         self._counted[channel] = _ABSENT
         advanced = self._advance(self._combined())
@@ -182,8 +182,8 @@ class WatermarkValve:
             return least
         waiting = False
         for state, watermark in zip(self._channels, self._watermarks, strict=True):
-            if watermark < MAX_TIMESTAMP and state is not Channel.ENDED:
-                if state is Channel.ACTIVE:
+            if watermark < MAX_TIMESTAMP and state is not ChannelState.ENDED:
+                if state is ChannelState.ACTIVE:
                     return _ABSENT  # unaligned
                 waiting = True
         if waiting:
@@ -198,7 +198,7 @@ class WatermarkValve:
 
     def _all_silent(self) -> bool:
         """True if some channel is idle, and none active whose time is not over."""
-        return Channel.IDLE in self._channels and not any(
-            state is Channel.ACTIVE and watermark < MAX_TIMESTAMP
+        return ChannelState.IDLE in self._channels and not any(
+            state is ChannelState.ACTIVE and watermark < MAX_TIMESTAMP
             for state, watermark in zip(self._channels, self._watermarks, strict=True)
         )

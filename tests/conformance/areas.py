@@ -1,0 +1,41 @@
+"""Which driver plays the scenarios of which area."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tests.conformance.drivers.alignment import Alignment
+from tests.conformance.drivers.mailbox import MailboxOrder
+from tests.conformance.drivers.processor import Processor
+from tests.conformance.drivers.timers import Timers
+from tests.conformance.drivers.watermarks import Generator, IdlenessTimer, Multiplexer, Valve
+from tests.conformance.drivers.window_assigners import WindowAssigners
+from tests.conformance.running import Driver, call
+from tests.conformance.scenarios import Scenario, UnknownWord
+
+#: By area, and within it by ``given.kind``; the empty kind is for scenarios that name none.
+AREAS: Final[Mapping[str, Mapping[str, Callable[..., Driver]]]] = {
+    "mailbox": {"mailbox": MailboxOrder, "executor": Processor, "processor": Processor},
+    "timers": {"": Timers},
+    "watermarks": {
+        "": IdlenessTimer,
+        "generator": Generator,
+        "idleness_timer": IdlenessTimer,
+        "multiplexer": Multiplexer,
+        "source_alignment": Alignment,
+        "valve": Valve,
+    },
+    "window_assigners": {"": WindowAssigners},
+}
+
+
+def driver_for(scenario: Scenario) -> Driver:
+    """A fresh driver with what the scenario gives. Raises ``UnknownWord`` if there is none for it."""
+    given = dict(scenario.given)
+    kind = given.pop("kind", "")
+    make = AREAS.get(scenario.area, {}).get(kind)
+    if make is None:
+        raise UnknownWord(f"no driver for {scenario.area!r}, kind {kind!r}")
+    driver: Driver = call(make, given)
+    return driver

@@ -1,0 +1,201 @@
+"""mailbox.json, ``executor`` and ``processor``: the loop of a task, with a default action told in words."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from aflow.errors import MailboxClosed
+from aflow.runtime.clock import SystemClock
+from aflow.runtime.mailbox_loop import MailboxLoop, Why
+from aflow.runtime.turn import DEFAULT_BUDGET, Turn
+from tests.conformance.running import Driver, Outcome, number
+from tests.conformance.scenarios import UnknownWord
+
+#: Passes of the loop in which something that was waited for must have happened.
+_SOON: Final = 1_000
+_RESENDING: Final = "re-enqueues itself each time it runs and increments index"
+_SENDER: Final = (
+    "forever: if there is a suspension handle take it and send its resume as mail, "
+    "otherwise send an empty mail and tolerate rejection"
+)
+
+
+class Processor(Driver):
+    """A mailbox loop on an event loop that runs only when the scenario waits for something."""
+
+    def __init__(self, *, default_action: str = "count", concurrent_sender: str = "") -> None:
+        if concurrent_sender not in ("", _SENDER):
+            raise UnknownWord(f"sender {concurrent_sender!r}")
+        self._sender = bool(concurrent_sender)
+        self._rules = list(_rules(default_action))
+        self._loop = asyncio.new_event_loop()
+        clock = SystemClock()
+        turn = Turn(self._loop, clock, DEFAULT_BUDGET)
+        self._processor = MailboxLoop(self._act, loop=self._loop, turn=turn, clock=clock)
+        self._mailbox = self._processor.mailbox
+        self._running: asyncio.Task[None] | None = None
+        self._runs = 0
+        self._while_suspended = 0
+        self._executed: list[str] = []
+        self._executed_in: set[int] = set()
+
+    def close(self) -> None:
+        if self._running is not None and not self._running.done():
+            self._running.cancel()
+            self._loop.run_until_complete(asyncio.wait([self._running]))
+        self._loop.close()
+
+    def do_start_loop(self) -> None:
+        self._running = self._loop.create_task(self._processor.run())
+
+    def do_await(self, what: str) -> None:
+        if what != "suspended":
+            raise UnknownWord(f"await {what!r}")
+        self._run_until(lambda: self._processor.suspended is not None)
+
+    def do_join(self) -> None:
+        assert self._running is not None
+        sending = self._loop.create_task(self._send_forever()) if self._sender else None
+        self._loop.run_until_complete(asyncio.wait_for(self._running, 30))
+        if sending is not None:
+            sending.cancel()
+            self._loop.run_until_complete(asyncio.wait([sending]))
+
+    def do_run_loop(self) -> None:
+        self._loop.run_until_complete(asyncio.wait_for(self._processor.run(), 30))
+
+    def do_execute(self, mail: str, *, from_other_thread: bool = False) -> None:
+        post = self._mailbox.post
+        if from_other_thread:
+            thread = threading.Thread(target=post, args=[self._mail(mail)])
+            thread.start()
+            thread.join()
+            self._loop.run_until_complete(asyncio.sleep(0))
+        else:
+            post(self._mail(mail))
+
+    def do_take_and_run(self, min_priority: int | str) -> None:
+        mail = self._mailbox.order.try_take(number(min_priority))
+        assert mail is not None, "there is no mail"
+        mail()
+
+    def do_all_actions_completed(self) -> None:
+        self._processor.complete()
+
+    def do_close(self) -> None:
+        self._mailbox.order.close()
+
+    def do_drain(self) -> None:
+        self._mailbox.order.drain()
+
+    def do_quiesce(self) -> None:
+        self._mailbox.order.quiesce()
+
+    def do_is_idle(self) -> Outcome:
+        return {"returns": self._processor.idle}
+
+    def do_run_mailbox_step(self) -> None:
+        """Run the loop until it has no more to do than to wait."""
+        self.do_start_loop()
+        self.do_await("suspended")
+
+    def do_run_mailbox_step_until_false(self) -> None:
+        self.do_join()
+
+    def see_default_action_runs(self) -> int:
+        return self._runs
+
+    def see_called_while_suspended(self) -> int:
+        return self._while_suspended
+
+    def see_loop_running(self) -> bool:
+        return self._running is not None and not self._running.done()
+
+    def see_started(self) -> bool:
+        return self._runs > 0
+
+    def see_mail_M_runs(self) -> int:  # noqa: N802 - the word of the data
+        return self._executed.count("M")
+
+    def see_executed(self) -> list[str]:
+        return self._executed
+
+    def see_executed_in(self) -> str:
+        return (
+            "mailbox thread" if self._executed_in == {threading.get_ident()} else "another thread"
+        )
+
+    def _act(self) -> None:
+        self._runs += 1
+        self._while_suspended += self._processor.suspended is not None
+        for on_run, effect in self._rules:
+            if on_run in (None, self._runs):
+                effect(self._processor)
+
+    def _mail(self, text: str) -> Callable[[], None]:
+        name, _, behaviour = text.partition(": ")
+        if behaviour not in ("", _RESENDING):
+            raise UnknownWord(f"a mail that {behaviour!r}")
+
+        def run() -> None:
+            self._executed.append(name)
+            self._executed_in.add(threading.get_ident())
+            if name == "resume":
+                self._processor.resume()
+            if behaviour:
+                self._mailbox.post(run)
+
+        return run
+
+    async def _send_forever(self) -> None:
+        while True:
+            suspended = self._processor.suspended is not None
+            try:
+                self._mailbox.post(self._mail("resume" if suspended else "empty"))
+            except MailboxClosed:
+                return
+            await asyncio.sleep(0)
+
+    def _run_until(self, happened: Callable[[], bool]) -> None:
+        for _ in range(_SOON):
+            if happened():
+                return
+            self._loop.run_until_complete(asyncio.sleep(0))
+        raise AssertionError("what was waited for did not happen")
+
+
+Effect = Callable[[MailboxLoop], None]
+
+
+def _suspend(loop: MailboxLoop) -> None:
+    # The 10,000th call of the ping-pong completes all actions and suspends at once; either order must do.
+    loop.suspend(Why.IDLE)
+
+
+def _rules(action: str) -> Iterator[tuple[int | None, Effect]]:
+    """On which calls (None: on all) the default action does what."""
+    for clause in action.split("; "):
+        if clause in ("count", "sets started"):
+            continue
+        if clause.startswith(("suspend on every call", "suspend itself on every call")):
+            yield None, _suspend
+        elif found := re.fullmatch(r"on the (\d+)\w\w call (\w+)", clause):
+            yield int(found[1]), _effect(found[2])
+        elif found := re.fullmatch(r"the (\d+)\w\w call completes all actions", clause):
+            yield int(found[1]), MailboxLoop.complete
+        else:
+            raise UnknownWord(f"what does a default action that {clause!r} do?")
+
+
+def _effect(word: str) -> Effect:
+    match word:
+        case "all_actions_completed":
+            return MailboxLoop.complete
+        case "suspend_default_action":
+            return _suspend
+        case _:
+            raise UnknownWord(f"a default action that does {word}")
