@@ -1,6 +1,7 @@
 """aflow: an asyncio-native reactive stream processor.
 
-A pipeline is described with ``Flow`` and the streams that come from it, and runs on the event loop of any Python program::
+A pipeline is described with ``Flow`` and the streams that come from it, and runs on the event loop of any Python
+program::
 
     import asyncio, aflow as af
 
@@ -8,7 +9,8 @@ A pipeline is described with ``Flow`` and the streams that come from it, and run
     flow.source([1, 2, 3]).map(lambda n: n * 2).to(doubled)
     asyncio.run(flow.run())
 
-This is the front door: all that users need is here, ``aflow.connect`` is for authors of connectors, and ``aflow.testing`` for tests.
+This is the front door: all that users need is here, ``aflow.connect`` is for authors of connectors, and
+``aflow.testing`` for tests.
 """
 
 from aflow.api.flow import Flow

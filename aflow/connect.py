@@ -5,9 +5,9 @@ chunk carries the position behind it, as data: what a checkpoint stores is the p
 what was read ahead. A *sink* opens one *writer* for each subtask.
 
 Life cycle and threading: all methods run on the event loop of the job. Blocking work belongs in a worker thread
-(``anyio.to_thread.run_sync``). A reader runs in a coroutine of its own, apart from the task that processes its chunks, and
-``read`` is called again only after it has returned. ``close`` is called exactly once for each reader and writer that
-was opened, also after a failure and when the job is cancelled.
+(``anyio.to_thread.run_sync``). A reader runs in a coroutine of its own, apart from the task that processes its
+chunks, and ``read`` is called again only after it has returned. ``close`` is called exactly once for each reader
+and writer that was opened, also after a failure and when the job is cancelled.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ class BadRecord:
     """What stood there, at most the first 4,096 bytes."""
 
 
-@dataclass(frozen=True)  # not slotted: on Python 3.11 Chunk[int](…) of a frozen, slotted generic raises
+@dataclass(
+    frozen=True
+)  # not slotted: on Python 3.11 Chunk[int](…) of a frozen, slotted generic raises
 class Chunk(Generic[T_co]):
     """Records of one split, in order, and the position behind the last of them.
 

@@ -125,7 +125,9 @@ class InternalError(AflowError):
     def __init__(self, message: str, *, events: Sequence[object] = ()) -> None:
         story = "".join(f"\n  {event!r}" for event in events)
         recent = f"\nRecent events, oldest first:{story}" if story else ""
-        super().__init__(f"{message}\nThis is a bug in aflow, not in your pipeline; please report it.{recent}")
+        super().__init__(
+            f"{message}\nThis is a bug in aflow, not in your pipeline; please report it.{recent}"
+        )
         self.events = tuple(events)
 
 

@@ -1,7 +1,7 @@
 """Runs two programs in turn, checks that they agree, and compares their medians.
 
-The machine is noisy and drifts, so aflow and the baseline alternate in one process and only ratios are quoted. A benchmark that
-does not verify its result measures nothing, so the result of every run is compared.
+The machine is noisy and drifts, so aflow and the baseline alternate in one process and only ratios are quoted. A
+benchmark that does not verify its result measures nothing, so the result of every run is compared.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def compare(
 ) -> Measurement:
     """Run both ``rounds`` times in turn after one warm-up each, and compare the medians of their times.
 
-    ``canonical`` brings both kinds of result into one form for the comparison; it is not timed. Raises ``SystemExit`` when a run
-    gives another result than the baseline's first.
+    ``canonical`` brings both kinds of result into one form for the comparison; it is not timed. Raises
+    ``SystemExit`` when a run gives another result than the baseline's first.
     """
     expected = canonical(baseline())
     _check(name, canonical(aflow()), expected)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 import aflow as af
 from bench.events import DISORDER, WINDOW, Event, HandWritten, Row, make_events
@@ -47,9 +47,9 @@ def measure(records: int, rounds: int) -> Measurement:
     )
 
 
-def as_rows(results: list[Any]) -> list[Row]:
+def as_rows(results: Sequence[Row | af.Windowed[str, Totals]]) -> list[Row]:
     """Results of either program as sorted rows."""
-    return sorted(row if isinstance(row, tuple) else as_row(row) for row in results)
+    return sorted(as_row(row) if isinstance(row, af.Windowed) else row for row in results)
 
 
 def as_row(result: af.Windowed[str, Totals]) -> Row:

@@ -13,8 +13,8 @@ def check_function(fn: object, method: str) -> None:
         raise FlowDefinitionError(f"{method}() takes a function, not {shown(fn)}")
     if is_async(fn):
         raise FlowDefinitionError(
-            f"{method}() calls plain functions, and {shown(fn)} is a coroutine function: its result would be a coroutine "
-            f"that nobody awaits. A call to be awaited for each record belongs in map_async(), which this version of "
+            f"{method}() calls plain functions, and {shown(fn)} is a coroutine function: its result would be a "
+            f"coroutine that nobody awaits. A call to be awaited for each record belongs in map_async(), which this version of "
             f"aflow does not have yet; until then await before the pipeline (PushSource) or behind it (CallbackSink)"
         )
 
@@ -24,5 +24,6 @@ def is_async(fn: object) -> bool:
     call = fn if inspect.isroutine(fn) else getattr(fn, "__call__", fn)  # noqa: B004
     inner = getattr(fn, "func", call)  # functools.partial
     return any(
-        inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in (fn, call, inner)
+        inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
+        for one in (fn, call, inner)
     )

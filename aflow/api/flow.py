@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterable
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
 from aflow.api.stream import Stream
 from aflow.connect import Source
@@ -62,9 +62,9 @@ class Flow:
     ) -> Stream[T]:
         """Begin a stream with the records of ``source``.
 
-        An iterable stands for ``IterableSource``, an async iterable for ``AsyncIterableSource``. A blocking iterator belongs
-        into a ``ThreadSource``, which does not hold up the event loop. ``parallelism`` is the number of subtasks that read,
-        by default that of the job; a source that cannot be divided has one.
+        An iterable stands for ``IterableSource``, an async iterable for ``AsyncIterableSource``. A blocking
+        iterator belongs into a ``ThreadSource``, which does not hold up the event loop. ``parallelism`` is the
+        number of subtasks that read, by default that of the job; a source that cannot be divided has one.
         """
         node = self.graph.add_source(_as_source(source), name, parallelism)
         return Stream(self.graph, Edge(node))
@@ -82,8 +82,8 @@ class Flow:
     def start(self, *, parallelism: int = 1, options: Options | None = None) -> Job:
         """A job of this flow, for ``async with flow.start() as job:``; it runs on the event loop that is running.
 
-        ``parallelism`` is the number of subtasks of each keyed step and of each source that can be divided, unless the step
-        itself says otherwise. Raises ``FlowDefinitionError`` if the pipeline is incomplete.
+        ``parallelism`` is the number of subtasks of each keyed step and of each source that can be divided, unless
+        the step itself says otherwise. Raises ``FlowDefinitionError`` if the pipeline is incomplete.
         """
         chosen = options or Options()
         return Job(self.plan(parallelism=parallelism, options=chosen), chosen)
@@ -91,13 +91,14 @@ class Flow:
     async def run(self, *, parallelism: int = 1, options: Options | None = None) -> None:
         """Run until all sources have ended and everything is in the sinks. Cancelling it ends the job at once.
 
-        Raises what made the job fail: ``OperatorError`` for a user function, ``SourceError`` and ``SinkError`` for the ends.
+        Raises what made the job fail: ``OperatorError`` for a user function, ``SourceError`` and ``SinkError`` for
+        the ends.
         """
         async with self.start(parallelism=parallelism, options=options) as job:
             await job.wait()
 
 
-def _as_source(source: object) -> Source[Any]:
+def _as_source(source: Source[T] | Iterable[T] | AsyncIterable[T]) -> Source[T]:
     if isinstance(source, Source):
         return source
     if isinstance(source, AsyncIterable):

@@ -32,8 +32,8 @@ A = TypeVar("A")
 class KeyedStream(Generic[K, T]):
     """Records of type ``T``, brought together by keys of type ``K``.
 
-    Its steps keep state for each key, so each must be named: the name is how the state is found again. They run in as many
-    subtasks as ``key_by`` or the job asked for; all records of a key are in one of them, in order.
+    Its steps keep state for each key, so each must be named: the name is how the state is found again. They run in
+    as many subtasks as ``key_by`` or the job asked for; all records of a key are in one of them, in order.
     """
 
     def __init__(
@@ -47,13 +47,15 @@ class KeyedStream(Generic[K, T]):
     def process(self, function: KeyedProcess[K, T, U], *, name: str) -> Stream[U]:
         """Handle each record with the state and the timers of its key."""
         check_keyed_process(function)
-        return self._step("process", name, lambda: KeyedProcessOperator(function, key_type=self._key_type))
+        return self._step(
+            "process", name, lambda: KeyedProcessOperator(function, key_type=self._key_type)
+        )
 
     def reduce(self, fn: Callable[[T, T], T], *, name: str, of: type[T] | None = None) -> Stream[T]:
         """Combine the records of each key one after the other, and emit what they have come to after each.
 
-        ``fn(so_far, value)`` returns the new value; the first record of a key is taken as it is. ``of`` is the type by which
-        snapshots store it.
+        ``fn(so_far, value)`` returns the new value; the first record of a key is taken as it is. ``of`` is the
+        type by which snapshots store it.
         """
         check_function(fn, "reduce")
         return self._step("reduce", name, lambda: KeyedReduceOperator(fn, of, self._key_type))
@@ -68,8 +70,9 @@ class KeyedStream(Generic[K, T]):
     ) -> Stream[A]:
         """Fold the records of each key into an accumulator, and emit it after each record.
 
-        ``initial()`` makes the accumulator of a new key and ``fn(accumulator, value)`` returns the next one; return a new
-        object rather than a changed one, since the old one was emitted. ``of`` is the type by which snapshots store it.
+        ``initial()`` makes the accumulator of a new key and ``fn(accumulator, value)`` returns the next one;
+        return a new object rather than a changed one, since the old one was emitted. ``of`` is the type by which
+        snapshots store it.
         """
         check_function(initial, "fold")
         check_function(fn, "fold")
@@ -80,8 +83,8 @@ class KeyedStream(Generic[K, T]):
     ) -> WindowedStream[K, T]:
         """Collect the records of each key in windows of event time.
 
-        A window gives its result when the watermark passes its end. For ``lateness`` after that, a record that belongs to it
-        still counts and gives the result of its key again, corrected; later ones go to ``.late``.
+        A window gives its result when the watermark passes its end. For ``lateness`` after that, a record that
+        belongs to it still counts and gives the result of its key again, corrected; later ones go to ``.late``.
         """
         allowed = to_millis(lateness, what="lateness")
         if allowed < 0:

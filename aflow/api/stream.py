@@ -37,9 +37,9 @@ P = ParamSpec("P")
 class Stream(Generic[T]):
     """Records of type ``T`` on their way; each method adds a step and gives the stream behind it.
 
-    Functions given to steps are called once for each record, synchronously, in the order of the stream; what they raise stops
-    the job with an ``OperatorError`` that names the step and the record. ``name=`` names the step in plans, metrics and errors.
-    A stream may be read several times: every reader gets every record.
+    Functions given to steps are called once for each record, synchronously, in the order of the stream; what they
+    raise stops the job with an ``OperatorError`` that names the step and the record. ``name=`` names the step in
+    plans, metrics and errors. A stream may be read several times: every reader gets every record.
     """
 
     def __init__(self, graph: FlowGraph, edge: Edge) -> None:
@@ -89,9 +89,10 @@ class Stream(Generic[T]):
 
         ``time`` returns an aware ``datetime`` or epoch milliseconds; without it the timestamps of the source are used.
         The watermark trails the newest timestamp by ``max_delay`` (default: not at all), so records may be out of order
-        by that much before they are late. What is late depends on the order of the records only, never on how they happened
-        to be batched. ``generator`` makes a ``WatermarkGenerator`` of your own instead, one for each split of the source.
-        Splits that give no record for ``idle_after`` of processing time no longer hold the watermark back.
+        by that much before they are late. What is late depends on the order of the records only, never on how they
+        happened to be batched. ``generator`` makes a ``WatermarkGenerator`` of your own instead, one for each
+        split of the source. Splits that give no record for ``idle_after`` of processing time no longer hold the
+        watermark back.
 
         Close to the source this follows each of its splits on its own; behind an exchange it follows the mixed stream.
         """
@@ -110,11 +111,14 @@ class Stream(Generic[T]):
     ) -> KeyedStream[K, T]:
         """Bring together, in one subtask and in order, the records of which ``key(value)`` is equal.
 
-        Keys are str, bytes, int, bool, None, float, tuple, datetime, date, UUID, Enum, Decimal or frozen dataclasses of these
-        (docs/reference/key-hash.md). ``of`` is the type of the keys, by which snapshots store them; needed for enums and
-        dataclasses only. ``parallelism`` is the number of subtasks of the keyed steps, by default that of the job.
+        Keys are str, bytes, int, bool, None, float, tuple, datetime, date, UUID, Enum, Decimal or frozen
+        dataclasses of these (docs/reference/key-hash.md). ``of`` is the type of the keys, by which snapshots store
+        them; needed for enums and dataclasses only. ``parallelism`` is the number of subtasks of the keyed steps,
+        by default that of the job.
         """
-        from aflow.api.keyed import KeyedStream  # it builds on Stream, so it cannot be imported on top
+        from aflow.api.keyed import (
+            KeyedStream,
+        )  # it builds on Stream, so it cannot be imported on top
 
         check_function(key, "key_by")
         check_parallelism(parallelism)
@@ -174,11 +178,15 @@ class Stream(Generic[T]):
     def _step(
         self, what: str, name: str | None, operator: Callable[[], Operator], **more: Any
     ) -> Stream[Any]:
-        return Stream(self._graph, Edge(self._graph.add_step(what, name, (self._edge,), operator, **more)))
+        return Stream(
+            self._graph, Edge(self._graph.add_step(what, name, (self._edge,), operator, **more))
+        )
 
     def _exchange(
         self, what: str, partitioning: Partitioning, parallelism: int | None
     ) -> Stream[T]:
         edge = Edge(self._edge.origin, self._edge.side, partitioning)
-        node = self._graph.add_step(what, None, (edge,), PassThroughOperator, parallelism=parallelism)
+        node = self._graph.add_step(
+            what, None, (edge,), PassThroughOperator, parallelism=parallelism
+        )
         return Stream(self._graph, Edge(node))

@@ -16,9 +16,10 @@ _NONE = timedelta(0)
 class Tumbling:
     """Windows of ``size`` that touch and do not overlap: each record is in exactly one.
 
-    Windows start at multiples of ``size`` since 1970-01-01T00:00Z, shifted by ``offset`` (which may be negative and must be
-    shorter than ``size``): ``Tumbling(timedelta(days=1), offset=timedelta(hours=5))`` gives days from 05:00 UTC. Raises
-    ``FlowDefinitionError`` for a size that is not above zero, an offset out of bounds, or parts of a millisecond.
+    Windows start at multiples of ``size`` since 1970-01-01T00:00Z, shifted by ``offset`` (which may be negative
+    and must be shorter than ``size``): ``Tumbling(timedelta(days=1), offset=timedelta(hours=5))`` gives days from
+    05:00 UTC. Raises ``FlowDefinitionError`` for a size that is not above zero, an offset out of bounds, or parts
+    of a millisecond.
     """
 
     size: timedelta
@@ -37,9 +38,10 @@ class Tumbling:
 class Sliding:
     """Windows of ``size`` of which a new one begins every ``slide``: each record is in about ``size / slide`` of them.
 
-    Windows start at multiples of ``slide`` since 1970-01-01T00:00Z, shifted by ``offset`` (shorter than ``slide``). With a
-    ``slide`` longer than ``size`` there are gaps; records in them are in no window, and count as late. A record is folded into
-    each of its windows, so the cost of a record grows with ``size / slide``. Raises ``FlowDefinitionError`` as ``Tumbling`` does.
+    Windows start at multiples of ``slide`` since 1970-01-01T00:00Z, shifted by ``offset`` (shorter than
+    ``slide``). With a ``slide`` longer than ``size`` there are gaps, and records in them are in no window. A
+    record is folded into each of its windows, so the cost of a record grows with ``size / slide``. Raises
+    ``FlowDefinitionError`` as ``Tumbling`` does.
     """
 
     size: timedelta

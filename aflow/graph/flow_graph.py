@@ -16,7 +16,9 @@ class FlowGraph:
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name.strip():
-            raise FlowDefinitionError(f"a flow needs a name, not {shown(name)}; for example Flow('orders')")
+            raise FlowDefinitionError(
+                f"a flow needs a name, not {shown(name)}; for example Flow('orders')"
+            )
         self.name = name
         self.nodes: list[Node] = []
         #: Names given by users or made up; the identity of a step across restarts, so unique.
@@ -34,7 +36,12 @@ class FlowGraph:
             )
         check_parallelism(parallelism)
         return self._add(
-            Kind.SOURCE, "source", name, source=source, parallelism=parallelism, detail=type(source).__name__
+            Kind.SOURCE,
+            "source",
+            name,
+            source=source,
+            parallelism=parallelism,
+            detail=type(source).__name__,
         )
 
     def add_step(
@@ -72,7 +79,9 @@ class FlowGraph:
             raise FlowDefinitionError(
                 f"to() takes an aflow.Sink, not {shown(sink)}; for a function use aflow.CallbackSink(fn)"
             )
-        return self._add(Kind.SINK, "to", name, inputs=(edge,), sink=sink, detail=type(sink).__name__)
+        return self._add(
+            Kind.SINK, "to", name, inputs=(edge,), sink=sink, detail=type(sink).__name__
+        )
 
     def _add(self, kind: Kind, what: str, name: str | None, **fields: Any) -> Node:
         node = Node(
@@ -88,7 +97,9 @@ class FlowGraph:
 
     def _claim(self, name: str) -> str:
         if not isinstance(name, str) or not name.strip():
-            raise FlowDefinitionError(f"a step's name must be a non-empty string, not {shown(name)}")
+            raise FlowDefinitionError(
+                f"a step's name must be a non-empty string, not {shown(name)}"
+            )
         if name in self._names:
             raise FlowDefinitionError(
                 f"flow {self.name!r} has two steps named {name!r}; names identify state and metrics, give each its own"
@@ -105,7 +116,9 @@ class FlowGraph:
     def validate(self) -> None:
         """Raise ``FlowDefinitionError`` unless every stream leads from a source to a sink."""
         if not any(node.kind is Kind.SOURCE for node in self.nodes):
-            raise FlowDefinitionError(f"flow {self.name!r} has no source; start it with flow.source(…)")
+            raise FlowDefinitionError(
+                f"flow {self.name!r} has no source; start it with flow.source(…)"
+            )
         if not any(node.kind is Kind.SINK for node in self.nodes):
             raise FlowDefinitionError(
                 f"flow {self.name!r} has no sink, so its results go nowhere; end a stream with .to(sink)"

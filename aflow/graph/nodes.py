@@ -1,7 +1,7 @@
 """What a pipeline is made of, as plain description: nodes, and the edges on which records go from one to the next.
 
-Nothing here runs. A node knows how to make its operator, source reader or sink writer; the runtime does so once for each
-subtask. Nodes point at their inputs, so a node never changes after it was made.
+Nothing here runs. A node knows how to make its operator, source reader or sink writer; the runtime does so once
+for each subtask. Nodes point at their inputs, so a node never changes after it was made.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edge:
-    """Records of ``origin`` (its main output, or the side output ``side``) on their way to the node that holds the edge."""
+    """Records of ``origin`` (its main output, or side output ``side``) on their way to the node that holds the edge."""
 
     origin: Node
     side: str | None = None

@@ -4,8 +4,8 @@ Chaining rule: a step runs in the task of its input if that is its only input, t
 both have the same parallelism. A hash, rebalance or custom exchange from one subtask to one subtask redistributes
 nothing, so it is no exchange.
 
-Parallelism rule: a source takes its own or the job's, bounded by the source; a step behind an exchange takes the one asked
-for there or the job's; every other step has that of its input.
+Parallelism rule: a source takes its own or the job's, bounded by the source; a step behind an exchange takes the
+one asked for there or the job's; every other step has that of its input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange, ranges
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Channels:
-    """An exchange between two tasks: ``edge`` of node ``reader``, from every subtask of one task to every one of the other."""
+    """An exchange between two tasks: ``edge`` of node ``reader``, from all subtasks of one to all of the other."""
 
     edge: Edge
     reader: Node
@@ -88,7 +88,9 @@ def make_plan(
     for node in graph:
         wanted = _parallelism(node, home, parallelism)
         _check_key_groups(node, wanted, key_groups)
-        inputs = tuple(_simplified(edge, home[edge.origin.id].parallelism, wanted) for edge in node.inputs)
+        inputs = tuple(
+            _simplified(edge, home[edge.origin.id].parallelism, wanted) for edge in node.inputs
+        )
         planned = replace(node, inputs=inputs)
         if chaining and _chainable(planned, home, wanted):
             draft = home[node.inputs[0].origin.id]

@@ -7,7 +7,7 @@ and one hop of the event loop is shared by all records of the batch. Batches for
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, cast
 
 from aflow.model.time import Timestamp
 
@@ -43,10 +43,11 @@ class Batch(Generic[T]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Batch):
             return NotImplemented
+        batch = cast("Batch[object]", other)
         return (
-            self.values == other.values
-            and self.timestamps == other.timestamps
-            and self.keys == other.keys
+            self.values == batch.values
+            and self.timestamps == batch.timestamps
+            and self.keys == batch.keys
         )
 
     __hash__ = None  # type: ignore[assignment]  # its columns are lists

@@ -8,7 +8,9 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)  # not slotted: on Python 3.11 Tag[int]("x") of a frozen, slotted generic raises
+@dataclass(
+    frozen=True
+)  # not slotted: on Python 3.11 Tag[int]("x") of a frozen, slotted generic raises
 class Tag(Generic[T]):
     """A side output: ``bad = Tag[BadRow]("bad rows")``, then ``ctx.side(bad, row)`` and ``stream.side(bad)``.
 

@@ -49,7 +49,8 @@ def to_timestamp(instant: Instant, *, what: str = "event time") -> Timestamp:
             )
         return (instant - _EPOCH) // _MILLISECOND
     raise FlowDefinitionError(
-        f"{what} must be an aware datetime or an int of epoch milliseconds, not {type(instant).__name__}: {shown(instant)}"
+        f"{what} must be an aware datetime or an int of epoch milliseconds, "
+        f"not {type(instant).__name__}: {shown(instant)}"
     )
 
 

@@ -1,10 +1,10 @@
 """What every operator is: a synchronous step that takes batches and pushes batches.
 
-Contract. One operator object belongs to one subtask, and everything in it runs in that subtask's coroutine, so between the
-first and the last line of a method nothing else happens. Life cycle: ``open`` once, then any number of ``process``,
-``on_watermark``, ``on_processing_time``, ``on_idle``, ``on_active``, ``snapshot``; ``end_input`` once if the input ended
-by itself (the final watermark, if any, came before); ``close`` always, exactly once. ``restore`` comes after ``open`` and before
-everything else.
+Contract. One operator object belongs to one subtask, and everything in it runs in that subtask's coroutine, so
+between the first and the last line of a method nothing else happens. Life cycle: ``open`` once, then any number of
+``process``, ``on_watermark``, ``on_processing_time``, ``on_idle``, ``on_active``, ``snapshot``; ``end_input`` once
+if the input ended by itself (the final watermark, if any, came before); ``close`` always, exactly once.
+``restore`` comes after ``open`` and before everything else.
 
 An operator *pushes* its results into ``self.output`` rather than returning them, because one input batch may become
 several batches with watermarks between them (see docs/decisions/001).
@@ -140,8 +140,8 @@ class Operator(ABC):
     ) -> OperatorError:
         """Describe ``cause``, raised by a user function for the record that iterator ``values`` handed out last.
 
-        ``values`` must be the list iterator over ``batch.values`` that the failed loop used: how much of it is left tells
-        which record it was, so that the hot loops need no counter.
+        ``values`` must be the list iterator over ``batch.values`` that the failed loop used: how much of it is
+        left tells which record it was, so that the hot loops need no counter.
         """
         if isinstance(cause, OperatorError):
             return cause

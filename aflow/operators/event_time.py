@@ -1,22 +1,22 @@
 """Where records get their timestamps and watermarks begin.
 
-Rule: the watermark that a record meets downstream is the one that the records *before* it have earned, whatever the batches
-are. A batch is therefore cut in front of a record that is behind the watermark (which the batch so far has advanced) and the
-watermark is sent in the gap; a batch without such a record goes out whole, with the watermark behind it. So what is late
-depends on the order of the records alone, and a replay with other batches decides the same (docs/decisions/002).
+Rule: the watermark that a record meets downstream is the one that the records *before* it have earned, whatever
+the batches are. A batch is therefore cut in front of a record that is behind the watermark (which the batch so far
+has advanced) and the watermark is sent in the gap; a batch without such a record goes out whole, with the
+watermark behind it. So what is late depends on the order of the records alone, and a replay with other batches
+decides the same (docs/decisions/002).
 
-Each split of a source has its own generator and its own idleness; the ``SplitMultiplexer`` combines them. Behind an exchange
-there are no splits, and one generator follows the mixed stream.
+Each split of a source has its own generator and its own idleness; the ``SplitMultiplexer`` combines them. Behind
+an exchange there are no splits, and one generator follows the mixed stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, Final
 
-from aflow.errors import OperatorError
+from aflow.errors import OperatorError, RestoreError, shown
 from aflow.machines.watermarks.generators import (
     BoundedOutOfOrderness,
     Idleness,
@@ -24,14 +24,22 @@ from aflow.machines.watermarks.generators import (
 )
 from aflow.machines.watermarks.multiplexer import SplitMultiplexer
 from aflow.model.batch import Batch
-from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp, to_timestamp
+from aflow.model.codecs import PLAIN
+from aflow.model.time import MAX_TIMESTAMP, Instant, Timestamp, to_timestamp
 from aflow.operators.base import Operator, OperatorContext
+from aflow.state.snapshot import OperatorSnapshot
 
 #: The split that stands for a stream that comes through an exchange.
 _MIXED: Final = ""
 
 #: Milliseconds of processing time between two calls of a generator's ``on_periodic``.
 PERIOD: Final = 200
+
+#: Name of the operator state: for each split, how far event time has come.
+_STATE: Final = "watermarks"
+
+Cut = tuple[int, Timestamp]
+"""An index in a batch, and the watermark to send in front of the record there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +50,274 @@ class TimeStrategy:
     idle_after: int | None = None
 
 
+@dataclass(slots=True)
+class _SplitTime:
+    """Event time in one split."""
+
+    id: str
+    generator: WatermarkGenerator[Any]
+    idleness: Idleness | None
+    idle: bool = False
+    """True while the others do not wait for this split."""
+
+
 class EventTimeOperator(Operator):
-    """Stamps records and sends watermarks between them."""
+    """Stamps records and sends watermarks between them.
+
+    ``time`` gives the timestamp of a value; None: the timestamps that came with the records are used. Watermarks
+    from upstream end here, except the last one, which ends event time. ``watermark`` is the last one that was sent.
+    """
 
     def __init__(self, time: Callable[[Any], Instant] | None, strategy: TimeStrategy) -> None:
         self._time = time
         self._strategy = strategy
-        self.g = strategy.generator()
+        self._combined = SplitMultiplexer()
+        self._splits: dict[str, _SplitTime] = {}
+        #: The split of the batches that come now; None before the first.
+        self._current: _SplitTime | None = None
+        #: True while readers were told that the stream is idle.
+        self._idle = False
+        self._next_period: Timestamp | None = None
+        #: What a restored snapshot knew of splits that have not begun again yet.
+        self._remembered: dict[str, Timestamp] = {}
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        if not isinstance(self._strategy.generator(), BoundedOutOfOrderness):
+            self._next_period = context.clock.now() + PERIOD
+            self._arm()
 
     def process(self, batch: Batch[Any]) -> None:
-        fn = self._time
+        split = self._current or self._begin(_MIXED)
+        self._current = split
+        times = self._stamps(batch)
+        if split.idleness is not None:
+            self._wake(split, split.idleness)
+        generator = split.generator
+        if isinstance(generator, BoundedOutOfOrderness):
+            self._bounded(split.id, generator, batch, times)
+        else:
+            cuts = self._spoken(split, batch, times)
+            self._emit(Batch(batch.values, times), cuts)
+
+    def on_watermark(self, timestamp: Timestamp) -> None:
+        if timestamp == MAX_TIMESTAMP:
+            super().on_watermark(timestamp)
+
+    def on_idle(self) -> None:
+        if not self._idle:
+            self._idle = True
+            self.output.idle()
+
+    def on_active(self) -> None:
+        if self._idle and not self._combined.idle:
+            self._idle = False
+            self.output.active()
+
+    def on_split_start(self, split: str) -> None:
+        self._begin(split)
+
+    def on_split(self, split: str) -> None:
+        self._current = self._splits[split]
+
+    def on_split_end(self, split: str) -> None:
+        ended = self._splits.pop(split)
+        if self._current is ended:
+            self._current = None
+        self._combined.remove(split)
+        self._settle(self._combined.on_periodic())
+
+    def on_backpressure(self, blocked: bool, now: Timestamp) -> None:
+        if self._strategy.idle_after is None:
+            return
+        for split in self._splits.values():
+            if split.idleness is not None:
+                split.idleness.pause(now) if blocked else split.idleness.resume(now)
+        self._arm()
+
+    def on_processing_time(self, now: Timestamp) -> None:
+        if self._next_period is not None and self._next_period <= now:
+            self._next_period = now + PERIOD
+            for split in self._splits.values():
+                self._ask(split)
+        for split in self._splits.values():
+            if split.idleness is not None and not split.idle and split.idleness.is_idle(now):
+                split.idle = True
+                self._combined.on_idle(split.id, immediate=False)
+        self._settle(self._combined.on_periodic())
+        self._arm()
+
+    def snapshot(self) -> OperatorSnapshot:
+        known = {split: self._combined.watermark_of(split) for split in self._splits}
+        parts = (self._remembered | known).items()
+        return OperatorSnapshot(operator={_STATE: tuple(PLAIN.encode(part) for part in parts)})
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        """Splits go on where they were when they begin again. Generators of the user's start anew: they are code."""
+        for part in snapshot.operator.get(_STATE, ()):
+            match PLAIN.decode(part):
+                case (str(split), int(watermark)):
+                    self._remembered[split] = watermark
+                case other:
+                    raise RestoreError(
+                        f"step {self.name!r}: {shown(other)} is not a split and its watermark"
+                    )
+        if _MIXED in self._remembered:
+            self._begin(_MIXED)
+
+    def _begin(self, split: str) -> _SplitTime:
+        idle_after = self._strategy.idle_after
+        idleness = None if idle_after is None else Idleness(idle_after)
+        made = self._splits[split] = _SplitTime(split, self._strategy.generator(), idleness)
+        self._combined.add(split)
+        self._recall(made)
+        if idleness is not None:
+            idleness.is_idle(self.context.clock.now())  # its clock starts with the first question
+            self._arm()
+        self._settle(self._combined.on_periodic())
+        self.on_active()
+        return made
+
+    def _recall(self, split: _SplitTime) -> None:
+        known = self._remembered.pop(split.id, None)
+        if known is not None:
+            if isinstance(split.generator, BoundedOutOfOrderness):
+                split.generator.watermark = known
+            self._settle(self._combined.on_watermark(split.id, known, immediate=True))
+
+    def _stamps(self, batch: Batch[Any]) -> list[Timestamp]:
+        time = self._time
+        if time is None:
+            if batch.timestamps is None:
+                raise OperatorError(
+                    f"step {self.name!r} was given no function that tells the time of a record, and the records of "
+                    f"its source carry no timestamps; write .event_time(lambda record: …)",
+                    operator=self.name,
+                    record=batch.values[0],
+                )
+            return batch.timestamps
+        # Hot path (benchmark `keyed_window`).
         left = iter(batch.values)
-        stamps = [fn(v) for v in left]
-        wm = self.g.on_batch(stamps)
-        self.output.emit(Batch(batch.values, stamps))
-        if wm > self.watermark:
-            self.watermark = wm
-            self.output.watermark(wm)
-    def on_watermark(self, timestamp):
-        if timestamp == MAX_TIMESTAMP: super().on_watermark(timestamp)
+        try:
+            times = [time(value) for value in left]
+            if not _all_ints(times):
+                left = iter(batch.values)
+                return [to_timestamp(at) for at, _ in zip(times, left, strict=True)]
+        except Exception as exc:
+            raise self.failure(exc, batch, left) from exc
+        return times  # type: ignore[return-value]  # all are int, as was just seen
+
+    def _bounded(
+        self,
+        split: str,
+        generator: BoundedOutOfOrderness,
+        batch: Batch[Any],
+        times: list[Timestamp],
+    ) -> None:
+        earned = generator.watermark
+        newest, in_order = _scan(times, earned + generator.behind, generator.behind)
+        cuts: Sequence[Cut] = ()
+        if not in_order:
+            cuts = self._earned(times, earned, generator.behind, self._combined.others(split))
+        generator.on_batch((newest,))
+        advanced = self._combined.on_watermark(split, generator.watermark, immediate=True)
+        self._emit(Batch(batch.values, times), cuts)
+        self._settle(advanced)
+
+    def _earned(
+        self, times: Iterable[Timestamp], earned: Timestamp, behind: int, others: Timestamp
+    ) -> list[Cut]:
+        """Where a record is behind the watermark that the records before it have earned, and nobody was told yet."""
+        cuts: list[Cut] = []
+        sent = self.watermark
+        for index, time in enumerate(times):
+            watermark = min(earned, others)
+            if sent < watermark >= time:
+                cuts.append((index, watermark))
+                sent = watermark
+            if time - behind > earned:
+                earned = time - behind
+        return cuts
+
+    def _spoken(
+        self, split: _SplitTime, batch: Batch[Any], times: Sequence[Timestamp]
+    ) -> list[Cut]:
+        """Where the user's generator gave a watermark: behind the record that it saw."""
+        cuts: list[Cut] = []
+        see = split.generator.on_event
+        left = iter(batch.values)
+        try:
+            for index, (value, time) in enumerate(zip(left, times, strict=False), start=1):
+                said = see(value, time)
+                if said is not None:
+                    combined = self._combined.on_watermark(split.id, said, immediate=True)
+                    if combined is not None:
+                        cuts.append((index, combined))
+        except Exception as exc:
+            raise self.failure(exc, batch, left) from exc
+        return cuts
+
+    def _ask(self, split: _SplitTime) -> None:
+        said = split.generator.on_periodic()
+        if said is not None:
+            self._combined.on_watermark(split.id, said, immediate=False)
+
+    def _emit(self, batch: Batch[Any], cuts: Iterable[Cut]) -> None:
+        start = 0
+        for index, watermark in cuts:
+            if index > start:
+                self.output.emit(batch.slice(start, index))
+            self._send(watermark)
+            start = index
+        if start == 0:
+            self.output.emit(batch)
+        elif start < len(batch):
+            self.output.emit(batch.slice(start, len(batch)))
+
+    def _settle(self, advanced: Timestamp | None) -> None:
+        """Tell readers what the splits have come to: a new watermark, or that all of them are idle."""
+        if advanced is not None:
+            self._send(advanced)
+        if self._combined.idle:
+            self.on_idle()
+
+    def _send(self, watermark: Timestamp) -> None:
+        if watermark > self.watermark:
+            self.watermark = watermark
+            self.output.watermark(watermark)
+
+    def _wake(self, split: _SplitTime, idleness: Idleness) -> None:
+        idleness.active(self.context.clock.now())
+        if split.idle:
+            split.idle = False
+            self._settle(self._combined.on_active(split.id))
+            self.on_active()
+            self._arm()
+
+    def _arm(self) -> None:
+        """Set the alarm to the next moment at which a split may be idle, or a generator is to be asked."""
+        awake = [
+            split.idleness for split in self._splits.values() if split.idleness and not split.idle
+        ]
+        dues = [idleness.due for idleness in awake]
+        moments = [at for at in (*dues, self._next_period) if at is not None]
+        self.context.alarm.set(min(moments, default=None))
+
+
+def _all_ints(times: Sequence[Any]) -> bool:
+    """True if no timestamp needs converting. Adding them up tells it in 7 ns a record, looking at each type in 20."""
+    try:
+        return type(sum(times)) is int
+    except TypeError:
+        return False
+
+
+def _scan(times: Sequence[Timestamp], newest: Timestamp, behind: int) -> tuple[Timestamp, bool]:
+    """The newest timestamp, and whether no record is behind the watermark that the records before it have earned."""
+    # Hot path (benchmark `keyed_window`): 28 ns a record, where finding the cuts right away takes 100.
+    for time in times:
+        if time > newest:
+            newest = time
+        elif time <= newest - behind:
+            return max(newest, max(times)), False
+    return newest, True

@@ -10,7 +10,7 @@ from aflow.operators.base import Operator
 
 
 class FlatMapOperator(Operator):
-    """Replaces each value by all values of ``fn(value)``, in order; each has the timestamp of the record it came from."""
+    """Replaces each value by all values of ``fn(value)``, in order; each has the timestamp of its origin."""
 
     def __init__(self, fn: Callable[[Any], Iterable[Any]]) -> None:
         self._fn = fn
@@ -24,7 +24,9 @@ class FlatMapOperator(Operator):
             else:
                 # A list for each record, so that an error while iterating still belongs to that record.
                 results = [list(fn(value)) for value in left]
-                times = [at for at, many in zip(batch.timestamps, results, strict=True) for _ in many]
+                times = [
+                    at for at, many in zip(batch.timestamps, results, strict=True) for _ in many
+                ]
                 out = Batch([result for many in results for result in many], times)
         except Exception as exc:
             raise self.failure(exc, batch, left) from exc

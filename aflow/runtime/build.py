@@ -82,14 +82,18 @@ class Builder:
             await queue.fill()
             self._built.sources[head.name] = queue
 
-    def _build_subtask(self, plan: TaskPlan, subtask: int, writers: dict[int, list[Writer[Any]]]) -> None:
+    def _build_subtask(
+        self, plan: TaskPlan, subtask: int, writers: dict[int, list[Writer[Any]]]
+    ) -> None:
         task = self._tasks[plan.index][subtask]
         counters = {node.id: self._count(node) for node in plan.nodes}
         outputs = {node.id: StepOutput(counters[node.id]) for node in plan.nodes}
         operators: dict[int, Operator] = {}
         for node in plan.nodes:
             if node.kind is not Kind.SOURCE:
-                operators[node.id] = self._open(plan, node, subtask, outputs[node.id], task, writers)
+                operators[node.id] = self._open(
+                    plan, node, subtask, outputs[node.id], task, writers
+                )
         for node in plan.nodes[1:]:
             edge = node.inputs[0]
             outputs[edge.origin.id].add(Link(operators[node.id], counters[node.id]), edge.side)
@@ -108,6 +112,7 @@ class Builder:
                 head=outputs[head.id],
                 operators=chain.operators,
                 batch_records=self._options.batch_records,
+                turn=self._turn,
             )
         else:
             task_input = Gate(
@@ -155,7 +160,8 @@ class Builder:
             raise
         except Exception as exc:
             raise OperatorError(
-                f"step {node.name!r} could not be opened: {type(exc).__name__}: {exc}", operator=node.name
+                f"step {node.name!r} could not be opened: {type(exc).__name__}: {exc}",
+                operator=node.name,
             ) from exc
         return operator
 
@@ -190,7 +196,7 @@ class Builder:
 
 
 async def open_writers(plan: Plan, opened: list[Writer[Any]]) -> dict[int, list[Writer[Any]]]:
-    """Open a writer for each subtask of each sink; also appends each to ``opened``, so that a failure half-way leaks none."""
+    """Open a writer for each subtask of each sink. Each is in ``opened`` too, so that a failure half-way leaks none."""
     writers: dict[int, list[Writer[Any]]] = {}
     for task in plan.tasks:
         for node in task.nodes:

@@ -17,9 +17,7 @@ from aflow.model.elements import Active, Barrier, CancelBarrier, EndOfInput, Idl
 #: Records: enough for a few batches, so that writer and reader do not take turns for each of them.
 DEFAULT_CAPACITY: Final = 4096
 
-Element: TypeAlias = (
-    Batch[Any] | Watermark | Idle | Active | Barrier | CancelBarrier | EndOfInput
-)
+Element: TypeAlias = Batch[Any] | Watermark | Idle | Active | Barrier | CancelBarrier | EndOfInput
 
 
 class Channel:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from aflow.errors import AflowError
 
 
@@ -21,5 +23,6 @@ def first_cause(error: BaseException) -> BaseException:
 
 def _leaves(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return [leaf for inner in group.exceptions for leaf in _leaves(inner)]
     return [error]

@@ -101,4 +101,3 @@ class Gate:
 
 def _nobody() -> None:
     """Stands in until the task has started."""
-

@@ -1,7 +1,7 @@
 """A pipeline that runs: one task group, and the handle by which the host follows and stops it.
 
-The job's coroutines live in one task of their own, so a failure never cancels the host's code; the host learns of it from
-``wait``, from the end of the ``async with`` block, and from what it awaits at the job's ends.
+The job's coroutines live in one task of their own, so a failure never cancels the host's code; the host learns of
+it from ``wait``, from the end of the ``async with`` block, and from what it awaits at the job's ends.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from aflow.connect import Writer
-from aflow.errors import AflowError, FlowDefinitionError, JobStopped
+from aflow.errors import FlowDefinitionError, JobStopped
 from aflow.graph.plan import Plan
 from aflow.machines.mail_order import Lane
 from aflow.runtime.build import Builder, Built, open_writers
@@ -30,9 +30,9 @@ T = TypeVar("T")
 class Job:
     """A running pipeline, to be used with ``async with``.
 
-    Entering starts it, and raises what keeps it from starting. Leaving the block stops it if it still runs: with what is in
-    flight processed after a normal end of the block, at once after an exception. Leaving raises the job's failure unless ``wait``
-    has already raised it.
+    Entering starts it, and raises what keeps it from starting. Leaving the block stops it if it still runs: with
+    what is in flight processed after a normal end of the block, at once after an exception. Leaving raises the
+    job's failure unless ``wait`` has already raised it.
     """
 
     def __init__(self, plan: Plan, options: Options) -> None:
@@ -56,7 +56,9 @@ class Job:
 
     async def __aenter__(self) -> Job:
         if self._running is not None:
-            raise FlowDefinitionError(f"job {self.name!r} was started already; start the flow again for another run")
+            raise FlowDefinitionError(
+                f"job {self.name!r} was started already; start the flow again for another run"
+            )
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._running = asyncio.create_task(self._run(started), name=f"aflow {self.name}")
         try:
@@ -69,7 +71,10 @@ class Job:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if error is not None:
             await self.cancel()
@@ -92,10 +97,11 @@ class Job:
     async def stop(self, *, drain: bool = False) -> None:
         """Stop the sources, process everything in flight up to the sinks, and wait until that is done.
 
-        ``drain=True`` also ends event time: all windows and event timers fire, as at the end of a bounded input. Without it
-        they stay unfired. Does nothing if the job has ended. Raises its failure, once.
+        ``drain=True`` also ends event time: all windows and event timers fire, as at the end of a bounded input.
+        Without it they stay unfired. Does nothing if the job has ended. Raises its failure, once.
         """
-        self._started()
+        if self._running is None:
+            raise self._not_started()
         for task in self._built.tasks:
             if task.stopped_at is None:
                 self._post_stop(task, drain=drain)
@@ -104,7 +110,7 @@ class Job:
     async def cancel(self) -> None:
         """End the job at once: what is in flight is lost; everything that was opened is closed. Raises nothing."""
         running = self._started()
-        running.cancel()
+        running.cancel()  # nothing else may end its tasks
         while not running.done():
             await asyncio.wait([running])
         self._told = True
@@ -113,9 +119,12 @@ class Job:
         """What the job has done so far and what it is doing; can also be asked after its end."""
         now = self._options.clock.now()
         steps: dict[str, StepMetrics] = {
-            name: step_metrics(name, counters, now) for name, counters in self._built.counters.items()
+            name: step_metrics(name, counters, now)
+            for name, counters in self._built.counters.items()
         }
-        return JobMetrics(steps=steps, tasks=[self._task_metrics(task) for task in self._built.tasks])
+        return JobMetrics(
+            steps=steps, tasks=[self._task_metrics(task) for task in self._built.tasks]
+        )
 
     def results(self, sink: ResultSink[T]) -> AsyncIterator[T]:
         """The records that arrive in ``sink``, as they come; ends with the job, raises ``JobStopped`` when it fails."""
@@ -123,8 +132,13 @@ class Job:
 
     def _started(self) -> asyncio.Task[None]:
         if self._running is None:
-            raise JobStopped(f"job {self.name!r} was not started; use 'async with flow.start() as job:'")
+            raise self._not_started()
         return self._running
+
+    def _not_started(self) -> JobStopped:
+        return JobStopped(
+            f"job {self.name!r} was not started; use 'async with flow.start() as job:'"
+        )
 
     def _tell(self) -> None:
         if self._failure is not None and not self._told:
@@ -160,7 +174,7 @@ class Job:
         except BaseException as exc:
             self._failure = first_cause(exc)
             if not isinstance(self._failure, Exception):
-                raise
+                raise  # KeyboardInterrupt and SystemExit are the program's, not the job's
 
     async def _run_tasks(self, started: asyncio.Future[None]) -> None:
         opened: list[Writer[Any]] = []
@@ -170,7 +184,10 @@ class Job:
             self._built = await Builder(self._plan, self._options).build(writers)
             stack.callback(self._cancel_alarms)
             async with asyncio.TaskGroup() as group:
-                discovering = [group.create_task(one.keep_discovering()) for one in self._built.sources.values()]
+                discovering = [
+                    group.create_task(one.keep_discovering())
+                    for one in self._built.sources.values()
+                ]
                 tasks = [
                     group.create_task(task.run(), name=f"{task.name}[{task.subtask}]")
                     for task in self._built.tasks

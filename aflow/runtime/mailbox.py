@@ -1,8 +1,8 @@
 """The mailbox of a task: what others want done in the task's own coroutine.
 
 Whoever completes something for a task (a call, a timer, a checkpoint) posts a mail: a plain function that the task runs
-between two batches. Mails may be posted from any thread; a post from another thread arrives through the event loop, in the
-order in which that thread posted.
+between two batches. Mails may be posted from any thread; a post from another thread arrives through the event
+loop, in the order in which that thread posted.
 """
 
 from __future__ import annotations

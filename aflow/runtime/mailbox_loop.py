@@ -1,10 +1,10 @@
 """The loop of a task: mails, and between them the default action.
 
-Theory. The *default action* is the task's work (take a batch, process it). Before each run of it the mails that are there are
-run, control before timers before the rest; a mail that posts itself again waits for the next round, so it never starves
-the default action. An action that finds nothing to do *suspends* itself with a reason; the loop then runs mails only, and
-sleeps when there are none, until somebody calls ``resume``. Everything runs on one event loop, so an action that looked,
-found nothing and suspended cannot miss the wake-up in between.
+Theory. The *default action* is the task's work (take a batch, process it). Before each run of it the mails that
+are there are run, control before timers before the rest; a mail that posts itself again waits for the next round,
+so it never starves the default action. An action that finds nothing to do *suspends* itself with a reason; the
+loop then runs mails only, and sleeps when there are none, until somebody calls ``resume``. Everything runs on one
+event loop, so an action that looked, found nothing and suspended cannot miss the wake-up in between.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import Enum
 from aflow.errors import InternalError
 from aflow.machines.mail_order import Lane
 from aflow.runtime.clock import RuntimeClock
-from aflow.runtime.mailbox import Mail, Mailbox
+from aflow.runtime.mailbox import Mailbox
 from aflow.runtime.turn import Turn
 
 
@@ -52,7 +52,7 @@ class MailboxLoop:
         #: Set while the coroutine sleeps; resolved by ``_wake``.
         self._sleep: asyncio.Future[None] | None = None
         #: Seconds spent suspended, by reason; the present suspension is not in it yet.
-        self.waited = {why: 0.0 for why in Why}
+        self.waited = dict.fromkeys(Why, 0.0)
         #: Called with True when the default action is suspended by backpressure, with False when it goes on.
         self.on_backpressure: Callable[[bool], None] | None = None
 
@@ -116,7 +116,10 @@ class MailboxLoop:
         """Run the mails that are there now, and control mails that come meanwhile."""
         order = self.mailbox.order
         order.create_batch()
-        while not self._completed and (mail := order.try_take_from_batch()) is not None:
+        while not self._completed:
+            mail = order.try_take_from_batch(Lane.TIMERS) or order.try_take_from_batch()
+            if mail is None:
+                return
             mail()
 
     async def _rest(self) -> None:

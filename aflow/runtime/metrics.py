@@ -37,7 +37,7 @@ class StepMetrics:
     watermark: Timestamp | None
     """The smallest of the subtasks' watermarks (epoch ms) that are not idle; None before the first one."""
     lag_ms: int | None
-    """How far the watermark is behind processing time, in ms; None without a watermark, or after the end of the input."""
+    """How far the watermark is behind processing time, in ms; None without one, or after the end of the input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ def step_metrics(name: str, counters: list[StepCounters], now: Timestamp) -> Ste
         for tag, records in one.sides.items():
             sides[tag] = sides.get(tag, 0) + records
     watermark = min((one.watermark for one in counters if not one.idle), default=MIN_TIMESTAMP)
-    known = MIN_TIMESTAMP < watermark
+    known = watermark > MIN_TIMESTAMP
     return StepMetrics(
         name=name,
         records_in=sum(one.records_in for one in counters),

@@ -34,5 +34,7 @@ class Options:
         for name in ("key_groups", "batch_records", "channel_records"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
-                raise FlowDefinitionError(f"Options.{name} must be a whole number from 1 on, not {shown(value)}")
+                raise FlowDefinitionError(
+                    f"Options.{name} must be a whole number from 1 on, not {shown(value)}"
+                )
         positive_millis(self.turn, what="Options.turn")

@@ -1,7 +1,7 @@
 """Where the operators of a chain push their results: into each other, and at the ends into channels.
 
-Each step has one ``StepOutput``. Its targets are ``Link``s (the next step of the same task) and ``OutEdge``s (an exchange to
-another task). A link is one method call, so a chain of steps costs nothing for each record.
+Each step has one ``StepOutput``. Its targets are ``Link``s (the next step of the same task) and ``OutEdge``s (an
+exchange to another task). A link is one method call, so a chain of steps costs nothing for each record.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Link:
         except AflowError:
             raise
         except (Exception, CancelledError) as exc:
-            # Operators are synchronous, so a CancelledError comes from a user function and cancels nobody: left alone, it
-            # would end the task as if the job had been cancelled.
+            # Operators are synchronous, so a CancelledError comes from a user function and cancels nobody: left
+            # alone, it would end the task as if the job had been cancelled.
             raise OperatorError.of(self._operator.name, exc) from exc
 
     def watermark(self, timestamp: Timestamp) -> None:
@@ -46,8 +46,8 @@ class Link:
         except AflowError:
             raise
         except (Exception, CancelledError) as exc:
-            # Operators are synchronous, so a CancelledError comes from a user function and cancels nobody: left alone, it
-            # would end the task as if the job had been cancelled.
+            # Operators are synchronous, so a CancelledError comes from a user function and cancels nobody: left
+            # alone, it would end the task as if the job had been cancelled.
             raise OperatorError.of(self._operator.name, exc) from exc
 
     def idle(self) -> None:

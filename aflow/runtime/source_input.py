@@ -1,27 +1,61 @@
 """What a source task reads: the chunks of its splits, fetched by coroutines of their own.
 
-One coroutine for each split that is being read calls ``Reader.read`` and puts the chunk into a short queue; the task takes
-chunks from there. So a read that waits never keeps the task from its mails, reading goes on while the task computes, and the
-reader never touches the state of the task. What a checkpoint has to remember is ``positions``: behind the last chunk that
-went into the operators, never what was read ahead.
+One coroutine for each split that is being read calls ``Reader.read`` and puts the chunk into a short queue; the
+task takes chunks from there. So a read that waits never keeps the task from its mails, reading goes on while the
+task computes, and the reader never touches the state of the task. What a checkpoint has to remember is
+``positions``: behind the last chunk that went into the operators, never what was read ahead.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar
 
-from aflow.connect import Chunk, Position, Reader, Source, Split
+from aflow.connect import BadRecord, Chunk, Position, Reader, Source, Split
 from aflow.errors import AflowError, SourceError
 from aflow.model.batch import Batch
 from aflow.model.time import MAX_TIMESTAMP
 from aflow.operators.base import Operator, Output
 from aflow.runtime.splits import SplitQueue
+from aflow.runtime.turn import Turn
 
-#: Chunks read ahead of the task, for all splits of a subtask together.
-_READ_AHEAD: Final = 2
+T = TypeVar("T")
+
+#: Chunks read ahead of the task, for all splits of a subtask together: a hop of the event loop is shared by as many.
+_READ_AHEAD: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A split begins."""
+
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A chunk of a split."""
+
+    split: str
+    chunk: Chunk[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A split has ended."""
+
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Awaiting:
+    """There is no further split before one is discovered."""
+
+
+_Fetched: TypeAlias = _Begun | _Read | _Ended | _Awaiting
 
 
 class SourceInput:
@@ -37,6 +71,7 @@ class SourceInput:
         head: Output,
         operators: Sequence[Operator],
         batch_records: int,
+        turn: Turn,
     ) -> None:
         self._name = name
         self._source = source
@@ -46,15 +81,22 @@ class SourceInput:
         #: The operators of the chain, which are told from which split the batches come.
         self._operators = operators
         self._batch_records = batch_records
+        self._turn = turn
         self._on_input: Callable[[], None] = _nobody
-        #: What was read and not processed yet. A bare split: it begins; with None: it ends.
-        self._fetched: deque[tuple[Split, Chunk[Any] | None] | Split] = deque()
+        #: What was read and not processed yet, and what happened to splits in between.
+        self._fetched: deque[_Fetched] = deque()
         #: Set while another chunk may be read ahead.
         self._room = asyncio.Event()
         self._room.set()
         #: Position behind the last chunk of each open split that went into the operators.
         self.positions: dict[str, Position] = {}
+        #: The split of the last chunk.
         self._current: str | None = None
+        #: Splits that have begun and not ended.
+        self._open = 0
+        #: True while no split can be had before one is discovered.
+        self._awaiting = False
+        self._idle = False
         self._fetching: asyncio.Task[None] | None = None
         self._fetching_over = False
         self._stopping = False
@@ -65,16 +107,14 @@ class SourceInput:
     @property
     def queued_records(self) -> int:
         """Records that were read ahead."""
-        return sum(
-            len(item[1].values)
-            for item in self._fetched
-            if isinstance(item, tuple) and item[1] is not None
-        )
+        return sum(len(item.chunk.values) for item in self._fetched if isinstance(item, _Read))
 
     def start(self, on_input: Callable[[], None], group: asyncio.TaskGroup) -> None:
         """Begin to fetch in ``group``; ``on_input`` is called whenever there is something to take."""
         self._on_input = on_input
-        self._fetching = group.create_task(self._fetch(), name=f"fetch {self._name}[{self._subtask}]")
+        self._fetching = group.create_task(
+            self._fetch(), name=f"fetch {self._name}[{self._subtask}]"
+        )
         self._fetching.add_done_callback(self._no_more)
         if self._stopping:
             self._fetching.cancel()
@@ -96,32 +136,62 @@ class SourceInput:
         if len(self._fetched) < _READ_AHEAD:
             self._room.set()
         match item:
-            case (split, None):
-                self._end(split)
-            case (split, chunk):
+            case _Read(split, chunk):
                 self._push(split, chunk)
-            case split:
-                for operator in self._operators:
-                    operator.on_split_start(split.id)
+            case _Begun(split):
+                self._begin(split)
+            case _Ended(split):
+                self._end(split)
+            case _Awaiting():
+                self._awaiting = True
+                self._rest()
         return True
 
-    def _push(self, split: Split, chunk: Chunk[Any]) -> None:
-        if self._current != split.id:
-            self._current = split.id
+    def _begin(self, split: str) -> None:
+        self._open += 1
+        self._awaiting = False
+        if self._idle:
+            self._idle = False
+            self._head.active()
+        for operator in self._operators:
+            operator.on_split_start(split)
+
+    def _end(self, split: str) -> None:
+        self._open -= 1
+        self.positions.pop(split, None)
+        for operator in self._operators:
+            operator.on_split_end(split)
+        self._rest()
+
+    def _rest(self) -> None:
+        """Nothing to read before a split is discovered: readers must not wait for this subtask's watermark."""
+        if self._awaiting and not self._open and not self._idle:
+            self._idle = True
+            self._head.idle()
+
+    def _push(self, split: str, chunk: Chunk[Any]) -> None:
+        if self._current != split:
+            self._current = split
             for operator in self._operators:
-                operator.on_split(split.id)
-        if chunk.rejected and self._source.dead_letters is not None:
-            self._head.side(self._source.dead_letters.name, Batch(list(chunk.rejected)))
+                operator.on_split(split)
+        if chunk.rejected:
+            self._reject(chunk.rejected)
         if chunk.values:
-            values = chunk.values if type(chunk.values) is list else list(chunk.values)
+            values: list[Any] = (
+                chunk.values if isinstance(chunk.values, list) else list(chunk.values)
+            )
             times = None if chunk.timestamps is None else list(chunk.timestamps)
             self._head.emit(Batch(values, times))
-        self.positions[split.id] = chunk.position
+        self.positions[split] = chunk.position
 
-    def _end(self, split: Split) -> None:
-        self.positions.pop(split.id, None)
-        for operator in self._operators:
-            operator.on_split_end(split.id)
+    def _reject(self, records: Sequence[BadRecord]) -> None:
+        tag = self._source.dead_letters
+        if tag is None:
+            raise SourceError(
+                f"source {self._name!r} rejected records and declares no dead_letters to send them to; "
+                f"the first one is {records[0].place}: {records[0].reason}"
+            )
+        self._head.side(tag.name, Batch(list(records)))
 
     def _finish(self) -> None:
         if not self.finished:
@@ -138,10 +208,15 @@ class SourceInput:
         slots = asyncio.Semaphore(self._source.concurrency or _UNBOUNDED)
         async with asyncio.TaskGroup() as group:
             await slots.acquire()
-            while (split := await self._splits.next(self._subtask)) is not None:
-                self._put(split)
+            while (split := await self._next_split()) is not None:
+                self._put(_Begun(split.id))
                 group.create_task(self._read(split, slots), name=f"read {self._name} {split.id}")
                 await slots.acquire()
+
+    async def _next_split(self) -> Split | None:
+        if self._splits.must_wait(self._subtask):
+            self._put(_Awaiting())
+        return await self._splits.next(self._subtask)
 
     async def _read(self, split: Split, slots: asyncio.Semaphore) -> None:
         reader = await self._guarded(split, self._source.reader(split, None))
@@ -151,10 +226,12 @@ class SourceInput:
                 chunk = await self._next_chunk(split, reader)
                 if chunk is None:
                     break
-                self._put((split, chunk))
+                self._put(_Read(split.id, chunk))
+                if self._turn.spent():
+                    await self._turn.hand_over()
         finally:
             await reader.close()
-        self._put((split, None))
+        self._put(_Ended(split.id))
         slots.release()
 
     async def _next_chunk(self, split: Split, reader: Reader[Any]) -> Chunk[Any] | None:
@@ -163,10 +240,10 @@ class SourceInput:
         except asyncio.CancelledError:
             leftover = reader.leftover() if self._stopping else None
             if leftover is not None:
-                self._put((split, leftover))
+                self._put(_Read(split.id, leftover))
             raise
 
-    async def _guarded(self, split: Split, work: Any) -> Any:
+    async def _guarded(self, split: Split, work: Awaitable[T]) -> T:
         try:
             return await work
         except AflowError:
@@ -176,7 +253,7 @@ class SourceInput:
                 f"source {self._name!r} failed in split {split.id!r}: {type(exc).__name__}: {exc}"
             ) from exc
 
-    def _put(self, item: tuple[Split, Chunk[Any] | None] | Split) -> None:
+    def _put(self, item: _Fetched) -> None:
         self._fetched.append(item)
         if len(self._fetched) >= _READ_AHEAD:
             self._room.clear()

@@ -13,8 +13,8 @@ from aflow.errors import AflowError, SourceError
 class SplitQueue:
     """The splits of one source that nobody reads yet, shared by the source's subtasks.
 
-    A source that reads few splits at a time deals them out on demand, so that a subtask with small splits takes more of them; one
-    that reads all its splits at once deals them in turn.
+    A source that reads few splits at a time deals them out on demand, so that a subtask with small splits takes
+    more of them; one that reads all its splits at once deals them in turn.
     """
 
     def __init__(self, name: str, source: Source[Any], parallelism: int) -> None:
@@ -44,6 +44,10 @@ class SplitQueue:
         while every is not None:
             await asyncio.sleep(every.total_seconds())
             await self.fill()
+
+    def must_wait(self, subtask: int) -> bool:
+        """True if ``next`` would wait for a split to be discovered."""
+        return not self._queues[subtask] and not self._complete
 
     async def next(self, subtask: int) -> Split | None:
         """The next split for ``subtask``, waiting for one to be discovered; None when there will be no more."""

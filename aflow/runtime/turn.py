@@ -1,7 +1,7 @@
 """How long a job may keep the event loop before it lets the others have it.
 
-All tasks of a job share one ``Turn``, so the budget holds for the job and not for each task: once it is spent, every task
-hands over at its next look, and the budget starts anew in the next pass of the loop.
+All tasks of a job share one ``Turn``, so the budget holds for the job and not for each task: once it is spent,
+every task hands over at its next look, and the budget starts anew in the next pass of the loop.
 """
 
 from __future__ import annotations

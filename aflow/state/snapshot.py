@@ -19,8 +19,10 @@ Entry = tuple[bytes, bytes]
 class OperatorSnapshot:
     """What an operator remembers: ``keyed[key group][state name]`` entries and ``operator[state name]`` parts."""
 
-    keyed: Mapping[int, Mapping[str, tuple[Entry, ...]]] = field(default_factory=dict)
-    operator: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
+    keyed: Mapping[int, Mapping[str, tuple[Entry, ...]]] = field(
+        default_factory=dict[int, Mapping[str, tuple[Entry, ...]]]
+    )
+    operator: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
 
     def restricted_to(self, groups: KeyGroupRange) -> OperatorSnapshot:
         """The same snapshot with the keyed state of ``groups`` only."""

@@ -159,7 +159,7 @@ class Idleness:
 
     @property
     def due(self) -> Timestamp | None:
-        """The first moment at which ``is_idle`` will be true unless a record comes; None while paused or not asked yet."""
+        """When ``is_idle`` will be true unless a record comes; None while paused, and before it was first asked."""
         if self._silent_since is None or self._paused_at is not None:
             return None
         return self._silent_since + self._timeout + 1

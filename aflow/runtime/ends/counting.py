@@ -1,0 +1,67 @@
+"""What the sources share whose position is the number of records they have handed out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aflow.connect import Position
+from aflow.errors import FlowDefinitionError, RestoreError, SourceError, shown
+
+
+def count_in(position: Position | None, source: str) -> int:
+    """Read a position as a number of records. Raises ``RestoreError`` if it is none."""
+    if position is None:
+        return 0
+    if type(position) is int and position >= 0:
+        return position
+    raise RestoreError(
+        f"{source} continues at a number of records, not at {shown(position)}: "
+        f"the snapshot was taken with another kind of source under this name"
+    )
+
+
+def read_failed(source: str, position: int, cause: BaseException) -> SourceError:
+    """Describe ``cause``, raised by the user's iterable when it was asked for record ``position`` (from 0)."""
+    return SourceError(
+        f"{source} failed at record {position}, counted from 0: {type(cause).__name__}: {cause}"
+    )
+
+
+def check_capacity(capacity: int, end: str) -> int:
+    """``capacity`` if it is a positive number of records; otherwise raises ``FlowDefinitionError``."""
+    if type(capacity) is not int or capacity < 1:
+        raise FlowDefinitionError(
+            f"capacity of {end} must be a number of records above zero, not {shown(capacity)}"
+        )
+    return capacity
+
+
+class Origin:
+    """Whether the object that a source was given can be read more than once."""
+
+    def __init__(self, source: str, *, single_use: bool) -> None:
+        self._source = source
+        self._single_use = single_use
+        self._opened = False
+
+    def open(self) -> None:
+        """Note that reading begins. Raises ``SourceError`` if it had begun before and cannot begin anew."""
+        if self._opened and self._single_use:
+            raise SourceError(
+                f"{self._source} is exhausted: it was given an iterator, which can be read only once, and a job "
+                f"has read it; give each job a source of its own, or one over an object that can be iterated again"
+            )
+        self._opened = True
+
+
+def is_single_use(iterable: object) -> bool:
+    """True for iterators and generators: iterating them again does not begin at the first record."""
+    return isinstance(iterable, Iterator)
+
+
+def repeats_itself(iterable: object) -> bool:
+    """True if iterating again gives the same records in the same order, also in another process.
+
+    The order of a set depends on hashes, and those of strings differ from process to process.
+    """
+    return not isinstance(iterable, Iterator | set | frozenset)

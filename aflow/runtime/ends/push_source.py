@@ -1,0 +1,248 @@
+"""Records that the program pushes in: from request handlers, callbacks, tests."""
+
+from __future__ import annotations
+
+from asyncio import Future, QueueFull, get_running_loop
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from aflow.connect import Chunk, Position, Reader, Source, Split
+from aflow.errors import AflowError, FlowDefinitionError, JobStopped, SourceError
+from aflow.model.time import Instant, Timestamp, to_timestamp
+from aflow.runtime.ends.counting import check_capacity, count_in
+
+T = TypeVar("T")
+
+_NAME: Final = "PushSource"
+_SPLITS: Final = (Split("push"),)
+
+_Record: TypeAlias = tuple[T, Timestamp | None]
+
+
+class SourceFull(AflowError, QueueFull):
+    """``send_nowait`` found as many records waiting as the source holds; also an ``asyncio.QueueFull``."""
+
+
+class PushSource(Source[T], Generic[T]):
+    """``await source.send(x)`` puts a record into the running job, with backpressure.
+
+    At most ``capacity`` records wait for the pipeline; then senders wait, and are served in the order they came in.
+    Sending is possible before the job runs: the records wait for it. ``close`` ends the input, and the job ends when it
+    has processed what was sent. When the job ends first, waiting and later sends raise ``JobStopped``, until another
+    job reads the source; what a failed job had accepted and not read is then read first.
+
+    One job reads it at a time. It belongs to the event loop that the job runs on; from another thread, use
+    ``asyncio.run_coroutine_threadsafe(source.send(x), loop)``. Either all records carry timestamps or none.
+    """
+
+    bounded = False
+    replayable = False
+    max_parallelism = 1
+
+    def __init__(self, *, capacity: int = 1024) -> None:
+        self._inbox = _Inbox[T](check_capacity(capacity, _NAME))
+        #: Whether records carry timestamps; unknown before the first one.
+        self._dated: bool | None = None
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """Records that were accepted and that the job has not read."""
+        return len(self._inbox.records)
+
+    @property
+    def closed(self) -> bool:
+        """True after ``close``: nothing more can be sent."""
+        return self._closed
+
+    async def send(self, value: T, timestamp: Instant | None = None) -> None:
+        """Put one record in; waits while ``capacity`` records are waiting.
+
+        Raises ``JobStopped`` if the source is closed or its job has ended, and ``FlowDefinitionError`` for a naive
+        ``datetime`` or a timestamp where earlier records had none (or the other way round). A send that is cancelled
+        while it waits has sent nothing, unless its turn had come in that very moment.
+        """
+        record = self._record(value, timestamp)
+        if self._inbox.has_room:
+            self._inbox.put(record)
+        else:
+            await self._inbox.queue_up(deque((record,)))
+
+    async def send_many(self, values: Iterable[T]) -> None:
+        """Put records in, in order and without those of other senders in between; waits and raises as ``send``.
+
+        If it is cancelled, or the job ends, while it waits, those that were accepted before stay.
+        """
+        records = deque(self._record(value, None) for value in values)
+        while records and self._inbox.has_room:
+            self._inbox.put(records.popleft())
+        if records:
+            await self._inbox.queue_up(records)
+
+    def send_nowait(self, value: T, timestamp: Instant | None = None) -> None:
+        """Put one record in now. Raises ``SourceFull`` if it would have to wait; otherwise as ``send``."""
+        record = self._record(value, timestamp)
+        if not self._inbox.has_room:
+            raise SourceFull(
+                f"{_NAME} holds {self.waiting} records of a capacity of {self._inbox.capacity}: the pipeline is slower "
+                f"than its input; use `await send(…)`, leave the record out or raise capacity"
+            )
+        self._inbox.put(record)
+
+    def close(self) -> None:
+        """End the input. Records that were sent, also those whose senders still wait, are processed first."""
+        self._closed = True
+        self.bounded = True
+        self._inbox.end()
+
+    async def splits(self) -> Sequence[Split]:
+        return _SPLITS
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[T]:
+        """As ``Source.reader``; a position only continues the count: what was handed out does not come again."""
+        start = count_in(position, _NAME)
+        if self._inbox.being_read:
+            raise SourceError(
+                f"this {_NAME} is being read by a running job; give each job a {_NAME} of its own"
+            )
+        return _PushReader(self._inbox, start)
+
+    def _record(self, value: T, timestamp: Instant | None) -> _Record[T]:
+        if self._closed:
+            raise JobStopped(f"this {_NAME} is closed and takes no more records")
+        if self._inbox.stopped:
+            raise _job_ended()
+        at = None if timestamp is None else to_timestamp(timestamp, what="timestamp")
+        dated = at is not None
+        if self._dated is None:
+            self._dated = dated
+        elif self._dated is not dated:
+            raise FlowDefinitionError(
+                f"{_NAME} was sent a record {'with' if dated else 'without'} a timestamp after records "
+                f"{'without' if dated else 'with'} one; give every record a timestamp, or none"
+            )
+        return value, at
+
+
+class _Sender(Generic[T]):
+    """Somebody who waits for room: what is still to be taken from him, and how he learns that all is taken."""
+
+    __slots__ = ("records", "served")
+
+    def __init__(self, records: deque[_Record[T]], served: Future[None]) -> None:
+        self.records = records
+        self.served = served
+
+
+class _Inbox(Generic[T]):
+    """What stands between the senders and the reader. Futures are made on the loop that waits for them."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        #: Accepted and not yet read. Never more than ``capacity``.
+        self.records: deque[_Record[T]] = deque()
+        #: Who waits for room, first come first served. Without room as long as it is not empty.
+        self._senders: deque[_Sender[T]] = deque()
+        #: The reader, while it waits for a record.
+        self._wanted: Future[None] | None = None
+        self._ended = False
+        self.being_read = False
+        #: True from the end of one job until the next one reads.
+        self.stopped = False
+
+    @property
+    def has_room(self) -> bool:
+        """True if a record can be accepted before the next await, without overtaking anybody."""
+        return len(self.records) < self.capacity and not self._senders
+
+    def put(self, record: _Record[T]) -> None:
+        self.records.append(record)
+        self._wake_reader()
+
+    async def queue_up(self, records: deque[_Record[T]]) -> None:
+        """Wait until all ``records`` are accepted."""
+        sender = _Sender(records, get_running_loop().create_future())
+        self._senders.append(sender)
+        try:
+            await sender.served
+        finally:
+            if sender in self._senders:  # cancelled
+                self._senders.remove(sender)
+                self._admit()
+
+    def end(self) -> None:
+        self._ended = True
+        self._wake_reader()
+
+    def start(self) -> None:
+        """A job reads from now on."""
+        self.being_read = True
+        self.stopped = False
+
+    def stop(self) -> None:
+        """No job reads any more: turn away who waits."""
+        self.being_read = False
+        self.stopped = True
+        while self._senders:
+            served = self._senders.popleft().served
+            if not served.done():
+                served.set_exception(_job_ended())
+
+    async def take(self, limit: int) -> Sequence[_Record[T]]:
+        """Records that are there, at most ``limit``; waits while there are none, and gives none at the end."""
+        while not self.records and not self._ended:
+            self._wanted = get_running_loop().create_future()
+            try:
+                await self._wanted
+            finally:
+                self._wanted = None
+        taken = [self.records.popleft() for _ in range(min(limit, len(self.records)))]
+        self._admit()
+        return taken
+
+    def _admit(self) -> None:
+        """Accept from those who wait while there is room; who has given everything may go on."""
+        while self._senders and len(self.records) < self.capacity:
+            sender = self._senders[0]
+            if not sender.served.cancelled():
+                self.put(sender.records.popleft())
+                if sender.records:
+                    continue
+                sender.served.set_result(None)
+            self._senders.popleft()
+
+    def _wake_reader(self) -> None:
+        if self._wanted is not None and not self._wanted.done():
+            self._wanted.set_result(None)
+
+
+class _PushReader(Reader[T]):
+    def __init__(self, inbox: _Inbox[T], position: int) -> None:
+        self._inbox = inbox
+        self._position = position
+        inbox.start()
+
+    async def read(self, limit: int) -> Chunk[T] | None:
+        return self._chunk(await self._inbox.take(limit))
+
+    def leftover(self) -> Chunk[T] | None:
+        """All that was accepted; from now on nothing is."""
+        self._inbox.stop()
+        records = tuple(self._inbox.records)
+        self._inbox.records.clear()
+        return self._chunk(records)
+
+    async def close(self) -> None:
+        self._inbox.stop()
+
+    def _chunk(self, records: Sequence[_Record[T]]) -> Chunk[T] | None:
+        if not records:
+            return None
+        self._position += len(records)
+        times = [at for _, at in records if at is not None]
+        return Chunk([value for value, _ in records], self._position, times or None)
+
+
+def _job_ended() -> JobStopped:
+    return JobStopped(f"the job that read this {_NAME} has ended, so nobody takes the record")

@@ -1,0 +1,169 @@
+"""Records from an iterator that blocks: a client without async API, a pipe, a generator that sleeps."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextvars import copy_context
+from inspect import isgenerator
+from itertools import islice
+from threading import Event, Thread
+from typing import Final, Generic, TypeVar
+
+from anyio import CapacityLimiter, to_thread
+
+from aflow.connect import Chunk, Position, Reader, Source, Split
+from aflow.errors import FlowDefinitionError, shown
+from aflow.model.batch import BATCH_RECORDS
+from aflow.runtime.ends.counting import (
+    Origin,
+    count_in,
+    is_single_use,
+    read_failed,
+    repeats_itself,
+)
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+_NAME: Final = "ThreadSource"
+_SPLITS: Final = (Split("thread"),)
+
+
+class ThreadSource(Source[T_co]):
+    """Reads ``iterable`` in one thread of its own, at most 1,024 records ahead of the pipeline.
+
+    The iterator's whole life happens in that thread, in a copy of the context (``contextvars``) of the job. What is
+    there is handed over as one chunk, also while the iterator blocks for the next record. Position and replayability
+    are those of ``IterableSource``.
+
+    A call that blocks cannot be interrupted: if the job ends meanwhile, it does not wait for the thread, which ends
+    (and closes the iterator, if that is a generator) as soon as the call returns. It keeps no process from exiting.
+    """
+
+    max_parallelism = 1
+
+    def __init__(self, iterable: Iterable[T_co]) -> None:
+        if not hasattr(iterable, "__iter__"):
+            raise FlowDefinitionError(f"{_NAME} needs an iterable, not {shown(iterable)}")
+        self._iterable = iterable
+        self._origin = Origin(_NAME, single_use=is_single_use(iterable))
+        self.replayable = repeats_itself(iterable)
+
+    async def splits(self) -> Sequence[Split]:
+        return _SPLITS
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[T_co]:
+        """As ``Source.reader``; the thread starts with the first read."""
+        start = count_in(position, _NAME)
+        self._origin.open()
+        return _ThreadReader(_Pump(self._iterable, start))
+
+
+class _Pump(Generic[T]):
+    """The thread, and what it shares with the reader. Each attribute has one writer, named beside it."""
+
+    def __init__(self, iterable: Iterable[T], start: int) -> None:
+        self._iterable = iterable
+        self._start = start
+        #: Appended to by the thread, taken from by the reader.
+        self.records: deque[T] = deque()
+        #: By the thread: how many of the first ``start`` records it has passed over.
+        self.skipped = 0
+        #: By the thread: why it ended, if not at the end of the iterable. Set before ``over``.
+        self.failure: BaseException | None = None
+        #: By the thread: it appends nothing any more and runs none of the user's code.
+        self.over = Event()
+        #: By the reader: nothing more is wanted.
+        self.closed = False
+        #: Set while there may be something for the reader: records, or ``over``. The reader clears it, then looks.
+        self.news = Event()
+        #: Set while there may be room for more records. The thread clears it, then looks.
+        self.room = Event()
+        #: By the thread: it waits for room, so it will see ``closed`` at once.
+        self.parked = False
+        # A daemon: one that blocks for ever must not keep the process from exiting.
+        self.thread = Thread(
+            target=copy_context().run, args=(self._run,), name="aflow ThreadSource", daemon=True
+        )
+
+    def _run(self) -> None:
+        try:
+            self._hand_over()
+        except BaseException as exc:  # whatever it is, the reader raises it in the job
+            self.failure = exc
+        self.over.set()
+        self.news.set()
+
+    def _hand_over(self) -> None:
+        iterator = iter(self._iterable)
+        try:
+            for _ in islice(iterator, self._start):
+                self.skipped += 1
+                if self.closed:
+                    return
+            for value in iterator:
+                if self.closed:
+                    return
+                self.records.append(value)
+                if not self.news.is_set():
+                    self.news.set()
+                if len(self.records) >= BATCH_RECORDS:
+                    self._wait_for_room()
+                    if self.closed:  # or the iterator would be asked once more, and might block
+                        return
+        finally:
+            if isgenerator(iterator):
+                iterator.close()
+
+    def _wait_for_room(self) -> None:
+        self.room.clear()
+        self.parked = True
+        if len(self.records) >= BATCH_RECORDS and not self.closed:
+            self.room.wait()
+        self.parked = False
+
+
+class _ThreadReader(Reader[T_co]):
+    def __init__(self, pump: _Pump[T_co]) -> None:
+        self._pump = pump
+        self._handed_out = 0
+        # Waiting for the thread must not use up the threads of the host.
+        self._limiter = CapacityLimiter(1)
+
+    async def read(self, limit: int) -> Chunk[T_co] | None:
+        pump = self._pump
+        if pump.thread.ident is None:
+            pump.thread.start()
+        while True:
+            pump.news.clear()
+            over = pump.over.is_set()  # before looking at the records: afterwards none are added
+            if pump.records:
+                return self._take(limit)
+            if over:
+                self._check_that_it_ended_by_itself()
+                return None
+            await to_thread.run_sync(pump.news.wait, abandon_on_cancel=True, limiter=self._limiter)
+
+    def _take(self, limit: int) -> Chunk[T_co]:
+        records = self._pump.records
+        values = [records.popleft() for _ in range(min(limit, len(records)))]
+        self._pump.room.set()
+        self._handed_out += len(values)
+        return Chunk(values, self._pump.skipped + self._handed_out)
+
+    def _check_that_it_ended_by_itself(self) -> None:
+        failure = self._pump.failure
+        if failure is not None:
+            position = self._pump.skipped + self._handed_out
+            raise read_failed(_NAME, position, failure) from failure
+
+    async def close(self) -> None:
+        """End the thread. Waits for it unless it is inside the iterator, which may block for ever."""
+        pump = self._pump
+        pump.closed = True
+        waits_for_room = pump.parked
+        pump.room.set()
+        pump.news.set()  # ends the wait of a read that was cancelled
+        if waits_for_room:
+            await to_thread.run_sync(pump.over.wait, abandon_on_cancel=True, limiter=self._limiter)
