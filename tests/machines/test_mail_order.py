@@ -1,0 +1,268 @@
+"""Which mail runs next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from aflow.errors import JobStopped, MailboxClosed
+from aflow.machines.mail_order import MIN_PRIORITY, Lane, MailOrder, MailState
+
+
+def taken(take: Callable[[], str | None]) -> list[str]:
+    """What ``take`` gives until it gives None."""
+    return list(iter(take, None))
+
+
+def by_lane(order: MailOrder[str]) -> list[str]:
+    """What one turn of a task's main loop runs, as the module's theory has it."""
+    order.create_batch()
+    return taken(lambda: order.try_take_from_batch(Lane.TIMERS) or order.try_take_from_batch())
+
+
+def test_mails_leave_in_the_order_in_which_they_came() -> None:
+    order: MailOrder[str] = MailOrder()
+    for mail in "abc":
+        order.put(mail, 0)
+
+    assert taken(order.try_take) == ["a", "b", "c"]
+
+
+def test_a_higher_priority_does_not_sort_ahead_of_an_earlier_sufficient_one() -> None:
+    order: MailOrder[str] = MailOrder()
+    for mail, priority in [("low", 0), ("middle", 1), ("high", 2)]:
+        order.put(mail, priority)
+
+    assert taken(lambda: order.try_take(1)) == ["middle", "high"]
+    assert taken(order.try_take) == ["low"]
+
+
+def test_urgent_mails_go_first_and_in_order_among_themselves() -> None:
+    order: MailOrder[str] = MailOrder()
+    order.put("a", 0)
+    order.put("urgent 1", 2, urgent=True)
+    order.put("urgent 2", 0, urgent=True)
+    order.put("b", 2)
+
+    assert taken(order.try_take) == ["urgent 1", "urgent 2", "a", "b"]
+
+
+def test_an_urgent_mail_below_the_minimum_is_not_taken() -> None:
+    order: MailOrder[str] = MailOrder()
+    order.put("normal", 2)
+    order.put("urgent", 1, urgent=True)
+
+    assert order.try_take(2) == "normal"
+    assert order.try_take(2) is None
+    assert order.try_take(1) == "urgent"
+
+
+def test_a_batch_holds_what_was_there_and_what_is_urgent() -> None:
+    order: MailOrder[str] = MailOrder()
+    order.put("a", 0)
+    assert order.create_batch()
+    order.put("b", 0)
+    order.put("urgent", 2, urgent=True)
+
+    assert taken(order.try_take_from_batch) == ["urgent", "a"]
+    assert taken(order.try_take) == ["b"]
+
+
+def test_without_a_batch_only_urgent_mails_can_be_taken_from_it() -> None:
+    order: MailOrder[str] = MailOrder()
+    order.put("a", 0)
+    order.put("urgent", 0, urgent=True)
+
+    assert taken(order.try_take_from_batch) == ["urgent"]
+
+
+def test_a_batch_of_nothing_is_none() -> None:
+    assert MailOrder[str]().create_batch() is False
+
+
+def test_a_new_batch_goes_on_with_what_is_left_of_the_old_one() -> None:
+    order: MailOrder[str] = MailOrder()
+    order.put("a", 0)
+    order.create_batch()
+    order.put("b", 0)
+    order.create_batch()
+
+    assert taken(order.try_take_from_batch) == ["a", "b"]
+
+
+def test_a_turn_runs_control_before_timers_before_the_rest() -> None:
+    order: MailOrder[str] = MailOrder()
+    for mail, lane in [
+        ("mail 1", Lane.NORMAL),
+        ("timer 1", Lane.TIMERS),
+        ("control 1", Lane.CONTROL),
+        ("mail 2", Lane.NORMAL),
+        ("timer 2", Lane.TIMERS),
+        ("control 2", Lane.CONTROL),
+    ]:
+        order.put(mail, lane, urgent=lane is Lane.CONTROL)
+
+    assert by_lane(order) == ["control 1", "control 2", "timer 1", "timer 2", "mail 1", "mail 2"]
+
+
+@pytest.mark.parametrize("lane", [Lane.NORMAL, Lane.TIMERS])
+def test_a_mail_that_posts_itself_again_runs_once_a_turn(lane: Lane) -> None:
+    order: MailOrder[str] = MailOrder()
+    order.put("again", lane)
+    order.put("other", Lane.NORMAL)
+    order.create_batch()
+
+    ran: list[str] = []
+    while (
+        mail := order.try_take_from_batch(Lane.TIMERS) or order.try_take_from_batch()
+    ) is not None:
+        ran.append(mail)
+        if mail == "again":
+            order.put(mail, lane)
+
+    assert ran == ["again", "other"]
+    assert by_lane(order) == ["again"]
+
+
+def test_has_mail_looks_at_the_priority() -> None:
+    order: MailOrder[str] = MailOrder()
+    assert not order.has_mail()
+
+    order.put("a", 1)
+    assert order.has_mail()
+    assert order.has_mail(1)
+    assert not order.has_mail(2)
+
+    order.put("urgent", 2, urgent=True)
+    assert order.has_mail(2)
+
+
+def test_a_quiesced_mailbox_takes_no_mails_and_gives_those_it_has() -> None:
+    order: MailOrder[str] = MailOrder()
+    order.put("a", 0)
+    order.quiesce()
+
+    assert order.state is MailState.QUIESCED
+    with pytest.raises(MailboxClosed, match="quiesced"):
+        order.put("b", 0)
+    with pytest.raises(MailboxClosed):
+        order.put("c", 0, urgent=True)
+    assert taken(order.try_take) == ["a"]
+
+
+def test_closing_returns_what_never_ran_once() -> None:
+    order: MailOrder[str] = MailOrder()
+    order.put("a", 0)
+    order.create_batch()
+    order.put("b", 5)
+    order.put("urgent", 0, urgent=True)
+
+    assert order.close() == ["urgent", "a", "b"]
+    assert order.close() == []
+    assert not order.has_mail()
+
+
+USES: list[Callable[[MailOrder[str]], object]] = [
+    lambda order: order.put("a", 0),
+    lambda order: order.check_open(),
+    lambda order: order.try_take(),
+    lambda order: order.try_take_from_batch(),
+]
+
+
+@pytest.mark.parametrize("use", USES, ids=["put", "check", "take", "take from batch"])
+def test_a_closed_mailbox_refuses_everything(use: Callable[[MailOrder[str]], object]) -> None:
+    order: MailOrder[str] = MailOrder()
+    order.close()
+
+    with pytest.raises(JobStopped, match="closed"):
+        use(order)
+
+
+def test_a_closed_mailbox_is_not_quiesced_again() -> None:
+    order: MailOrder[str] = MailOrder()
+    order.close()
+    order.quiesce()
+
+    assert order.state is MailState.CLOSED
+    assert not order.is_open
+
+
+priorities = st.integers(-1, 2)
+minimums = st.sampled_from([MIN_PRIORITY, -1, 0, 1, 2])
+
+
+class MailOrderRules(RuleBasedStateMachine):
+    """Against three lists that are searched from the front: urgent, batch, rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: MailOrder[int] = MailOrder()
+        self.urgent: list[tuple[int, int]] = []
+        self.batch: list[tuple[int, int]] = []
+        self.rest: list[tuple[int, int]] = []
+        self.made = 0
+
+    @precondition(lambda self: self.order.is_open)
+    @rule(priority=priorities, urgent=st.booleans())
+    def put(self, priority: int, urgent: bool) -> None:
+        self.order.put(self.made, priority, urgent=urgent)
+        (self.urgent if urgent else self.rest).append((priority, self.made))
+        self.made += 1
+
+    @rule(minimum=minimums)
+    def try_take(self, minimum: int) -> None:
+        assert self.order.try_take(minimum) == self.first(
+            minimum, self.urgent, self.batch, self.rest
+        )
+
+    @rule(minimum=minimums)
+    def try_take_from_batch(self, minimum: int) -> None:
+        assert self.order.try_take_from_batch(minimum) == self.first(
+            minimum, self.urgent, self.batch
+        )
+
+    @rule()
+    def create_batch(self) -> None:
+        self.batch += self.rest
+        self.rest.clear()
+
+        assert self.order.create_batch() == bool(self.urgent or self.batch)
+
+    @rule()
+    def drain(self) -> None:
+        assert self.order.drain() == self.everything()
+        for mails in (self.urgent, self.batch, self.rest):
+            mails.clear()
+
+    @rule()
+    def quiesce(self) -> None:
+        self.order.quiesce()
+
+    @invariant()
+    def has_mail_says_what_a_take_would_find(self) -> None:
+        for minimum in (MIN_PRIORITY, 0, 2):
+            found = any(p >= minimum for p, _ in [*self.urgent, *self.batch, *self.rest])
+            assert self.order.has_mail(minimum) == found
+        assert len(self.order) == len(self.everything())
+
+    def everything(self) -> list[int]:
+        return [mail for _, mail in [*self.urgent, *self.batch, *self.rest]]
+
+    def teardown(self) -> None:
+        assert self.order.close() == self.everything()
+
+    @staticmethod
+    def first(minimum: int, *places: list[tuple[int, int]]) -> int | None:
+        for place in places:
+            for index, (priority, mail) in enumerate(place):
+                if priority >= minimum:
+                    del place[index]
+                    return mail
+        return None
+
+
+TestMailOrderRules = MailOrderRules.TestCase

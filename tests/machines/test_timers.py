@@ -1,0 +1,248 @@
+"""Timers of one domain, and the one alarm they share."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from aflow.machines.timers import Alarm, Arm, Disarm, Timer, TimerQueue
+
+
+def queue_of(*timers: tuple[int, str, str]) -> TimerQueue[str, str]:
+    queue: TimerQueue[str, str] = TimerQueue()
+    for timer in timers:
+        assert queue.register(*timer)
+    return queue
+
+
+def test_timers_are_due_in_time_order_and_then_in_order_of_registration() -> None:
+    queue = queue_of((5, "z", ""), (3, "b", ""), (5, "a", ""), (3, "a", ""), (6, "a", ""))
+
+    assert list(queue.due(5)) == [
+        Timer(3, "b", ""),
+        Timer(3, "a", ""),
+        Timer(5, "z", ""),
+        Timer(5, "a", ""),
+    ]
+    assert list(queue.entries()) == [Timer(6, "a", "")]
+
+
+def test_the_same_timer_registered_again_is_no_second_one() -> None:
+    queue = queue_of((5, "a", "w"))
+
+    assert not queue.register(5, "a", "w")
+    assert list(queue.due(5)) == [Timer(5, "a", "w")]
+
+
+def test_time_key_and_namespace_tell_timers_apart() -> None:
+    queue = queue_of((5, "a", "v"), (5, "a", "w"), (5, "b", "v"), (6, "a", "v"))
+
+    assert len(queue) == 4
+    assert queue.delete(5, "a", "w")
+    assert len(list(queue.due(9))) == 3
+
+
+def test_a_timer_can_be_registered_again_once_it_has_fired() -> None:
+    queue = queue_of((5, "a", ""))
+    list(queue.due(5))
+
+    assert queue.register(5, "a", "")
+    assert list(queue.due(5)) == [Timer(5, "a", "")]
+
+
+def test_a_deleted_timer_does_not_fire() -> None:
+    queue = queue_of((5, "a", ""), (6, "a", ""))
+
+    assert queue.delete(5, "a", "")
+    assert not queue.delete(5, "a", "")
+    assert queue.earliest == 6
+    assert list(queue.due(9)) == [Timer(6, "a", "")]
+
+
+def test_a_timer_registered_again_after_being_deleted_fires_once_and_last() -> None:
+    queue = queue_of((5, "a", ""), (5, "b", ""))
+    queue.delete(5, "a", "")
+    queue.register(5, "a", "")
+
+    assert list(queue.due(5)) == [Timer(5, "b", ""), Timer(5, "a", "")]
+
+
+def test_what_is_registered_while_firing_fires_in_the_same_pass_if_due() -> None:
+    queue = queue_of((1, "a", ""), (3, "a", ""))
+
+    fired: list[int] = []
+    for timer in queue.due(3):
+        fired.append(timer.time)
+        if timer.time == 1:
+            queue.register(2, "a", "")
+            queue.register(0, "a", "")
+            queue.register(4, "a", "")
+
+    assert fired == [1, 0, 2, 3]
+    assert queue.earliest == 4
+
+
+def test_what_is_deleted_while_firing_does_not_fire() -> None:
+    queue = queue_of((1, "a", ""), (2, "a", ""), (3, "a", ""))
+
+    fired: list[int] = []
+    for timer in queue.due(9):
+        fired.append(timer.time)
+        queue.delete(2, "a", "")
+
+    assert fired == [1, 3]
+
+
+def test_timers_that_were_not_asked_for_are_still_there() -> None:
+    queue = queue_of((1, "a", ""), (2, "a", ""))
+
+    assert next(queue.due(9)) == Timer(1, "a", "")
+
+    assert list(queue.entries()) == [Timer(2, "a", "")]
+    assert list(queue.due(9)) == [Timer(2, "a", "")]
+
+
+def test_timers_are_counted_by_namespace() -> None:
+    queue = queue_of((1, "a", "v"), (2, "a", "v"), (1, "a", "w"))
+    queue.delete(1, "a", "v")
+
+    assert [queue.count(name) for name in ("v", "w", "x")] == [1, 1, 0]
+
+
+def test_registering_the_entries_restores_the_queue_and_its_order() -> None:
+    queue = queue_of((2, "b", ""), (2, "a", ""), (1, "c", ""))
+
+    restored = queue_of(*queue.entries())
+
+    assert list(restored.due(9)) == list(queue.due(9))
+
+
+def test_keys_need_no_order() -> None:
+    queue: TimerQueue[object, None] = TimerQueue()
+    queue.register(1, "text", None)
+    queue.register(1, 5, None)
+    queue.register(1, None, None)
+
+    assert [timer.key for timer in queue.due(1)] == ["text", 5, None]
+
+
+def test_deleted_timers_hold_no_memory() -> None:
+    class Key:
+        """Counted by the garbage collector."""
+
+    queue: TimerQueue[Key, None] = TimerQueue()
+    queue.register(0, Key(), None)
+    for time in range(1, 10_000):
+        key = Key()
+        queue.register(time, key, None)
+        queue.delete(time, key, None)
+
+    assert len(queue) == 1
+    assert sum(isinstance(each, Key) for each in gc.get_objects()) < 100
+
+
+times = st.integers(-3, 6)
+keys = st.sampled_from("ab")
+namespaces = st.sampled_from(["v", "w"])
+
+
+class TimerQueueRules(RuleBasedStateMachine):
+    """Against a list in order of registration, sorted by time when timers are due."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue: TimerQueue[str, str] = TimerQueue()
+        self.model: list[tuple[int, str, str]] = []
+
+    @rule(time=times, key=keys, namespace=namespaces)
+    def register(self, time: int, key: str, namespace: str) -> None:
+        timer = (time, key, namespace)
+        is_new = timer not in self.model
+
+        assert self.queue.register(*timer) is is_new
+        if is_new:
+            self.model.append(timer)
+
+    @rule(time=times, key=keys, namespace=namespaces)
+    def delete(self, time: int, key: str, namespace: str) -> None:
+        timer = (time, key, namespace)
+        is_there = timer in self.model
+
+        assert self.queue.delete(*timer) is is_there
+        if is_there:
+            self.model.remove(timer)
+
+    @rule(now=times)
+    def fire(self, now: int) -> None:
+        due = sorted((t for t in self.model if t[0] <= now), key=lambda timer: timer[0])
+        self.model = [t for t in self.model if t[0] > now]
+
+        assert list(self.queue.due(now)) == due
+
+    @rule(count=st.integers(30, 200))
+    def churn(self, count: int) -> None:
+        """Enough deletions to have the heap made anew."""
+        for time in range(count):
+            self.queue.register(time, "churn", "")
+        for time in range(count):
+            self.queue.delete(time, "churn", "")
+
+    @rule()
+    def restore(self) -> None:
+        self.queue = queue_of(*self.queue.entries())
+
+    @invariant()
+    def the_live_timers_are_the_same(self) -> None:
+        assert sorted(self.queue.entries()) == sorted(self.model)
+        assert len(self.queue) == len(self.model)
+        assert self.queue.earliest == min((t[0] for t in self.model), default=None)
+        assert self.queue.count("v") == sum(t[2] == "v" for t in self.model)
+
+
+TestTimerQueueRules = TimerQueueRules.TestCase
+
+
+@pytest.mark.parametrize(
+    ("earliest", "decided"),
+    [
+        ([None], [None]),
+        ([20], [Arm(20)]),
+        ([20, 20], [Arm(20), None]),
+        ([20, 10], [Arm(20), Arm(10)]),
+        ([10, 20], [Arm(10), Arm(20)]),
+        ([10, None, None], [Arm(10), Disarm(), None]),
+    ],
+    ids=[
+        "nothing to arm",
+        "the first timer",
+        "the same timer",
+        "an earlier timer",
+        "the earliest is deleted",
+        "the last is deleted",
+    ],
+)
+def test_the_alarm_is_set_to_the_earliest_timer(
+    earliest: list[int | None], decided: list[Arm | Disarm | None]
+) -> None:
+    alarm = Alarm()
+
+    assert [alarm.update(each) for each in earliest] == decided
+
+
+def test_an_alarm_that_rang_is_armed_again_even_for_the_same_time() -> None:
+    alarm = Alarm()
+    alarm.update(10)
+    alarm.rang()
+
+    assert alarm.update(10) == Arm(10)
+
+
+def test_an_alarm_that_rang_need_not_be_disarmed() -> None:
+    alarm = Alarm()
+    alarm.update(10)
+    alarm.rang()
+
+    assert alarm.update(None) is None
