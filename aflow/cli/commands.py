@@ -1,0 +1,205 @@
+"""The ``aflow`` command and what can be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+import aflow
+from aflow.cli.complaints import complaint, full_traceback
+from aflow.cli.running import Run
+from aflow.cli.tables import print_metrics
+from aflow.cli.targeted import ordered
+from aflow.cli.usage import FAILED, STOPPED_AT_ONCE, USAGE, UsageProblem
+from aflow.cli.values import Duration
+from aflow.graph.drawing import to_mermaid, to_text
+from aflow.runtime.metrics import JobMetrics
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NAMES: Final = {"help_option_names": ["-h", "--help"]}
+
+#: Options of ours end at the target; what follows is parsed again, with the options of the user's function.
+_TARGETED: Final = {"allow_interspersed_args": False, **_NAMES}
+
+_MAIN_HELP: Final = """Run pipelines over streams of records, with state, event time and windows.
+
+A pipeline is an aflow.Flow, usually returned by a function named build in a module of yours:
+
+\b
+    import aflow as af
+
+    def build(up_to: int = 10) -> af.Flow:
+        flow = af.Flow("squares")
+        flow.source(range(up_to)).map(lambda n: n * n).to(af.CallbackSink(print))
+        return flow
+
+\b
+With that in squares.py, in the current directory:
+    aflow run squares:build                 run it
+    aflow run squares:build --up-to 5       with an argument for build
+    aflow run squares:build --help          what build takes
+    aflow graph squares:build               see what would run, and what a crash would mean
+
+\b
+New here? 'aflow demo' replays a year of real flights.
+"""
+
+
+@click.group(help=_MAIN_HELP, context_settings=_NAMES)
+@click.version_option(aflow.__version__, prog_name="aflow", message="%(prog)s %(version)s")
+def main() -> None:
+    """The ``aflow`` command."""
+
+
+def _for_targets(function: F) -> F:
+    """The arguments that all commands about a flow share."""
+    for decorate in (
+        click.argument(
+            "arguments", nargs=-1, type=click.UNPROCESSED, metavar="[--OPTION VALUE]..."
+        ),
+        click.argument("target", metavar="PACKAGE.MODULE:NAME"),
+        _TRACEBACK,
+        _PARALLELISM,
+    ):
+        function = decorate(function)
+    return function
+
+
+_PARALLELISM: Final = click.option(
+    "--parallelism",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Subtasks of each keyed step, and of each source that can be divided.",
+)
+_TRACEBACK: Final = click.option(
+    "--traceback", is_flag=True, help="Show errors with all of Python's traceback."
+)
+
+
+@main.command(context_settings=_TARGETED)
+@_for_targets
+@click.option("--metrics", is_flag=True, help="Print a table of all steps at the end, to stderr.")
+@click.option(
+    "--no-uvloop", is_flag=True, help="Use asyncio's own event loop even if uvloop is there."
+)
+@click.pass_context
+def run(
+    context: click.Context, /, target: str, arguments: tuple[str, ...], traceback: bool, **_: object
+) -> None:
+    """Run a flow until its sources have ended.
+
+    PACKAGE.MODULE:NAME is a Flow, or a function that returns one; the current directory is searched, too. Options
+    behind it go to the function's parameters: --up-to 5 becomes up_to=5, converted as the parameter is annotated.
+    With --help behind it you see what there is.
+
+    Ctrl-C (or SIGTERM) drains: sources stop, what they gave is processed, windows give their results. A second
+    Ctrl-C stops at once.
+
+    Exit status: 0 done or drained, 1 the pipeline failed, 2 the command line is wrong, 130 stopped at once.
+    """
+    with _explained(context, traceback=traceback or "--traceback" in arguments):
+        order = ordered(context, target, arguments)
+        one = Run(
+            flow=order.flow,
+            parallelism=order.number("parallelism"),
+            uvloop=not order.flag("no_uvloop"),
+            say=_say,
+            report=print_metrics if order.flag("metrics") else _no_report,
+        )
+        context.exit(one.to_the_end())
+
+
+@main.command(context_settings=_TARGETED)
+@_for_targets
+@click.option(
+    "--mermaid", is_flag=True, help="Give Mermaid text, for Markdown files and mermaid.live."
+)
+@click.pass_context
+def graph(
+    context: click.Context, /, target: str, arguments: tuple[str, ...], traceback: bool, **_: object
+) -> None:
+    """Show what would run: tasks, exchanges, key groups, and what a crash would mean.
+
+    Nothing is read or written. PACKAGE.MODULE:NAME and what follows are those of 'aflow run'.
+    """
+    with _explained(context, traceback=traceback or "--traceback" in arguments):
+        order = ordered(context, target, arguments)
+        plan = order.flow.plan(parallelism=order.number("parallelism"))
+        if order.flag("mermaid"):
+            click.echo(to_mermaid(plan), nl=False)
+        else:
+            click.echo(to_text(plan))
+            click.echo("With --mermaid it is drawn as a Mermaid flowchart instead.")
+
+
+@main.command(context_settings=_NAMES)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("aflow-demo"),
+    show_default=True,
+    help="The folder for the results, as JSON lines.",
+)
+@click.option("--records", type=click.IntRange(min=1), help="Stop after so many flights.")
+@_PARALLELISM
+@click.option(
+    "--max-delay",
+    type=Duration(),
+    default="2h",
+    show_default=True,
+    help="How late after its schedule a flight may leave and still count in time.",
+)
+@_TRACEBACK
+@click.pass_context
+def demo(
+    context: click.Context,
+    output: Path,
+    records: int | None,
+    parallelism: int,
+    max_delay: timedelta,
+    traceback: bool,
+) -> None:
+    """Replay the flights of 2013 from New York, and show the worst hours of the year."""
+    from aflow.cli.demo.command import run_demo  # it needs more than other commands want to load
+
+    with _explained(context, traceback=traceback):
+        context.exit(
+            run_demo(output=output, records=records, parallelism=parallelism, max_delay=max_delay)
+        )
+
+
+@contextmanager
+def _explained(context: click.Context, *, traceback: bool) -> Generator[None]:
+    """Turn what goes wrong inside into a paragraph on stderr, and an exit status."""
+    try:
+        yield
+    except (click.exceptions.Exit, click.ClickException):
+        raise
+    except UsageProblem as exc:
+        _say(f"Error: {exc}\nTry '{exc.command or context.command_path} --help'.")
+        context.exit(USAGE)
+    except KeyboardInterrupt:
+        _say("stopped before the pipeline ran")
+        context.exit(STOPPED_AT_ONCE)
+    except Exception as exc:
+        _say(
+            full_traceback(exc)
+            if traceback
+            else complaint(exc, hint="(--traceback shows everything)")
+        )
+        context.exit(FAILED)
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _no_report(metrics: JobMetrics) -> None:
+    """Without --metrics."""

@@ -1,0 +1,123 @@
+"""One job in a process of its own: event loop, Ctrl-C, and what is said on the terminal meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Final, TypeAlias
+
+from aflow.api.flow import Flow
+from aflow.cli.usage import DONE, STOPPED_AT_ONCE
+from aflow.runtime.failures import first_cause
+from aflow.runtime.job import Job
+from aflow.runtime.metrics import JobMetrics
+
+_DRAINING: Final = (
+    "draining: sources are stopped, what they gave is processed, windows give their results; "
+    "Ctrl-C again stops at once"
+)
+_DRAINED: Final = "drained: everything that was read is processed"
+_STOPPING: Final = "stopping at once: what is in flight is lost"
+
+_Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """How one flow is run from the command line."""
+
+    flow: Flow
+    parallelism: int
+    uvloop: bool
+    say: Callable[[str], None]
+    """Tells the user something, line by line."""
+    report: Callable[[JobMetrics], None]
+    """Gets the job's metrics at its end, also when it has failed."""
+
+    def to_the_end(self) -> int:
+        """Run until the sources have ended, or the user ends it; the exit status.
+
+        The first SIGINT or SIGTERM drains, SIGINT while draining ends the job at once. Raises the job's failure.
+        """
+        try:
+            with asyncio.Runner(loop_factory=_loop_factory(self.uvloop)) as runner:
+                return runner.run(self._run())
+        except BaseExceptionGroup as group:
+            failure = first_cause(group)
+        raise failure  # out here, so that the group does not become its context, and its cause stays
+
+    async def _run(self) -> int:
+        async with self.flow.start(parallelism=self.parallelism) as job:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    stopping = _Stopping(job, group, self.say)
+                    with _signals(asyncio.get_running_loop(), stopping):
+                        await job.wait()
+            finally:
+                self.report(job.metrics())
+        return stopping.ended()
+
+
+class _Stopping:
+    """What the user has asked for, one signal after the other."""
+
+    def __init__(self, job: Job, group: asyncio.TaskGroup, say: Callable[[str], None]) -> None:
+        self._job = job
+        self._group = group
+        self._say = say
+        self._draining = False
+        self._cancelled = False
+
+    def interrupt(self) -> None:
+        """Drain; if that is under way, end at once."""
+        if not self._draining:
+            self.terminate()
+        elif not self._cancelled:
+            self._cancelled = True
+            self._say(_STOPPING)
+            self._group.create_task(self._job.cancel())
+
+    def terminate(self) -> None:
+        """Drain, once: process managers may repeat themselves, and kill when they have waited enough."""
+        if not self._draining:
+            self._draining = True
+            self._say(_DRAINING)
+            self._group.create_task(self._job.stop(drain=True))
+
+    def ended(self) -> int:
+        """Say how it ended, as far as the user asked for it; the exit status."""
+        if self._cancelled:
+            return STOPPED_AT_ONCE
+        if self._draining:
+            self._say(_DRAINED)
+        return DONE
+
+
+@contextmanager
+def _signals(loop: asyncio.AbstractEventLoop, stopping: _Stopping) -> Generator[None]:
+    """Lets ``stopping`` have the signals meanwhile; afterwards they do what they did before."""
+    handlers = {signal.SIGINT: stopping.interrupt, signal.SIGTERM: stopping.terminate}
+    before: dict[signal.Signals, _Handler] = {one: signal.getsignal(one) for one in handlers}
+    try:
+        for one, handler in handlers.items():
+            loop.add_signal_handler(one, handler)
+        yield
+    finally:
+        for one in handlers:
+            loop.remove_signal_handler(one)
+            signal.signal(one, before[one])
+
+
+def _loop_factory(wanted: bool) -> Callable[[], asyncio.AbstractEventLoop]:
+    """uvloop's, where it is installed and not refused."""
+    if wanted:
+        try:
+            import uvloop
+        except ImportError:
+            return asyncio.new_event_loop
+        return uvloop.new_event_loop
+    return asyncio.new_event_loop

@@ -1,0 +1,90 @@
+"""What a crash means for each sink of a plan: the end-to-end guarantee, and what it rests on.
+
+Theory. aflow takes no checkpoints yet, so a run that crashes leaves nothing to continue from: whoever runs the flow
+again starts every source at its beginning. What a sink holds in the end then depends on two things: whether all sources
+before it give the same records again (*replayable*), and what the sink makes of records that are written again (its
+*delivery*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from aflow.connect import Delivery
+from aflow.graph.nodes import Kind, Node
+from aflow.graph.plan import Plan
+
+
+class Guarantee(Enum):
+    """What holds for a sink after a crash and another run; the weakest first."""
+
+    NONE = "no guarantee"
+    AT_LEAST_ONCE = "at least once"
+    EFFECTIVELY_ONCE = "exactly once in effect"
+
+
+@dataclass(frozen=True, slots=True)
+class AfterCrash:
+    """What holds for the sink named ``sink`` once the flow was run again, and why, as a sentence."""
+
+    sink: str
+    guarantee: Guarantee
+    reason: str
+
+
+def after_crash(plan: Plan) -> list[AfterCrash]:
+    """One entry for each sink, in the order of the plan."""
+    nodes = [node for task in plan.tasks for node in task.nodes]
+    return [_after_crash(node) for node in nodes if node.kind is Kind.SINK]
+
+
+def weakest(entries: list[AfterCrash]) -> Guarantee:
+    """What holds for all sinks together; a plan has at least one."""
+    order = list(Guarantee)
+    return min((entry.guarantee for entry in entries), key=order.index)
+
+
+def _after_crash(sink: Node) -> AfterCrash:
+    lost = sorted({node.name for node in _sources(sink) if not _replayable(node)})
+    if lost:
+        names = " and ".join(repr(name) for name in lost)
+        reason = f"{names} cannot be read again, so what was read and not yet written is lost"
+        return AfterCrash(sink.name, Guarantee.NONE, reason)
+    assert sink.sink is not None
+    guarantee, reason = _REPLAYED[sink.sink.delivery]
+    return AfterCrash(sink.name, guarantee, reason)
+
+
+_REPLAYED = {
+    Delivery.AT_LEAST_ONCE: (
+        Guarantee.AT_LEAST_ONCE,
+        "the next run writes everything again, so what was written before the crash is there twice",
+    ),
+    Delivery.IDEMPOTENT: (
+        Guarantee.EFFECTIVELY_ONCE,
+        "the next run replaces what was written, as long as it computes the same",
+    ),
+    Delivery.TRANSACTIONAL: (
+        Guarantee.AT_LEAST_ONCE,
+        "without checkpoints the sink cannot know what an earlier run has made visible, so some may be there twice",
+    ),
+}
+
+
+def _replayable(node: Node) -> bool:
+    return node.source is not None and node.source.replayable
+
+
+def _sources(node: Node) -> Iterator[Node]:
+    """All sources whose records can reach ``node``."""
+    waiting, seen = [node], {node.id}
+    while waiting:
+        one = waiting.pop()
+        if one.kind is Kind.SOURCE:
+            yield one
+        for edge in one.inputs:
+            if edge.origin.id not in seen:
+                seen.add(edge.origin.id)
+                waiting.append(edge.origin)
