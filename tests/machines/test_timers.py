@@ -96,6 +96,20 @@ def test_what_is_deleted_while_firing_does_not_fire() -> None:
     assert fired == [1, 3]
 
 
+def test_a_pass_goes_on_when_so_many_timers_are_deleted_that_the_heap_is_made_anew() -> None:
+    queue = queue_of((1, "a", ""), *((2, str(key), "") for key in range(1_000)), (4, "a", ""))
+
+    fired: list[int] = []
+    for timer in queue.due(9):
+        fired.append(timer.time)
+        if timer.time == 1:
+            for key in range(1_000):
+                queue.delete(2, str(key), "")
+            queue.register(3, "a", "")
+
+    assert fired == [1, 3, 4]
+
+
 def test_timers_that_were_not_asked_for_are_still_there() -> None:
     queue = queue_of((1, "a", ""), (2, "a", ""))
 
