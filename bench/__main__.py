@@ -40,6 +40,7 @@ BENCHMARKS = [
     Benchmark("files", "JSON lines → keyed_window → JSON lines", 1_000_000, 5),
     Benchmark("exchange", "2 subtasks → hash by key → 2 subtasks", 1_000_000, 5),
     Benchmark("latency", "5,000 events/s through three operators: ms from send to sink", 50_000, 1),
+    Benchmark("shapes", "other forms of batches, steps and exchanges (decision 001)", 1_000_000, 5),
     Benchmark("fairness", "ms that a saturated pipeline delays another coroutine", 1_000_000, 5),
 ]
 

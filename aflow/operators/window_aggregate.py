@@ -49,6 +49,8 @@ Contents = dict[Hashable, Any]
 class Windowed(msgspec.Struct, Generic[K, R], frozen=True):
     """What a window came to, for one key."""
 
+    # A Struct, since one is made for each key and window: 64 ns, where a frozen dataclass takes 444.
+
     key: K
     window: TimeWindow
     value: R

@@ -179,8 +179,8 @@ def make_edge(
 def _split(batch: Batch[Any], targets: Sequence[int], count: int) -> list[Batch[Any]]:
     """Deal the records of ``batch`` out to ``count`` batches, in order.
 
-    Hot path (benchmark ``exchange``). One loop that appends to all columns measured 50 ns a record; a loop for
-    each column 64, lists of indices 80 to 90, ``itertools.compress`` for each reader 110 and growing with their number.
+    Hot path (benchmark ``exchange``). One loop that appends to all columns is the fastest of the ways that
+    ``python -m bench shapes`` compares, for two readers and for seven.
     """
     times, keys = batch.timestamps, batch.keys
     if times is not None and keys is not None:
