@@ -1,0 +1,81 @@
+"""What a crash means for each sink, without checkpoints."""
+
+from __future__ import annotations
+
+import pytest
+
+from aflow.api.flow import Flow
+from aflow.connect import Delivery, Sink, Writer, WriterContext
+from aflow.graph.guarantee import AfterCrash, Guarantee, after_crash, weakest
+from aflow.runtime.ends import CollectSink, PushSource
+
+
+class Files(Sink[object]):
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery = delivery
+
+    async def writer(self, context: WriterContext) -> Writer[object]:
+        raise NotImplementedError("nothing is written here")
+
+
+def guarantees(flow: Flow) -> dict[str, Guarantee]:
+    return {one.sink: one.guarantee for one in after_crash(flow.plan())}
+
+
+@pytest.mark.parametrize(
+    ("delivery", "guarantee"),
+    [
+        (Delivery.AT_LEAST_ONCE, Guarantee.AT_LEAST_ONCE),
+        (Delivery.IDEMPOTENT, Guarantee.EFFECTIVELY_ONCE),
+        (Delivery.TRANSACTIONAL, Guarantee.AT_LEAST_ONCE),
+    ],
+    ids=lambda one: one.name.lower(),
+)
+def test_behind_replayable_sources_the_sink_decides(
+    delivery: Delivery, guarantee: Guarantee
+) -> None:
+    flow = Flow("replayed")
+    flow.source([1]).to(Files(delivery), name="out")
+
+    assert guarantees(flow) == {"out": guarantee}
+
+
+@pytest.mark.parametrize("delivery", Delivery, ids=lambda one: one.name.lower())
+def test_what_cannot_be_read_again_can_be_lost_whatever_the_sink_does(delivery: Delivery) -> None:
+    flow = Flow("lost")
+    flow.source(PushSource[int](), name="requests").to(Files(delivery), name="out")
+
+    assert after_crash(flow.plan()) == [
+        AfterCrash(
+            "out",
+            Guarantee.NONE,
+            "'requests' cannot be read again, so what was read and not yet written is lost",
+        )
+    ]
+
+
+def test_one_input_of_a_union_that_cannot_be_read_again_is_enough_to_lose_records() -> None:
+    flow = Flow("mixed")
+    history, live = flow.source([1], name="history"), flow.source(PushSource[int](), name="live")
+    history.union(live).key_by(abs).reduce(max, name="top").to(CollectSink(), name="both")
+    history.to(CollectSink(), name="past")
+
+    assert guarantees(flow) == {"both": Guarantee.NONE, "past": Guarantee.AT_LEAST_ONCE}
+
+
+def test_an_iterator_is_read_once_and_a_list_again() -> None:
+    flow = Flow("iterators")
+    flow.source(iter([1])).to(CollectSink(), name="iterator")
+    flow.source([1]).to(CollectSink(), name="list")
+
+    assert guarantees(flow) == {"iterator": Guarantee.NONE, "list": Guarantee.AT_LEAST_ONCE}
+
+
+def test_all_sinks_together_have_the_weakest_guarantee_of_them() -> None:
+    entries = [
+        AfterCrash("a", Guarantee.EFFECTIVELY_ONCE, ""),
+        AfterCrash("b", Guarantee.AT_LEAST_ONCE, ""),
+    ]
+
+    assert weakest(entries) is Guarantee.AT_LEAST_ONCE
+    assert weakest([*entries, AfterCrash("c", Guarantee.NONE, "")]) is Guarantee.NONE
