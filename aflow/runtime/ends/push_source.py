@@ -142,7 +142,7 @@ class _Inbox(Generic[T]):
         self.capacity = capacity
         #: Accepted and not yet read. Never more than ``capacity``.
         self.records: deque[_Record[T]] = deque()
-        #: Who waits for room, first come first served. Without room as long as it is not empty.
+        #: Who waits for room, first come first served. While anybody waits, ``records`` is full.
         self._senders: deque[_Sender[T]] = deque()
         #: The reader, while it waits for a record.
         self._wanted: Future[None] | None = None
@@ -153,8 +153,8 @@ class _Inbox(Generic[T]):
 
     @property
     def has_room(self) -> bool:
-        """True if a record can be accepted before the next await, without overtaking anybody."""
-        return len(self.records) < self.capacity and not self._senders
+        """True if a record can be accepted before the next await; it overtakes nobody, since then nobody waits."""
+        return len(self.records) < self.capacity
 
     def put(self, record: _Record[T]) -> None:
         self.records.append(record)
@@ -169,7 +169,6 @@ class _Inbox(Generic[T]):
         finally:
             if sender in self._senders:  # cancelled
                 self._senders.remove(sender)
-                self._admit()
 
     def end(self) -> None:
         self._ended = True
@@ -193,10 +192,7 @@ class _Inbox(Generic[T]):
         """Records that are there, at most ``limit``; waits while there are none, and gives none at the end."""
         while not self.records and not self._ended:
             self._wanted = get_running_loop().create_future()
-            try:
-                await self._wanted
-            finally:
-                self._wanted = None
+            await self._wanted
         taken = [self.records.popleft() for _ in range(min(limit, len(self.records)))]
         self._admit()
         return taken

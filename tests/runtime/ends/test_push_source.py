@@ -1,0 +1,356 @@
+"""A source that records are pushed into."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from weakref import ref
+
+import pytest
+
+from aflow.connect import Chunk, Reader
+from aflow.errors import AflowError, FlowDefinitionError, JobStopped, SourceError
+from aflow.runtime.ends import PushSource, SourceFull
+from tests.runtime.ends.helpers import chunks, opened, running, settle, values
+
+
+async def _record(source: PushSource[int], value: int, log: list[str]) -> None:
+    await source.send(value)
+    log.append(f"sent {value}")
+
+
+@asynccontextmanager
+async def _full(source: PushSource[int]) -> AsyncGenerator[Reader[int], None]:
+    """A reader of ``source``, which holds as many zeros as it can."""
+    while True:
+        try:
+            source.send_nowait(0)
+        except SourceFull:
+            break
+    async with opened(source) as reader:
+        yield reader
+
+
+@pytest.mark.asyncio
+async def test_all_that_waits_is_read_at_once_up_to_the_limit() -> None:
+    source = PushSource[str]()
+    await source.send_many(["a", "b", "c"])
+    source.close()
+
+    assert await chunks(source, limit=2) == [Chunk(["a", "b"], 2), Chunk(["c"], 3)]
+
+
+@pytest.mark.asyncio
+async def test_a_read_waits_for_a_record_and_then_returns_at_once() -> None:
+    source = PushSource[int]()
+    async with opened(source) as reader, running(reader.read(10)) as reading:
+        waited = not reading.done()
+
+        await source.send(1)
+        await settle()
+
+        assert waited
+        assert reading.done()
+        assert reading.result() == Chunk([1], 1)
+
+
+@pytest.mark.asyncio
+async def test_timestamps_become_epoch_milliseconds() -> None:
+    source = PushSource[str]()
+    await source.send("a", 5)
+    source.send_nowait("b", datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
+    source.close()
+
+    assert await chunks(source) == [Chunk(["a", "b"], 2, [5, 1000])]
+
+
+@pytest.mark.asyncio
+async def test_records_with_and_without_timestamps_do_not_mix() -> None:
+    dated, undated = PushSource[str](), PushSource[str]()
+    await dated.send("a", 5)
+    await undated.send("a")
+
+    with pytest.raises(FlowDefinitionError, match="without a timestamp after records with one"):
+        await dated.send("b")
+    with pytest.raises(FlowDefinitionError, match="with a timestamp after records without one"):
+        await undated.send("b", 5)
+
+    assert (dated.waiting, undated.waiting) == (1, 1)
+
+
+@pytest.mark.asyncio
+async def test_a_refused_timestamp_does_not_decide_whether_records_carry_one() -> None:
+    source = PushSource[str]()
+    with pytest.raises(FlowDefinitionError, match="time zone"):
+        await source.send("a", datetime(2013, 1, 1))  # noqa: DTZ001
+
+    await source.send("a")
+
+    assert source.waiting == 1
+
+
+@pytest.mark.asyncio
+async def test_records_that_were_sent_before_the_job_runs_wait_for_it() -> None:
+    source = PushSource[int](capacity=2)
+    async with running(source.send_many([1, 2, 3])) as sending:
+        assert (source.waiting, sending.done()) == (2, False)
+
+        async with opened(source) as reader:
+            found = [await reader.read(10), await reader.read(10)]
+            await sending
+
+    assert found == [Chunk([1, 2], 2), Chunk([3], 3)]
+
+
+@pytest.mark.asyncio
+async def test_senders_wait_while_the_source_is_full_and_go_on_in_the_order_they_came() -> None:
+    source, log = PushSource[int](capacity=2), list[str]()
+    async with (
+        _full(source) as reader,
+        running(_record(source, 1, log)),
+        running(_record(source, 2, log)),
+        running(_record(source, 3, log)),
+    ):
+        while_full = list(log)
+
+        await reader.read(1)
+        await settle()
+        after_one = list(log)
+        found = [await reader.read(10), await reader.read(10)]
+
+    assert while_full == []
+    assert after_one == ["sent 1"]
+    assert log == ["sent 1", "sent 2", "sent 3"]
+    assert found == [Chunk([0, 1], 3), Chunk([2, 3], 5)]
+
+
+@pytest.mark.asyncio
+async def test_nobody_overtakes_those_who_wait() -> None:
+    source, log = PushSource[int](capacity=1), list[str]()
+    async with _full(source) as reader, running(_record(source, 1, log)):
+        await reader.read(1)  # room for one, which belongs to the one who waits
+
+        with pytest.raises(SourceFull):
+            source.send_nowait(2)
+
+        assert await reader.read(1) == Chunk([1], 2)
+
+
+@pytest.mark.asyncio
+async def test_the_records_of_send_many_stay_together() -> None:
+    source, log = PushSource[int](capacity=1), list[str]()
+    async with (
+        _full(source) as reader,
+        running(source.send_many([1, 2, 3])),
+        running(_record(source, 9, log)),
+    ):
+        found = [await reader.read(10) for _ in range(5)]
+
+    assert [chunk.values for chunk in found if chunk] == [[0], [1], [2], [3], [9]]
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_send_has_sent_nothing_and_lets_the_next_one_pass() -> None:
+    source, log = PushSource[int](capacity=1), list[str]()
+    async with (
+        _full(source) as reader,
+        running(_record(source, 1, log)) as first,
+        running(_record(source, 2, log)),
+    ):
+        first.cancel()
+        found = [await reader.read(10), await reader.read(10)]
+
+    assert found == [Chunk([0], 1), Chunk([2], 2)]
+    assert log == ["sent 2"]
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_send_does_not_keep_its_record_in_memory() -> None:
+    source = PushSource[object](capacity=1)
+    source.send_nowait(None)
+    value = _Value()
+    alive = ref(value)
+    async with running(source.send(value)) as sending:
+        del value
+        alive_while_waiting = alive() is not None
+
+        sending.cancel()
+        await settle()
+
+    del sending
+    assert alive_while_waiting
+    assert alive() is None
+
+
+class _Value:
+    """Something that can be watched."""
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_send_many_keeps_what_was_accepted_and_leaves_out_the_rest() -> None:
+    source = PushSource[int](capacity=2)
+    async with opened(source) as reader, running(source.send_many([1, 2, 3, 4])) as sending:
+        first = await reader.read(1)
+
+        sending.cancel()
+        await settle()
+        source.close()
+
+        assert first == Chunk([1], 1)
+        assert await reader.read(10) == Chunk([2, 3], 3)
+        assert await reader.read(10) is None
+
+
+@pytest.mark.asyncio
+async def test_send_nowait_says_how_full_the_source_is() -> None:
+    source = PushSource[int](capacity=1)
+    source.send_nowait(1)
+
+    with pytest.raises(SourceFull, match="holds 1 records of a capacity of 1") as error:
+        source.send_nowait(2)
+
+    assert isinstance(error.value, AflowError)
+    assert isinstance(error.value, asyncio.QueueFull)
+
+
+@pytest.mark.asyncio
+async def test_the_input_ends_when_the_source_is_closed_and_all_is_read() -> None:
+    source, log = PushSource[int](capacity=1), list[str]()
+    bounded_before = source.bounded
+    async with _full(source) as reader, running(_record(source, 1, log)):
+        source.close()
+
+        found = [await reader.read(10), await reader.read(10), await reader.read(10)]
+
+    assert found == [Chunk([0], 1), Chunk([1], 2), None]
+    assert log == ["sent 1"]
+    assert (bounded_before, source.bounded) == (False, True)
+
+
+@pytest.mark.asyncio
+async def test_closing_ends_a_read_that_waits() -> None:
+    source = PushSource[int]()
+    async with opened(source) as reader, running(reader.read(10)) as reading:
+        source.close()
+        await settle()
+
+        assert reading.done()
+        assert reading.result() is None
+
+
+@pytest.mark.asyncio
+async def test_nothing_can_be_sent_after_closing() -> None:
+    source = PushSource[int]()
+    source.close()
+
+    with pytest.raises(JobStopped, match="is closed"):
+        await source.send(1)
+    with pytest.raises(JobStopped, match="is closed"):
+        source.send_nowait(1)
+    with pytest.raises(JobStopped, match="is closed"):
+        await source.send_many([1])
+
+    assert source.closed
+
+
+@pytest.mark.asyncio
+async def test_the_end_of_the_job_is_told_to_those_who_wait_and_those_who_come_later() -> None:
+    source = PushSource[int](capacity=1)
+    async with asyncio.TaskGroup() as group:
+        async with _full(source):
+            waiting = group.create_task(_fails_with_job_stopped(source))
+            await settle()
+            waited = not waiting.done()
+
+        assert "has ended" in await waiting
+
+    assert waited
+    with pytest.raises(JobStopped, match="has ended"):
+        source.send_nowait(2)
+
+
+async def _fails_with_job_stopped(source: PushSource[int]) -> str:
+    with pytest.raises(JobStopped) as error:
+        await source.send(1)
+    return str(error.value)
+
+
+@pytest.mark.asyncio
+async def test_what_a_failed_job_had_accepted_is_read_by_the_next_one() -> None:
+    source = PushSource[int]()
+    await source.send_many([1, 2, 3])
+    async with opened(source) as reader:
+        await reader.read(1)
+
+    async with opened(source, position=1) as reader:
+        await source.send(4)
+
+        assert await reader.read(10) == Chunk([2, 3, 4], 4)
+
+
+@pytest.mark.asyncio
+async def test_a_job_that_is_stopped_takes_what_was_accepted_and_nothing_more() -> None:
+    source = PushSource[int]()
+    async with opened(source) as reader:
+        await source.send_many([1, 2])
+
+        leftover = reader.leftover()
+
+        with pytest.raises(JobStopped):
+            await source.send(3)
+    assert leftover == Chunk([1, 2], 2)
+    assert source.waiting == 0
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_left_over_where_nothing_was_accepted() -> None:
+    async with opened(PushSource[int]()) as reader:
+        assert reader.leftover() is None
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_read_loses_nothing() -> None:
+    source = PushSource[int]()
+    async with opened(source) as reader:
+        async with running(reader.read(10)) as reading:
+            await source.send(1)  # wakes the reader, which is cancelled before it runs
+            reading.cancel()
+
+        assert await reader.read(10) == Chunk([1], 1)
+
+
+@pytest.mark.asyncio
+async def test_a_second_job_at_the_same_time_is_refused() -> None:
+    source = PushSource[int]()
+    async with opened(source):
+        with pytest.raises(SourceError, match="being read by a running job"):
+            await values(source)
+
+
+@pytest.mark.parametrize("capacity", [0, -1, True])
+def test_a_capacity_that_holds_nothing_is_refused(capacity: int) -> None:
+    with pytest.raises(FlowDefinitionError, match="above zero"):
+        PushSource[int](capacity=capacity)
+
+
+def test_it_belongs_to_no_event_loop_until_it_is_used() -> None:
+    source = PushSource[int](capacity=1)
+    source.send_nowait(1)
+    source.close()
+
+    assert asyncio.run(values(source)) == [1]
+
+
+@pytest.mark.asyncio
+async def test_another_thread_sends_through_the_loop() -> None:
+    source = PushSource[int]()
+    loop = asyncio.get_running_loop()
+
+    def in_thread() -> None:
+        asyncio.run_coroutine_threadsafe(source.send(1), loop).result()
+
+    await asyncio.to_thread(in_thread)
+
+    assert source.waiting == 1
