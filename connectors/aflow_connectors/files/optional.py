@@ -1,0 +1,34 @@
+"""Packages that only some formats need."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from aflow.connect import ConnectorError
+
+
+def load(module: str, *, package: str, extra: str, purpose: str) -> ModuleType:
+    """Import ``module`` of ``package``. Raises ``ConnectorError`` with the command that installs it."""
+    try:
+        return import_module(module)
+    except ImportError as exc:
+        raise ConnectorError(
+            f"{purpose} needs the package {package}, which cannot be imported ({exc}): "
+            f'pip install "aflow[{extra}]"'
+        ) from exc
+
+
+def pyarrow_parquet(purpose: str) -> ModuleType:
+    """``pyarrow.parquet``."""
+    return load("pyarrow.parquet", package="pyarrow", extra="parquet", purpose=purpose)
+
+
+def pyarrow(purpose: str) -> ModuleType:
+    """``pyarrow``."""
+    return load("pyarrow", package="pyarrow", extra="parquet", purpose=purpose)
+
+
+def zstandard(purpose: str) -> ModuleType:
+    """``zstandard``."""
+    return load("zstandard", package="zstandard", extra="zstd", purpose=purpose)
