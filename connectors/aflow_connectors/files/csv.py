@@ -1,0 +1,143 @@
+"""CSV: records of fields, which may be quoted and then hold line feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar, Final, TypeVar, cast, overload
+
+import msgspec
+
+from aflow.connect import BadRecord, Position, Reader, SourceError, Split, Tag
+from aflow.errors import FlowDefinitionError
+from aflow_connectors.files.csv_reader import CsvReader, problem_of_columns
+from aflow_connectors.files.csv_rows import CsvFormat
+from aflow_connectors.files.lines import LinePosition, Lines
+from aflow_connectors.files.source import (
+    MAX_LINE_BYTES,
+    BadRecords,
+    FileSource,
+    checked_encoding,
+    checked_line_bound,
+)
+
+T = TypeVar("T")
+
+_LINE_NUMBERS: Final = len(LinePosition._fields)
+
+
+class CsvSource(FileSource[T]):
+    """Records from CSV files, as ``csv`` of the standard library reads them in strict mode; blank lines are passed
+    over.
+
+    The first record of each file names the columns, unless ``columns`` does (then all records are data). Without
+    ``of`` a record becomes a dict of str. With ``of`` its fields are converted: to numbers, booleans, dates and so
+    on as declared; a field whose text is in ``missing`` counts as None. Columns that ``of`` does not declare are
+    passed over.
+
+    Bad records, with too few or too many fields, text that cannot be converted, or broken quotes, are treated as
+    ``JsonLinesSource`` treats bad lines, and so are ``path``, ``encoding``, ``max_line_bytes`` (here of a whole
+    record) and ``discover_every``. Of a folder, files count that end in ``.csv`` or ``.tsv``, also with ``.gz`` or
+    ``.zst`` behind it. A field has at most ``csv.field_size_limit()`` characters (131,072); a longer one is always
+    an error, since a quote that is never closed looks just like that.
+    """
+
+    suffixes: ClassVar[Sequence[str]] = tuple(
+        f".{name}{codec}" for name in ("csv", "tsv") for codec in ("", ".gz", ".zst")
+    )
+
+    @overload
+    def __init__(
+        self: CsvSource[dict[str, str]],
+        path: str | Path,
+        *,
+        of: None = None,
+        columns: Sequence[str] | None = None,
+        delimiter: str = ",",
+        dead_letters: Tag[BadRecord] | None = None,
+        encoding: str = "utf-8",
+        max_line_bytes: int = MAX_LINE_BYTES,
+        discover_every: timedelta | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        of: type[T],
+        columns: Sequence[str] | None = None,
+        delimiter: str = ",",
+        missing: Collection[str] = (),
+        dead_letters: Tag[BadRecord] | None = None,
+        encoding: str = "utf-8",
+        max_line_bytes: int = MAX_LINE_BYTES,
+        discover_every: timedelta | None = None,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        of: type[T] | None = None,
+        columns: Sequence[str] | None = None,
+        delimiter: str = ",",
+        missing: Collection[str] = (),
+        dead_letters: Tag[BadRecord] | None = None,
+        encoding: str = "utf-8",
+        max_line_bytes: int = MAX_LINE_BYTES,
+        discover_every: timedelta | None = None,
+    ) -> None:
+        super().__init__(path, dead_letters=dead_letters, discover_every=discover_every)
+        if len(delimiter) != 1 or delimiter in '"\r\n':
+            raise FlowDefinitionError(
+                f"CsvSource: the delimiter must be one character, and no quote or line end, not {delimiter!r}"
+            )
+        if of is None and missing:
+            raise FlowDefinitionError(
+                "CsvSource: missing= says which texts become None, which needs of="
+            )
+        if columns is not None and (problem := problem_of_columns(columns)):
+            raise FlowDefinitionError(f"CsvSource: columns= {problem}")
+        self._format = CsvFormat(
+            delimiter,
+            checked_encoding("CsvSource", encoding),
+            checked_line_bound("CsvSource", max_line_bytes),
+        )
+        self._columns = None if columns is None else tuple(columns)
+        self._convert = _conversion(of, frozenset(missing))
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[T]:
+        path = Path(split.id)
+        start, columns = _start(position, path)
+        lines = Lines(path, start, self._format.max_record_bytes)
+        bad_records = BadRecords(path, self.dead_letters)
+        return CsvReader(lines, self._format, columns or self._columns, self._convert, bad_records)
+
+
+def _start(position: Position, path: Path) -> tuple[LinePosition, tuple[str, ...] | None]:
+    """Take the position of a ``CsvReader`` apart."""
+    if position is None:
+        return LinePosition(), None
+    if isinstance(position, (tuple, list)):
+        parts = cast(Sequence[object], position)
+        names = [part for part in parts[_LINE_NUMBERS:] if isinstance(part, str)]
+        if names and len(names) == len(parts) - _LINE_NUMBERS:
+            return LinePosition.of(parts[:_LINE_NUMBERS], path), tuple(names)
+    raise SourceError(f"{path}: {position!r} is not a position in a CSV file")
+
+
+def _conversion(of: type[T] | None, missing: frozenset[str]) -> Callable[[dict[str, str]], T]:
+    if of is None:
+        # The overloads of the constructor make T a dict of str here.
+        return lambda record: cast(T, record)
+    try:
+        msgspec.json.Decoder(of)
+    except TypeError as exc:
+        raise FlowDefinitionError(f"CsvSource: cannot convert into {of!r}: {exc}") from exc
+    if not missing:
+        return lambda record: msgspec.convert(record, of, strict=False)
+    return lambda record: msgspec.convert(
+        {name: None if text in missing else text for name, text in record.items()}, of, strict=False
+    )

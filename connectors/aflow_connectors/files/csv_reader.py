@@ -1,0 +1,124 @@
+"""Reads CSV records from lines: as many lines as a record takes, because fields may hold line feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from aflow.connect import BadRecord, Chunk, Reader, SourceError
+from aflow.errors import shown
+from aflow_connectors.files.csv_rows import CsvFormat, Row, rows
+from aflow_connectors.files.lines import Lines
+from aflow_connectors.files.source import BadRecords
+
+T = TypeVar("T")
+
+
+class CsvReader(Reader[T]):
+    """Reads records of CSV. A position is that of the line, followed by the names of the columns."""
+
+    def __init__(
+        self,
+        lines: Lines,
+        form: CsvFormat,
+        columns: tuple[str, ...] | None,
+        convert: Callable[[dict[str, str]], T],
+        bad_records: BadRecords,
+    ) -> None:
+        self._lines = lines
+        self._format = form
+        #: None until the header has been read.
+        self._columns = columns
+        self._convert = convert
+        self._bad_records = bad_records
+
+    async def read(self, limit: int) -> Chunk[T] | None:
+        columns = self._columns or await self._read_header()
+        while columns and (found := await self._next(limit)):
+            chunk = self._chunk(columns, found)
+            if chunk.values or chunk.rejected:
+                return chunk
+        return None
+
+    async def close(self) -> None:
+        await self._lines.close()
+
+    async def _read_header(self) -> tuple[str, ...] | None:
+        """The names of the columns; None if there is nothing in the file."""
+        while found := await self._next(1):
+            row = found[0]
+            number = self._lines.position.line + 1
+            self._lines.consume(self._lines.peek(row.end))
+            if row.fields or row.problem:
+                if problem := row.problem or problem_of_columns(row.fields):
+                    raise SourceError(
+                        f"{self._lines.path}, line {number:,}: bad header: {problem}; if the file has none, "
+                        "columns= names the columns"
+                    )
+                self._columns = tuple(row.fields)
+                return self._columns
+        return None
+
+    async def _next(self, limit: int) -> list[Row]:
+        """Up to ``limit`` records, at least one; none at the end of the file. They are not consumed by that."""
+        window = limit
+        while True:
+            lines = self._lines.peek(window)
+            final = self._lines.ended and len(lines) == len(self._lines)
+            found = rows(lines, self._format, final=final)
+            if found or (final and not lines):
+                return found[:limit]
+            # Not even one: the first record goes on behind the lines looked at.
+            if len(lines) == len(self._lines):
+                self._check_size(lines)
+                await self._lines.more()
+            window = 2 * max(window, len(lines))
+
+    def _check_size(self, lines: Sequence[bytes]) -> None:
+        if sum(map(len, lines)) > self._format.max_record_bytes:
+            raise SourceError(
+                f"{self._lines.path}, line {self._lines.position.line + 1:,}: the record is longer than "
+                f"max_line_bytes = {self._format.max_record_bytes:,}; a quote that is never closed?"
+            )
+
+    def _chunk(self, columns: tuple[str, ...], found: Sequence[Row]) -> Chunk[T]:
+        lines = self._lines.peek(found[-1].end)
+        values: list[T] = []
+        rejected: list[BadRecord] = []
+        begin = 0
+        for row in found:
+            try:
+                if row.fields or row.problem:
+                    values.append(self._convert(_record(columns, row)))
+            except ValueError as exc:
+                rejected.append(self._bad(row, lines, begin, str(exc)))
+            begin = row.end
+        self._lines.consume(lines)
+        return Chunk(values, (*self._lines.position, *columns), rejected=rejected)
+
+    def _bad(self, row: Row, lines: Sequence[bytes], begin: int, reason: str) -> BadRecord:
+        where = f"line {self._lines.position.line + begin + 1:,}"
+        if row.endless:
+            raise SourceError(
+                f"{self._lines.path}, {where}: {reason}; a quote that is never closed? "
+                "If not, csv.field_size_limit(n) raises the limit"
+            )
+        return self._bad_records.bad(where, reason, b"\n".join(lines[begin : row.end]))
+
+
+def problem_of_columns(names: Sequence[str]) -> str:
+    """Why these cannot be the names of columns; empty if they can."""
+    if not names:
+        return "there are no columns"
+    twice = sorted({name for name in names if names.count(name) > 1})
+    return f"a name stands twice: {', '.join(map(repr, twice))}" if twice else ""
+
+
+def _record(columns: Sequence[str], row: Row) -> dict[str, str]:
+    if row.problem:
+        raise ValueError(row.problem)
+    if len(row.fields) != len(columns):
+        raise ValueError(
+            f"it has {len(row.fields)} fields, but there are {len(columns)} columns {shown(tuple(columns))}"
+        )
+    return dict(zip(columns, row.fields, strict=True))

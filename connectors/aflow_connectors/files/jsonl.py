@@ -1,0 +1,137 @@
+"""JSON lines: one JSON value a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar, cast, overload
+
+import msgspec
+import orjson
+
+from aflow.connect import BadRecord, Position, Reader, Split, Tag
+from aflow.errors import FlowDefinitionError
+from aflow_connectors.files.line_reader import LineParser, LineReader
+from aflow_connectors.files.lines import LinePosition, Lines
+from aflow_connectors.files.source import (
+    MAX_LINE_BYTES,
+    BadRecords,
+    FileSource,
+    checked_encoding,
+    checked_line_bound,
+)
+
+T = TypeVar("T")
+
+# JSON that nobody declared has no type; with `object` every `record["amount"] * 2` would need a cast. `of=` gives
+# types.
+JsonObject: TypeAlias = dict[str, Any]
+
+_UTF8: Final = frozenset({"utf-8", "utf8", "utf_8", "ascii", "us-ascii"})
+
+
+class JsonLinesSource(FileSource[T]):
+    """Records from files of one JSON value a line; blank lines are passed over.
+
+    ``path`` is a file, a folder or a pattern like ``"logs/2013-*/*.jsonl.gz"``; files compressed with gzip or zstd
+    are recognised by their first bytes. Of a folder, files count that end in ``.jsonl``, ``.ndjson`` or ``.json``,
+    also with ``.gz`` or ``.zst`` behind it.
+
+    Without ``of`` each line must be a JSON object and becomes a dict. With ``of``, a dataclass, ``msgspec.Struct``,
+    TypedDict or anything else that msgspec decodes, a line that does not fit is bad, and fields that are not declared
+    are passed over.
+
+    A bad line raises ``SourceError`` with file, line and reason; with ``dead_letters`` it goes to that side output
+    instead. A line longer than ``max_line_bytes`` is always an error. With ``discover_every`` the source never ends:
+    the folder or pattern is looked at again that often, and new files are read. A file must be complete when it
+    appears under its name: write it elsewhere (or under a name with a dot in front) and rename it.
+    """
+
+    suffixes: ClassVar[Sequence[str]] = tuple(
+        f".{name}{codec}" for name in ("jsonl", "ndjson", "json") for codec in ("", ".gz", ".zst")
+    )
+
+    @overload
+    def __init__(
+        self: JsonLinesSource[JsonObject],
+        path: str | Path,
+        *,
+        of: None = None,
+        dead_letters: Tag[BadRecord] | None = None,
+        encoding: str = "utf-8",
+        max_line_bytes: int = MAX_LINE_BYTES,
+        discover_every: timedelta | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        of: type[T],
+        dead_letters: Tag[BadRecord] | None = None,
+        encoding: str = "utf-8",
+        max_line_bytes: int = MAX_LINE_BYTES,
+        discover_every: timedelta | None = None,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        of: type[T] | None = None,
+        dead_letters: Tag[BadRecord] | None = None,
+        encoding: str = "utf-8",
+        max_line_bytes: int = MAX_LINE_BYTES,
+        discover_every: timedelta | None = None,
+    ) -> None:
+        super().__init__(path, dead_letters=dead_letters, discover_every=discover_every)
+        self._encoding = checked_encoding("JsonLinesSource", encoding)
+        self._max_line_bytes = checked_line_bound("JsonLinesSource", max_line_bytes)
+        self._of = of
+        _parser(of, encoding)
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[T]:
+        path = Path(split.id)
+        lines = Lines(path, LinePosition.of(position, path), self._max_line_bytes)
+        parser = _parser(self._of, self._encoding)
+        return LineReader(lines, parser, BadRecords(path, self.dead_letters))
+
+
+def _parser(of: type[T] | None, encoding: str) -> LineParser[T]:
+    if of is None:
+        return cast(LineParser[T], _of_objects(encoding))
+    try:
+        decode = msgspec.json.Decoder(of).decode
+    except TypeError as exc:
+        raise FlowDefinitionError(f"JsonLinesSource: cannot decode into {of!r}: {exc}") from exc
+    one = _decoding_first(decode, encoding)
+    return LineParser(one, lambda lines: [one(line) for line in lines], encoding, skip_blank=True)
+
+
+def _of_objects(encoding: str) -> LineParser[JsonObject]:
+    loads: Callable[[bytes], JsonObject] = _decoding_first(orjson.loads, encoding)
+
+    def one(line: bytes) -> JsonObject:
+        value: object = loads(line)
+        if type(value) is not dict:
+            raise ValueError(
+                f"it is a JSON {type(value).__name__}, not an object; of= says what else a line may be"
+            )
+        return value
+
+    def many(lines: list[bytes]) -> list[JsonObject]:
+        values = [loads(line) for line in lines]
+        # Only two percent slower than to trust the file.
+        if set(map(type, values)) != {dict}:
+            raise ValueError("not all are objects")
+        return values
+
+    return LineParser(one, many, encoding, skip_blank=True)
+
+
+def _decoding_first(parse: Callable[[bytes | str], T], encoding: str) -> Callable[[bytes], T]:
+    if encoding.lower() in _UTF8:
+        return parse
+    return lambda line: parse(line.decode(encoding))

@@ -1,0 +1,189 @@
+"""A file as lines, read in large blocks in a worker thread, with a position behind each line.
+
+A position is ``(offset, line, length, checksum)``: the bytes (of the uncompressed content) and the lines before it,
+and length and CRC-32 of the last of these lines. With that, going on in a file that has been replaced or cut
+meanwhile is noticed instead of giving other records.
+
+Lines end in a line feed. A carriage return before it belongs to the line; what reads the line removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, cast
+from zlib import crc32
+
+from aflow.connect import Position, SourceError
+from aflow_connectors.files.blocking import Blocking
+from aflow_connectors.files.compression import ByteStream, Damaged, open_bytes
+
+#: Bytes read at a time. With 1 MiB the hop to the thread is paid once in about ten thousand lines.
+_BLOCK: Final = 1 << 20
+_UTF8_MARK: Final = b"\xef\xbb\xbf"
+_UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+
+
+class LinePosition(NamedTuple):
+    """Behind a line; plain numbers, so that any codec can store it."""
+
+    offset: int = 0
+    line: int = 0
+    length: int = 0
+    checksum: int = 0
+
+    @classmethod
+    def of(cls, position: Position, path: Path) -> LinePosition:
+        """Check a position that comes from a checkpoint. Raises ``SourceError``."""
+        if position is None:
+            return cls()
+        if isinstance(position, (tuple, list)):
+            parts = cast(Sequence[object], position)
+            numbers = [part for part in parts if isinstance(part, int)]
+            if len(numbers) == len(parts) == len(cls._fields):
+                return cls(*numbers)
+        raise SourceError(f"{path}: {position!r} is not a position in a file of lines")
+
+
+class _Blocks:
+    """The blocking half: a file cut into lists of lines. Its methods run in a worker thread."""
+
+    def __init__(self, path: Path, start: LinePosition, max_line_bytes: int) -> None:
+        self._path = path
+        self._start = start
+        self._max_line_bytes = max_line_bytes
+        #: No larger than the longest line, so that only a line over the end of a block can be too long.
+        self._block = min(_BLOCK, max_line_bytes)
+        self._stream: ByteStream | None = None
+        #: Lines given out so far, for messages.
+        self._line = start.line
+        #: The beginning of a line whose end was not read yet, in pieces.
+        self._begun: list[bytes] = []
+        #: The next list of lines, if one was read that nobody took; empty at the end of the file.
+        self.ready: list[bytes] | None = None
+        #: Bytes of the mark at the start of the file, which belongs to no line.
+        self.mark = 0
+        #: True if the last line of the file has no line feed; known when it has been read.
+        self.unterminated = False
+
+    def prepare(self) -> None:
+        """See that ``ready`` is there. Raises ``SourceError``."""
+        if self.ready is None:
+            try:
+                self.ready = self._next_lines()
+            except (OSError, Damaged) as exc:
+                reason = exc.strerror if isinstance(exc, OSError) else str(exc)
+                where = f", after line {self._line:,}" if self._line else ""
+                raise SourceError(f"cannot read {self._path}{where}: {reason}") from exc
+            self._line += len(self.ready)
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+    def _next_lines(self) -> list[bytes]:
+        if self._stream is None:
+            self._stream = open_bytes(self._path)
+            block = self._first_block(self._stream)
+        else:
+            block = self._stream.read(self._block)
+        while block:
+            pieces = block.split(b"\n")
+            self._begun.append(pieces[0])
+            self._check_length()
+            if len(pieces) > 1:
+                pieces[0] = b"".join(self._begun)
+                self._begun = [pieces.pop()]
+                return pieces
+            block = self._stream.read(self._block)
+        last = b"".join(self._begun)
+        self._begun = []
+        self.unterminated = self.unterminated or bool(last)
+        return [last] if last else []
+
+    def _first_block(self, stream: ByteStream) -> bytes:
+        if self._start.offset:
+            self._go_to_start(stream)
+            return stream.read(self._block)
+        block = stream.read(self._block)
+        if block.startswith(_UTF16_MARKS):
+            raise Damaged(
+                "it is in UTF-16, where lines cannot be told apart byte by byte; convert it first: "
+                "iconv -f UTF-16 -t UTF-8"
+            )
+        if block.startswith(_UTF8_MARK):
+            self.mark = len(_UTF8_MARK)
+        return block[self.mark :]
+
+    def _go_to_start(self, stream: ByteStream) -> None:
+        start = self._start
+        there = stream.skip(start.offset - start.length)
+        before = stream.read(start.length) if there else b""
+        if len(before) < start.length or not there:
+            raise Damaged(
+                f"it is shorter than the {start.offset:,} bytes that were read before: it was cut or replaced"
+            )
+        if crc32(before) != start.checksum:
+            raise Damaged(
+                f"line {start.line:,} is another than when it was read before: the file was replaced or changed"
+            )
+
+    def _check_length(self) -> None:
+        length = sum(map(len, self._begun))
+        if length > self._max_line_bytes:
+            raise Damaged(
+                f"line {self._line + 1:,} is longer than max_line_bytes = {self._max_line_bytes:,} and "
+                f"begins with {self._begun[0][:40]!r}; is this a file of lines?"
+            )
+
+
+class Lines:
+    """The lines of a file that were read and not consumed yet. All methods belong to one coroutine."""
+
+    def __init__(self, path: Path, start: LinePosition, max_line_bytes: int) -> None:
+        self.path = path
+        #: Behind the last line that was consumed.
+        self.position = start
+        self._blocks = _Blocks(path, start, max_line_bytes)
+        self._blocking = Blocking()
+        self._lines: list[bytes] = []
+        #: Index in ``_lines`` of the first line that was not consumed.
+        self._next = 0
+        #: True if the last of ``_lines`` is the last of the file and has no line feed.
+        self._unterminated = False
+        #: True once the last line of the file is in ``_lines``.
+        self.ended = False
+
+    def __len__(self) -> int:
+        return len(self._lines) - self._next
+
+    def peek(self, count: int) -> list[bytes]:
+        """Up to ``count`` lines that come next, without their line feeds; they are not consumed by that."""
+        return self._lines[self._next : self._next + count]
+
+    def consume(self, lines: Sequence[bytes]) -> None:
+        """Go behind ``lines``, which come next."""
+        offset, line, _, _ = self.position
+        self._next += len(lines)
+        offset += sum(map(len, lines)) + len(lines) + (0 if offset else self._blocks.mark)
+        last = lines[-1]
+        if self._unterminated and not len(self):
+            offset -= 1
+        else:
+            last += b"\n"
+        self.position = LinePosition(offset, line + len(lines), len(last), crc32(last))
+
+    async def more(self) -> bool:
+        """Read on; False at the end of the file. Raises ``SourceError``."""
+        if self.ended:
+            return False
+        await self._blocking.run(self._blocks.prepare)
+        block, self._blocks.ready = self._blocks.ready or [], None
+        self._unterminated = self._blocks.unterminated
+        self.ended = not block
+        self._lines = self._lines[self._next :] + block
+        self._next = 0
+        return not self.ended
+
+    async def close(self) -> None:
+        await self._blocking.finish(self._blocks.close)

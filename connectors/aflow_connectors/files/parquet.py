@@ -1,0 +1,116 @@
+"""Parquet: columns, in row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar, TypeVar, cast, overload
+
+import msgspec
+
+from aflow.connect import BadRecord, Chunk, Position, Reader, Split, Tag
+from aflow.errors import FlowDefinitionError
+from aflow_connectors.files.blocking import Blocking
+from aflow_connectors.files.jsonl import JsonObject
+from aflow_connectors.files.parquet_rows import ParquetPosition, Row, Rows
+from aflow_connectors.files.source import BadRecords, FileSource
+
+T = TypeVar("T")
+
+
+class ParquetSource(FileSource[T]):
+    """Records from Parquet files, in the order of their rows; needs pyarrow: ``pip install "aflow[parquet]"``.
+
+    Without ``of`` a row becomes a dict with the values that ``pyarrow`` makes of it (a timestamp becomes a
+    datetime). With ``of``, a dataclass, ``msgspec.Struct``, TypedDict or the like, a row that does not fit is bad;
+    columns that are not declared are passed over. Only ``columns`` are read, if given.
+
+    ``path``, ``dead_letters`` and ``discover_every`` are as for ``JsonLinesSource``. Of a folder, files count that
+    end in ``.parquet``. What cannot be read at all is always a ``SourceError``, and pyarrow that is missing a
+    ``ConnectorError``.
+    """
+
+    suffixes: ClassVar[Sequence[str]] = (".parquet",)
+
+    @overload
+    def __init__(
+        self: ParquetSource[JsonObject],
+        path: str | Path,
+        *,
+        of: None = None,
+        columns: Sequence[str] | None = None,
+        dead_letters: Tag[BadRecord] | None = None,
+        discover_every: timedelta | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        of: type[T],
+        columns: Sequence[str] | None = None,
+        dead_letters: Tag[BadRecord] | None = None,
+        discover_every: timedelta | None = None,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        of: type[T] | None = None,
+        columns: Sequence[str] | None = None,
+        dead_letters: Tag[BadRecord] | None = None,
+        discover_every: timedelta | None = None,
+    ) -> None:
+        super().__init__(path, dead_letters=dead_letters, discover_every=discover_every)
+        if columns is not None and not columns:
+            raise FlowDefinitionError("ParquetSource: columns= is empty; leave it out to read all")
+        self._columns = None if columns is None else list(columns)
+        self._convert = _conversion(of)
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[T]:
+        path = Path(split.id)
+        rows = Rows(path, ParquetPosition.of(position, path), self._columns)
+        return ParquetReader(rows, self._convert, BadRecords(path, self.dead_letters))
+
+
+class ParquetReader(Reader[T]):
+    """Reads rows; Python values are made of them in the worker thread, too."""
+
+    def __init__(self, rows: Rows, convert: Callable[[Row], T], bad_records: BadRecords) -> None:
+        self._rows = rows
+        self._convert = convert
+        self._bad_records = bad_records
+        self._blocking = Blocking()
+
+    async def read(self, limit: int) -> Chunk[T] | None:
+        await self._blocking.run(lambda: self._rows.prepare(limit))
+        rows, position = self._rows.take()
+        if not rows:
+            return None
+        values: list[T] = []
+        rejected: list[BadRecord] = []
+        for number, row in enumerate(rows, start=position.row - len(rows)):
+            try:
+                values.append(self._convert(row))
+            except ValueError as exc:
+                where = f"row group {position.group}, row {number:,}"
+                raw = repr(row).encode()
+                rejected.append(self._bad_records.bad(where, str(exc), raw))
+        return Chunk(values, position, rejected=rejected)
+
+    async def close(self) -> None:
+        await self._blocking.finish(self._rows.close)
+
+
+def _conversion(of: type[T] | None) -> Callable[[Row], T]:
+    if of is None:
+        # The overloads of the constructor make T a dict here.
+        return lambda row: cast(T, row)
+    try:
+        msgspec.json.Decoder(of)
+    except TypeError as exc:
+        raise FlowDefinitionError(f"ParquetSource: cannot convert into {of!r}: {exc}") from exc
+    return lambda row: msgspec.convert(row, of)

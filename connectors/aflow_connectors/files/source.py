@@ -1,0 +1,113 @@
+"""What the sources for all formats of files share: a path, its files as splits, and what becomes of bad records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar, Final, TypeVar
+
+from anyio import to_thread
+
+from aflow.connect import BadRecord, Source, SourceError, Split, Tag
+from aflow.errors import FlowDefinitionError
+from aflow_connectors.files.paths import expand, is_file
+
+T_co = TypeVar("T_co", covariant=True)
+
+#: Bytes of a line (of a CSV record) beyond which a file is refused, unless the source says otherwise.
+MAX_LINE_BYTES: Final = 16 << 20
+
+#: A bad record is kept up to this many bytes in the dead-letter stream, and shown up to so many in an error.
+_KEPT: Final = 4096
+_SHOWN: Final = 120
+
+
+class FileSource(Source[T_co]):
+    """Files below a path, each a split of its own, read in the order of their names."""
+
+    #: How the names end that count in a folder.
+    suffixes: ClassVar[Sequence[str]]
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        dead_letters: Tag[BadRecord] | None,
+        discover_every: timedelta | None,
+    ) -> None:
+        if not str(path):
+            raise FlowDefinitionError(f"{type(self).__name__}: the path is empty")
+        if discover_every is not None and discover_every <= timedelta(0):
+            raise FlowDefinitionError(
+                f"{type(self).__name__}: discover_every must be positive, not {discover_every}"
+            )
+        self.path = Path(path)
+        self.dead_letters = dead_letters
+        self.discover_every = discover_every
+        self.bounded = discover_every is None
+
+    async def splits(self) -> Sequence[Split]:
+        """One for each file. Raises ``SourceError`` if there is none, or if a folder cannot be looked into."""
+        return await to_thread.run_sync(self._splits)
+
+    def _splits(self) -> list[Split]:
+        growing = self.discover_every is not None
+        if growing and is_file(self.path):
+            raise SourceError(
+                f"discover_every is given, but {self.path} is a single file (or not there), where no further "
+                "file can appear: give a folder that exists or a pattern"
+            )
+        files = expand(self.path, self.suffixes, may_be_none=growing)
+        return [Split(str(file)) for file in files]
+
+
+class BadRecords:
+    """What becomes of the bad records of one file: an error, or entries of the dead-letter stream."""
+
+    def __init__(self, path: Path, dead_letters: Tag[BadRecord] | None) -> None:
+        self._path = path
+        self._kept = dead_letters is not None
+
+    def bad(self, where: str, reason: str, raw: bytes) -> BadRecord:
+        """Describe the record at ``where``. Raises it as a ``SourceError`` if there is no dead-letter stream."""
+        if self._kept:
+            return BadRecord(f"{self._path}, {where}", reason, raw[:_KEPT])
+        start = raw[:_SHOWN].decode("utf-8", "backslashreplace")
+        raise SourceError(
+            f"{self._path}, {where}: {reason}: {start!r}{'…' if len(raw) > _SHOWN else ''} "
+            "(dead_letters=Tag(…) sends bad records to a stream of their own)"
+        )
+
+
+def checked_line_bound(source: str, max_line_bytes: int) -> int:
+    """``max_line_bytes``, or ``FlowDefinitionError``."""
+    if max_line_bytes < 1024:
+        raise FlowDefinitionError(
+            f"{source}: max_line_bytes must be at least 1,024, not {max_line_bytes:,}"
+        )
+    return max_line_bytes
+
+
+def checked_encoding(source: str, encoding: str) -> str:
+    """``encoding``, or ``FlowDefinitionError`` if lines cannot be told apart in it byte by byte."""
+    try:
+        line_feed = "\n".encode(encoding)
+    except LookupError as exc:
+        raise FlowDefinitionError(
+            f"{source}: {encoding!r} is no encoding that Python knows"
+        ) from exc
+    if line_feed != b"\n":
+        raise FlowDefinitionError(
+            f"{source}: in {encoding!r} a line feed is not the single byte 0A, so lines cannot be told apart; "
+            f"convert the files first: iconv -f {encoding} -t UTF-8"
+        )
+    return encoding
+
+
+def undecodable(exc: UnicodeDecodeError) -> str:
+    """Why bytes are no text, with the column (in bytes, from 1)."""
+    return (
+        f"byte 0x{exc.object[exc.start]:02x} at column {exc.start + 1} is not {exc.encoding}; "
+        "encoding= tells in which encoding the file is"
+    )

@@ -1,0 +1,56 @@
+"""Text: each line is a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar
+
+from aflow.connect import BadRecord, Position, Reader, Split, Tag
+from aflow_connectors.files.line_reader import LineParser, LineReader
+from aflow_connectors.files.lines import LinePosition, Lines
+from aflow_connectors.files.source import (
+    MAX_LINE_BYTES,
+    BadRecords,
+    FileSource,
+    checked_encoding,
+    checked_line_bound,
+)
+
+
+class TextSource(FileSource[str]):
+    """The lines of text files, without their ends (line feed, or carriage return and line feed); blank lines too.
+
+    The arguments are those of ``JsonLinesSource``. Of a folder, files count that end in ``.txt`` or ``.log``, also
+    with ``.gz`` or ``.zst`` behind it. A line that is not text in ``encoding`` is bad.
+    """
+
+    suffixes: ClassVar[Sequence[str]] = tuple(
+        f".{name}{codec}" for name in ("txt", "log") for codec in ("", ".gz", ".zst")
+    )
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        dead_letters: Tag[BadRecord] | None = None,
+        encoding: str = "utf-8",
+        max_line_bytes: int = MAX_LINE_BYTES,
+        discover_every: timedelta | None = None,
+    ) -> None:
+        super().__init__(path, dead_letters=dead_letters, discover_every=discover_every)
+        self._encoding = checked_encoding("TextSource", encoding)
+        self._max_line_bytes = checked_line_bound("TextSource", max_line_bytes)
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[str]:
+        path = Path(split.id)
+        lines = Lines(path, LinePosition.of(position, path), self._max_line_bytes)
+        return LineReader(lines, _parser(self._encoding), BadRecords(path, self.dead_letters))
+
+
+def _parser(encoding: str) -> LineParser[str]:
+    def one(line: bytes) -> str:
+        return line.decode(encoding).removesuffix("\r")
+
+    return LineParser(one, lambda lines: [one(line) for line in lines], encoding, skip_blank=False)
