@@ -1,0 +1,147 @@
+"""Writes CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
+from io import StringIO
+from pathlib import Path
+from typing import Final, TypeVar
+from uuid import UUID
+
+import orjson
+
+from aflow.connect import Delivery, Sink, SinkError, Writer, WriterContext
+from aflow.errors import FlowDefinitionError, shown
+from aflow_connectors.files.fields import fields_of
+from aflow_connectors.files.writer import BytesWriter, checked_path, open_output
+
+T = TypeVar("T")
+
+_AS_THEY_ARE: Final = frozenset({str, int, float, type(None)})
+
+
+class CsvSink(Sink[T]):
+    """Writes CSV with a header: records are dicts, dataclasses, ``msgspec.Struct`` or NamedTuples.
+
+    ``columns`` says which fields are written, in this order; others are left out. Without it the fields of the first
+    record are the columns, and a record with other ones is an error. None becomes an empty field, datetimes and dates
+    ISO 8601, booleans ``true`` and ``false``, lists and dicts JSON. Without any record and without ``columns`` the
+    file is empty.
+
+    ``path`` and ``overwrite`` are as for ``JsonLinesSink``; a folder gets files ``part-00000.csv`` and so on. Raises
+    ``SinkError`` with the path and, for a record that does not fit, the record.
+    """
+
+    delivery = Delivery.AT_LEAST_ONCE
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        columns: Sequence[str] | None = None,
+        delimiter: str = ",",
+        overwrite: bool = False,
+    ) -> None:
+        if columns is not None and (not columns or len(set(columns)) < len(columns)):
+            raise FlowDefinitionError(
+                f"CsvSink: columns must be different names, at least one, not {columns!r}"
+            )
+        if len(delimiter) != 1 or delimiter in '"\r\n':
+            raise FlowDefinitionError(
+                f"CsvSink: the delimiter must be one character, and no quote or line end, not {delimiter!r}"
+            )
+        self.path = checked_path("CsvSink", path)
+        self.columns = None if columns is None else tuple(columns)
+        self.delimiter = delimiter
+        self.overwrite = overwrite
+
+    async def writer(self, context: WriterContext) -> Writer[T]:
+        output, blocking = await open_output(
+            self.path, context, suffix=".csv", overwrite=self.overwrite
+        )
+        encoder = _Encoder(output.path, self.columns, self.delimiter)
+        head = encoder.header() if self.columns else b""
+        return BytesWriter(output, blocking, encoder.encode, head=head)
+
+
+class _Encoder:
+    def __init__(self, path: Path, columns: tuple[str, ...] | None, delimiter: str) -> None:
+        self._path = path
+        #: None until the first record tells.
+        self._columns = columns
+        #: True if a record may have no other fields than the columns.
+        self._exact = columns is None
+        self._delimiter = delimiter
+
+    def header(self) -> bytes:
+        return self._lines([self._columns or ()])
+
+    def encode(self, records: Sequence[object]) -> bytes:
+        header = b""
+        if self._columns is None and records:
+            self._columns = tuple(self._fields(records[0]))
+            header = self.header()
+        return header + self._lines([self._row(record) for record in records])
+
+    def _row(self, record: object) -> list[object]:
+        fields = self._fields(record)
+        columns = self._columns or ()
+        if self._exact and len(fields) != len(columns):
+            raise self._error(record, f"its fields are not the columns {columns}")
+        try:
+            return [
+                value if type(value := fields[name]) in _AS_THEY_ARE else _text(value)
+                for name in columns
+            ]
+        except KeyError as exc:
+            raise self._error(record, f"it has no field {exc}") from exc
+        except TypeError as exc:
+            raise self._error(record, str(exc)) from exc
+
+    def _fields(self, record: object) -> Mapping[str, object]:
+        try:
+            return fields_of(record)
+        except TypeError as exc:
+            raise self._error(record, str(exc)) from exc
+
+    def _error(self, record: object, reason: str) -> SinkError:
+        return SinkError(f"{self._path}: cannot write record {shown(record)} as CSV: {reason}")
+
+    def _lines(self, rows: Sequence[Sequence[object]]) -> bytes:
+        text = self._formatted(rows)
+        if "\r" in text:
+            # The writer quotes what could be taken for the end of a line, but only for the end that it writes itself.
+            text = self._formatted(rows, quote_all=True)
+        return text.encode()
+
+    def _formatted(self, rows: Sequence[Sequence[object]], *, quote_all: bool = False) -> str:
+        text = StringIO()
+        writer = csv.writer(
+            text,
+            delimiter=self._delimiter,
+            lineterminator="\n",
+            quoting=csv.QUOTE_ALL if quote_all else csv.QUOTE_MINIMAL,
+        )
+        writer.writerows(rows)
+        return text.getvalue()
+
+
+def _text(value: object) -> str:
+    """Raises ``TypeError`` for what CSV cannot hold."""
+    match value:
+        case Enum():
+            return _text(value.value)
+        case bool():
+            return "true" if value else "false"
+        case datetime() | date() | time():
+            return value.isoformat()
+        case str() | int() | float() | Decimal() | UUID():
+            return str(value)
+        case None:
+            return ""
+        case _:
+            return orjson.dumps(value).decode()

@@ -1,0 +1,34 @@
+"""The fields of a record, whatever it is in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import cast
+
+import msgspec
+
+
+def fields_of(record: object) -> Mapping[str, object]:
+    """Names and values, not looking into the values. Raises ``TypeError`` for what has no named fields."""
+    if isinstance(record, dict):
+        return cast(dict[str, object], record)
+    if isinstance(record, msgspec.Struct):
+        return msgspec.structs.asdict(record)
+    if is_dataclass(record) and not isinstance(record, type):
+        return {field.name: getattr(record, field.name) for field in fields(record)}
+    named = of_named_tuple(record)
+    if named is None:
+        kind = type(record).__name__
+        raise TypeError(
+            f"{kind} has no named fields: give a dict, a dataclass, a msgspec.Struct or a NamedTuple"
+        )
+    return named
+
+
+def of_named_tuple(record: object) -> dict[str, object] | None:
+    """The fields of what ``typing.NamedTuple`` and ``collections.namedtuple`` make; None for anything else."""
+    if not isinstance(record, tuple):
+        return None
+    as_dict = getattr(cast(object, record), "_asdict", None)
+    return None if as_dict is None else as_dict()

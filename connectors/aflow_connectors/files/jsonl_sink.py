@@ -1,0 +1,74 @@
+"""Writes JSON lines."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+from uuid import UUID
+
+import msgspec
+import orjson
+
+from aflow.connect import Delivery, Sink, SinkError, Writer, WriterContext
+from aflow.errors import shown
+from aflow_connectors.files.fields import of_named_tuple
+from aflow_connectors.files.writer import BytesWriter, checked_path, open_output
+
+T = TypeVar("T")
+
+#: What orjson writes better itself, when msgspec takes a value apart.
+_NATIVE: Final = (datetime, date, time, UUID)
+
+
+class JsonLinesSink(Sink[T]):
+    """Writes one JSON value a line: records may be dicts, dataclasses, ``msgspec.Struct``, NamedTuples or plain
+    values.
+
+    ``path`` with a suffix is a file, which ``.gz`` or ``.zst`` at the end compresses; where the sink runs with
+    parallelism 2 or more, a file for each subtask, ``out-00000.jsonl`` and so on. Without a suffix it is a folder of
+    ``part-00000.jsonl`` and so on. Folders are made as needed. Files appear under their names when the input has
+    ended, complete; if the job fails or is cancelled, nothing appears. What is there already is an error, or is
+    replaced with ``overwrite=True``.
+
+    Datetimes are written as RFC 3339 (a naive one without offset), Decimals as text, bytes in base64, sets as arrays,
+    NaN and infinity as null. ``SinkError`` names the path and, for a record that JSON cannot hold, the record.
+    """
+
+    delivery = Delivery.AT_LEAST_ONCE
+
+    def __init__(self, path: str | Path, *, overwrite: bool = False) -> None:
+        self.path = checked_path("JsonLinesSink", path)
+        self.overwrite = overwrite
+
+    async def writer(self, context: WriterContext) -> Writer[T]:
+        output, blocking = await open_output(
+            self.path, context, suffix=".jsonl", overwrite=self.overwrite
+        )
+        return BytesWriter(output, blocking, partial(_encode, output.path))
+
+
+def _encode(path: Path, records: list[T]) -> bytes:
+    dumps = orjson.dumps
+    try:
+        lines = [dumps(record) for record in records]
+    except TypeError:
+        # Types that orjson does not know, or keys that are not str: slower, and only where there are some.
+        lines = [_encode_one(path, record) for record in records]
+    lines.append(b"")
+    return b"\n".join(lines)
+
+
+def _encode_one(path: Path, record: object) -> bytes:
+    try:
+        return orjson.dumps(record, _to_json, orjson.OPT_NON_STR_KEYS)
+    except TypeError as exc:
+        raise SinkError(f"{path}: cannot write record {shown(record)} as JSON: {exc}") from exc
+
+
+def _to_json(value: object) -> object:
+    named = of_named_tuple(value)
+    if named is not None:
+        return named
+    return msgspec.to_builtins(value, builtin_types=_NATIVE)

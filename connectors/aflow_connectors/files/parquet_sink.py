@@ -1,0 +1,180 @@
+"""Writes Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from aflow.connect import Batch, Delivery, Sink, SinkError, Writer, WriterContext
+from aflow.errors import AflowError, FlowDefinitionError, shown
+from aflow_connectors.files.blocking import Blocking
+from aflow_connectors.files.fields import fields_of
+from aflow_connectors.files.optional import pyarrow, pyarrow_parquet
+from aflow_connectors.files.output import OutputFile
+from aflow_connectors.files.writer import checked_path, open_output
+
+T = TypeVar("T")
+
+_NAME: Final = "ParquetSink"
+_ROWS: Final = 65_536
+
+
+class ParquetSink(Sink[T]):
+    """Writes Parquet; needs pyarrow: ``pip install "aflow[parquet]"``. Records are as for ``CsvSink``.
+
+    ``schema`` is a ``pyarrow.Schema``; without it, names and types of the columns are those of the first row group,
+    and without any record the file has no columns. Each record must have exactly the fields that are columns. A row
+    group is written when ``row_group`` records have come together (65,536 by default), which are kept in memory
+    until then.
+
+    ``path`` and ``overwrite`` are as for ``JsonLinesSink``; a folder gets files ``part-00000.parquet`` and so on.
+    Raises ``SinkError`` with the path and the reason, and ``ConnectorError`` if pyarrow is missing.
+    """
+
+    delivery = Delivery.AT_LEAST_ONCE
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        schema: object | None = None,
+        row_group: int = _ROWS,
+        overwrite: bool = False,
+    ) -> None:
+        if row_group < 1:
+            raise FlowDefinitionError(f"ParquetSink: row_group must be at least 1, not {row_group}")
+        if schema is not None and not isinstance(schema, pyarrow(_NAME).Schema):
+            raise FlowDefinitionError(
+                f"ParquetSink: schema must be a pyarrow.Schema, not {schema!r}"
+            )
+        self.path = checked_path("ParquetSink", path)
+        self.schema = schema
+        self.row_group = row_group
+        self.overwrite = overwrite
+
+    async def writer(self, context: WriterContext) -> Writer[T]:
+        output, blocking = await open_output(
+            self.path, context, suffix=".parquet", overwrite=self.overwrite
+        )
+        return ParquetWriter(_Table(output, self.schema), output, blocking, self.row_group)
+
+
+class ParquetWriter(Writer[T]):
+    """Collects records and writes them as row groups."""
+
+    def __init__(
+        self, table: _Table, output: OutputFile, blocking: Blocking, row_group: int
+    ) -> None:
+        self._table = table
+        self._output = output
+        self._blocking = blocking
+        self._row_group = row_group
+        self._records: list[T] = []
+
+    def write(self, batch: Batch[T]) -> Awaitable[None] | None:
+        self._records.extend(batch.values)
+        return None if len(self._records) < self._row_group else self._write_groups()
+
+    async def flush(self) -> None:
+        """Give the file its name: nothing can be written after that."""
+        records, self._records = self._records, []
+        await self._blocking.run(partial(self._table.write, records))
+        await self._blocking.run(self._table.finish)
+        await self._blocking.run(self._output.finish)
+
+    async def close(self) -> None:
+        await self._blocking.finish(self._table.abandon)
+        await self._blocking.finish(self._output.discard)
+
+    async def _write_groups(self) -> None:
+        size = self._row_group
+        while len(self._records) >= size:
+            records, self._records = self._records[:size], self._records[size:]
+            await self._blocking.run(partial(self._table.write, records))
+
+
+class _Table:
+    """The blocking half: row groups of a file. Its methods run in a worker thread."""
+
+    def __init__(self, output: OutputFile, schema: object | None) -> None:
+        self._output = output
+        # pyarrow has no types.
+        self._schema: Any = schema
+        self._writer: Any = None
+
+    def write(self, records: Sequence[object]) -> None:
+        """Write a row group, if there are records. Raises ``SinkError``."""
+        if records:
+            with self._errors():
+                table = self._columns(records)
+                self._opened(table.schema).write_table(table, row_group_size=len(records))
+
+    def finish(self) -> None:
+        """Write the end of the file. Raises ``SinkError``."""
+        with self._errors():
+            self._opened(self._schema or pyarrow(_NAME).schema([])).close()
+        self._writer = None
+
+    def abandon(self) -> None:
+        """Let go of the file, which is going to be removed."""
+        # Without this pyarrow writes the end of the file when it collects the writer, into a file that is closed.
+        if self._writer is not None:
+            with suppress(Exception):
+                self._writer.close()
+        self._writer = None
+
+    def _opened(self, schema: Any) -> Any:
+        if self._writer is None:
+            self._writer = pyarrow_parquet(_NAME).ParquetWriter(self._output.file, schema)
+            self._schema = schema
+        return self._writer
+
+    def _columns(self, records: Sequence[object]) -> Any:
+        rows = [self._fields(record) for record in records]
+        schema = self._schema
+        names: list[str] = list(rows[0]) if schema is None else schema.names
+        expected = set(names)
+        for row in rows:
+            if set(row) != expected:
+                raise SinkError(
+                    f"{self._output.path}: cannot write record {shown(row)}: its fields are not the columns {names}"
+                )
+        arrays = [
+            self._array(name, [row[name] for row in rows], schema and schema.field(name).type)
+            for name in names
+        ]
+        arrow = pyarrow(_NAME)
+        return (
+            arrow.table(arrays, names=names)
+            if schema is None
+            else arrow.table(arrays, schema=schema)
+        )
+
+    def _array(self, name: str, values: list[object], kind: Any) -> Any:
+        arrow = pyarrow(_NAME)
+        try:
+            return arrow.array(values, type=kind)
+        except (arrow.ArrowException, OverflowError) as exc:
+            raise SinkError(f"{self._output.path}: cannot write column {name!r}: {exc}") from exc
+
+    def _fields(self, record: object) -> Mapping[str, object]:
+        try:
+            return fields_of(record)
+        except TypeError as exc:
+            raise SinkError(
+                f"{self._output.path}: cannot write record {shown(record)}: {exc}"
+            ) from exc
+
+    @contextmanager
+    def _errors(self) -> Generator[None]:
+        try:
+            yield
+        except AflowError:
+            raise
+        # pyarrow raises errors of many classes.
+        except Exception as exc:
+            reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
+            raise SinkError(f"cannot write {self._output.path}: {reason}") from exc
