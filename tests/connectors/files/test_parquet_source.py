@@ -1,0 +1,135 @@
+"""Rows of Parquet become records."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, assert_type
+
+import pytest
+
+from aflow.connect import BadRecord, ConnectorError, SourceError, Tag
+from aflow.errors import FlowDefinitionError
+from aflow_connectors.files import ParquetSource
+from tests.connectors.files.arrow import pa, pq
+from tests.connectors.files.reading import chunks, records, rejected, values
+
+AT = datetime(2013, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Payment:
+    card: str
+    amount: float
+
+
+def parquet(folder: Path, columns: dict[str, list[Any]], *, row_group: int = 2) -> Path:
+    file = folder / "a.parquet"
+    pq.write_table(pa.table(columns), file, row_group_size=row_group)
+    return file
+
+
+@pytest.mark.asyncio
+async def test_each_row_is_a_record(tmp_path: Path) -> None:
+    file = parquet(
+        tmp_path, {"card": ["1", None, "3"], "at": [AT, AT, AT], "tags": [[], ["a"], None]}
+    )
+
+    assert await records(ParquetSource(file)) == [
+        {"card": "1", "at": AT, "tags": []},
+        {"card": None, "at": AT, "tags": ["a"]},
+        {"card": "3", "at": AT, "tags": None},
+    ]
+
+
+@pytest.mark.asyncio
+async def test_only_the_columns_asked_for_are_read(tmp_path: Path) -> None:
+    file = parquet(tmp_path, {"a": [1], "b": [2], "c": [3]})
+
+    assert await records(ParquetSource(file, columns=["c", "a"])) == [{"c": 3, "a": 1}]
+
+
+@pytest.mark.asyncio
+async def test_records_are_of_the_declared_type(tmp_path: Path) -> None:
+    file = parquet(tmp_path, {"card": ["1"], "amount": [2.5], "more": [0]})
+
+    assert await records(ParquetSource(file, of=Payment)) == [Payment("1", 2.5)]
+
+
+@pytest.mark.asyncio
+async def test_a_row_that_does_not_fit_the_type_is_an_error_that_names_it(tmp_path: Path) -> None:
+    file = parquet(tmp_path, {"card": ["1", "2", "3", None], "amount": [1.0] * 4})
+
+    with pytest.raises(SourceError) as caught:
+        await records(ParquetSource(file, of=Payment))
+
+    assert str(caught.value).startswith(
+        f"{file}, row group 1, row 1: Expected `str`, got `null` - at `$.card`: "
+        "\"{'card': None, 'amount': 1.0}\""
+    )
+
+
+@pytest.mark.asyncio
+async def test_rows_that_do_not_fit_go_to_the_dead_letters(tmp_path: Path) -> None:
+    file = parquet(tmp_path, {"card": ["1", None, "3"], "amount": [1.0] * 3})
+
+    found = await chunks(ParquetSource(file, of=Payment, dead_letters=Tag[BadRecord]("bad")))
+
+    assert values(found) == [Payment("1", 1.0), Payment("3", 1.0)]
+    assert [place for place, _, _ in rejected(found)] == [f"{file}, row group 0, row 1"]
+
+
+@pytest.mark.asyncio
+async def test_a_file_that_is_no_parquet_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    file.write_bytes(b"a,b\n" * 10)
+
+    with pytest.raises(SourceError, match=f"cannot read {file}: Parquet magic bytes not found"):
+        await records(ParquetSource(file))
+
+
+@pytest.mark.asyncio
+async def test_damage_within_a_file_is_an_error_that_names_the_row_before(tmp_path: Path) -> None:
+    file = parquet(tmp_path, {"a": [f"{n}" * 50 for n in range(2000)]}, row_group=1000)
+    begin = pq.ParquetFile(file).metadata.row_group(1).column(0).dictionary_page_offset
+    data = bytearray(file.read_bytes())
+    data[begin : begin + 200] = b"\xff" * 200
+    file.write_bytes(data)
+
+    with pytest.raises(SourceError, match=f"cannot read {file}, after row 1,000 of row group 0: "):
+        await records(ParquetSource(file))
+
+
+@pytest.mark.asyncio
+async def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(
+    tmp_path: Path,
+) -> None:
+    file = parquet(tmp_path, {"a": [1], "b": [2]})
+
+    with pytest.raises(SourceError, match=r"it has no column 'x', but \['a', 'b'\]"):
+        await records(ParquetSource(file, columns=["a", "x"]))
+
+
+@pytest.mark.asyncio
+async def test_without_pyarrow_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = parquet(tmp_path, {"a": [1]})
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+
+    with pytest.raises(
+        ConnectorError, match=r'ParquetSource needs .*: pip install "aflow\[parquet\]"$'
+    ):
+        await records(ParquetSource(file))
+
+
+def test_arguments_are_checked_when_the_source_is_described() -> None:
+    with pytest.raises(FlowDefinitionError, match="columns= is empty"):
+        ParquetSource("a.parquet", columns=[])
+
+
+def test_the_type_of_the_records_is_inferred() -> None:
+    assert_type(ParquetSource("a.parquet"), ParquetSource[dict[str, Any]])
+    assert_type(ParquetSource("a.parquet", of=Payment), ParquetSource[Payment])
