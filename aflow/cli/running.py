@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -37,6 +37,8 @@ class Run:
     """Tells the user something, line by line."""
     report: Callable[[JobMetrics], None]
     """Gets the job's metrics at its end, also when it has failed."""
+    follow: Callable[[Job], Awaitable[None]] | None = None
+    """Looks at the job while it runs, in a task of its own; cancelled at the job's end."""
 
     def to_the_end(self) -> int:
         """Run until the sources have ended, or the user ends it; the exit status.
@@ -55,11 +57,17 @@ class Run:
             try:
                 async with asyncio.TaskGroup() as group:
                     stopping = _Stopping(job, group, self.say)
+                    following = group.create_task(self._follow(job))
                     with _signals(asyncio.get_running_loop(), stopping):
                         await job.wait()
+                    following.cancel()
             finally:
                 self.report(job.metrics())
         return stopping.ended()
+
+    async def _follow(self, job: Job) -> None:
+        if self.follow is not None:
+            await self.follow(job)
 
 
 class _Stopping:
