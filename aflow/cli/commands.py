@@ -33,7 +33,8 @@ A pipeline is an aflow.Flow, usually returned by a function named build in a mod
 
 \b
     import aflow as af
-
+
+\b
     def build(up_to: int = 10) -> af.Flow:
         flow = af.Flow("squares")
         flow.source(range(up_to)).map(lambda n: n * n).to(af.CallbackSink(print))

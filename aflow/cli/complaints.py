@@ -13,7 +13,14 @@ from aflow.errors import AflowError, InternalError
 _OURS: Final = Path(aflow.__file__).parent
 
 #: Parts of file names between the user's code and ours that say nothing about either.
-_MACHINERY: Final = ("<frozen importlib", "/asyncio/", "/uvloop/", "/click/", "uvloop/loop")
+_MACHINERY: Final = (
+    "<frozen importlib",
+    "/importlib/",
+    "/asyncio/",
+    "/uvloop/",
+    "/click/",
+    "uvloop/loop",
+)
 
 #: The frames nearest to the failure that are shown; a recursion would fill the screen.
 _FRAMES: Final = 8

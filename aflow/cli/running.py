@@ -53,56 +53,68 @@ class Run:
         raise failure  # out here, so that the group does not become its context, and its cause stays
 
     async def _run(self) -> int:
+        stopping = _Stopping(asyncio.current_task(), self.say)
+        with _signals(asyncio.get_running_loop(), stopping):
+            try:
+                await self._job(stopping)
+            except asyncio.CancelledError:
+                if (
+                    stopping.at_once
+                ):  # the end that the user asked for; nobody else waits for this coroutine
+                    return STOPPED_AT_ONCE
+                raise
+        if stopping.draining:
+            self.say(_DRAINED)
+        return DONE
+
+    async def _job(self, stopping: _Stopping) -> None:
         async with self.flow.start(parallelism=self.parallelism) as job:
             try:
                 async with asyncio.TaskGroup() as group:
-                    stopping = _Stopping(job, group, self.say)
-                    following = group.create_task(self._follow(job))
-                    with _signals(asyncio.get_running_loop(), stopping):
-                        await job.wait()
-                    following.cancel()
+                    stopping.started(job, group)
+                    await job.wait()
             finally:
                 self.report(job.metrics())
-        return stopping.ended()
-
-    async def _follow(self, job: Job) -> None:
-        if self.follow is not None:
-            await self.follow(job)
 
 
 class _Stopping:
-    """What the user has asked for, one signal after the other."""
+    """What the user has asked for, one signal after the other. Signals may come while the job is still starting."""
 
-    def __init__(self, job: Job, group: asyncio.TaskGroup, say: Callable[[str], None]) -> None:
-        self._job = job
-        self._group = group
+    def __init__(self, whole: asyncio.Task[int] | None, say: Callable[[str], None]) -> None:
+        #: The task of the whole run; cancelling it ends the job at once, wherever it stands.
+        self._whole = whole
         self._say = say
-        self._draining = False
-        self._cancelled = False
+        self._drain: Callable[[], None] | None = None
+        self.draining = False
+        self.at_once = False
+
+    def started(self, job: Job, group: asyncio.TaskGroup) -> None:
+        """The job can be drained from now on, by a task of ``group``; it is, if that was asked for before."""
+
+        def drain() -> None:
+            _ = group.create_task(job.stop(drain=True))
+
+        self._drain = drain
+        if self.draining:
+            self._drain()
 
     def interrupt(self) -> None:
         """Drain; if that is under way, end at once."""
-        if not self._draining:
+        if not self.draining:
             self.terminate()
-        elif not self._cancelled:
-            self._cancelled = True
+        elif not self.at_once:
+            self.at_once = True
             self._say(_STOPPING)
-            self._group.create_task(self._job.cancel())
+            if self._whole is not None:
+                self._whole.cancel()
 
     def terminate(self) -> None:
         """Drain, once: process managers may repeat themselves, and kill when they have waited enough."""
-        if not self._draining:
-            self._draining = True
+        if not self.draining:
+            self.draining = True
             self._say(_DRAINING)
-            self._group.create_task(self._job.stop(drain=True))
-
-    def ended(self) -> int:
-        """Say how it ended, as far as the user asked for it; the exit status."""
-        if self._cancelled:
-            return STOPPED_AT_ONCE
-        if self._draining:
-            self._say(_DRAINED)
-        return DONE
+            if self._drain is not None:
+                self._drain()
 
 
 @contextmanager

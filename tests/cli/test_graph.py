@@ -1,0 +1,58 @@
+"""``aflow graph``: the plan of a flow, without running it."""
+
+from __future__ import annotations
+
+from tests.cli.conftest import Aflow, Write
+
+FLOW = """
+    import aflow as af
+
+    class Untouched(af.Source):
+        async def splits(self):
+            raise AssertionError("a drawing reads nothing")
+
+        async def reader(self, split, position):
+            raise AssertionError("a drawing reads nothing")
+
+    def build(size: int = 1) -> af.Flow:
+        flow = af.Flow("totals")
+        flow.source(Untouched(), name="in").key_by(lambda n: n % size).reduce(max, name=f"top {size}").to(
+            af.CollectSink(), name="out")
+        return flow
+"""
+
+
+def test_the_text_shows_the_plan_for_a_parallelism_and_how_to_get_a_drawing(
+    aflow: Aflow, write: Write
+) -> None:
+    write("totals", FLOW)
+
+    result = aflow("graph", "totals:build", "--size", "5", "--parallelism", "2")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("flow 'totals': 2 tasks in 4 subtasks, 128 key groups\n")
+    assert "top 5  reduce · keyed state" in result.stdout
+    assert "end-to-end guarantee: at least once" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("With --mermaid ")
+
+
+def test_mermaid_text_stands_alone_so_that_it_can_be_written_to_a_file(
+    aflow: Aflow, write: Write
+) -> None:
+    write("totals", FLOW)
+
+    result = aflow("graph", "--mermaid", "totals:build")
+
+    lines = result.stdout.splitlines()
+    assert (lines[0], lines[-1]) == ("flowchart LR", "    end")
+
+
+def test_help_behind_the_target_shows_what_build_takes(aflow: Aflow, write: Write) -> None:
+    write("totals", FLOW)
+
+    result = aflow("graph", "totals:build", "--help")
+
+    assert "Usage: aflow graph totals:build" in result.stdout
+    assert "--size INTEGER" in result.stdout
+    assert "--mermaid" in result.stdout
+    assert "--metrics" not in result.stdout

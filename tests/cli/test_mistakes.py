@@ -1,0 +1,267 @@
+"""What a user reads when something is wrong: one paragraph, the place in their own code, and no line of ours."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from click.testing import Result
+
+from tests.cli.conftest import Aflow, Write
+
+FLOW = """
+    import aflow as af
+
+    def parse(text):
+        return int(text)
+
+    def check(number):
+        try:
+            return parse(number)
+        except ValueError as exc:
+            raise RuntimeError("unreadable") from exc
+
+    def build(step: str = "parse") -> af.Flow:
+        flow = af.Flow("figures")
+        flow.source(["1", "x"]).map(globals()[step], name="parse").to(af.CallbackSink(print))
+        return flow
+"""
+
+
+def said(result: Result, status: int) -> str:
+    """What a failed command wrote to stderr: no traceback and no file of aflow's."""
+    assert result.exit_code == status, result.output
+    assert "Traceback" not in result.stderr
+    assert not re.search(r"at \S*(aflow/|asyncio/|importlib)", result.stderr)
+    return result.stderr
+
+
+def test_a_failing_function_is_shown_by_step_record_and_its_own_lines(
+    aflow: Aflow, write: Write
+) -> None:
+    write("figures", FLOW)
+
+    message = said(aflow("run", "figures:build"), 1)
+
+    assert message == (
+        "Error: step 'parse' failed on record 'x': ValueError: invalid literal for int() with base 10: 'x'\n"
+        "  at figures.py:5 in parse\n"
+        "      return int(text)\n"
+        "(--traceback shows everything)\n"
+    )
+
+
+def test_an_exception_that_the_user_raised_from_another_is_shown_where_it_was_raised(
+    aflow: Aflow, write: Write
+) -> None:
+    write("figures", FLOW)
+
+    message = said(aflow("run", "figures:build", "--step", "check"), 1)
+
+    assert "step 'parse' failed on record 'x': RuntimeError: unreadable" in message
+    assert "at figures.py:11 in check" in message
+
+
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_with_traceback_everything_is_shown(aflow: Aflow, write: Write, place: str) -> None:
+    write("figures", FLOW)
+    options = (
+        ("--traceback", "figures:build") if place == "before" else ("figures:build", "--traceback")
+    )
+
+    result = aflow("run", *options)
+
+    assert result.exit_code == 1
+    assert "Traceback (most recent call last)" in result.stderr
+    assert "aflow/operators/map.py" in result.stderr
+    assert "was the direct cause of" in result.stderr
+
+
+def test_a_wrong_pipeline_is_shown_with_the_line_that_describes_it(
+    aflow: Aflow, write: Write
+) -> None:
+    write("figures", FLOW.replace("def parse", "async def parse"))
+
+    for command in ("run", "graph"):
+        message = said(aflow(command, "figures:build"), 1)
+
+        assert "map() calls plain functions" in message
+        assert "at figures.py:15 in build" in message
+
+
+def test_an_incomplete_flow_is_explained(aflow: Aflow, write: Write) -> None:
+    write("figures", FLOW.replace(".to(af.CallbackSink(print))", ""))
+
+    message = said(aflow("run", "figures:build"), 1)
+
+    assert "flow 'figures' has no sink" in message
+
+
+def test_too_much_parallelism_is_explained(aflow: Aflow, write: Write) -> None:
+    write("figures", FLOW.replace(".to(", ".rebalance().to("))
+
+    message = said(aflow("run", "--parallelism", "1000", "figures:build"), 1)
+
+    assert "1000" in message
+    assert "128 key groups" in message
+
+
+def test_an_exception_in_build_is_shown_with_its_frames(aflow: Aflow, write: Write) -> None:
+    write("figures", FLOW)
+
+    message = said(aflow("run", "figures:build", "--step", "nothing"), 1)
+
+    assert message.startswith("Error: KeyError: 'nothing'\n  at figures.py:15 in build\n")
+
+
+def test_of_an_endless_recursion_the_last_frames_are_shown(aflow: Aflow, write: Write) -> None:
+    write("figures", FLOW.replace("return int(text)", "return parse(text)"))
+
+    message = said(aflow("run", "figures:build"), 1)
+
+    assert "RecursionError" in message
+    assert message.count("at figures.py:5 in parse") == 8
+
+
+def test_a_module_that_is_not_there_is_named_with_where_it_was_looked_for(
+    aflow: Aflow, write: Write
+) -> None:
+    path = write("figures", FLOW)
+
+    message = said(aflow("run", "letters:build"), 2)
+
+    assert (
+        f"there is no module 'letters', neither in the current directory ({path.parent})" in message
+    )
+
+
+def test_a_missing_package_is_named_rather_than_its_module(aflow: Aflow, write: Write) -> None:
+    write("figures", FLOW)
+
+    assert "no module 'letters'" in said(aflow("run", "letters.greek:build"), 2)
+
+
+def test_a_module_that_imports_what_is_not_there_is_told_apart_from_a_missing_one(
+    aflow: Aflow, write: Write
+) -> None:
+    write("figures", "import letters_of_nobody\n")
+
+    message = said(aflow("run", "figures:build"), 1)
+
+    assert "ModuleNotFoundError: No module named 'letters_of_nobody'" in message
+    assert "at figures.py:1 in <module>" in message
+
+
+def test_a_syntax_error_is_shown_by_file_and_line(aflow: Aflow, write: Write) -> None:
+    write("figures", "import aflow\n\ndef build(:\n    pass\n")
+
+    message = said(aflow("run", "figures:build"), 1)
+
+    assert message.startswith("Error: SyntaxError at figures.py:3: ")
+    assert "\n    def build(:\n" in message
+
+
+def test_a_missing_name_is_answered_with_those_that_may_be_meant(
+    aflow: Aflow, write: Write
+) -> None:
+    write("figures", FLOW + "\n    _private = parse\n")
+
+    message = said(aflow("run", "figures:biuld"), 2)
+
+    assert "module 'figures' has no 'biuld', it has build, check, parse" in message
+    assert "did you mean figures:build?" in message
+
+
+def test_a_module_without_anything_to_run_says_so(aflow: Aflow, write: Write) -> None:
+    write("figures", "from math import sqrt\nPI = 3\n")
+
+    assert "nor any Flow or function of its own" in said(aflow("run", "figures:build"), 2)
+
+
+def test_a_module_alone_is_answered_with_what_it_offers(aflow: Aflow, write: Write) -> None:
+    write("figures", FLOW)
+
+    message = said(aflow("run", "figures"), 2)
+
+    assert "write figures:name (in figures: build, check, parse)" in message
+
+
+@pytest.mark.parametrize(
+    ("target", "instead"),
+    [
+        ("flows/figures.py:build", "flows.figures:build"),
+        ("./figures.py", "figures:build"),
+        ("figures.py:other", "figures:other"),
+    ],
+    ids=["folder", "relative", "name"],
+)
+def test_a_file_is_answered_with_the_module_to_name(
+    aflow: Aflow, target: str, instead: str
+) -> None:
+    message = said(aflow("run", target), 2)
+
+    assert (
+        f"is a file; name the module instead, seen from the current directory: {instead}" in message
+    )
+
+
+@pytest.mark.parametrize("target", [":build", "figures:two words", "figures:a..b", ""], ids=repr)
+def test_what_is_no_target_is_answered_with_the_form_of_one(aflow: Aflow, target: str) -> None:
+    assert "write package.module:build" in said(aflow("run", target), 2)
+
+
+def test_something_else_under_the_name_is_refused(aflow: Aflow, write: Write) -> None:
+    write("figures", "build = 7\n")
+
+    assert "figures:build is a int, neither a Flow nor a function" in said(
+        aflow("run", "figures:build"), 2
+    )
+
+
+def test_a_function_that_returns_no_flow_is_refused(aflow: Aflow, write: Write) -> None:
+    write("figures", FLOW.replace("        return flow\n", ""))
+
+    assert "returned NoneType, not a Flow; does it end with 'return flow'?" in said(
+        aflow("run", "figures:build"), 2
+    )
+
+
+def test_a_coroutine_function_is_refused_with_what_to_do(aflow: Aflow, write: Write) -> None:
+    write("figures", FLOW.replace("def build", "async def build"))
+
+    message = said(aflow("run", "figures:build"), 2)
+
+    assert "figures:build is a coroutine function" in message
+    assert "make it a plain def" in message
+
+
+def test_a_parameter_that_no_command_line_can_give_is_named(aflow: Aflow, write: Write) -> None:
+    write("figures", FLOW.replace("step: str", "figures: af.Source[str], step: str"))
+
+    message = said(aflow("run", "figures:build"), 2)
+
+    assert (
+        "needs a parameter that no command line can give: figures: aflow.connect.Source[str]"
+        in message
+    )
+
+
+def test_a_source_that_fails_is_named_with_the_line_of_the_user(aflow: Aflow, write: Write) -> None:
+    write(
+        "broken",
+        """
+        import aflow as af
+
+        def rows():
+            yield 1
+            raise OSError("the disk is gone")
+
+        flow = af.Flow("broken")
+        flow.source(rows(), name="rows").to(af.CollectSink())
+        """,
+    )
+
+    message = said(aflow("run", "broken:flow"), 1)
+
+    assert "OSError: the disk is gone" in message
+    assert "at broken.py:6 in rows" in message

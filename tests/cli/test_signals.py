@@ -1,0 +1,182 @@
+"""Ctrl-C and SIGTERM, sent to a real process; what it prints says when it is ready for them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from tests.architecture.rooms import PROJECT
+from tests.cli.conftest import Write
+
+#: A source that gives three records and then waits for ever; an hourly window that only the end of event time closes.
+#: A slow sink opens when a line comes in from stdin.
+FOREVER = """
+    import asyncio
+    import sys
+    from datetime import timedelta
+    import aflow as af
+
+    async def forever():
+        for number in range(3):
+            yield number
+        await asyncio.Event().wait()
+
+    def seen(number):
+        print("seen", number, flush=True)
+        return number
+
+    class Slow(af.CallbackSink):
+        async def writer(self, context):
+            print("opening", flush=True)
+            await asyncio.to_thread(sys.stdin.readline)
+            return await super().writer(context)
+
+    def build(stuck: bool = False, fails: bool = False, slow: bool = False) -> af.Flow:
+        async def write(total):
+            print("total", total.value // (0 if fails else 1), flush=True)
+            if stuck:
+                await asyncio.Event().wait()
+
+        flow = af.Flow("forever")
+        (flow.source(forever(), name="forever").event_time(lambda number: number).map(seen).key_by(lambda number: "all")
+         .window(af.Tumbling(timedelta(hours=1))).fold(int, lambda total, number: total + number, name="totals")
+         .to((Slow if slow else af.CallbackSink)(write), name="out"))
+        return flow
+"""
+
+#: Longer than any machine needs, so that a process that hangs fails its test instead of all.
+LIMIT_S = 30
+
+Start: TypeAlias = Callable[..., "subprocess.Popen[str]"]
+
+pytestmark = pytest.mark.parametrize("loop", [(), ("--no-uvloop",)], ids=["uvloop", "asyncio"])
+
+
+@pytest.fixture
+def start(write: Write, tmp_path: Path, loop: tuple[str, ...]) -> Iterator[Start]:
+    """Starts ``aflow run forever:build`` with options for build; what still runs at the end of the test is killed."""
+    write("forever", FOREVER)
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*options: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "aflow", "run", *loop, "forever:build", *options],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(PROJECT), "PATH": ""},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield run
+
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def wait_for(line: str, process: subprocess.Popen[str]) -> None:
+    """Read what ``process`` prints up to ``line``."""
+    assert process.stdout is not None
+    for printed in process.stdout:
+        if printed == f"{line}\n":
+            return
+    raise AssertionError(f"{process.args!r} ended without printing {line!r}")
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
+def test_the_first_signal_drains_and_says_so(start: Start, sent: signal.Signals) -> None:
+    process = start()
+    wait_for("seen 2", process)
+
+    process.send_signal(sent)
+    printed, said = process.communicate(timeout=LIMIT_S)
+
+    assert printed == "total 3\n"
+    assert [line.partition(":")[0] for line in said.splitlines()] == ["draining", "drained"]
+    assert process.returncode == 0
+
+
+def test_a_second_ctrl_c_stops_a_job_that_does_not_drain(start: Start) -> None:
+    process = start("--stuck")
+    wait_for("seen 2", process)
+    process.send_signal(signal.SIGINT)
+    wait_for("total 3", process)
+
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=LIMIT_S)
+
+    assert [line.partition(":")[0] for line in said.splitlines()] == [
+        "draining",
+        "stopping at once",
+    ]
+    assert process.returncode == 130
+
+
+def test_ctrl_c_after_sigterm_stops_at_once_and_a_second_sigterm_does_not(start: Start) -> None:
+    process = start("--stuck")
+    wait_for("seen 2", process)
+    process.send_signal(signal.SIGTERM)
+    wait_for("total 3", process)
+
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=LIMIT_S)
+
+    assert [line.partition(":")[0] for line in said.splitlines()] == [
+        "draining",
+        "stopping at once",
+    ]
+    assert process.returncode == 130
+
+
+def test_a_job_that_fails_while_it_drains_has_failed(start: Start) -> None:
+    process = start("--fails")
+    wait_for("seen 2", process)
+
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=LIMIT_S)
+
+    assert process.returncode == 1
+    assert "drained" not in said
+    assert "Traceback" not in said
+    assert "step 'out' failed" in said
+    assert "at forever.py:24 in write" in said
+
+
+def test_a_signal_while_the_job_starts_drains_it_once_it_has_started(start: Start) -> None:
+    process = start("--slow")
+    wait_for("opening", process)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("draining")
+
+    _, said = process.communicate("go on\n", timeout=LIMIT_S)
+
+    assert said.startswith("drained")
+    assert process.returncode == 0
+
+
+def test_a_second_ctrl_c_stops_a_job_that_does_not_start(start: Start) -> None:
+    process = start("--slow")
+    wait_for("opening", process)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    process.stderr.readline()
+
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(
+        "the thread that waits for a line keeps the process\n", timeout=LIMIT_S
+    )
+
+    assert said.startswith("stopping at once")
+    assert process.returncode == 130
