@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from aflow.api.checks import check_function
+from aflow.api.functions import Initial
 from aflow.api.stream import Stream
 from aflow.api.windowed import WindowedStream
 from aflow.api.windows import Windows
@@ -62,7 +63,7 @@ class KeyedStream(Generic[K, T]):
 
     def fold(
         self,
-        initial: Callable[[], A],
+        initial: Initial[A],
         fn: Callable[[A, T], A],
         *,
         name: str,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 from aflow.api.checks import check_function
+from aflow.api.functions import Initial
 from aflow.api.stream import Stream
 from aflow.api.windows import Windows
 from aflow.errors import FlowDefinitionError, shown
@@ -55,7 +56,7 @@ class WindowedStream(Generic[K, T]):
 
     def fold(
         self,
-        initial: Callable[[], A],
+        initial: Initial[A],
         fn: Callable[[A, T], A],
         *,
         name: str,
