@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# A remark must stay on the line of its mistake, and the two together are often longer than code may be.
+# fmt: off
+
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -25,66 +28,38 @@ Results = af.WindowResults[str, Payment, float]
 
 
 def misspelt_in_a_lambda(payments: Payments, per_card: PerCard, windows: Windows) -> None:
-    payments.map(
-        lambda p: p.amuont
-    )  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
-    payments.filter(
-        lambda p: p.amuont
-    )  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
-    payments.key_by(
-        lambda p: p.crad
-    )  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
-    payments.event_time(
-        lambda p: p.time
-    )  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
-    per_card.fold(
-        float, lambda n, p: n + p.amuont, name="n"
-    )  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
-    windows.fold(
-        float, lambda n, p: n + p.amuont, name="n"
-    )  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
-    windows.fold(
-        lambda: "", lambda a, p: a.uper() + p.card, name="n"
-    )  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
+    payments.map(lambda p: p.amuont)  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
+    payments.filter(lambda p: p.amuont)  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
+    payments.key_by(lambda p: p.crad)  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
+    payments.event_time(lambda p: p.time)  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
+    per_card.fold(float, lambda n, p: n + p.amuont, name="n")  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
+    windows.fold(float, lambda n, p: n + p.amuont, name="n")  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
+    windows.fold(lambda: "", lambda a, p: a.uper() + p.card, name="n")  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
 
 
 def misspelt_behind_a_chain_of_lambdas(payments: Payments, results: Results) -> None:
-    payments.map(lambda p: p.card).map(
-        lambda c: c.uper()
-    )  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
+    payments.map(lambda p: p.card).map(lambda c: c.uper())  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
     results.map(lambda w: w.valeu)  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
-    results.map(
-        lambda w: w.window.begin
-    )  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
-    results.late.map(
-        lambda p: p.value
-    )  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
+    results.map(lambda w: w.window.begin)  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
+    results.late.map(lambda p: p.value)  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
 
 
 def text_for_a_time(payments: Payments) -> None:
-    payments.event_time(
-        lambda p: p.card
-    )  # error: mypy[arg-type,return-value] pyright[reportArgumentType]
+    payments.event_time(lambda p: p.card)  # error: mypy[arg-type,return-value] pyright[reportArgumentType]
     payments.event_time("at")  # error: mypy[arg-type] pyright[reportArgumentType]
 
 
 def numbers_for_durations(payments: Payments, per_card: PerCard) -> None:
-    payments.event_time(
-        lambda p: p.at, max_delay=5
-    )  # error: mypy[arg-type] pyright[reportArgumentType]
+    payments.event_time(lambda p: p.at, max_delay=5)  # error: mypy[arg-type] pyright[reportArgumentType]
     per_card.window(af.Tumbling(60))  # error: mypy[arg-type] pyright[reportArgumentType]
     per_card.window(MINUTE)  # error: mypy[arg-type] pyright[reportArgumentType]
-    per_card.window(
-        af.Tumbling(MINUTE), lateness=60
-    )  # error: mypy[arg-type] pyright[reportArgumentType]
+    per_card.window(af.Tumbling(MINUTE), lateness=60)  # error: mypy[arg-type] pyright[reportArgumentType]
 
 
 def a_sink_of_another_type(payments: Payments, results: Results) -> None:
     payments.to(af.CollectSink[str]())  # error: mypy[arg-type] pyright[reportArgumentType]
     results.to(af.CollectSink[float]())  # error: mypy[arg-type] pyright[reportArgumentType]
-    results.late.to(
-        af.CollectSink[af.Windowed[str, float]]()
-    )  # error: mypy[arg-type] pyright[reportArgumentType]
+    results.late.to(af.CollectSink[af.Windowed[str, float]]())  # error: mypy[arg-type] pyright[reportArgumentType]
 
 
 class PerNumber(af.KeyedProcess[int, Payment, str]):
@@ -110,9 +85,7 @@ def a_process_function_that_does_not_fit(payments: Payments, per_card: PerCard) 
 
 
 class ResultsOfAnotherType(af.KeyedProcess[str, Payment, str]):
-    def process(
-        self, value: Payment, ctx: af.Context[str]
-    ) -> Iterable[float]:  # error: mypy[override] pyright[reportIncompatibleMethodOverride]
+    def process(self, value: Payment, ctx: af.Context[str]) -> Iterable[float]:  # error: mypy[override] pyright[reportIncompatibleMethodOverride]
         return [value.amount]
 
 
@@ -131,22 +104,12 @@ class Mean(af.Aggregate[float, float, float]):
 
 
 def functions_that_do_not_fit(payments: Payments, per_card: PerCard, windows: Windows) -> None:
-    payments.flat_map(
-        lambda p: p.amount
-    )  # error: mypy[arg-type,return-value] pyright[reportArgumentType]
-    payments.map_batch(
-        lambda p: p.amount
-    )  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
-    payments.partition_by(
-        lambda p, n: p.card
-    )  # error: mypy[arg-type,return-value] pyright[reportArgumentType]
-    per_card.reduce(
-        lambda a, b: a.amount, name="n"
-    )  # error: mypy[arg-type,return-value] pyright[reportArgumentType]
+    payments.flat_map(lambda p: p.amount)  # error: mypy[arg-type,return-value] pyright[reportArgumentType]
+    payments.map_batch(lambda p: p.amount)  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
+    payments.partition_by(lambda p, n: p.card)  # error: mypy[arg-type,return-value] pyright[reportArgumentType]
+    per_card.reduce(lambda a, b: a.amount, name="n")  # error: mypy[arg-type,return-value] pyright[reportArgumentType]
     windows.aggregate(Mean(), name="n")  # error: mypy[arg-type] pyright[reportArgumentType]
-    windows.fold(
-        str, lambda n, p: p.amount, name="n"
-    )  # error: mypy[arg-type,return-value] pyright[reportArgumentType]
+    windows.fold(str, lambda n, p: p.amount, name="n")  # error: mypy[arg-type,return-value] pyright[reportArgumentType]
 
 
 def keys_of_another_type_than_declared(payments: Payments) -> None:
@@ -164,12 +127,8 @@ def streams_of_different_types(payments: Payments, words: af.Stream[str]) -> Non
 
 
 def steps_that_a_stream_does_not_have(payments: Payments, per_card: PerCard) -> None:
-    payments.fold(
-        int, lambda n, p: n + 1, name="n"
-    )  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
-    payments.window(
-        af.Tumbling(MINUTE)
-    )  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
+    payments.fold(int, lambda n, p: n + 1, name="n")  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
+    payments.window(af.Tumbling(MINUTE))  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
     per_card.map(lambda p: p.card)  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
 
 
