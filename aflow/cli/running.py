@@ -58,11 +58,9 @@ class Run:
             try:
                 await self._job(stopping)
             except asyncio.CancelledError:
-                if (
-                    stopping.at_once
-                ):  # the end that the user asked for; nobody else waits for this coroutine
-                    return STOPPED_AT_ONCE
-                raise
+                if not stopping.at_once:
+                    raise
+                return STOPPED_AT_ONCE  # by whose wish it was cancelled: the user's; nobody else waits for it
         if stopping.draining:
             self.say(_DRAINED)
         return DONE
@@ -72,9 +70,15 @@ class Run:
             try:
                 async with asyncio.TaskGroup() as group:
                     stopping.started(job, group)
+                    following = group.create_task(self._follow(job))
                     await job.wait()
+                    following.cancel()
             finally:
                 self.report(job.metrics())
+
+    async def _follow(self, job: Job) -> None:
+        if self.follow is not None:
+            await self.follow(job)
 
 
 class _Stopping:
