@@ -52,6 +52,20 @@ def rows(lines: Sequence[bytes], form: CsvFormat, *, final: bool) -> list[Row]:
     return found
 
 
+def simple_rows(lines: Sequence[bytes], form: CsvFormat) -> list[list[str]]:
+    """The fields of each of ``lines`` if all are good and there is no quote; nothing where it is not that simple."""
+    content = b"\n".join(lines)
+    if b'"' in content:
+        return []
+    try:
+        texts = content.decode(form.encoding).split("\n")
+        records = list(csv.reader(texts, delimiter=form.delimiter, strict=True))
+    except (UnicodeDecodeError, csv.Error):
+        return []
+    # In UTF-7 a line feed may be written in letters, and is part of a line then.
+    return records if len(records) == len(lines) else []
+
+
 def _feed(texts: Sequence[str], *, final: bool) -> Iterator[str]:
     for text in texts:
         yield text + "\n"

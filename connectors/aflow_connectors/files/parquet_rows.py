@@ -103,7 +103,6 @@ class Rows:
                 rest = batch.slice(skip)
                 skip = max(0, skip - batch.num_rows)
                 yield group, rest
-            skip = 0
 
     def _next(self, limit: int) -> list[Row]:
         while self._rest is None or not self._rest.num_rows:

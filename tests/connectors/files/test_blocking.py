@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from threading import Event
 
 import anyio
 import pytest
 
-from aflow.connect import WriterContext
+from aflow.connect import Split, WriterContext
 from aflow_connectors.files import JsonLinesSink, TextSource
 from aflow_connectors.files.blocking import Blocking
 
@@ -31,7 +32,9 @@ async def test_closing_waits_for_the_call_that_was_cancelled() -> None:
         await entered.wait()
         reading.cancel()
         closing = group.create_task(blocking.finish(lambda: done.append("closed")))
-        await asyncio.sleep(0)
+        # Time enough for another thread to close, if nothing held it up.
+        for _ in range(1000):
+            await asyncio.sleep(0)
         assert done == []
         go_on.set()
         await closing
@@ -60,23 +63,31 @@ async def test_a_file_is_closed_in_a_scope_that_is_cancelled(tmp_path: Path) -> 
 
 @pytest.mark.asyncio
 async def test_no_line_is_lost_when_a_read_is_cancelled(tmp_path: Path) -> None:
-    file = tmp_path / "a.txt"
-    file.write_text("a\nb\n")
-    source = TextSource(file)
-    reader = await source.reader((await source.splits())[0], None)
+    pipe = tmp_path / "a.txt"
+    os.mkfifo(pipe)
+    reader = await TextSource(pipe).reader(Split(str(pipe)), None)
 
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(reader.read(10))
-        # Long enough for the block to be asked for; whether it has come does not matter.
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        writing = await when_somebody_reads(pipe)
         reading.cancel()
+    os.write(writing, b"a\nb\n")
+    os.close(writing)
     chunk = await reader.read(10)
     await reader.close()
 
     assert reading.cancelled()
     assert chunk is not None
     assert chunk.values == ["a", "b"]
+
+
+async def when_somebody_reads(pipe: Path) -> int:
+    """A descriptor for writing into ``pipe``, once its other end is open."""
+    while True:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            await asyncio.sleep(0)
 
 
 @pytest.mark.asyncio

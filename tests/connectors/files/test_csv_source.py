@@ -126,6 +126,18 @@ async def test_bad_records_go_to_the_dead_letters_with_the_good_ones_around_them
 
 
 @pytest.mark.asyncio
+async def test_a_line_feed_that_is_written_in_letters_does_not_begin_a_record(
+    tmp_path: Path,
+) -> None:
+    file = csv(tmp_path, "a\nx\n1+AAo-2\n")
+
+    found = await chunks(CsvSource(file, encoding="utf-7", dead_letters=BAD))
+
+    assert values(found) == [{"a": "x"}]
+    assert [place for place, _, _ in rejected(found)] == [f"{file}, line 3"]
+
+
+@pytest.mark.asyncio
 async def test_a_text_that_cannot_be_converted_is_bad(tmp_path: Path) -> None:
     file = csv(tmp_path, "carrier,day,delay\nUA,31.1.2013,0\nUA,2013-01-31,late\n")
 

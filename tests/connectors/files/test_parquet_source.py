@@ -13,6 +13,7 @@ import pytest
 from aflow.connect import BadRecord, ConnectorError, SourceError, Tag
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.files import ParquetSource
+from aflow_connectors.files.parquet_rows import ParquetPosition, Rows
 from tests.connectors.files.arrow import pa, pq
 from tests.connectors.files.reading import chunks, records, rejected, values
 
@@ -79,6 +80,17 @@ async def test_rows_that_do_not_fit_go_to_the_dead_letters(tmp_path: Path) -> No
 
     assert values(found) == [Payment("1", 1.0), Payment("3", 1.0)]
     assert [place for place, _, _ in rejected(found)] == [f"{file}, row group 0, row 1"]
+
+
+def test_rows_of_a_read_that_was_cancelled_are_not_lost(tmp_path: Path) -> None:
+    rows = Rows(parquet(tmp_path, {"n": [1, 2, 3]}), ParquetPosition(), None)
+
+    rows.prepare(1)
+    rows.prepare(1)
+    taken, position = rows.take()
+    rows.close()
+
+    assert (taken, position) == ([{"n": 1}], ParquetPosition(0, 1, 3))
 
 
 @pytest.mark.asyncio

@@ -91,6 +91,16 @@ async def test_parquet_goes_on_behind_each_chunk(
 
 
 @pytest.mark.asyncio
+async def test_reading_goes_on_far_within_a_large_row_group(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"n": list(range(20_000))}), file)
+
+    found = await chunks(ParquetSource(file), limits=[5000], reopen=True)
+
+    assert values(found) == [{"n": n} for n in range(20_000)]
+
+
+@pytest.mark.asyncio
 async def test_a_position_survives_being_stored_as_json(tmp_path: Path) -> None:
     text, table = tmp_path / "a.csv", tmp_path / "a.parquet"
     text.write_text("n\n0\n1\n")
