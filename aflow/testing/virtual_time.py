@@ -291,7 +291,7 @@ class _Poller(selectors.DefaultSelector):
 
 
 class VirtualClock:
-    """An ``aflow.model.time.Clock`` that shows virtual time: that of ``loop``, or else of the running loop.
+    """A clock that shows virtual time: that of ``loop``, or else of the running loop. Also for ``Options(clock=…)``.
 
     Raises ``FlowDefinitionError`` if neither is a ``VirtualTimeLoop``.
     """
@@ -302,6 +302,10 @@ class VirtualClock:
     def now(self) -> Timestamp:
         """The virtual processing time in epoch milliseconds."""
         return self._loop.now()
+
+    def steady(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._loop.time()
 
 
 async def advance(duration: timedelta) -> None:

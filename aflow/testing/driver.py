@@ -1,0 +1,141 @@
+"""Whole pipelines under test, in virtual time: run to their end, or driven step by step."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+from aflow.api.flow import Flow
+from aflow.errors import FlowDefinitionError, JobStopped
+from aflow.model.time import Instant
+from aflow.runtime.clock import SystemClock
+from aflow.runtime.ends.push_source import PushSource
+from aflow.runtime.job import Job
+from aflow.runtime.metrics import JobMetrics
+from aflow.runtime.options import Options
+from aflow.testing import virtual_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What can be said of a run that has ended well."""
+
+    metrics: JobMetrics
+    took: timedelta
+    """In virtual time."""
+
+
+def run_flow(
+    flow: Flow,
+    *,
+    parallelism: int = 1,
+    options: Options | None = None,
+    seed: int | None = None,
+    start: Instant = 0,
+    patience: timedelta = timedelta(seconds=10),
+) -> Outcome:
+    """Run a flow to its end in virtual time, on an event loop of its own; pauses and timers take no real time.
+
+    ``seed``, ``start`` and ``patience`` are those of ``VirtualTimeLoop``: another seed is another interleaving of the
+    tasks. Raises what makes the job fail, and ``NothingCanHappen`` instead of waiting for ever.
+    """
+
+    async def main() -> Outcome:
+        loop = asyncio.get_running_loop()
+        async with flow.start(parallelism=parallelism, options=_on_virtual_time(options)) as job:
+            await job.wait()
+        return Outcome(metrics=job.metrics(), took=timedelta(seconds=loop.time()))
+
+    return virtual_time.run(main, seed=seed, start=start, patience=patience)
+
+
+class FlowDriver:
+    """A flow that runs while a test sends records, lets time pass and looks at what came of it.
+
+    ``async with FlowDriver(flow) as driver:`` inside a test in virtual time; where the test wants to send, the flow
+    has a ``PushSource``. ``send``, ``settle``, ``advance`` and ``end`` raise the job's failure if it has failed (once,
+    as ``Job.wait`` does). Leaving the block stops the job if it still runs, as leaving that of a ``Job`` does.
+    """
+
+    def __init__(self, flow: Flow, *, parallelism: int = 1, options: Options | None = None) -> None:
+        self._sources = {
+            node.name: node.source for node in flow.graph if isinstance(node.source, PushSource)
+        }
+        #: The job that runs.
+        self.job: Job = flow.start(parallelism=parallelism, options=_on_virtual_time(options))
+
+    async def __aenter__(self) -> FlowDriver:
+        await self.job.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.job.__aexit__(kind, error, trace)
+
+    @property
+    def metrics(self) -> JobMetrics:
+        """What the job has done so far."""
+        return self.job.metrics()
+
+    async def send(
+        self, value: object, timestamp: Instant | None = None, *, to: str | None = None
+    ) -> None:
+        """Send a record to the ``PushSource`` named ``to``, or to the only one. Nothing need have come of it yet.
+
+        Waits while the source is full; virtual time may pass meanwhile.
+        """
+        source = self._source(to)
+        try:
+            await source.send(value, timestamp)
+        except JobStopped:
+            await self.settle()  # a job that failed comes to its end, and says why
+            raise
+
+    async def settle(self) -> None:
+        """Let the job do all that it can do without time passing."""
+        await virtual_time.settle()
+        await self._tell()
+
+    async def advance(self, duration: timedelta) -> None:
+        """Let exactly ``duration`` of virtual time pass, and the job do all that is due then."""
+        await virtual_time.advance(duration)
+        await self.settle()
+
+    async def end(self) -> None:
+        """Close all ``PushSource`` objects and wait until the job has ended, as a bounded input would end it."""
+        for source in self._sources.values():
+            source.close()
+        await self.job.wait()
+
+    async def _tell(self) -> None:
+        if not self.job.running:
+            await self.job.wait()
+
+    def _source(self, name: str | None) -> PushSource[Any]:
+        known = ", ".join(map(repr, self._sources)) or "none"
+        if name is None:
+            if len(self._sources) != 1:
+                raise FlowDefinitionError(
+                    f"send() needs to=… unless there is exactly one PushSource; this flow has: {known}"
+                )
+            return next(iter(self._sources.values()))
+        if name not in self._sources:
+            raise FlowDefinitionError(f"no PushSource is named {name!r}; this flow has: {known}")
+        return self._sources[name]
+
+
+def _on_virtual_time(options: Options | None) -> Options:
+    chosen = options or Options()
+    if not isinstance(chosen.clock, SystemClock):
+        raise FlowDefinitionError(
+            f"the test kit runs the flow on virtual time, so Options.clock cannot be a {type(chosen.clock).__name__}; "
+            f"leave it out"
+        )
+    return replace(chosen, clock=virtual_time.VirtualClock())

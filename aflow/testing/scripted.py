@@ -1,0 +1,153 @@
+"""A source that plays a script: records, pauses, crashes, and the end where the test wants it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Generic, TypeAlias, TypeVar, cast
+
+from aflow.connect import Chunk, Position, Reader, Source, Split
+from aflow.errors import FlowDefinitionError, RestoreError, shown
+from aflow.model.time import positive_millis, to_timestamp
+from aflow.testing.records import At
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Nothing comes for ``duration``, on the clock of the event loop: virtual time where a test runs in it."""
+
+    duration: timedelta
+
+    def __post_init__(self) -> None:
+        positive_millis(self.duration, what="Pause")
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """Reading raises ``error``, once: a job that is started again with the same source gets past it."""
+
+    error: Exception = field(default_factory=lambda: ConnectionError("the script says: crash"))
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The split ends here. A reader that is opened at the position in front of it goes on behind it: the next run."""
+
+
+Line: TypeAlias = T | At[T] | Pause | Crash | End
+
+
+class ScriptedSource(Source[T_co], Generic[T_co]):
+    """Plays a script of values, ``At(value, timestamp)``, ``Pause``, ``Crash`` and ``End``.
+
+    ``ScriptedSource[int](1, 2, Pause(timedelta(minutes=5)), 3)`` has one split; ``ScriptedSource.of_splits`` makes
+    several, which are read at the same time. A split ends after its last line. The position is the number of lines
+    that were read, so a reader that is opened at it goes on exactly there. Records that stand together come as one
+    chunk. Raises ``FlowDefinitionError`` if some records of a split have a timestamp and others have none.
+    """
+
+    concurrency = None
+
+    def __init__(self, *lines: Line[T_co]) -> None:
+        self._scripts = {"script": _Script(lines)}
+
+    @staticmethod
+    def of_splits(scripts: Mapping[str, Sequence[Line[T]]]) -> ScriptedSource[T]:
+        """A source with a split for each name, and its script."""
+        if not scripts:
+            raise FlowDefinitionError("ScriptedSource.of_splits needs at least one split")
+        source = ScriptedSource[T]()
+        source._scripts = {name: _Script(lines) for name, lines in scripts.items()}
+        return source
+
+    async def splits(self) -> Sequence[Split]:
+        return [Split(name) for name in self._scripts]
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[T_co]:
+        """As ``Source.reader``. Raises ``RestoreError`` for a position that is no place in the script."""
+        script = self._scripts[split.id]
+        if position is None:
+            return _ScriptReader(script, 0)
+        if type(position) is not int or not 0 <= position <= len(script.lines):
+            raise RestoreError(
+                f"split {split.id!r} of a ScriptedSource has {len(script.lines)} lines, so it cannot go on at "
+                f"{shown(position)}"
+            )
+        return _ScriptReader(script, position, resumed=True)
+
+
+class _Script(Generic[T]):
+    def __init__(self, lines: Sequence[Line[T]]) -> None:
+        self.lines = tuple(_line(line) for line in lines)
+        #: Indices of the crashes that have happened.
+        self.crashed: set[int] = set()
+        records = [line for line in self.lines if isinstance(line, At)]
+        plain = [record for record in records if record.timestamp is None]
+        if 0 < len(plain) < len(records):
+            raise FlowDefinitionError(
+                f"either all records of a split have a timestamp or none, and {shown(plain[0].value)} has none; "
+                f"write At(value, timestamp) for each"
+            )
+        #: Whether records have timestamps.
+        self.dated = not plain
+
+
+def _line(line: Line[T]) -> At[T] | Pause | Crash | End:
+    if isinstance(line, Pause | Crash | End):
+        return line
+    # An At that is asked for its class does not tell of what it is one; the script's type does.
+    return cast("At[T]", line) if isinstance(line, At) else At(line)
+
+
+class _ScriptReader(Reader[T]):
+    def __init__(self, script: _Script[T], start: int, *, resumed: bool = False) -> None:
+        self._script = script
+        #: The next line to read.
+        self._next = start
+        #: Where an ``End`` was the end of the run before.
+        self._end_before = start if resumed else None
+
+    async def read(self, limit: int) -> Chunk[T] | None:
+        lines = self._script.lines
+        while self._next < len(lines):
+            line = lines[self._next]
+            if isinstance(line, Pause):
+                await asyncio.sleep(line.duration.total_seconds())
+            elif isinstance(line, Crash):
+                self._crash(line)
+            elif isinstance(line, End):
+                if self._next != self._end_before:
+                    return None
+            else:
+                return self._chunk(limit)
+            self._next += 1
+        return None
+
+    def _crash(self, crash: Crash) -> None:
+        if self._next not in self._script.crashed:
+            self._script.crashed.add(self._next)
+            raise crash.error
+
+    def _chunk(self, limit: int) -> Chunk[T]:
+        """The records from here on, up to ``limit`` or the next line that is none."""
+        ahead = self._script.lines[self._next : self._next + limit]
+        records = _records(ahead)
+        self._next += len(records)
+        times = [to_timestamp(one.timestamp) for one in records if one.timestamp is not None]
+        values = [one.value for one in records]
+        return Chunk(values, self._next, times if self._script.dated else None)
+
+
+def _records(lines: Sequence[At[T] | Pause | Crash | End]) -> list[At[T]]:
+    """The records that ``lines`` begin with."""
+    records: list[At[T]] = []
+    for line in lines:
+        if not isinstance(line, At):
+            break
+        records.append(line)
+    return records

@@ -1,0 +1,266 @@
+"""What every source must keep to, as one check for the people who write sources."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import repeat
+from typing import Final, Generic, TypeVar
+
+from aflow.connect import Chunk, Position, Reader, Source
+from aflow.errors import FlowDefinitionError, shown
+from aflow.model.codecs import PLAIN, CodecError
+from aflow.model.time import Timestamp
+from aflow.testing.leftovers import nothing_left_behind
+from aflow.testing.waiting import PATIENCE, in_time
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: Most records of a chunk, from one at a time to more than most sources have.
+_LIMITS: Final = (1, 2, 7, 1024)
+
+#: Chunks without records in a row after which a source is taken to give none any more.
+_MOST_EMPTY: Final = 100
+
+#: Positions of a split at which it is opened again; of more, as many are chosen.
+_MOST_POSITIONS: Final = 25
+
+Record = tuple[T, Timestamp | None]
+
+
+async def check_source(
+    make_source: Callable[[], Source[T]],
+    *,
+    expected: Sequence[T] | None = None,
+    patience: timedelta = PATIENCE,
+) -> None:
+    """Raise ``AssertionError`` if a source breaks the contract of ``aflow.connect``; the message says how.
+
+    ``make_source`` is called many times, and each source it makes must give the same records and come to an end.
+    ``expected`` are their values, split after split in the order of ``splits()``; without it, any will do, but none is
+    a failure. No read may take longer than ``patience`` of loop time.
+
+    It reads every split with several limits; continues a replayable source at its positions, as another process would,
+    after they went through the encoding of checkpoints; reads all splits of it at once; and closes readers before,
+    between and after reads and after a cancelled one. Afterwards no task, thread or open file may be left.
+    """
+    check = _SourceCheck(make_source, patience)
+    await check.splits()
+    whole = await check.reading()
+    check.values(whole, expected)
+    if make_source().replayable:
+        await check.continuing(whole)
+        await check.reading_at_once(whole)
+    await check.closing()
+
+
+@dataclass(frozen=True)
+class _Piece(Generic[T]):
+    """A chunk as records, and the position behind it as it comes out of a checkpoint."""
+
+    records: list[Record[T]]
+    position: Position
+
+
+class _SourceCheck(Generic[T]):
+    def __init__(self, make: Callable[[], Source[T]], patience: timedelta) -> None:
+        self._make = make
+        self._patience = patience
+        self._name = type(make()).__name__
+
+    async def splits(self) -> None:
+        source = self._make()
+        if not source.bounded:
+            raise FlowDefinitionError(
+                f"check_source reads to the end, and this {self._name} is unbounded; make one that ends"
+            )
+        first = await self._ids(source)
+        again = await self._ids(source)
+        if len(set(first)) < len(first):
+            raise self._broken(f"splits() names a split twice: {first}")
+        if first != again:
+            raise self._broken(f"splits() gives {first} and then {again}; ids must be stable")
+
+    async def reading(self) -> dict[str, list[Record[T]]]:
+        """The records of each split, which are the same whatever the limit."""
+        found: dict[int, dict[str, list[Record[T]]]] = {}
+        for limit in _LIMITS:
+            source = self._make()
+            found[limit] = {
+                split: _flat(await self._pieces(source, split, None, limit))
+                for split in await self._ids(source)
+            }
+        whole = found[_LIMITS[-1]]
+        for limit in _LIMITS[:-1]:
+            self._same(found[limit], whole, f"reading at most {limit} at a time")
+        return whole
+
+    def values(self, whole: dict[str, list[Record[T]]], expected: Sequence[T] | None) -> None:
+        values = [value for records in whole.values() for value, _ in records]
+        if expected is None:
+            if not values:
+                raise self._broken("there is no record, so nothing was checked")
+        elif values != list(expected):
+            raise self._broken(
+                f"it gives {shown(values)} ({len(values)} records), expected was {shown(list(expected))} "
+                f"({len(expected)} records)"
+            )
+
+    async def continuing(self, whole: dict[str, list[Record[T]]]) -> None:
+        """A reader that is opened at the position of a chunk gives what came after it."""
+        for limit in (1, 7):
+            for split, records in whole.items():
+                done = 0
+                pieces = await self._pieces(self._make(), split, None, limit)
+                chosen = range(0, len(pieces), -(-len(pieces) // _MOST_POSITIONS) or 1)
+                for index, piece in enumerate(pieces):
+                    done += len(piece.records)
+                    if index in chosen or index == len(pieces) - 1:
+                        rest = _flat(await self._pieces(self._make(), split, piece.position, 1024))
+                        self._same(
+                            {split: rest},
+                            {split: records[done:]},
+                            f"continuing at position {shown(piece.position)}, behind record {done},",
+                        )
+
+    async def reading_at_once(self, whole: dict[str, list[Record[T]]]) -> None:
+        """Readers of different splits, taking turns, do not disturb each other."""
+        source = self._make()
+        found: dict[str, list[Record[T]]] = {split: [] for split in whole}
+        readers = {split: await self._reader(source, split, None) for split in whole}
+        try:
+            reading = dict(readers)
+            while reading:
+                for split, reader in list(reading.items()):
+                    piece = await self._read(source, split, reader, 1)
+                    if piece is None:
+                        del reading[split]
+                    else:
+                        found[split] += piece.records
+        finally:
+            for split, reader in readers.items():
+                await self._in_time(reader.close(), f"close() of the reader of {split!r}")
+        self._same(found, whole, "reading all splits at once")
+
+    async def closing(self) -> None:
+        for when, reads in (("before the first read", 0), ("after a read", 1)):
+            with nothing_left_behind(f"{self._name}: a reader closed {when}"):
+                async with self._first() as (source, split, reader):
+                    for _ in range(reads):
+                        await self._read(source, split, reader, 1)
+        with nothing_left_behind(f"{self._name}: a reader closed after a read was cancelled"):
+            async with self._first() as (source, split, reader):
+                await self._cancelled_read(source, split, reader)
+        with nothing_left_behind(f"{self._name}: a reader closed at the end"):
+            source = self._make()
+            for split in await self._ids(source):
+                await self._pieces(source, split, None, 1024)
+
+    async def _cancelled_read(self, source: Source[T], split: str, reader: Reader[T]) -> None:
+        try:
+            async with asyncio.timeout(0):  # cancels as soon as the read has to wait
+                while await self._read(source, split, reader, 1024) is not None:
+                    pass
+        except TimeoutError:
+            pass
+
+    async def _ids(self, source: Source[T]) -> list[str]:
+        ids = [split.id for split in await self._in_time(source.splits(), "splits()")]
+        for one in ids:
+            if type(one) is not str or not one:
+                raise self._broken(f"the id of a split is a non-empty str, not {shown(one)}")
+        return ids
+
+    async def _reader(self, source: Source[T], split: str, position: Position | None) -> Reader[T]:
+        for known in await self._in_time(source.splits(), "splits()"):
+            if known.id == split:
+                return await self._in_time(source.reader(known, position), f"reader({split!r})")
+        raise self._broken(f"another source of the same make does not know split {split!r}")
+
+    @asynccontextmanager
+    async def _opened(
+        self, source: Source[T], split: str, position: Position | None
+    ) -> AsyncGenerator[Reader[T]]:
+        reader = await self._reader(source, split, position)
+        try:
+            yield reader
+        finally:
+            await self._in_time(reader.close(), f"close() of the reader of {split!r}")
+
+    @asynccontextmanager
+    async def _first(self) -> AsyncGenerator[tuple[Source[T], str, Reader[T]]]:
+        source = self._make()
+        split = (await self._ids(source))[0]
+        async with self._opened(source, split, None) as reader:
+            yield source, split, reader
+
+    async def _pieces(
+        self, source: Source[T], split: str, position: Position | None, limit: int
+    ) -> list[_Piece[T]]:
+        """All chunks of a split from ``position`` on."""
+        pieces: list[_Piece[T]] = []
+        async with self._opened(source, split, position) as reader:
+            empty = 0
+            while (piece := await self._read(source, split, reader, limit)) is not None:
+                pieces.append(piece)
+                empty = 0 if piece.records else empty + 1
+                if empty > _MOST_EMPTY:
+                    raise self._broken(
+                        f"split {split!r} gives chunks without records for ever; read() waits until there is one, "
+                        f"and returns None at the end"
+                    )
+        return pieces
+
+    async def _read(
+        self, source: Source[T], split: str, reader: Reader[T], limit: int
+    ) -> _Piece[T] | None:
+        chunk = await self._in_time(reader.read(limit), f"read({limit}) of split {split!r}")
+        if chunk is None:
+            return None
+        if len(chunk.values) > limit:
+            raise self._broken(f"read({limit}) returned {len(chunk.values)} records")
+        if chunk.timestamps is not None and len(chunk.timestamps) != len(chunk.values):
+            raise self._broken(
+                f"a chunk of {len(chunk.values)} records has {len(chunk.timestamps)} timestamps; one each, or None"
+            )
+        if chunk.rejected and source.dead_letters is None:
+            raise self._broken("a chunk has rejected records, and the source has no dead_letters")
+        times = chunk.timestamps or repeat(None)
+        return _Piece(list(zip(chunk.values, times, strict=False)), self._stored(chunk))
+
+    def _stored(self, chunk: Chunk[T]) -> Position:
+        """The position after a checkpoint and a restore."""
+        try:
+            position = PLAIN.decode(PLAIN.encode(chunk.position))
+        except CodecError as exc:
+            raise self._broken(
+                f"position {shown(chunk.position)} cannot be stored in a checkpoint: {exc}"
+            ) from exc
+        if position is None:
+            raise self._broken("the position of a chunk is None, which means the start of a split")
+        return position
+
+    async def _in_time(self, work: Awaitable[R], what: str) -> R:
+        return await in_time(work, self._patience, f"{self._name}: {what}")
+
+    def _same(
+        self, found: dict[str, list[Record[T]]], whole: dict[str, list[Record[T]]], how: str
+    ) -> None:
+        for split, records in whole.items():
+            got = found.get(split, [])
+            if got != records:
+                raise self._broken(
+                    f"{how} split {split!r} gives {shown(got)} ({len(got)} records with their timestamps) instead of "
+                    f"{shown(records)} ({len(records)} records)"
+                )
+
+    def _broken(self, how: str) -> AssertionError:
+        return AssertionError(f"{self._name} breaks the contract of sources: {how}")
+
+
+def _flat(pieces: Sequence[_Piece[T]]) -> list[Record[T]]:
+    return [record for piece in pieces for record in piece.records]
