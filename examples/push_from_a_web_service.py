@@ -11,12 +11,13 @@ Prints:
     closed: windows said [('/home', 20), ('/prices', 10)]
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Self
 
 import aflow as af
 
@@ -32,7 +33,7 @@ class Count:
     page: str = ""
     views: int = 0
 
-    def plus(self, view: View) -> Self:
+    def plus(self, view: View) -> Count:
         return Count(view.page, self.views + 1)
 
 
@@ -83,7 +84,7 @@ async def main() -> None:
         answers = await asyncio.gather(*(post_view(service, page) for page in pages))
         assert set(answers) == {202}
         print(f"POST /views: {len(answers)} requests, all 202")
-        while sum(service.counts.values()) < len(pages):  # a client that asks again
+        while sum(service.counts.values()) < len(pages):  # noqa: ASYNC110 - as a client polls
             await asyncio.sleep(0.001)
         print("GET /counts:", await get_counts(service))
     print("closed: windows said", sorted(service.per_minute))
