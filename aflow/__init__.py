@@ -31,6 +31,7 @@ from aflow.errors import (
     RestoreError,
     SinkError,
     SourceError,
+    SourceFull,
 )
 from aflow.machines.watermarks.generators import WatermarkGenerator
 from aflow.model.tags import Tag
@@ -99,6 +100,7 @@ __all__ = [
     "Sliding",
     "Source",
     "SourceError",
+    "SourceFull",
     "StepMetrics",
     "Stream",
     "Tag",

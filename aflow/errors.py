@@ -12,11 +12,13 @@
     │   └── SinkError
     ├── JobStopped            the job does not run (any more), so it cannot do what was asked
     │   └── MailboxClosed
+    ├── SourceFull            a PushSource takes no more for now (also an asyncio.QueueFull)
     └── InternalError         an invariant of aflow is broken                             our fault: please report it
 """
 
 from __future__ import annotations
 
+from asyncio import QueueFull
 from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime
 
@@ -32,6 +34,7 @@ __all__ = [
     "RestoreError",
     "SinkError",
     "SourceError",
+    "SourceFull",
 ]
 
 #: A record is shown in an error up to this many characters: enough to recognise it, too few to flood a log.
@@ -117,6 +120,10 @@ class JobStopped(AflowError):
 
 class MailboxClosed(JobStopped):
     """A mail was posted to a task that takes no more: it is draining or has ended."""
+
+
+class SourceFull(AflowError, QueueFull):
+    """``PushSource.send_nowait`` found as many records waiting as the source holds; also an ``asyncio.QueueFull``."""
 
 
 class InternalError(AflowError):

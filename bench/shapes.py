@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable
+from functools import partial
 from itertools import compress, islice
 from operator import itemgetter
 
@@ -24,7 +25,7 @@ def measure(records: int, rounds: int) -> Measurement:
     times: dict[str, list[float]] = {name: [] for name in ("loop", *forms)}
     for _ in range(rounds):
         for name, form in {"loop": _loop, **forms}.items():
-            seconds, total = timed(lambda form=form: form(records))
+            seconds, total = timed(partial(form, records))
             if total != expected:
                 raise SystemExit(f"shapes: {name} gave another sum")
             times[name].append(seconds)
@@ -84,7 +85,7 @@ def _dealing(readers: int, records: int = 1024, times: int = 500) -> dict[str, f
     }
     costs: dict[str, float] = {}
     for name, way in ways.items():
-        seconds = [timed(lambda way=way: way(columns, targets, readers))[0] for _ in range(times)]
+        seconds = [timed(partial(way, columns, targets, readers))[0] for _ in range(times)]
         costs[name] = round(statistics.median(seconds) / records * 1e9)
     return costs
 

@@ -14,11 +14,11 @@ class FilterOperator(Operator):
     """Keeps the records for which ``keep(value)`` is true."""
 
     def __init__(self, keep: Callable[[Any], object]) -> None:
-        self._keep = keep
+        self.function = keep
 
     def process(self, batch: Batch[Any]) -> None:
         # Hot path (benchmark `stateless`).
-        keep = self._keep
+        keep = self.function
         left = iter(batch.values)
         try:
             if batch.timestamps is None:

@@ -13,11 +13,11 @@ class MapOperator(Operator):
     """Replaces each value by ``fn(value)``; timestamps stay."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
-        self._fn = fn
+        self.function = fn
 
     def process(self, batch: Batch[Any]) -> None:
         # Hot path (benchmark `stateless`): a comprehension around a Python function runs at the speed of a plain loop.
-        fn = self._fn
+        fn = self.function
         left = iter(batch.values)
         try:
             values = [fn(value) for value in left]

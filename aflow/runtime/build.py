@@ -15,6 +15,8 @@ from aflow.operators.sink import SinkOperator
 from aflow.runtime.alarms import LoopAlarm
 from aflow.runtime.channel import Channel
 from aflow.runtime.edges import OutEdge, make_edge
+from aflow.runtime.fetcher import Fetcher
+from aflow.runtime.fusing import fuse
 from aflow.runtime.gate import Gate
 from aflow.runtime.metrics import StepCounters
 from aflow.runtime.options import Options
@@ -94,32 +96,39 @@ class Builder:
                 operators[node.id] = self._open(
                     plan, node, subtask, outputs[node.id], task, writers
                 )
+        links = {one: Link(operator, counters[one]) for one, operator in operators.items()}
         for node in plan.nodes[1:]:
             edge = node.inputs[0]
-            outputs[edge.origin.id].add(Link(operators[node.id], counters[node.id]), edge.side)
+            outputs[edge.origin.id].add(links[node.id], edge.side)
         chain = Chain(
             operators=list(operators.values()),
             edges=self._out_edges(plan, subtask, outputs),
             sinks=[one for one in operators.values() if isinstance(one, SinkOperator)],
         )
+        fuse(plan.nodes, operators, links, outputs, counters)
+        task.attach(self._input(plan, subtask, chain, outputs, links), chain)
+        self._built.tasks.append(task)
+
+    def _input(
+        self,
+        plan: TaskPlan,
+        subtask: int,
+        chain: Chain,
+        outputs: dict[int, StepOutput],
+        links: dict[int, Link],
+    ) -> SourceInput | Gate:
         head = plan.head
         if head.source is not None:
-            task_input: SourceInput | Gate = SourceInput(
+            fetcher = Fetcher(
                 head.name,
                 head.source,
                 self._built.sources[head.name],
                 subtask=subtask,
-                head=outputs[head.id],
-                operators=chain.operators,
                 batch_records=self._options.batch_records,
                 turn=self._turn,
             )
-        else:
-            task_input = Gate(
-                self._in_channels(plan, subtask), Link(operators[head.id], counters[head.id])
-            )
-        task.attach(task_input, chain)
-        self._built.tasks.append(task)
+            return SourceInput(fetcher, outputs[head.id], chain.operators)
+        return Gate(self._in_channels(plan, subtask), links[head.id])
 
     def _count(self, node: Node) -> StepCounters:
         counters = StepCounters()

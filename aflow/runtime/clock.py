@@ -23,6 +23,5 @@ class SystemClock:
         """Epoch milliseconds."""
         return time.time_ns() // 1_000_000
 
-    def steady(self) -> float:
-        """Seconds, with the best resolution that the machine has."""
-        return time.perf_counter()
+    #: Seconds, with the best resolution that the machine has. Asked for each batch, so there is no call around it.
+    steady = staticmethod(time.perf_counter)

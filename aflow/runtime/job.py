@@ -183,6 +183,7 @@ class Job:
             writers = await open_writers(self._plan, opened)
             self._built = await Builder(self._plan, self._options).build(writers)
             stack.callback(self._cancel_alarms)
+            stack.push(self._tell_result_sinks)
             async with asyncio.TaskGroup() as group:
                 discovering = [
                     group.create_task(one.keep_discovering())
@@ -197,6 +198,20 @@ class Job:
                 await asyncio.wait(tasks)
                 for one in discovering:
                     one.cancel()
+
+    def _tell_result_sinks(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let those who iterate over results know why they end, before the writers are closed."""
+        if error is None:
+            return
+        for task in self._plan.tasks:
+            for node in task.nodes:
+                if isinstance(node.sink, ResultSink):
+                    node.sink.fail(first_cause(error))
 
     def _cancel_alarms(self) -> None:
         for alarm in self._built.alarms:

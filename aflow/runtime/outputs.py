@@ -7,6 +7,7 @@ exchange to another task). A link is one method call, so a chain of steps costs 
 from __future__ import annotations
 
 from asyncio import CancelledError
+from collections.abc import Callable
 from typing import Any
 
 from aflow.errors import AflowError, OperatorError
@@ -25,6 +26,11 @@ class Link:
         self._operator = operator
         self._process = operator.process
         self._counters = counters
+
+    def lead_to(self, operator: Operator) -> None:
+        """Push into ``operator`` instead, which does the work of the former one and of those behind it."""
+        self._operator = operator
+        self._process = operator.process
 
     def emit(self, batch: Batch[Any]) -> None:
         counters = self._counters
@@ -65,21 +71,29 @@ class Link:
 class StepOutput:
     """All outputs of one step: the main one and the side outputs that somebody reads."""
 
-    __slots__ = ("_counters", "_sides", "_targets")
+    __slots__ = ("_counters", "_emit", "_sides", "_targets")
 
     def __init__(self, counters: StepCounters) -> None:
         self._counters = counters
+        #: ``emit`` of the only reader, or what sends to all of them.
+        self._emit: Callable[[Batch[Any]], None] = self._emit_to_all
         self._targets: list[Output] = []
         self._sides: dict[str, list[Output]] = {}
 
     def add(self, target: Output, side: str | None) -> None:
         """Send the main output, or the side output ``side``, to one more reader."""
-        (self._targets if side is None else self._sides.setdefault(side, [])).append(target)
+        targets = self._targets if side is None else self._sides.setdefault(side, [])
+        targets.append(target)
+        self._emit = self._targets[0].emit if len(self._targets) == 1 else self._emit_to_all
+
+    @property
+    def only_target(self) -> Output | None:
+        """The one reader of everything that the step sends; None if there are several, none, or side outputs."""
+        return self._targets[0] if len(self._targets) == 1 and not self._sides else None
 
     def emit(self, batch: Batch[Any]) -> None:
         self._counters.records_out += len(batch.values)
-        for target in self._targets:
-            target.emit(batch)
+        self._emit(batch)
 
     def watermark(self, timestamp: Timestamp) -> None:
         for target in self._everybody():
@@ -96,6 +110,10 @@ class StepOutput:
     def side(self, tag: str, batch: Batch[Any]) -> None:
         self._counters.count_side(tag, len(batch.values))
         for target in self._sides.get(tag, ()):
+            target.emit(batch)
+
+    def _emit_to_all(self, batch: Batch[Any]) -> None:
+        for target in self._targets:
             target.emit(batch)
 
     def _everybody(self) -> list[Output]:

@@ -6,7 +6,8 @@ Theory. The combined watermark is the minimum over the channels that *count*. A 
 - A channel that becomes **idle** stops counting. What it says about time while idle is ignored.
 - One that becomes **active** again counts only after it has reached the last output: it was not waited for, so it is
   behind, and would stop time for everybody until it has caught up. Until then it is unaligned.
-- One that has **ended** never counts again.
+- One that has **ended** at the end of time never counts again. One that ends before it was *stopped*, and goes on counting
+  with what it last said: what it would have said next is not known, so nothing beyond may happen.
 
 The output never goes back. If the last active channel becomes idle, nobody is left whom time would have to wait
 for: the maximum of all channels is flushed, and then the output is idle too. An unaligned channel is active, so as
@@ -14,9 +15,7 @@ long as there is one there is no flush: with nobody who counts, time stands stil
 
 Two rules about the end:
 
-- If the only active channel **ends** while others are idle, it is as if it had become idle: flush, then ``Idle``.
-  When the last open channel has ended there is the flush and no ``Idle``, for behind the end there is nothing to
-  wait for.
+- If the only active channel **ends** while others are idle, it is as if it had become idle: ``Idle``.
 - ``MAX_TIMESTAMP`` on a channel is *its* end of time, and none of the others'. It is output once **all** channels
   that have not ended have reached it; a channel that has stops counting. A source that has run dry beside an idle
   live one therefore does not make late whatever that one still sends. (Flink's valve does, since to it idle
@@ -117,7 +116,10 @@ class WatermarkValve:
 
     def on_end(self, channel: int) -> list[Watermark | Idle]:
         """Take note that ``channel`` is over; what follows from that, in the order in which it is to be sent."""
-        if self._channels[channel] is ChannelState.ENDED:
+        if (
+            self._channels[channel] is ChannelState.ENDED
+            or self._watermarks[channel] < MAX_TIMESTAMP
+        ):
             return []
         return self._leaves(channel, ChannelState.ENDED)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from asyncio import Future, QueueFull, get_running_loop
+from asyncio import Future, get_running_loop
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from aflow.connect import Chunk, Position, Reader, Source, Split
-from aflow.errors import AflowError, FlowDefinitionError, JobStopped, SourceError
+from aflow.errors import FlowDefinitionError, JobStopped, SourceError, SourceFull
 from aflow.model.time import Instant, Timestamp, to_timestamp
 from aflow.runtime.ends.counting import check_capacity, count_in
 
@@ -18,10 +18,6 @@ _NAME: Final = "PushSource"
 _SPLITS: Final = (Split("push"),)
 
 _Record: TypeAlias = tuple[T, Timestamp | None]
-
-
-class SourceFull(AflowError, QueueFull):
-    """``send_nowait`` found as many records waiting as the source holds; also an ``asyncio.QueueFull``."""
 
 
 class PushSource(Source[T], Generic[T]):

@@ -86,38 +86,39 @@ def test_a_channel_that_is_active_again_and_not_behind_is_waited_for_at_once() -
     assert valve.on_watermark(1, 11) == 11
 
 
-def test_an_ended_channel_is_not_waited_for() -> None:
+def test_a_channel_at_the_end_of_time_is_not_waited_for() -> None:
     valve = valve_at(5, 10)
 
-    assert valve.on_end(0) == [Watermark(10)]
+    assert valve.on_watermark(0, MAX_TIMESTAMP) == 10
+    assert valve.on_end(0) == []
     assert valve.on_watermark(1, 12) == 12
+
+
+def test_a_channel_that_was_stopped_before_its_end_holds_time_where_it_was() -> None:
+    valve = valve_at(5, 10)
+
+    assert valve.on_end(0) == []
+    assert valve.on_watermark(1, MAX_TIMESTAMP) is None
+    assert valve.watermark == 5
+
+
+def test_a_channel_that_was_stopped_while_idle_does_not_let_time_end() -> None:
+    valve = valve_at(5, 10)
+    valve.on_idle(0)
+
+    assert valve.on_end(0) == []
+    assert valve.on_watermark(1, MAX_TIMESTAMP) is None
+    assert valve.watermark == 10
 
 
 def test_an_ended_channel_is_not_listened_to() -> None:
     valve = valve_at(5, 10)
+    valve.on_watermark(1, MAX_TIMESTAMP)
     valve.on_end(1)
 
     assert valve.on_watermark(1, MAX_TIMESTAMP) is None
     assert (valve.on_idle(1), valve.on_active(1), valve.on_end(1)) == ([], [], [])
     assert valve.on_watermark(0, 6) == 6
-
-
-def test_when_the_last_channel_ends_the_maximum_is_flushed_and_nothing_else() -> None:
-    valve = valve_at(5, 10)
-    valve.on_idle(1)
-
-    assert valve.on_end(1) == []
-    assert valve.on_end(0) == [Watermark(10)]
-    assert not valve.idle
-
-
-def test_when_the_only_active_channel_ends_beside_idle_ones_the_output_is_idle() -> None:
-    valve = valve_at(5, 10)
-    valve.on_idle(1)
-
-    assert valve.on_end(0) == [Watermark(10), IDLE]
-    assert valve.on_active(1) == [ACTIVE]
-    assert valve.on_watermark(1, 11) == 11
 
 
 def test_time_is_over_once_it_is_over_on_all_channels() -> None:
@@ -246,8 +247,9 @@ class ValveRules(RuleBasedStateMachine):
     def ends(self, channel: int, really: bool) -> None:
         if not really:
             return
-        changes = self.state[channel] != "ended"
-        self.state[channel] = "ended"
+        changes = self.state[channel] != "ended" and self.seen[channel] == MAX_TIMESTAMP
+        if changes:
+            self.state[channel] = "ended"
         self.left(self.valve.on_end(channel), changes)
 
     @rule(channel=channels)

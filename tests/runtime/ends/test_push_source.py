@@ -11,8 +11,8 @@ from weakref import ref
 import pytest
 
 from aflow.connect import Chunk, Reader
-from aflow.errors import AflowError, FlowDefinitionError, JobStopped, SourceError
-from aflow.runtime.ends import PushSource, SourceFull
+from aflow.errors import AflowError, FlowDefinitionError, JobStopped, SourceError, SourceFull
+from aflow.runtime.ends import PushSource
 from tests.runtime.ends.helpers import chunks, opened, running, settle, values
 
 

@@ -1,0 +1,151 @@
+"""Several maps, and at most one filter among them, as a single comprehension.
+
+``map → filter → map`` of a chain becomes ``[f2(y) for v in left if f1(y := f0(v))]``: no list between the steps,
+which is worth 8 % of a chain of trivial functions (``python -m bench stateless``). The source of the comprehension
+is generated, once for each shape; every call stands on a line of its own, so that the line of a traceback tells
+which step failed.
+
+At most one filter, because then the counters of all steps follow from the lengths of input and output. A filter
+over records with timestamps goes step by step: the timestamps would have to be chosen along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from types import TracebackType
+from typing import Any, Final, Protocol, TypeAlias
+
+from aflow.errors import OperatorError
+from aflow.model.batch import Batch
+from aflow.model.time import Timestamp
+from aflow.operators.base import Operator
+from aflow.operators.filter import FilterOperator
+from aflow.operators.map import MapOperator
+
+Fusible: TypeAlias = MapOperator | FilterOperator
+
+Comprehension: TypeAlias = Callable[..., list[Any]]
+"""Called with an iterator over values and the function of each step."""
+
+_FILE: Final = "<steps of aflow, fused>"
+
+
+class Counters(Protocol):
+    """What is counted for each step."""
+
+    records_in: int
+    batches_in: int
+    records_out: int
+    watermark: Timestamp
+    idle: bool
+
+
+class FusedOperator(Operator):
+    """Runs ``steps`` as one. ``counters`` are theirs; the first input and the last output are counted by others."""
+
+    def __init__(self, steps: Sequence[Fusible], counters: Sequence[Counters]) -> None:
+        self._steps = steps
+        self._counters = counters
+        self._functions = [step.function for step in steps]
+        self._shape = "".join("f" if isinstance(step, FilterOperator) else "m" for step in steps)
+        #: The index of the filter; behind the last step if there is none.
+        self._filter_at = self._shape.find("f") if "f" in self._shape else len(steps)
+        self._comprehension = comprehension(self._shape)
+        self.context = steps[0].context
+        self.output = steps[-1].output
+
+    def process(self, batch: Batch[Any]) -> None:
+        if batch.timestamps is not None and self._filter_at < len(self._steps):
+            self._steps[0].process(
+                batch
+            )  # and from step to step, which are linked as if they were not fused
+            return
+        # Hot path (benchmark `stateless`).
+        left = iter(batch.values)
+        try:
+            values = self._comprehension(left, *self._functions)
+        except Exception as exc:
+            raise self._failure_of(exc, batch, left) from exc
+        self._count(len(batch.values), len(values))
+        if values:
+            self.output.emit(Batch(values, batch.timestamps))
+
+    def on_watermark(self, timestamp: Timestamp) -> None:
+        for counters in self._counters:
+            counters.watermark = timestamp
+        super().on_watermark(timestamp)
+
+    def on_idle(self) -> None:
+        self._note_idle(True)
+        super().on_idle()
+
+    def on_active(self) -> None:
+        self._note_idle(False)
+        super().on_active()
+
+    def _note_idle(self, idle: bool) -> None:
+        for counters in self._counters:
+            counters.idle = idle
+
+    def _count(self, came: int, left: int) -> None:
+        """Count what went from each step to the next."""
+        for index in range(len(self._counters) - 1):
+            records = came if index < self._filter_at else left
+            self._counters[index].records_out += records
+            if records:
+                self._counters[index + 1].records_in += records
+                self._counters[index + 1].batches_in += 1
+
+    def _failure_of(
+        self, cause: Exception, batch: Batch[Any], left: Iterator[object]
+    ) -> OperatorError:
+        step = steps_by_line(self._shape)[_line_of(cause.__traceback__)]
+        return self._steps[step].failure(cause, batch, left)
+
+
+@cache
+def comprehension(shape: str) -> Comprehension:
+    """The comprehension for a ``shape`` such as ``mfm``: ``m`` a map, ``f`` a filter (at most one)."""
+    namespace: dict[str, Any] = {}
+    exec(compile(source(shape), _FILE, "exec"), namespace)
+    made: Comprehension = namespace["run"]
+    return made
+
+
+def source(shape: str) -> str:
+    """The text of the function, one call a line."""
+    before, keep, _ = shape.partition("f")
+    value = "v"
+    for index in range(len(before)):
+        value = f"f{index}(\n{value})"
+    condition = ""
+    if keep:
+        condition = f"if f{len(before)}(\ny := {value})"
+        value = "y"
+        for index in range(len(before) + 1, len(shape)):
+            value = f"f{index}(\n{value})"
+    functions = ", ".join(f"f{index}" for index in range(len(shape)))
+    return f"def run(left, {functions}):\n return [\n{value}\nfor v in left\n{condition}\n]"
+
+
+@cache
+def steps_by_line(shape: str) -> dict[int, int]:
+    """Which step is called on which line of ``source``."""
+    lines = enumerate(source(shape).splitlines(), start=1)
+    return {
+        number: index
+        for number, line in lines
+        for index in range(len(shape))
+        if f"f{index}(" in line.replace("def run(", "")
+    }
+
+
+def _line_of(trace: TracebackType | None) -> int:
+    """The line of the innermost frame of the comprehension."""
+    line = 0
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == _FILE:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line

@@ -1,0 +1,229 @@
+"""The reading side of a source task: coroutines that call readers and queue what they give.
+
+One coroutine for each split that is being read calls ``Reader.read`` and puts the chunk into a short queue; the
+task takes chunks from there. So a read that waits never keeps the task from its mails, reading goes on while the
+task computes, and a reader never touches the state of the task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from aflow.connect import Chunk, Source, Split
+from aflow.errors import AflowError, SourceError
+from aflow.runtime.splits import SplitQueue
+from aflow.runtime.turn import Turn
+
+#: Batches read ahead of the task, for all splits of a subtask together: a hop of the event loop is shared by as many.
+_READ_AHEAD: Final = 4
+
+_UNBOUNDED: Final = 2**31
+
+
+# Not frozen, as values should be: a `Read` is made for each chunk, and freezing triples what it costs.
+@dataclass(slots=True)
+class Read:
+    """A chunk of a split."""
+
+    split: str
+    chunk: Chunk[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A split begins."""
+
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A split has ended."""
+
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A split cannot be read any further."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Awaiting:
+    """There is no further split before one is discovered."""
+
+
+Fetched: TypeAlias = Read | Begun | Ended | Failed | Awaiting
+
+
+class Fetcher:
+    """Reads the splits that fall to one subtask, in a task group of the job."""
+
+    def __init__(
+        self,
+        name: str,
+        source: Source[Any],
+        splits: SplitQueue,
+        *,
+        subtask: int,
+        batch_records: int,
+        turn: Turn,
+    ) -> None:
+        self.name = name
+        self.source = source
+        self._splits = splits
+        self._subtask = subtask
+        self._batch_records = batch_records
+        self._turn = turn
+        self._on_fetched: Callable[[], None] = _nobody
+        #: What was read and not taken yet, and what happened to splits in between.
+        self._fetched: deque[Fetched] = deque()
+        #: Records in ``_fetched``.
+        self.queued_records = 0
+        #: Set while another chunk may be read ahead.
+        self._room = asyncio.Event()
+        self._room.set()
+        self._fetching: asyncio.Task[None] | None = None
+        self._stopping = False
+        #: True once nothing will be added any more.
+        self.over = False
+
+    def start(self, group: asyncio.TaskGroup, on_fetched: Callable[[], None]) -> None:
+        """Begin to fetch in ``group``; ``on_fetched`` is called when there is something to take, or nothing will be."""
+        self._on_fetched = on_fetched
+        self._fetching = group.create_task(
+            self._fetch(), name=f"fetch {self.name}[{self._subtask}]"
+        )
+        self._fetching.add_done_callback(self._is_over)
+        if self._stopping:
+            self._fetching.cancel()
+
+    def stop(self) -> None:
+        """Read nothing more; what was read, or accepted from others, can still be taken."""
+        self._stopping = True
+        if self._fetching is not None:
+            self._fetching.cancel()
+
+    def take(self) -> Fetched | None:
+        """What comes next, chunks of one split joined up to the size of a batch; None if there is nothing (yet)."""
+        fetched = self._fetched
+        if not fetched:
+            return None
+        item = fetched.popleft()
+        if type(item) is Read:
+            self.queued_records -= len(item.chunk.values)
+            if fetched and type(fetched[0]) is Read:
+                self._join_next(item)
+            self._room.set()
+        return item
+
+    def _join_next(self, item: Read) -> None:
+        """Join the chunks that wait behind ``item``, since some sources read one by one."""
+        chunks = [item.chunk]
+        records = len(item.chunk.values)
+        while self._fetched and isinstance(following := self._fetched[0], Read):
+            more = following.chunk
+            records += len(more.values)
+            if (
+                records > self._batch_records
+                or following.split != item.split
+                or _differ(item.chunk, more)
+            ):
+                break
+            self._fetched.popleft()
+            self.queued_records -= len(more.values)
+            chunks.append(more)
+        if len(chunks) > 1:
+            item.chunk = _joined(chunks)
+
+    async def _fetch(self) -> None:
+        """Read as many splits at a time as the source wants."""
+        slots = asyncio.Semaphore(self.source.concurrency or _UNBOUNDED)
+        async with asyncio.TaskGroup() as group:
+            await slots.acquire()
+            while (split := await self._next_split()) is not None:
+                self._put(Begun(split.id))
+                group.create_task(self._read(split, slots), name=f"read {self.name} {split.id}")
+                await slots.acquire()
+
+    async def _next_split(self) -> Split | None:
+        if self._splits.must_wait(self._subtask):
+            self._put(Awaiting())
+        return await self._splits.next(self._subtask)
+
+    async def _read(self, split: Split, slots: asyncio.Semaphore) -> None:
+        try:
+            await self._read_all(split)
+        except AflowError as exc:
+            self._put(Failed(exc))
+        except Exception as exc:
+            error = SourceError(
+                f"source {self.name!r} failed in split {split.id!r}: {type(exc).__name__}: {exc}"
+            )
+            error.__cause__ = exc
+            # In its place: what was read before the failure is processed before it.
+            self._put(Failed(error))
+        else:
+            self._put(Ended(split.id))
+        slots.release()
+
+    async def _read_all(self, split: Split) -> None:
+        # Hot path (benchmark `stateless`): one turn of this loop for each chunk.
+        reader = await self.source.reader(split, None)
+        try:
+            while True:
+                if not self._room.is_set():
+                    await self._room.wait()
+                chunk = await reader.read(self._batch_records)
+                if chunk is None:
+                    break
+                self._put_chunk(split.id, chunk)
+                if self._turn.spent():
+                    await self._turn.hand_over()
+        except asyncio.CancelledError:
+            leftover = reader.leftover() if self._stopping else None
+            if leftover is not None:
+                self._put_chunk(split.id, leftover)
+            raise
+        finally:
+            await reader.close()
+
+    def _put_chunk(self, split: str, chunk: Chunk[Any]) -> None:
+        self.queued_records += len(chunk.values)
+        if self.queued_records >= _READ_AHEAD * self._batch_records:
+            self._room.clear()
+        self._put(Read(split, chunk))
+
+    def _put(self, item: Fetched) -> None:
+        self._fetched.append(item)
+        if len(self._fetched) == 1:
+            self._on_fetched()
+
+    def _is_over(self, _: asyncio.Task[None]) -> None:
+        self.over = True
+        self._on_fetched()
+
+
+def _differ(one: Chunk[Any], other: Chunk[Any]) -> bool:
+    """True if the chunks cannot be one: only one has timestamps, or there are rejected records, which have a place."""
+    if one.rejected or other.rejected:
+        return True
+    return (one.timestamps is None) != (other.timestamps is None)
+
+
+def _joined(chunks: Sequence[Chunk[Any]]) -> Chunk[Any]:
+    values = [value for chunk in chunks for value in chunk.values]
+    last = chunks[-1]
+    if last.timestamps is None:
+        return Chunk(values, last.position)
+    return Chunk(values, last.position, [at for chunk in chunks for at in chunk.timestamps or ()])
+
+
+def _nobody() -> None:
+    """Stands in until the task has started."""

@@ -1,0 +1,99 @@
+"""Maps and filters that run as one comprehension: nobody can tell, but for the time they take."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import aflow as af
+from aflow.operators.fused import comprehension
+
+STEPS: dict[str, Callable[[int], int]] = {
+    "m": lambda n: n * 3 + 1,
+    "f": lambda n: n % 2,
+    "s": lambda n: -n,
+}
+
+
+def build(numbers: list[int], shape: str, *, timed: bool) -> tuple[af.Flow, af.CollectSink[int]]:
+    flow, sink = af.Flow("fusing"), af.CollectSink[int]()
+    stream = flow.source(numbers)
+    if timed:
+        stream = stream.event_time(lambda n: n)
+    for index, step in enumerate(shape):
+        if step == "f":
+            stream = stream.filter(STEPS[step], name=f"step-{index}")
+        else:
+            stream = stream.map(STEPS[step], name=f"step-{index}")
+    stream.to(sink)
+    return flow, sink
+
+
+async def run(flow: af.Flow, *, chaining: bool) -> dict[str, tuple[int, int]]:
+    options = af.Options(chaining=chaining, batch_records=7)
+    async with flow.start(options=options) as job:
+        await job.wait()
+    steps = job.metrics().steps.items()
+    return {name: (m.records_in, m.records_out) for name, m in steps if name.startswith("step")}
+
+
+@given(
+    numbers=st.lists(st.integers(-50, 50), max_size=40),
+    shape=st.text("mfs", min_size=1, max_size=6),
+    timed=st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_results_timestamps_and_counters_are_those_of_the_single_steps(
+    numbers: list[int], shape: str, timed: bool
+) -> None:
+    fused, found = build(numbers, shape, timed=timed)
+    single, expected = build(numbers, shape, timed=timed)
+
+    counted = asyncio.run(run(fused, chaining=True))
+
+    assert counted == asyncio.run(run(single, chaining=False))
+    assert found.values == expected.values
+    assert found.timestamps == expected.timestamps
+
+
+@pytest.mark.parametrize("broken", range(5))
+@pytest.mark.parametrize(
+    "fail", [lambda n: 1 // 0, int.__add__], ids=["a Python function", "a function of C"]
+)
+def test_an_error_names_the_step_that_failed_and_the_record(
+    broken: int, fail: Callable[[Any], Any]
+) -> None:
+    flow = af.Flow("broken")
+    stream: af.Stream[int] = flow.source([10, 20])
+    for index in range(5):
+        fn = fail if index == broken else (lambda n: n)
+        add = stream.filter if index == 2 else stream.map
+        stream = add(fn, name=f"step-{index}")
+    stream.to(af.CollectSink[int]())
+
+    with pytest.raises(af.OperatorError) as info:
+        asyncio.run(flow.run())
+
+    assert (info.value.operator, info.value.record) == (f"step-{broken}", 10)
+    assert isinstance(info.value.__cause__, ZeroDivisionError | TypeError)
+
+
+def test_a_step_with_two_readers_is_not_fused_away() -> None:
+    flow = af.Flow("fork")
+    left, right = af.CollectSink[int](), af.CollectSink[int]()
+    doubled = flow.source([1, 2, 3]).map(lambda n: n * 2)
+    doubled.map(lambda n: n + 1).to(left)
+    doubled.filter(lambda n: n > 2).map(lambda n: -n).to(right)
+
+    asyncio.run(flow.run())
+
+    assert (left.values, right.values) == ([3, 5, 7], [-4, -6])
+
+
+def test_a_comprehension_is_made_once_for_each_shape() -> None:
+    assert comprehension("mfm") is comprehension("mfm")

@@ -1,0 +1,174 @@
+"""The mailbox of a task and the loop around it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from threading import Thread
+
+import pytest
+
+from aflow.errors import MailboxClosed
+from aflow.machines.mail_order import Lane
+from aflow.runtime.clock import SystemClock
+from aflow.runtime.mailbox_loop import MailboxLoop, Why
+from aflow.runtime.turn import Turn
+from aflow.testing.virtual_time import virtual_time
+
+
+def make_loop(action: Callable[[], None]) -> MailboxLoop:
+    loop = asyncio.get_running_loop()
+    clock = SystemClock()
+    return MailboxLoop(action, loop=loop, turn=Turn(loop, clock, 0.002), clock=clock)
+
+
+@virtual_time
+async def test_control_mails_run_before_timers_and_timers_before_the_rest() -> None:
+    ran: list[str] = []
+    loop = make_loop(lambda: loop.complete())
+
+    loop.mailbox.post(lambda: ran.append("normal"))
+    loop.mailbox.post(lambda: ran.append("timer"), Lane.TIMERS)
+    loop.mailbox.post(lambda: ran.append("control"), Lane.CONTROL)
+    await loop.run()
+
+    assert ran == ["control", "timer", "normal"]
+
+
+@virtual_time
+async def test_control_mails_are_looked_at_between_any_two_actions() -> None:
+    story: list[str] = []
+
+    def act() -> None:
+        story.append("action")
+        loop.mailbox.post(lambda: story.append("control"), Lane.CONTROL)
+        if len(story) > 4:
+            loop.complete()
+
+    loop = make_loop(act)
+    await loop.run()
+
+    assert story == ["action", "control", "action", "control", "action"]
+
+
+@virtual_time
+async def test_a_mail_that_posts_itself_again_runs_once_a_round() -> None:
+    story: list[str] = []
+
+    def again() -> None:
+        story.append("mail")
+        loop.mailbox.post(again, Lane.TIMERS)
+
+    def act() -> None:
+        story.append("action")
+        if story.count("action") == 3:
+            loop.complete()
+
+    loop = make_loop(act)
+    loop.mailbox.post(again, Lane.TIMERS)
+    await loop.run()
+
+    assert story == ["mail", "action"] * 3
+
+
+@virtual_time
+async def test_mails_run_while_the_action_is_suspended() -> None:
+    story: list[str] = []
+
+    def act() -> None:
+        story.append("action")
+        if story.count("action") == 2:
+            loop.complete()
+        else:
+            loop.suspend(Why.IDLE)
+
+    def resume() -> None:
+        story.append("mail")
+        loop.resume()
+
+    loop = make_loop(act)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(loop.run())
+        await asyncio.sleep(1)
+        loop.mailbox.post(lambda: story.append("nothing new"))
+        await asyncio.sleep(1)
+        loop.mailbox.post(resume)
+
+    assert story == ["action", "nothing new", "mail", "action"]
+
+
+@virtual_time
+async def test_a_mail_from_another_thread_runs_in_the_tasks_own() -> None:
+    ran: list[bool] = []
+    loop = make_loop(lambda: loop.suspend(Why.IDLE))
+    here = asyncio.get_running_loop()
+
+    def mail() -> None:
+        ran.append(asyncio.get_running_loop() is here)
+        loop.complete()
+
+    thread = Thread(target=lambda: loop.mailbox.post(mail))
+    thread.start()
+    thread.join()
+    await loop.run()
+
+    assert ran == [True]
+
+
+@virtual_time
+async def test_posting_to_a_mailbox_that_is_closed_is_refused_from_any_thread() -> None:
+    loop = make_loop(lambda: None)
+    loop.mailbox.order.close()
+    refused: list[BaseException] = []
+
+    def post() -> None:
+        try:
+            loop.mailbox.post(lambda: None)
+        except MailboxClosed as exc:
+            refused.append(exc)
+
+    thread = Thread(target=post)
+    thread.start()
+    thread.join()
+
+    assert len(refused) == 1
+    with pytest.raises(MailboxClosed):
+        loop.mailbox.post(lambda: None)
+
+
+@virtual_time
+async def test_what_a_mail_raises_leaves_the_loop_as_it_is() -> None:
+    class Mine(Exception):
+        pass
+
+    def fail() -> None:
+        raise Mine
+
+    loop = make_loop(lambda: None)
+    loop.mailbox.post(fail)
+
+    with pytest.raises(Mine):
+        await loop.run()
+
+
+@virtual_time
+async def test_other_coroutines_run_while_the_action_never_rests() -> None:
+    ticks = 0
+
+    def act() -> None:
+        if ticks == 5:
+            loop.complete()
+
+    loop = make_loop(act)
+
+    async def tick() -> None:
+        nonlocal ticks
+        while ticks < 5:
+            await asyncio.sleep(0)
+            ticks += 1
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(loop.run())
+        group.create_task(tick())
+
+    assert ticks == 5
