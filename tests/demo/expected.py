@@ -1,0 +1,88 @@
+"""The demo's answers, worked out a second time: column by column with pandas, with nothing of aflow's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas
+
+pd: Any = pandas  # its annotations do not say what indexing a frame gives
+Frame = Any
+Column = Any
+
+Row = dict[str, Any]
+
+_UTC = "%Y-%m-%dT%H:%M:%S+00:00"
+_FLIGHT = ["carrier", "flight", "origin", "dest", "scheduled"]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Rows of each file of results, as they should stand there in some order."""
+
+    hourly: list[Row]
+    daily: list[Row]
+    late_hourly: list[Row]
+    late_daily: list[Row]
+    cancelled: list[Row]
+
+
+def expected(table: Path, max_delay: timedelta) -> Expected:
+    """What the pipeline should make of the whole table of flights."""
+    flights = _in_order_of_departure(pd.read_csv(table))
+    # What the flights before each one have earned.
+    watermark = flights["at"].cummax().shift() - max_delay - pd.Timedelta(milliseconds=1)
+    flights["hour"] = flights["at"].dt.floor("h")
+    # Days by the calendar that the table itself gives, not by any offset from UTC.
+    flights["day"] = pd.to_datetime(flights[["year", "month", "day"]])
+    day_ends = flights["day"].dt.tz_localize("UTC") + pd.Timedelta(days=1, hours=5)
+
+    departed = flights["dep_delay"].notna()
+    late_hourly = departed & _passed(flights["hour"] + pd.Timedelta(hours=1), watermark)
+    late_daily = departed & _passed(day_ends, watermark)
+    flights["scheduled"] = flights["at"].dt.strftime(_UTC)
+    flights["hour"] = flights["hour"].dt.strftime(_UTC)
+    flights["day"] = flights["day"].dt.strftime("%Y-%m-%d")
+    return Expected(
+        hourly=_delays(flights[departed & ~late_hourly], "origin", "hour", called="airport"),
+        daily=_delays(flights[departed & ~late_daily], "carrier", "day", called="carrier"),
+        late_hourly=_departures(flights[late_hourly]),
+        late_daily=_departures(flights[late_daily]),
+        cancelled=_rows(flights.loc[~departed, _FLIGHT]),
+    )
+
+
+def _in_order_of_departure(flights: Frame) -> Frame:
+    hours = pd.to_datetime(flights["time_hour"], utc=True)
+    flights["at"] = hours + pd.to_timedelta(flights["minute"], unit="min")
+    left = flights["at"] + pd.to_timedelta(flights["dep_delay"].fillna(0), unit="min")
+    return flights.loc[left.sort_values(kind="stable").index].reset_index(drop=True)
+
+
+def _passed(ends: Column, watermark: Column) -> Column:
+    return ends - pd.Timedelta(milliseconds=1) <= watermark
+
+
+def _departures(flights: Frame) -> list[Row]:
+    rows = flights.assign(delay=flights["dep_delay"].astype(int))
+    return _rows(rows[[*_FLIGHT, "delay"]])
+
+
+def _rows(flights: Frame) -> list[Row]:
+    rows: list[Row] = flights.to_dict("records")
+    return rows
+
+
+def _delays(flights: Frame, key: str, window: str, *, called: str) -> list[Row]:
+    groups = flights.groupby([key, window])["dep_delay"].agg(["size", "mean", "max"])
+    return [
+        {
+            called: name,
+            window: when,
+            "delays": {"flights": size, "mean": mean, "longest": int(longest)},
+        }
+        for (name, when), size, mean, longest in groups.itertuples(name=None)
+    ]

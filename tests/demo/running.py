@@ -1,0 +1,46 @@
+"""Runs the demo's pipeline over a replay, without the command around it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+import aflow as af
+from aflow.cli.demo.files import Files
+from aflow.cli.demo.pipeline import Flight, build
+
+MAX_DELAY = timedelta(hours=2)
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What stands in the files of results."""
+
+    folder: Path
+
+    def rows(self, name: str) -> Rows:
+        """The rows of ``name``.jsonl, in an order that does not depend on the run."""
+        return in_order([orjson.loads(line) for line in self.lines(name)])
+
+    def lines(self, name: str) -> list[str]:
+        """The lines of ``name``.jsonl as they are."""
+        return (self.folder / f"{name}.jsonl").read_text().splitlines()
+
+
+def answers(source: af.Source[Flight], folder: Path, *, parallelism: int = 1) -> Answers:
+    """Run the pipeline from ``source`` into the files of ``folder``."""
+    flow = build(source, Files(folder).results(), max_delay=MAX_DELAY)
+    asyncio.run(flow.run(parallelism=parallelism))
+    return Answers(folder)
+
+
+def in_order(rows: Rows) -> Rows:
+    """``rows`` sorted by what stands in them."""
+    return sorted(rows, key=lambda row: orjson.dumps(row, option=orjson.OPT_SORT_KEYS))
