@@ -221,8 +221,9 @@ class _SourceCheck(Generic[T]):
         chunk = await self._in_time(reader.read(limit), f"read({limit}) of split {split!r}")
         if chunk is None:
             return None
-        if len(chunk.values) > limit:
-            raise self._broken(f"read({limit}) returned {len(chunk.values)} records")
+        count = len(chunk.values) + len(chunk.rejected)
+        if count > limit:
+            raise self._broken(f"read({limit}) returned {count} records (rejected ones included)")
         if chunk.timestamps is not None and len(chunk.timestamps) != len(chunk.values):
             raise self._broken(
                 f"a chunk of {len(chunk.values)} records has {len(chunk.timestamps)} timestamps; one each, or None"

@@ -1,0 +1,259 @@
+"""``check_source`` finds each way in which a source can break its contract, and says which it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from itertools import count
+
+import pytest
+
+import aflow as af
+from aflow.connect import BadRecord, Chunk, Position, Reader, Source, Split
+from aflow.testing import check_source
+from aflow.testing.virtual_time import virtual_time
+
+RECORDS = ("a", "b", "c", "d", "e", "f", "g", "h", "i")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """How a source misbehaves; the default is well-behaved."""
+
+    split_ids: Callable[[], Sequence[str]] = lambda: ("one", "two")
+    start: Callable[[Position | None], int] = lambda position: (
+        position if isinstance(position, int) else 0
+    )
+    read: Callable[[Chunk[str], int], Chunk[str] | None] = lambda chunk, _: chunk
+    wait: Callable[[], asyncio.Future[None]] | None = None
+    close: Callable[[], None] = lambda: None
+    bounded: bool = True
+    replayable: bool = True
+    records: tuple[str, ...] = RECORDS
+    #: Shared by all readers, which a source must not do.
+    shared: list[int] | None = None
+
+
+@dataclass
+class Letters(Source[str]):
+    """Gives the same records in both splits, apart from what ``fault`` does to them."""
+
+    fault: Fault = field(default_factory=Fault)
+
+    def __post_init__(self) -> None:
+        self.bounded = self.fault.bounded
+        self.replayable = self.fault.replayable
+
+    async def splits(self) -> Sequence[Split]:
+        return [Split(one) for one in self.fault.split_ids()]
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[str]:
+        return _LetterReader(self.fault, self.fault.start(position))
+
+
+class _LetterReader(Reader[str]):
+    def __init__(self, fault: Fault, start: int) -> None:
+        self._fault = fault
+        self._place = [start] if fault.shared is None else fault.shared
+        self._place[0] = start
+
+    async def read(self, limit: int) -> Chunk[str] | None:
+        if self._fault.wait is not None:
+            await self._fault.wait()
+        start = self._place[0]
+        values = self._fault.records[start : start + limit]
+        if not values:
+            return self._fault.read(Chunk([], start), limit) if _gives_empty(self._fault) else None
+        self._place[0] += len(values)
+        return self._fault.read(Chunk(values, self._place[0]), limit)
+
+    async def close(self) -> None:
+        self._fault.close()
+
+
+def _gives_empty(fault: Fault) -> bool:
+    return fault.read is _empty_for_ever
+
+
+def _empty_for_ever(chunk: Chunk[str], limit: int) -> Chunk[str]:
+    return chunk
+
+
+def _too_many(chunk: Chunk[str], limit: int) -> Chunk[str]:
+    return replace(chunk, values=[*chunk.values, "more"])
+
+
+def _lossy_with_small_limits(chunk: Chunk[str], limit: int) -> Chunk[str]:
+    return replace(chunk, values=chunk.values[:1]) if limit == 2 else chunk
+
+
+def _one_timestamp(chunk: Chunk[str], limit: int) -> Chunk[str]:
+    return replace(chunk, timestamps=[1])
+
+
+def _rejecting(chunk: Chunk[str], limit: int) -> Chunk[str]:
+    return replace(chunk, values=[], rejected=[BadRecord("line 1", "bad", b"?")])
+
+
+def _unstorable_position(chunk: Chunk[str], limit: int) -> Chunk[str]:
+    return replace(chunk, position=object())
+
+
+def _no_position(chunk: Chunk[str], limit: int) -> Chunk[str]:
+    return replace(chunk, position=None)
+
+
+def _position_ahead(chunk: Chunk[str], limit: int) -> Chunk[str]:
+    assert isinstance(chunk.position, int)
+    return replace(chunk, position=chunk.position + 1)
+
+
+def _never() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
+
+
+def _changing_ids() -> Callable[[], Sequence[str]]:
+    numbers = count()
+    return lambda: [f"split {next(numbers)}"]
+
+
+def _failing_close() -> None:
+    raise OSError("close failed")
+
+
+FAULTS = {
+    "unstable splits": (lambda: Fault(split_ids=_changing_ids()), "ids must be stable"),
+    "equal splits": (lambda: Fault(split_ids=lambda: ("x", "x")), "names a split twice"),
+    "an unnamed split": (lambda: Fault(split_ids=lambda: ("",)), "a non-empty str, not ''"),
+    "too many records": (lambda: Fault(read=_too_many), r"read\(1\) returned 2 records"),
+    "a limit that loses records": (
+        lambda: Fault(read=_lossy_with_small_limits),
+        "reading at most 2 at a time split 'one' gives",
+    ),
+    "no end": (lambda: Fault(read=_empty_for_ever), "chunks without records for ever"),
+    "missing timestamps": (lambda: Fault(read=_one_timestamp), "2 records has 1 timestamps"),
+    "rejected records": (lambda: Fault(read=_rejecting), "has no dead_letters"),
+    "a position that cannot be stored": (
+        lambda: Fault(read=_unstorable_position),
+        "cannot be stored in a checkpoint",
+    ),
+    "no position": (lambda: Fault(read=_no_position), "which means the start of a split"),
+    "a position too far": (lambda: Fault(read=_position_ahead), "continuing at position 2"),
+    "positions that are ignored": (
+        lambda: Fault(start=lambda _: 0),
+        "continuing at position 1, behind record 1, split 'one' gives",
+    ),
+    "readers that share their place": (
+        lambda: Fault(shared=[0]),
+        "reading all splits at once split",
+    ),
+    "a read that hangs": (
+        lambda: Fault(wait=_never),
+        r"Letters: read\(1\) of split 'one' did not return within 10.0 s",
+    ),
+    "no record": (lambda: Fault(records=()), "there is no record"),
+}
+
+
+@pytest.mark.parametrize(("make", "complaint"), FAULTS.values(), ids=FAULTS)
+@virtual_time
+async def test_a_fault_is_found(make: Callable[[], Fault], complaint: str) -> None:
+    fault = make()
+
+    with pytest.raises(AssertionError, match=complaint):
+        await check_source(lambda: Letters(fault))
+
+
+@virtual_time
+async def test_a_source_without_fault_passes() -> None:
+    await check_source(Letters, expected=RECORDS * 2)
+
+
+@virtual_time
+async def test_a_source_that_cannot_be_replayed_is_not_asked_for_its_positions() -> None:
+    fault = Fault(start=lambda _: 0, replayable=False)
+
+    await check_source(lambda: Letters(fault))
+
+
+@virtual_time
+async def test_other_records_than_expected_are_found() -> None:
+    with pytest.raises(AssertionError, match=r"\(18 records\), expected was \['a'\]"):
+        await check_source(Letters, expected=["a"])
+
+
+@virtual_time
+async def test_a_close_that_fails_is_no_secret() -> None:
+    fault = Fault(close=_failing_close)
+
+    with pytest.raises(OSError, match="close failed"):
+        await check_source(lambda: Letters(fault))
+
+
+@virtual_time
+async def test_patience_is_as_long_as_the_author_says() -> None:
+    slow = Fault(wait=lambda: asyncio.ensure_future(_pause(20)))
+
+    await check_source(lambda: Letters(slow), patience=timedelta(seconds=30))
+
+
+async def _pause(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+@virtual_time
+async def test_an_unbounded_source_is_refused() -> None:
+    with pytest.raises(af.FlowDefinitionError, match="this Letters is unbounded"):
+        await check_source(lambda: Letters(Fault(bounded=False)))
+
+
+@pytest.fixture
+def left_over() -> Iterator[list[Callable[[], object]]]:
+    """Clears up what a test's source leaves behind."""
+    clearing: list[Callable[[], object]] = []
+    yield clearing
+    for clear in clearing:
+        clear()
+
+
+@virtual_time
+async def test_a_task_that_goes_on_is_found(left_over: list[Callable[[], object]]) -> None:
+    async def work() -> None:
+        await asyncio.sleep(1_000_000)
+
+    def leave_task() -> None:
+        left_over.append(asyncio.ensure_future(work()).cancel)
+
+    fault = Fault(close=leave_task)
+    with pytest.raises(
+        AssertionError, match="a reader closed before the first read leaves behind: task"
+    ):
+        await check_source(lambda: Letters(fault))
+
+
+@virtual_time
+async def test_a_thread_that_goes_on_is_found(
+    left_over: list[Callable[[], object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aflow.testing.leftovers._GRACE", 0.01)
+    ended = threading.Event()
+    left_over.append(ended.set)
+    fault = Fault(close=lambda: threading.Thread(target=ended.wait, name="lost").start())
+
+    with pytest.raises(AssertionError, match="leaves behind: thread 'lost'"):
+        await check_source(lambda: Letters(fault))
+
+
+@virtual_time
+async def test_an_open_file_is_found(left_over: list[Callable[[], object]]) -> None:
+    def leave_file() -> None:
+        descriptor = os.open(os.devnull, os.O_RDONLY)
+        left_over.append(lambda: os.close(descriptor))
+
+    fault = Fault(close=leave_file)
+    with pytest.raises(AssertionError, match="leaves behind: open file /dev/null"):
+        await check_source(lambda: Letters(fault))
