@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 #: Threads that belong to the event loop and wait for the next call; they end with the loop.
 _POOLS: Final = ("AnyIO worker thread", "asyncio_", "ThreadPoolExecutor")
 
-#: Real seconds that a thread gets that is about to end.
+#: Real seconds for a thread that is about to end, and for a file that another thread is about to close.
 _GRACE: Final = 1.0
 
 
@@ -27,9 +28,17 @@ def nothing_left_behind(what: str) -> Generator[None]:
     yield
     left = [f"task {task.get_name()!r}" for task in asyncio.all_tasks() - tasks if not task.done()]
     left += [f"thread {one.name!r}" for one in set(threading.enumerate()) - threads if _lasts(one)]
-    left += [f"open file {name}" for _, name in sorted(_open_files() - files)]
+    left += [f"open file {name}" for _, name in sorted(_lasting(files))]
     if left:
         raise AssertionError(f"{what} leaves behind: {', '.join(left)}")
+
+
+def _lasting(before: set[tuple[int, str]]) -> set[tuple[int, str]]:
+    """Files that were not open before and stay open."""
+    until = time.monotonic() + _GRACE
+    while (left := _open_files() - before) and time.monotonic() < until:
+        time.sleep(0.01)
+    return left
 
 
 def _open_files() -> set[tuple[int, str]]:

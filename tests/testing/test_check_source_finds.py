@@ -249,7 +249,11 @@ async def test_a_thread_that_goes_on_is_found(
 
 
 @virtual_time
-async def test_an_open_file_is_found(left_over: list[Callable[[], object]]) -> None:
+async def test_an_open_file_is_found(
+    left_over: list[Callable[[], object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aflow.testing.leftovers._GRACE", 0.01)
+
     def leave_file() -> None:
         descriptor = os.open(os.devnull, os.O_RDONLY)
         left_over.append(lambda: os.close(descriptor))
