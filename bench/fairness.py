@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Coroutine
 from typing import Any
 
 import aflow as af
@@ -40,28 +42,18 @@ def measure(records: int, rounds: int) -> Measurement:
     )
 
 
-async def _ticks(work: Any) -> list[float]:
-    """Delays (s) of a coroutine that sleeps 5 ms at a time while ``work`` runs."""
+async def _ticks(work: Coroutine[Any, Any, object]) -> list[float]:
+    """By how many seconds a coroutine that sleeps 5 ms at a time was woken too late, while ``work`` ran."""
     delays: list[float] = []
-    loop = asyncio.get_running_loop()
 
     async def tick() -> None:
         while True:
-            due = loop.time() + TICK
-            start = _steady()
+            start = time.perf_counter()
             await asyncio.sleep(TICK)
-            delays.append(max(0.0, _steady() - start - TICK))
-            del due
+            delays.append(max(0.0, time.perf_counter() - start - TICK))
 
-    ticking = asyncio.ensure_future(tick())
-    try:
+    async with asyncio.TaskGroup() as group:
+        ticking = group.create_task(tick())
         await work
-    finally:
         ticking.cancel()
     return delays
-
-
-def _steady() -> float:
-    import time
-
-    return time.perf_counter()

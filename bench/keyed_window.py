@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import aflow as af
 from bench.events import DISORDER, WINDOW, Event, HandWritten, Row, make_events
@@ -17,7 +18,7 @@ def add(so_far: Totals, event: Event) -> Totals:
     return so_far[0] + 1, so_far[1] + event["value"]
 
 
-def windowed(events: af.Stream[Event]) -> af.WindowResults[str, Event, Totals]:
+def windowed(events: af.Stream[Any], /) -> af.WindowResults[str, Event, Totals]:
     """The pipeline that is measured."""
     return (
         events.event_time(lambda e: e["ts"], max_delay=timedelta(milliseconds=DISORDER))

@@ -15,7 +15,8 @@ def check_function(fn: object, method: str) -> None:
         raise FlowDefinitionError(
             f"{method}() calls plain functions, and {shown(fn)} is a coroutine function: its result would be a "
             f"coroutine that nobody awaits. A call to be awaited for each record belongs in map_async(), which this "
-            f"version of aflow does not have yet; until then await before the pipeline (PushSource) or behind it (CallbackSink)"
+            f"version of aflow does not have yet; until then await in front of the pipeline (PushSource) or behind "
+            f"it (CallbackSink)"
         )
 
 

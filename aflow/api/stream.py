@@ -10,8 +10,8 @@ from aflow.api.checks import check_function
 from aflow.api.time import Generators, time_strategy
 from aflow.connect import Sink
 from aflow.errors import FlowDefinitionError, shown
-from aflow.graph.flow_graph import FlowGraph, check_parallelism
-from aflow.graph.nodes import Broadcast, Custom, Edge, Forward, HashByKey, Partitioning, Rebalance
+from aflow.graph.flow_graph import FlowGraph, check_parallelism, check_side
+from aflow.graph.nodes import Broadcast, Custom, Edge, HashByKey, Partitioning, Rebalance
 from aflow.model.tags import Tag
 from aflow.model.time import Instant
 from aflow.operators.base import Operator
@@ -143,11 +143,7 @@ class Stream(Generic[T]):
         """What the step before sent to the side output ``tag``: a stream of its own with the same event time."""
         if not isinstance(tag, Tag):
             raise FlowDefinitionError(f"side() takes an aflow.Tag, not {shown(tag)}")
-        if self._edge.side is not None or not isinstance(self._edge.partitioning, Forward):
-            raise FlowDefinitionError(
-                f"side({tag.name!r}) belongs directly behind the step that fills it, "
-                f"not behind another side output or an exchange"
-            )
+        check_side(self._edge, tag)
         return Stream(self._graph, Edge(self._edge.origin, side=tag.name))
 
     def rebalance(self, parallelism: int | None = None) -> Stream[T]:

@@ -12,6 +12,7 @@ from aflow.api.windows import Windows
 from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge
+from aflow.model.time import short
 from aflow.operators.window_aggregate import (
     LATE,
     Accumulation,
@@ -104,6 +105,7 @@ class WindowedStream(Generic[K, T]):
                 key_type=self._key_type,
             )
 
+        late = f", lateness {short(self._lateness)}" if self._lateness else ""
         node = self._graph.add_step(
             what,
             name,
@@ -111,6 +113,6 @@ class WindowedStream(Generic[K, T]):
             operator,
             stateful=True,
             parallelism=self._parallelism,
-            detail=repr(self._windows),
+            detail=f"{self._windows}{late}",
         )
         return WindowResults(self._graph, Edge(node))

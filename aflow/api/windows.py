@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TypeAlias
 
 from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows
-from aflow.model.time import positive_millis, to_millis
+from aflow.model.time import positive_millis, short, to_millis
 
 _NONE = timedelta(0)
 
@@ -33,6 +33,10 @@ class Tumbling:
         size = positive_millis(self.size, what="Tumbling size")
         return TumblingWindows(size, to_millis(self.offset, what="Tumbling offset"))
 
+    def __str__(self) -> str:
+        made = self.assigner()
+        return f"Tumbling({short(made.size)}{_shift(made.offset)})"
+
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
@@ -56,6 +60,14 @@ class Sliding:
         size = positive_millis(self.size, what="Sliding size")
         slide = positive_millis(self.slide, what="Sliding slide")
         return SlidingWindows(size, slide, to_millis(self.offset, what="Sliding offset"))
+
+    def __str__(self) -> str:
+        made = self.assigner()
+        return f"Sliding({short(made.size)} every {short(made.slide)}{_shift(made.offset)})"
+
+
+def _shift(offset: int) -> str:
+    return f", offset {short(offset)}" if offset else ""
 
 
 Windows: TypeAlias = Tumbling | Sliding

@@ -8,6 +8,7 @@ from typing import Any
 from aflow.connect import Sink, Source
 from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.nodes import Edge, Kind, Node
+from aflow.model.tags import Tag
 from aflow.operators.base import Operator
 
 
@@ -123,13 +124,36 @@ class FlowGraph:
             raise FlowDefinitionError(
                 f"flow {self.name!r} has no sink, so its results go nowhere; end a stream with .to(sink)"
             )
-        read = {edge.origin.id for node in self.nodes for edge in node.inputs}
+        read = {edge.origin.id for node in self.nodes for edge in node.inputs if edge.side is None}
+        # A process function may well send everything to side outputs.
+        read |= {e.origin.id for n in self.nodes for e in n.inputs if e.origin.what == "process"}
         for node in self.nodes:
             if node.kind is not Kind.SINK and node.id not in read:
                 raise FlowDefinitionError(
                     f"nobody reads the stream of step {node.name!r} ({node.what}); "
                     f"end it with .to(sink), or remove the step"
                 )
+
+
+def check_side(edge: Edge, tag: Tag[Any]) -> None:
+    """Refuse to read side output ``tag`` of a step that cannot fill it."""
+    origin = edge.origin
+    if edge.side is not None:
+        raise FlowDefinitionError(
+            f"side({tag.name!r}) belongs directly behind the step that fills it, "
+            f"not behind its side output {edge.side!r}"
+        )
+    if origin.source is not None:
+        if origin.source.dead_letters != tag:
+            raise FlowDefinitionError(
+                f"source {origin.name!r} sends nothing to side output {tag.name!r}; "
+                f"its dead_letters are {origin.source.dead_letters!r}"
+            )
+    elif origin.what != "process":
+        raise FlowDefinitionError(
+            f"step {origin.name!r} ({origin.what}) has no side outputs; side({tag.name!r}) belongs directly behind "
+            f"process() or a source with dead_letters"
+        )
 
 
 def check_parallelism(parallelism: int | None) -> None:

@@ -110,6 +110,11 @@ def _parallelism(node: Node, home: dict[int, _Draft], default: int) -> int:
     if node.kind is Kind.SOURCE:
         assert node.source is not None
         most = node.source.max_parallelism
+        if most is not None and (node.parallelism or 1) > most:
+            raise FlowDefinitionError(
+                f"source {node.name!r} can be read by {most} subtask(s) at most, not by {node.parallelism}; "
+                f"spread its records behind it with .rebalance({node.parallelism})"
+            )
         wanted = node.parallelism or default
         return wanted if most is None else min(wanted, most)
     if node.parallelism is not None:

@@ -78,6 +78,14 @@ def positive_millis(duration: timedelta, *, what: str) -> int:
     return millis
 
 
+def short(millis: int) -> str:
+    """A duration for a person: ``1h``, ``90s``, ``250ms``; in the largest unit that divides it."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
+        if millis % size == 0:
+            return f"{millis // size}{unit}"
+    return f"{millis}ms"
+
+
 def to_datetime(timestamp: Timestamp) -> datetime:
     """Epoch milliseconds as an aware ``datetime`` in UTC. Raises ``OverflowError`` outside the years 1 to 9999."""
     return _EPOCH + timestamp * _MILLISECOND

@@ -9,7 +9,6 @@ from typing import Any, Final
 from aflow.connect import Writer
 from aflow.errors import AflowError, SinkError
 from aflow.model.batch import Batch
-from aflow.model.time import Timestamp
 from aflow.operators.base import Operator
 
 #: Records that may wait while the writer is busy before the task takes no more input.
@@ -51,15 +50,6 @@ class SinkOperator(Operator):
             batch = self._waiting.popleft()
             self._waiting_records -= len(batch)
             self._write(batch)
-
-    def on_watermark(self, timestamp: Timestamp) -> None:
-        self.watermark = timestamp
-
-    def on_idle(self) -> None:
-        """Nobody is behind a sink."""
-
-    def on_active(self) -> None:
-        """Nobody is behind a sink."""
 
     def _write(self, batch: Batch[Any]) -> None:
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from aflow.connect import Writer, WriterContext
 from aflow.errors import AflowError, InternalError, OperatorError, SinkError
-from aflow.graph.nodes import Forward, Kind, Node
+from aflow.graph.nodes import Custom, Forward, Kind, Node
 from aflow.graph.plan import Channels, Plan, TaskPlan
 from aflow.operators.base import Operator, OperatorContext
 from aflow.operators.sink import SinkOperator
@@ -183,8 +183,9 @@ class Builder:
                 origin = channels.edge.origin
                 if self._home[origin.id] is not plan:
                     continue
+                custom = isinstance(channels.edge.partitioning, Custom)
                 edge = make_edge(
-                    origin.name,
+                    channels.reader.name if custom else origin.name,
                     channels.edge.partitioning,
                     self._exchanges[channels.reader.id, number][subtask],
                     self._plan.key_groups,

@@ -160,15 +160,9 @@ class Fetcher:
     async def _read(self, split: Split, slots: asyncio.Semaphore) -> None:
         try:
             await self._read_all(split)
-        except AflowError as exc:
-            self._put(Failed(exc))
         except Exception as exc:
-            error = SourceError(
-                f"source {self.name!r} failed in split {split.id!r}: {type(exc).__name__}: {exc}"
-            )
-            error.__cause__ = exc
             # In its place: what was read before the failure is processed before it.
-            self._put(Failed(error))
+            self._put(Failed(self._named(exc, split)))
         else:
             self._put(Ended(split.id))
         slots.release()
@@ -193,6 +187,19 @@ class Fetcher:
             raise
         finally:
             await reader.close()
+
+    def _named(self, exc: Exception, split: Split) -> Exception:
+        """``exc`` with the name of the source; what is no error of the source itself stays as it is."""
+        if type(exc) is SourceError:
+            error = SourceError(f"source {self.name!r}: {exc}")
+        elif isinstance(exc, AflowError):
+            return exc
+        else:
+            error = SourceError(
+                f"source {self.name!r} failed in split {split.id!r}: {type(exc).__name__}: {exc}"
+            )
+        error.__cause__ = exc
+        return error
 
     def _put_chunk(self, split: str, chunk: Chunk[Any]) -> None:
         self.queued_records += len(chunk.values)

@@ -35,7 +35,7 @@ class StepMetrics:
     sides: dict[str, int]
     """Records sent to each side output, by tag name; ``late`` for the late records of windows."""
     watermark: Timestamp | None
-    """The smallest of the subtasks' watermarks (epoch ms) that are not idle; None before the first one."""
+    """The smallest watermark (epoch ms) that a subtask which is not idle has sent on; None before the first one."""
     lag_ms: int | None
     """How far the watermark is behind processing time, in ms; None without one, or after the end of the input."""
 

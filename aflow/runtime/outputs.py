@@ -46,7 +46,6 @@ class Link:
             raise OperatorError.of(self._operator.name, exc) from exc
 
     def watermark(self, timestamp: Timestamp) -> None:
-        self._counters.watermark = timestamp
         try:
             self._operator.on_watermark(timestamp)
         except AflowError:
@@ -57,11 +56,9 @@ class Link:
             raise OperatorError.of(self._operator.name, exc) from exc
 
     def idle(self) -> None:
-        self._counters.idle = True
         self._operator.on_idle()
 
     def active(self) -> None:
-        self._counters.idle = False
         self._operator.on_active()
 
     def side(self, tag: str, batch: Batch[Any]) -> None:
@@ -96,14 +93,17 @@ class StepOutput:
         self._emit(batch)
 
     def watermark(self, timestamp: Timestamp) -> None:
+        self._counters.watermark = timestamp
         for target in self._everybody():
             target.watermark(timestamp)
 
     def idle(self) -> None:
+        self._counters.idle = True
         for target in self._everybody():
             target.idle()
 
     def active(self) -> None:
+        self._counters.idle = False
         for target in self._everybody():
             target.active()
 

@@ -6,8 +6,8 @@ Theory. The combined watermark is the minimum over the channels that *count*. A 
 - A channel that becomes **idle** stops counting. What it says about time while idle is ignored.
 - One that becomes **active** again counts only after it has reached the last output: it was not waited for, so it is
   behind, and would stop time for everybody until it has caught up. Until then it is unaligned.
-- One that has **ended** at the end of time never counts again. One that ends before it was *stopped*, and goes on counting
-  with what it last said: what it would have said next is not known, so nothing beyond may happen.
+- One that has **ended** at the end of time never counts again. One that ends before it was *stopped*, and goes on
+  counting with what it last said: what it would have said next is not known, so nothing beyond may happen.
 
 The output never goes back. If the last active channel becomes idle, nobody is left whom time would have to wait
 for: the maximum of all channels is flushed, and then the output is idle too. An unaligned channel is active, so as
