@@ -46,6 +46,8 @@ class FileSource(Source[T_co]):
         self.dead_letters = dead_letters
         self.discover_every = discover_every
         self.bounded = discover_every is None
+        if is_file(self.path):
+            self.max_parallelism = 1
 
     async def splits(self) -> Sequence[Split]:
         """One for each file. Raises ``SourceError`` if there is none, or if a folder cannot be looked into."""
