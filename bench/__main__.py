@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -63,7 +62,6 @@ def main() -> None:
     console.print(_report(measurement))
     if arguments.json:
         arguments.json.write_text(json.dumps(measurement.as_dict(), indent=2) + "\n")
-    sys.exit(0)
 
 
 def _listing() -> Table:

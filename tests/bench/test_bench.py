@@ -1,0 +1,44 @@
+"""The benchmarks run, verify their results and report them; how fast they are is nobody's business here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import BENCHMARKS, main
+from bench.harness import compare
+
+
+@pytest.mark.parametrize("name", [one.name for one in BENCHMARKS if one.name != "fairness"])
+def test_a_benchmark_verifies_its_result_and_writes_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "figures.json"
+    monkeypatch.setattr(
+        sys, "argv", ["bench", name, "--records", "3000", "--rounds", "1", "--json", str(out)]
+    )
+
+    main()
+
+    figures = json.loads(out.read_text())
+    assert (figures["name"], figures["records"], figures["verified"]) == (name, 3000, True)
+    assert name in capsys.readouterr().out
+
+
+def test_without_a_name_the_benchmarks_are_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench"])
+
+    main()
+
+    listed = capsys.readouterr().out
+    assert all(one.name in listed for one in BENCHMARKS)
+
+
+def test_a_run_with_another_result_than_the_baseline_measures_nothing() -> None:
+    with pytest.raises(SystemExit, match="another result"):
+        compare("wrong", 1, lambda: 1, lambda: 2, at_least=0.5, rounds=1)
