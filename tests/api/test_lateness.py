@@ -1,4 +1,4 @@
-"""What is late and what a window comes to depend on the order of the records alone: not on batches, subtasks or chains."""
+"""What is late and what a window comes to depend on the order of the records, not on batches, subtasks or chains."""
 
 from __future__ import annotations
 
