@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
+from inspect import iscoroutine
 from typing import Any, Final
 
 from aflow.connect import Writer
@@ -50,6 +51,11 @@ class SinkOperator(Operator):
             batch = self._waiting.popleft()
             self._waiting_records -= len(batch)
             self._write(batch)
+
+    def close(self) -> None:
+        """Discard a write that nobody has begun to await: the job ended in that very moment."""
+        if iscoroutine(self.writing):
+            self.writing.close()
 
     def _write(self, batch: Batch[Any]) -> None:
         try:

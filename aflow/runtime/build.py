@@ -10,6 +10,7 @@ from aflow.connect import Writer, WriterContext
 from aflow.errors import AflowError, InternalError, OperatorError, SinkError
 from aflow.graph.nodes import Custom, Forward, Kind, Node
 from aflow.graph.plan import Channels, Plan, TaskPlan
+from aflow.machines.batch_size import BatchSize
 from aflow.operators.base import Operator, OperatorContext
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.alarms import LoopAlarm
@@ -23,7 +24,7 @@ from aflow.runtime.options import Options
 from aflow.runtime.outputs import Link, StepOutput
 from aflow.runtime.source_input import SourceInput
 from aflow.runtime.splits import SplitQueue
-from aflow.runtime.task import Chain, StreamTask
+from aflow.runtime.task import Chain, StreamTask, close_all
 from aflow.runtime.turn import Turn
 
 
@@ -49,10 +50,25 @@ class Builder:
         self._home = {node.id: task for task in plan.tasks for node in task.nodes}
         #: The channels of each exchange, by (reader node, input number): ``[writer subtask][reader subtask]``.
         self._exchanges: dict[tuple[int, int], list[list[Channel]]] = {}
+        #: Operators that were opened, in that order.
+        self._opened: list[Operator] = []
         self._built = Built()
 
     async def build(self, writers: dict[int, list[Writer[Any]]]) -> Built:
-        """Make all tasks. ``writers`` are the opened writers of each sink node, one for each subtask."""
+        """Make all tasks. ``writers`` are the opened writers of each sink node, one for each subtask.
+
+        If that fails or is cancelled half-way, the operators that were opened are closed: no task will do it.
+        """
+        try:
+            await self._build_tasks(writers)
+        except BaseException:
+            for alarm in self._built.alarms:
+                alarm.cancel()
+            close_all(self._opened)
+            raise
+        return self._built
+
+    async def _build_tasks(self, writers: dict[int, list[Writer[Any]]]) -> None:
         for task in self._plan.tasks:
             for number, channels in enumerate(task.incoming):
                 self._exchanges[channels.reader.id, number] = self._connect(channels)
@@ -60,7 +76,6 @@ class Builder:
             await self._prepare_source(task.head, task.parallelism)
             for subtask in range(task.parallelism):
                 self._build_subtask(task, subtask, writers)
-        return self._built
 
     def _shells(self, task: TaskPlan) -> list[StreamTask]:
         return [
@@ -118,17 +133,19 @@ class Builder:
         links: dict[int, Link],
     ) -> SourceInput | Gate:
         head = plan.head
+        clock = self._options.clock
+        size = BatchSize(self._options.batch_records, self._options.turn.total_seconds())
         if head.source is not None:
             fetcher = Fetcher(
                 head.name,
                 head.source,
                 self._built.sources[head.name],
                 subtask=subtask,
-                batch_records=self._options.batch_records,
+                size=size,
                 turn=self._turn,
             )
-            return SourceInput(fetcher, outputs[head.id], chain.operators)
-        return Gate(self._in_channels(plan, subtask), links[head.id])
+            return SourceInput(fetcher, outputs[head.id], chain.operators, clock)
+        return Gate(self._in_channels(plan, subtask), links[head.id], size, clock)
 
     def _count(self, node: Node) -> StepCounters:
         counters = StepCounters()
@@ -172,6 +189,7 @@ class Builder:
                 f"step {node.name!r} could not be opened: {type(exc).__name__}: {exc}",
                 operator=node.name,
             ) from exc
+        self._opened.append(operator)
         return operator
 
     def _out_edges(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -108,8 +109,7 @@ class StreamTask:
             await self._finish()
         finally:
             self.stopped_at = self._clock.steady()
-            for operator in self.chain.operators:
-                operator.close()
+            close_all(self.chain.operators)
 
     def _step(self) -> None:
         """The default action: one element of the input, if there is room for what comes of it."""
@@ -145,6 +145,13 @@ class StreamTask:
         now = self._clock.now()
         for operator in self.chain.operators:
             operator.on_backpressure(blocked, now)
+
+
+def close_all(operators: Sequence[Operator]) -> None:
+    """Close every operator, also when closing one of them fails; then raise the last failure."""
+    with ExitStack() as stack:
+        for operator in reversed(operators):
+            stack.callback(operator.close)
 
 
 async def _write(sink: SinkOperator, loop: MailboxLoop) -> None:
