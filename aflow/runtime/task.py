@@ -136,7 +136,7 @@ class StreamTask:
     async def _finish(self) -> None:
         self.loop.mailbox.order.quiesce()
         for sink in self.chain.sinks:
-            await sink.writer.flush()
+            await _flush(sink)
         for edge in self.chain.edges:
             edge.end()
         self.loop.mailbox.order.close()
@@ -145,6 +145,15 @@ class StreamTask:
         now = self._clock.now()
         for operator in self.chain.operators:
             operator.on_backpressure(blocked, now)
+
+
+async def _flush(sink: SinkOperator) -> None:
+    try:
+        await sink.writer.flush()
+    except AflowError:
+        raise
+    except Exception as exc:
+        raise sink.failed(exc) from exc
 
 
 def close_all(operators: Sequence[Operator]) -> None:
