@@ -33,7 +33,13 @@ from aflow.errors import (
     SourceError,
     SourceFull,
 )
-from aflow.machines.watermarks.generators import WatermarkGenerator
+from aflow.machines.watermarks.generators import (
+    BoundedOutOfOrderness,
+    Monotonic,
+    Periodic,
+    Punctuated,
+    WatermarkGenerator,
+)
 from aflow.model.tags import Tag
 from aflow.model.windows import TimeWindow
 from aflow.operators.context import Context, ProcessContext, TimerDomain
@@ -69,6 +75,7 @@ __all__ = [
     "AggregatingState",
     "AsyncIterableSource",
     "BadRecord",
+    "BoundedOutOfOrderness",
     "CallbackSink",
     "CheckpointError",
     "CollectSink",
@@ -87,10 +94,13 @@ __all__ = [
     "ListState",
     "MailboxClosed",
     "MapState",
+    "Monotonic",
     "OperatorError",
     "Options",
+    "Periodic",
     "ProcessContext",
     "ProcessFunction",
+    "Punctuated",
     "PushSource",
     "ReducingState",
     "RestoreError",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, Final
 
 from aflow.errors import InternalError
 from aflow.model.batch import Batch
@@ -11,6 +11,10 @@ from aflow.operators.base import Operator, OperatorContext
 from aflow.operators.keyed_state import keyed_backend
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import ValueState
+
+
+#: Stands for the value of a key that has none.
+_NEW: Final = object()
 
 
 class KeyedReduceOperator(Operator):
@@ -44,7 +48,11 @@ class KeyedReduceOperator(Operator):
         left = iter(batch.values)
         try:
             for value, key in zip(left, batch.keys, strict=True):
-                reduced[key] = after = fn(reduced[key], value) if key in reduced else value
+                try:
+                    before = reduced[key]
+                except KeyError:
+                    before = _NEW
+                reduced[key] = after = value if before is _NEW else fn(before, value)
                 results.append(after)
         except Exception as exc:
             raise self.failure(exc, batch, left) from exc

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from aflow.connect import Chunk, Source, Split
 from aflow.errors import AflowError, SourceError
+from aflow.machines.batch_size import BatchSize
 from aflow.runtime.splits import SplitQueue
 from aflow.runtime.turn import Turn
 
@@ -72,14 +73,15 @@ class Fetcher:
         splits: SplitQueue,
         *,
         subtask: int,
-        batch_records: int,
+        size: BatchSize,
         turn: Turn,
     ) -> None:
         self.name = name
         self.source = source
         self._splits = splits
         self._subtask = subtask
-        self._batch_records = batch_records
+        #: Bounds what is read at once.
+        self.size = size
         self._turn = turn
         self._on_fetched: Callable[[], None] = _nobody
         #: What was read and not taken yet, and what happened to splits in between.
@@ -131,7 +133,7 @@ class Fetcher:
             more = following.chunk
             records += len(more.values)
             if (
-                records > self._batch_records
+                records > self.size.limit
                 or following.split != item.split
                 or _differ(item.chunk, more)
             ):
@@ -174,7 +176,7 @@ class Fetcher:
             while True:
                 if not self._room.is_set():
                     await self._room.wait()
-                chunk = await reader.read(self._batch_records)
+                chunk = await reader.read(self.size.limit)
                 if chunk is None:
                     break
                 self._put_chunk(split.id, chunk)
@@ -203,7 +205,7 @@ class Fetcher:
 
     def _put_chunk(self, split: str, chunk: Chunk[Any]) -> None:
         self.queued_records += len(chunk.values)
-        if self.queued_records >= _READ_AHEAD * self._batch_records:
+        if self.queued_records >= _READ_AHEAD * self.size.limit:
             self._room.clear()
         self._put(Read(split, chunk))
 

@@ -11,19 +11,25 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from aflow.errors import InternalError
+from aflow.machines.batch_size import BatchSize
 from aflow.machines.watermarks.valve import WatermarkValve
-from aflow.model.batch import BATCH_RECORDS, Batch
+from aflow.model.batch import Batch
 from aflow.model.elements import Active, EndOfInput, Idle, Watermark
 from aflow.operators.base import Output
 from aflow.runtime.channel import Channel
+from aflow.runtime.clock import RuntimeClock
 
 
 class Gate:
     """The input of a task that reads from other tasks."""
 
-    def __init__(self, channels: Sequence[Channel], head: Output) -> None:
+    def __init__(
+        self, channels: Sequence[Channel], head: Output, size: BatchSize, clock: RuntimeClock
+    ) -> None:
         self._channels = channels
         self._head = head
+        self._size = size
+        self._steady = clock.steady
         self._valve = WatermarkValve(len(channels))
         #: Indices of the channels that are not empty, in the order in which they will be served; no index twice.
         self._ready: deque[int] = deque()
@@ -55,11 +61,13 @@ class Gate:
             return False
         index = self._ready.popleft()
         channel = self._channels[index]
-        element = channel.take(BATCH_RECORDS)
+        element = channel.take(self._size.limit)
         if len(channel):
             self._ready.append(index)
         if type(element) is Batch:
+            start = self._steady()
             self._head.emit(element)
+            self._size.took(len(element.values), self._steady() - start)
         else:
             self._control(index, element)
         return True

@@ -20,7 +20,7 @@ class Options:
     key_groups: int = DEFAULT_KEY_GROUPS
     """Into how many groups keys are divided: the largest parallelism that the job's state can ever have."""
     batch_records: int = BATCH_RECORDS
-    """The most records that a source hands over at once."""
+    """The most records that are processed at once; fewer where they take longer than ``turn``."""
     channel_records: int = DEFAULT_CAPACITY
     """How many records may wait between two subtasks before the writer slows down."""
     turn: timedelta = timedelta(milliseconds=2)

@@ -15,14 +15,18 @@ from aflow.errors import SourceError
 from aflow.model.batch import Batch
 from aflow.model.time import MAX_TIMESTAMP
 from aflow.operators.base import Operator, Output
+from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.fetcher import Awaiting, Begun, Ended, Failed, Fetcher, Read
 
 
 class SourceInput:
     """The input of a task whose head is a source."""
 
-    def __init__(self, fetcher: Fetcher, head: Output, operators: Sequence[Operator]) -> None:
+    def __init__(
+        self, fetcher: Fetcher, head: Output, operators: Sequence[Operator], clock: RuntimeClock
+    ) -> None:
         self._fetcher = fetcher
+        self._steady = clock.steady
         self._head = head
         #: The operators of the chain, which are told from which split the batches come.
         self._operators = operators
@@ -95,7 +99,9 @@ class SourceInput:
                 chunk.values if isinstance(chunk.values, list) else list(chunk.values)
             )
             times = None if chunk.timestamps is None else list(chunk.timestamps)
+            start = self._steady()
             self._head.emit(Batch(values, times))
+            self._fetcher.size.took(len(values), self._steady() - start)
         self.positions[split] = chunk.position
 
     def _reject(self, records: Sequence[BadRecord]) -> None:

@@ -1,0 +1,36 @@
+"""How many records a task takes at once: as many as it can process in its share of the event loop.
+
+Theory. A batch is processed in one go, so a batch that takes long keeps mails and the host of the job waiting. The
+size is therefore bounded by time as well as by number: a batch that took longer than the budget bounds the next
+ones to what would have fitted, and a full batch that took less than half of it doubles the bound, up to the most
+there may be. The first one is small, since nothing is known of the functions yet.
+
+What a pipeline computes does not depend on the size of its batches (docs/decisions/002).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Records in a first batch.
+_FIRST: Final = 32
+
+
+class BatchSize:
+    """The bound on the next batch; ``limit`` in records, between 1 and ``most``."""
+
+    __slots__ = ("_budget", "_most", "limit")
+
+    def __init__(self, most: int, budget: float) -> None:
+        self._most = most
+        #: Seconds that a batch may take.
+        self._budget = budget
+        self.limit = min(_FIRST, most)
+
+    def took(self, records: int, seconds: float) -> None:
+        """A batch of ``records`` took ``seconds``."""
+        # Hot path: once for each batch of a task.
+        if seconds > self._budget:
+            self.limit = max(1, min(self.limit, int(records * self._budget / seconds)))
+        elif self.limit < self._most and records >= self.limit and seconds < self._budget / 2:
+            self.limit = min(self._most, self.limit * 2)
