@@ -81,6 +81,7 @@ class _SinkCheck(Generic[S]):
         )
 
     async def writing(self) -> None:
+        """What was written is visible after ``flush``, in order."""
         sink = self._make()
         async with self._opened(sink) as writer:
             await self._write(writer, self._records)

@@ -85,7 +85,7 @@ async def test_a_suspension_counts_while_it_lasts() -> None:
         await driver.end()
         seen += by_task(driver.metrics).values()
 
-    # The sink is busy for 5 s, but the task could take more: it is idle until its input ends, and then waits for the sink.
+    # The sink is busy for 5 s, but the task could take more: idle until its input ends, it then waits for the sink.
     assert seen == [(0.0, 4.0, 0.0), (0.0, 7.0, 0.0), (0.0, 7.0, 2.0)]
 
 
