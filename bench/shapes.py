@@ -93,7 +93,8 @@ def _dealing(readers: int, records: int = 1024, times: int = 500) -> dict[str, f
 
 def _one_loop(columns: list[Column], targets: list[int], readers: int) -> object:
     out: list[tuple[Column, Column, Column]] = [([], [], []) for _ in range(readers)]
-    for one, two, three, target in zip(*columns, targets, strict=True):
+    first, second, third = columns
+    for one, two, three, target in zip(first, second, third, targets, strict=True):
         ones, twos, threes = out[target]
         ones.append(one)
         twos.append(two)

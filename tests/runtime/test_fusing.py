@@ -20,6 +20,14 @@ STEPS: dict[str, Callable[[int], int]] = {
 }
 
 
+def divide(number: int) -> int:
+    return number // 0
+
+
+def same(number: int) -> int:
+    return number
+
+
 def build(numbers: list[int], shape: str, *, timed: bool) -> tuple[af.Flow, af.CollectSink[int]]:
     flow, sink = af.Flow("fusing"), af.CollectSink[int]()
     stream = flow.source(numbers)
@@ -62,16 +70,14 @@ def test_results_timestamps_and_counters_are_those_of_the_single_steps(
 
 
 @pytest.mark.parametrize("broken", range(5))
-@pytest.mark.parametrize(
-    "fail", [lambda n: 1 // 0, int.__add__], ids=["a Python function", "a function of C"]
-)
+@pytest.mark.parametrize("fail", [divide, int.__add__], ids=["a Python function", "one of C"])
 def test_an_error_names_the_step_that_failed_and_the_record(
     broken: int, fail: Callable[[Any], Any]
 ) -> None:
     flow = af.Flow("broken")
     stream: af.Stream[int] = flow.source([10, 20])
     for index in range(5):
-        fn = fail if index == broken else (lambda n: n)
+        fn: Callable[[Any], Any] = fail if index == broken else same
         add = stream.filter if index == 2 else stream.map
         stream = add(fn, name=f"step-{index}")
     stream.to(af.CollectSink[int]())
