@@ -32,7 +32,8 @@ class Job:
 
     Entering starts it, and raises what keeps it from starting. Leaving the block stops it if it still runs: with
     what is in flight processed after a normal end of the block, at once after an exception. Leaving raises the
-    job's failure unless ``wait`` has already raised it.
+    job's failure unless ``wait`` has already raised it; after an exception only in place of a ``JobStopped``, which is
+    how the failure shows at the job's ends.
     """
 
     def __init__(self, plan: Plan, options: Options) -> None:
@@ -77,7 +78,10 @@ class Job:
         trace: TracebackType | None,
     ) -> None:
         if error is not None:
+            told = self._told
             await self.cancel()
+            if isinstance(error, JobStopped) and self._failure is not None and not told:
+                raise self._failure  # what the block stumbled over is only its consequence
             return
         try:
             await self.stop()
