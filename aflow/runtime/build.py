@@ -16,6 +16,7 @@ from aflow.operators.sink import SinkOperator
 from aflow.runtime.alarms import LoopAlarm
 from aflow.runtime.channel import Channel
 from aflow.runtime.edges import OutEdge, make_edge
+from aflow.runtime.failures import closing
 from aflow.runtime.fetcher import Fetcher
 from aflow.runtime.fusing import fuse
 from aflow.runtime.gate import Gate
@@ -24,7 +25,7 @@ from aflow.runtime.options import Options
 from aflow.runtime.outputs import Link, StepOutput
 from aflow.runtime.source_input import SourceInput
 from aflow.runtime.splits import SplitQueue
-from aflow.runtime.task import Chain, StreamTask, close_all
+from aflow.runtime.task import Chain, StreamTask
 from aflow.runtime.turn import Turn
 
 
@@ -62,11 +63,13 @@ class Builder:
         try:
             await self._build_tasks(writers)
         except BaseException:
-            for alarm in self._built.alarms:
-                alarm.cancel()
-            close_all(self._opened)
-            raise
+            with closing([self._cancel_alarms, *(operator.close for operator in self._opened)]):
+                raise
         return self._built
+
+    def _cancel_alarms(self) -> None:
+        for alarm in self._built.alarms:
+            alarm.cancel()
 
     async def _build_tasks(self, writers: dict[int, list[Writer[Any]]]) -> None:
         for task in self._plan.tasks:

@@ -1,7 +1,9 @@
-"""From the exception groups of structured concurrency to the one failure that a host wants to see."""
+"""From what went wrong in many places to the one failure that a host wants to see: the first."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import cast
 
 from aflow.errors import AflowError
@@ -16,9 +18,70 @@ def first_cause(error: BaseException) -> BaseException:
     chosen = next((leaf for leaf in leaves if isinstance(leaf, AflowError)), leaves[0])
     others = [leaf for leaf in leaves if leaf is not chosen]
     if others:
-        kinds = ", ".join(f"{type(leaf).__name__}: {leaf}" for leaf in others[:3])
+        kinds = ", ".join(_short(leaf) for leaf in others[:3])
         chosen.add_note(f"{len(others)} more failed while the job was being stopped: {kinds}")
     return chosen
+
+
+@contextmanager
+def closing(closers: Iterable[Callable[[], None]]) -> Iterator[None]:
+    """Call every closer behind the block, also when one of them fails.
+
+    The failure of the block goes before those of closing, which become notes of it; without one, the first is raised.
+    """
+    try:
+        yield
+    except BaseException as exc:
+        _mention(exc, _close(closers))
+        raise
+    _raise_first(_close(closers))
+
+
+@asynccontextmanager
+async def closing_async(closers: Iterable[Callable[[], Awaitable[None]]]) -> AsyncIterator[None]:
+    """``closing`` for closers that must be awaited; ``closers`` may grow while the block runs."""
+    try:
+        yield
+    except BaseException as exc:
+        _mention(exc, await _close_async(closers))
+        raise
+    _raise_first(await _close_async(closers))
+
+
+def _close(closers: Iterable[Callable[[], None]]) -> list[BaseException]:
+    failures: list[BaseException] = []
+    for close in closers:
+        try:
+            close()
+        except Exception as exc:
+            failures.append(exc)
+    return failures
+
+
+async def _close_async(closers: Iterable[Callable[[], Awaitable[None]]]) -> list[BaseException]:
+    failures: list[BaseException] = []
+    for close in closers:
+        try:
+            await close()
+        except BaseException as exc:  # a cancellation too: the others are closed before it goes on
+            failures.append(exc)
+    return failures
+
+
+def _mention(error: BaseException, failures: Iterable[BaseException]) -> None:
+    for failure in failures:
+        first_cause(error).add_note(f"closing failed as well: {_short(failure)}")
+
+
+def _raise_first(failures: list[BaseException]) -> None:
+    # A cancellation before the others: what it waits for is the end of the task.
+    failures.sort(key=lambda failure: isinstance(failure, Exception))
+    if failures:
+        raise failures[0]
+
+
+def _short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

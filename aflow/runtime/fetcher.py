@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from aflow.connect import Chunk, Source, Split
+from aflow.connect import Chunk, Reader, Source, Split
 from aflow.errors import AflowError, SourceError
 from aflow.machines.batch_size import BatchSize
+from aflow.runtime.failures import closing_async
 from aflow.runtime.splits import SplitQueue
 from aflow.runtime.turn import Turn
 
@@ -93,6 +94,9 @@ class Fetcher:
         self._room.set()
         self._fetching: asyncio.Task[None] | None = None
         self._stopping = False
+        #: True once a reader is open, or none can be. Until then a stop waits: a source that is pushed to learns only from
+        #: its reader that nobody takes its records any more.
+        self._begun = False
         #: True once nothing will be added any more.
         self.over = False
 
@@ -103,13 +107,11 @@ class Fetcher:
             self._fetch(), name=f"fetch {self.name}[{self._subtask}]"
         )
         self._fetching.add_done_callback(self._is_over)
-        if self._stopping:
-            self._fetching.cancel()
 
     def stop(self) -> None:
         """Read nothing more; what was read, or accepted from others, can still be taken."""
         self._stopping = True
-        if self._fetching is not None:
+        if self._fetching is not None and self._begun:
             self._fetching.cancel()
 
     def take(self) -> Fetched | None:
@@ -152,10 +154,13 @@ class Fetcher:
             while (split := await self._next_split()) is not None:
                 self._put(Begun(split.id))
                 group.create_task(self._read(split, slots), name=f"read {self.name} {split.id}")
+                if self._stopping:
+                    return
                 await slots.acquire()
 
     async def _next_split(self) -> Split | None:
         if self._splits.must_wait(self._subtask):
+            self._begun = True
             self._put(Awaiting())
         return await self._splits.next(self._subtask)
 
@@ -170,25 +175,27 @@ class Fetcher:
         slots.release()
 
     async def _read_all(self, split: Split) -> None:
-        # Hot path (benchmark `stateless`): one turn of this loop for each chunk.
         reader = await self.source.reader(split, None)
-        try:
-            while True:
-                if not self._room.is_set():
-                    await self._room.wait()
-                chunk = await reader.read(self.size.limit)
-                if chunk is None:
-                    break
-                self._put_chunk(split.id, chunk)
-                if self._turn.spent():
-                    await self._turn.hand_over()
-        except asyncio.CancelledError:
-            leftover = reader.leftover() if self._stopping else None
-            if leftover is not None:
-                self._put_chunk(split.id, leftover)
-            raise
-        finally:
-            await reader.close()
+        async with closing_async([reader.close]):
+            self._begun = True
+            try:
+                if not self._stopping:
+                    await self._read_chunks(split.id, reader)
+            finally:
+                if self._stopping and (leftover := reader.leftover()) is not None:
+                    self._put_chunk(split.id, leftover)
+
+    async def _read_chunks(self, split: str, reader: Reader[Any]) -> None:
+        # Hot path (benchmark `stateless`): one turn of this loop for each chunk.
+        while True:
+            if not self._room.is_set():
+                await self._room.wait()
+            chunk = await reader.read(self.size.limit)
+            if chunk is None:
+                return
+            self._put_chunk(split, chunk)
+            if self._turn.spent():
+                await self._turn.hand_over()
 
     def _named(self, exc: Exception, split: Split) -> Exception:
         """``exc`` with the name of the source; what is no error of the source itself stays as it is."""

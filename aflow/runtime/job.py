@@ -18,7 +18,7 @@ from aflow.graph.plan import Plan
 from aflow.machines.mail_order import Lane
 from aflow.runtime.build import Builder, Built, open_writers
 from aflow.runtime.ends.result_sink import ResultSink
-from aflow.runtime.failures import first_cause
+from aflow.runtime.failures import closing_async, first_cause
 from aflow.runtime.mailbox_loop import Why
 from aflow.runtime.metrics import JobMetrics, StepMetrics, TaskMetrics, step_metrics
 from aflow.runtime.options import Options
@@ -183,7 +183,7 @@ class Job:
     async def _run_tasks(self, started: asyncio.Future[None]) -> None:
         opened: list[Writer[Any]] = []
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(_close_all, opened)
+            await stack.enter_async_context(closing_async(writer.close for writer in opened))
             writers = await open_writers(self._plan, opened)
             self._built = await Builder(self._plan, self._options).build(writers)
             stack.callback(self._cancel_alarms)
@@ -220,10 +220,3 @@ class Job:
     def _cancel_alarms(self) -> None:
         for alarm in self._built.alarms:
             alarm.cancel()
-
-
-async def _close_all(writers: list[Writer[Any]]) -> None:
-    """Close every writer, also when closing one of them fails; then raise the first failure."""
-    async with AsyncExitStack() as stack:
-        for writer in writers:
-            stack.push_async_callback(writer.close)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from aflow.operators.base import Operator
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
+from aflow.runtime.failures import closing
 from aflow.runtime.mailbox_loop import MailboxLoop, Why
 from aflow.runtime.turn import Turn
 
@@ -100,16 +100,19 @@ class StreamTask:
         """Process the whole input, flush the sinks, tell the readers of the end, and close the operators."""
         self.started_at = self._clock.steady()
         try:
-            async with asyncio.TaskGroup() as group:
-                writing = [group.create_task(_write(sink, self.loop)) for sink in self.chain.sinks]
-                self.input.start(self.loop.resume, group)
-                await self.loop.run()
-                for task in writing:
-                    task.cancel()
-            await self._finish()
+            with closing(operator.close for operator in self.chain.operators):
+                await self._process_all()
         finally:
             self.stopped_at = self._clock.steady()
-            close_all(self.chain.operators)
+
+    async def _process_all(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            writing = [group.create_task(_write(sink, self.loop)) for sink in self.chain.sinks]
+            self.input.start(self.loop.resume, group)
+            await self.loop.run()
+            for task in writing:
+                task.cancel()
+        await self._finish()
 
     def _step(self) -> None:
         """The default action: one element of the input, if there is room for what comes of it."""
@@ -154,13 +157,6 @@ async def _flush(sink: SinkOperator) -> None:
         raise
     except Exception as exc:
         raise sink.failed(exc) from exc
-
-
-def close_all(operators: Sequence[Operator]) -> None:
-    """Close every operator, also when closing one of them fails; then raise the last failure."""
-    with ExitStack() as stack:
-        for operator in reversed(operators):
-            stack.callback(operator.close)
 
 
 async def _write(sink: SinkOperator, loop: MailboxLoop) -> None:

@@ -58,7 +58,6 @@ async def test_a_failure_anywhere_closes_everything_once_and_is_what_the_host_se
     assert ledger.closed == ledger.opened
 
 
-@pytest.mark.xfail(reason="an error of close() takes the place of the failure that led to it")
 @pytest.mark.parametrize(
     ("place", "closing"),
     [

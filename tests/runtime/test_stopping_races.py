@@ -61,7 +61,6 @@ def test_what_was_accepted_is_counted_whenever_the_job_is_drained(
     assert len({accepted for accepted, _ in results}) > 3
 
 
-@pytest.mark.xfail(reason="stopped before it was opened, a PushSource tells its senders nothing")
 def test_a_sender_is_told_also_if_the_job_stops_before_it_has_read() -> None:
     async def stop_at_once() -> None:
         source, flow = af.PushSource[int](capacity=1), af.Flow("short")

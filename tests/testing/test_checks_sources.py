@@ -18,9 +18,6 @@ from tests.connectors.files import arrow
 
 NUMBERS = list(range(30))
 
-#: Positions in files are NamedTuples, which the encoding of checkpoints refuses; plain tuples would do.
-UNSTORABLE_POSITION = pytest.mark.xfail(raises=AssertionError, reason="position is a NamedTuple")
-
 
 def numbers() -> Iterator[int]:
     yield from NUMBERS
@@ -80,13 +77,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@UNSTORABLE_POSITION
 @virtual_time
 async def test_text_files(folder: Path) -> None:
     await check_source(lambda: TextSource(folder), expected=[f"{n} ä" for n in NUMBERS])
 
 
-@UNSTORABLE_POSITION
 @virtual_time
 async def test_json_lines_files(folder: Path) -> None:
     await check_source(lambda: JsonLinesSource(folder), expected=[{"n": n} for n in NUMBERS])
@@ -99,7 +94,6 @@ async def test_csv_files(folder: Path) -> None:
     await check_source(lambda: CsvSource(folder), expected=rows)
 
 
-@UNSTORABLE_POSITION
 @virtual_time
 async def test_files_with_bad_lines_and_dead_letters(tmp_path: Path) -> None:
     lines = [f'{{"n": {n}}}' if n % 3 else "{" for n in NUMBERS]
@@ -112,7 +106,6 @@ async def test_files_with_bad_lines_and_dead_letters(tmp_path: Path) -> None:
     )
 
 
-@UNSTORABLE_POSITION
 @virtual_time
 async def test_parquet_files(tmp_path: Path) -> None:
     table = arrow.pa.table({"n": NUMBERS})

@@ -42,7 +42,7 @@ class LineReader(Reader[T]):
                 values, rejected = self._parse(lines)
                 self._lines.consume(lines)
                 if values or rejected:
-                    return Chunk(values, self._lines.position, rejected=rejected)
+                    return Chunk(values, tuple(self._lines.position), rejected=rejected)
             elif not await self._lines.more():
                 return None
 

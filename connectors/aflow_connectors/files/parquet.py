@@ -99,7 +99,7 @@ class ParquetReader(Reader[T]):
                 where = f"row group {position.group}, row {number:,}"
                 raw = repr(row).encode()
                 rejected.append(self._bad_records.bad(where, str(exc), raw))
-        return Chunk(values, position, rejected=rejected)
+        return Chunk(values, tuple(position), rejected=rejected)
 
     async def close(self) -> None:
         await self._blocking.finish(self._rows.close)
