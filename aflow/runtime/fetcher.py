@@ -94,7 +94,7 @@ class Fetcher:
         self._room.set()
         self._fetching: asyncio.Task[None] | None = None
         self._stopping = False
-        #: True once a reader is open, or none can be. Until then a stop waits: a source that is pushed to learns only from
+        #: True once a reader is open, or none can be. A stop waits for it: a source that is pushed to learns only from
         #: its reader that nobody takes its records any more.
         self._begun = False
         #: True once nothing will be added any more.
