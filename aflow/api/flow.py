@@ -105,6 +105,7 @@ def _as_source(source: Source[T] | Iterable[T] | AsyncIterable[T]) -> Source[T]:
         return AsyncIterableSource(source)
     if isinstance(source, Iterable) and not isinstance(source, str | bytes):
         return IterableSource(source)
+    hint = "; call it to get one" if callable(source) else ""
     raise FlowDefinitionError(
-        f"source() takes an aflow.Source, an iterable or an async iterable, not {shown(source)}"
+        f"source() takes an aflow.Source, an iterable or an async iterable, not {shown(source)}{hint}"
     )

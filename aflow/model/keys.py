@@ -64,6 +64,11 @@ def encode_key(key: Hashable) -> bytes:
     return (_EXACT.get(kind) or _encoder_for(kind))(key)
 
 
+def check_key(key: Hashable) -> None:
+    """Raise ``UnsupportedKey`` if ``key`` cannot be one, for steps that need no hash: all refuse the same keys."""
+    encode_key(key)
+
+
 def stable_hash(key: Hashable) -> int:
     """The CRC-32 (as in zip and zlib, 0 to 2**32 - 1) of ``encode_key(key)``.
 

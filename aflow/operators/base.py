@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from aflow.errors import OperatorError
 from aflow.model.batch import Batch
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
+from aflow.model.keys import UnsupportedKey, check_key
 from aflow.model.time import MIN_TIMESTAMP, Clock, Timestamp
 from aflow.state.snapshot import OperatorSnapshot
 
@@ -151,6 +152,8 @@ class Operator(ABC):
     def failure_at(self, cause: Exception, batch: Batch[Any], index: int) -> OperatorError:
         """Describe ``cause``, raised by a user function for record ``index`` of ``batch``."""
         key: Hashable = None if batch.keys is None else batch.keys[index]
+        if batch.keys is not None and isinstance(cause, TypeError):
+            cause = _unsupported(key) or cause
         return OperatorError.of(
             self.name,
             cause,
@@ -158,6 +161,15 @@ class Operator(ABC):
             key=key,
             timestamp=None if batch.timestamps is None else batch.timestamps[index],
         )
+
+
+def _unsupported(key: Hashable) -> Exception | None:
+    """Why ``key`` cannot be one, said better than by the dict that it was looked up in."""
+    try:
+        check_key(key)
+    except UnsupportedKey as exc:
+        return exc
+    return None
 
 
 def _left(values: Iterator[object]) -> int:

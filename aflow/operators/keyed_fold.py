@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from aflow.errors import InternalError
 from aflow.model.batch import Batch
+from aflow.model.keys import check_key
 from aflow.operators.base import Operator, OperatorContext
 from aflow.operators.keyed_state import keyed_backend
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import ValueState
-
 
 #: Stands for the accumulator of a key that has none.
 _NEW: Final = object()
@@ -45,8 +45,7 @@ class KeyedFoldOperator(Operator):
     def process(self, batch: Batch[Any]) -> None:
         if batch.keys is None:
             raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
-        # Hot path (benchmark `exchange`): one dict for all keys, without a current key, and two look-ups a record, which
-        # is what costs: keys that are equal are seldom identical.
+        # Hot path (benchmark `exchange`): one dict for all keys, without a current key, and two look-ups a record.
         accumulators, initial, fn = self._accumulators, self._initial, self._fn
         results: list[Any] = []
         left = iter(batch.values)
@@ -56,7 +55,10 @@ class KeyedFoldOperator(Operator):
                     before = accumulators[key]
                 except KeyError:
                     before = _NEW
-                accumulators[key] = after = fn(initial() if before is _NEW else before, value)
+                if before is _NEW:
+                    check_key(key)
+                    before = initial()
+                accumulators[key] = after = fn(before, value)
                 results.append(after)
         except Exception as exc:
             raise self.failure(exc, batch, left) from exc

@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from aflow.errors import InternalError, OperatorError, readable, shown
 from aflow.model.batch import Batch
+from aflow.model.key_groups import KeyRouter
 from aflow.model.time import Timestamp
 from aflow.operators.base import OperatorContext
 from aflow.operators.context import Context, TimerDomain
@@ -73,6 +74,7 @@ class KeyedProcessOperator(ProcessFunctionOperator[KeyedProcess[Any, Any, Any]])
     def open(self, context: OperatorContext) -> None:
         self._timers = KeyTimers(context.alarm)
         self._backend = keyed_backend(context, self._key_type)
+        self._known_keys = KeyRouter(parallelism=1, key_groups=context.key_group_count)
         super().open(context)
         self._ctx: Context[Any] = Context(
             clock=context.clock,
@@ -87,6 +89,7 @@ class KeyedProcessOperator(ProcessFunctionOperator[KeyedProcess[Any, Any, Any]])
             raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
         # Hot path: nothing is made for a record; key and timestamp are set, and results go straight into the columns.
         handle, ctx, backend = self._function.process, self._ctx, self._backend
+        known = self._known_keys
         values: list[Any] = []
         timestamps: list[Any] = []
         left = iter(batch.values)
@@ -94,6 +97,8 @@ class KeyedProcessOperator(ProcessFunctionOperator[KeyedProcess[Any, Any, Any]])
         self._sides.begin()
         try:
             for value, key, at in zip(left, batch.keys, moments, strict=False):
+                if key not in known:
+                    known[key]  # checks it
                 backend.key = key
                 ctx.timestamp = at
                 results = handle(value, ctx)

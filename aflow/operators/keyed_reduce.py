@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from aflow.errors import InternalError
 from aflow.model.batch import Batch
+from aflow.model.keys import check_key
 from aflow.operators.base import Operator, OperatorContext
 from aflow.operators.keyed_state import keyed_backend
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import ValueState
-
 
 #: Stands for the value of a key that has none.
 _NEW: Final = object()
@@ -52,6 +52,8 @@ class KeyedReduceOperator(Operator):
                     before = reduced[key]
                 except KeyError:
                     before = _NEW
+                if before is _NEW:
+                    check_key(key)
                 reduced[key] = after = value if before is _NEW else fn(before, value)
                 results.append(after)
         except Exception as exc:

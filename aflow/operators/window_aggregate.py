@@ -23,6 +23,7 @@ from aflow.errors import CheckpointError, InternalError, OperatorError, RestoreE
 from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows
 from aflow.model.batch import BATCH_RECORDS, Batch
 from aflow.model.codecs import PLAIN, CodecError
+from aflow.model.keys import check_key
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.base import Operator, OperatorContext
@@ -180,6 +181,8 @@ class WindowAggregateOperator(Operator):
                     held = contents[key]
                 except KeyError:
                     held = _NEW
+                if held is _NEW:
+                    check_key(key)
                 contents[key] = first(value) if held is _NEW else add(held, value)
         except Exception as exc:
             raise self.failure(exc, batch, left) from exc
@@ -200,6 +203,7 @@ class WindowAggregateOperator(Operator):
                 if key in contents:
                     contents[key] = add(contents[key], value)
                 else:
+                    check_key(key)
                     contents[key] = first(value)
         except Exception as exc:
             raise self.failure(exc, batch, left) from exc
@@ -228,6 +232,7 @@ class WindowAggregateOperator(Operator):
         if key in contents:
             contents[key] = self._accumulation.add(contents[key], value)
         else:
+            check_key(key)
             contents[key] = self._accumulation.first(value)
         if fired:
             self._emit(start, {key: contents[key]})

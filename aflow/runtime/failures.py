@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from typing import cast
 
@@ -24,7 +24,7 @@ def first_cause(error: BaseException) -> BaseException:
 
 
 @contextmanager
-def closing(closers: Iterable[Callable[[], None]]) -> Iterator[None]:
+def closing(closers: Iterable[Callable[[], None]]) -> Generator[None]:
     """Call every closer behind the block, also when one of them fails.
 
     The failure of the block goes before those of closing, which become notes of it; without one, the first is raised.
@@ -38,7 +38,7 @@ def closing(closers: Iterable[Callable[[], None]]) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def closing_async(closers: Iterable[Callable[[], Awaitable[None]]]) -> AsyncIterator[None]:
+async def closing_async(closers: Iterable[Callable[[], Awaitable[None]]]) -> AsyncGenerator[None]:
     """``closing`` for closers that must be awaited; ``closers`` may grow while the block runs."""
     try:
         yield
