@@ -163,7 +163,7 @@ class EventTimeOperator(Operator):
                         f"step {self.name!r}: {shown(other)} is not a split and its watermark"
                     )
         if _MIXED in self._remembered:
-            self._begin(_MIXED)
+            self._current = self._begin(_MIXED)
 
     def _begin(self, split: str) -> _SplitTime:
         idle_after = self._strategy.idle_after

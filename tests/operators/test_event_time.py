@@ -1,0 +1,269 @@
+"""Timestamps, watermarks and idleness as ``event_time`` makes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from aflow.errors import OperatorError
+from aflow.machines.watermarks.generators import (
+    BoundedOutOfOrderness,
+    Periodic,
+    Punctuated,
+    WatermarkGenerator,
+)
+from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
+from aflow.model.time import MAX_TIMESTAMP
+from aflow.operators.event_time import PERIOD, EventTimeOperator, TimeStrategy
+from aflow.testing import At, Mode, OperatorHarness
+
+Output = list[At[int] | Watermark | Idle | Active]
+
+every_way = pytest.mark.parametrize("mode", Mode)
+
+
+def bounded(
+    mode: Mode = Mode.STRAIGHT, *, delay: int = 0, idle_after: int | None = None
+) -> OperatorHarness[int, int]:
+    strategy = TimeStrategy(lambda: BoundedOutOfOrderness(delay), idle_after)
+    return OperatorHarness(lambda: EventTimeOperator(lambda n: n, strategy), mode=mode)
+
+
+def spoken(generator: WatermarkGenerator[int]) -> OperatorHarness[int, int]:
+    return OperatorHarness(lambda: EventTimeOperator(lambda n: n, TimeStrategy(lambda: generator)))
+
+
+def records(*numbers: int) -> Output:
+    return [At(number, number) for number in numbers]
+
+
+def news(step: OperatorHarness[int, int]) -> Output:
+    """The output without watermarks that were sent again: a restored step tells its readers, who were restored too."""
+    told: Output = []
+    last: Watermark | None = None
+    for element in step.output:
+        if not (isinstance(element, Watermark) and element == last):
+            told.append(element)
+        if isinstance(element, Watermark):
+            last = element
+    return told
+
+
+@every_way
+def test_a_batch_in_order_goes_out_whole_with_the_watermark_behind_it(mode: Mode) -> None:
+    step = bounded(mode, delay=5)
+
+    step.push_batch([10, 12, 11])
+
+    assert news(step) == [*records(10, 12, 11), Watermark(6)]
+
+
+@every_way
+def test_a_batch_is_cut_in_front_of_a_record_that_is_behind_what_was_earned(mode: Mode) -> None:
+    step = bounded(mode, delay=5)
+
+    step.push_batch([10, 20, 14, 13, 21])
+
+    assert news(step) == [
+        *records(10, 20),
+        Watermark(14),
+        *records(14, 13, 21),
+        Watermark(15),
+    ]
+
+
+@every_way
+def test_watermarks_never_go_back_and_are_not_repeated(mode: Mode) -> None:
+    step = bounded(mode)
+
+    step.push(10)
+    step.push(5)
+    step.push(10)
+
+    assert news(step) == [*records(10), Watermark(9), *records(5, 10)]
+
+
+def test_of_the_watermarks_that_come_in_only_the_end_of_time_goes_on() -> None:
+    step = bounded()
+
+    step.watermark(100)
+    step.push(7)
+    step.watermark(MAX_TIMESTAMP)
+
+    assert news(step) == [*records(7), Watermark(6), Watermark(MAX_TIMESTAMP)]
+
+
+def test_datetimes_become_epoch_milliseconds() -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    step: OperatorHarness[datetime, datetime] = OperatorHarness(
+        lambda: EventTimeOperator(lambda d: d, TimeStrategy(lambda: BoundedOutOfOrderness(0)))
+    )
+
+    step.push(at)
+
+    assert step.output[0] == At(at, 1_767_225_600_000)
+
+
+@pytest.mark.parametrize("wrong", [1.5, None, "2026-01-01", datetime(2026, 1, 1)])  # noqa: DTZ001
+def test_what_is_no_moment_is_refused_with_the_record(wrong: object) -> None:
+    step: OperatorHarness[int, int] = OperatorHarness(
+        lambda: EventTimeOperator(
+            lambda n: wrong if n == 2 else n,  # type: ignore[arg-type, return-value]
+            TimeStrategy(lambda: BoundedOutOfOrderness(0)),
+        )
+    )
+
+    with pytest.raises(OperatorError, match="event time") as info:
+        step.push_batch([1, 2, 3])
+
+    assert info.value.record == 2
+
+
+def test_without_a_function_the_timestamps_of_the_records_are_used() -> None:
+    step: OperatorHarness[str, str] = OperatorHarness(
+        lambda: EventTimeOperator(None, TimeStrategy(lambda: BoundedOutOfOrderness(0)))
+    )
+
+    step.push("a", 5)
+
+    assert step.output == [At("a", 5), Watermark(4)]
+    with pytest.raises(OperatorError, match="no timestamps"):
+        step.push("b")
+
+
+def test_a_punctuated_generator_speaks_right_behind_its_record() -> None:
+    step = spoken(Punctuated(lambda n, at: at if n % 2 else None))
+
+    step.push_batch([2, 3, 4, 5, 6])
+
+    assert step.output == [
+        *records(2, 3),
+        Watermark(3),
+        *records(4, 5),
+        Watermark(5),
+        *records(6),
+    ]
+
+
+def test_a_periodic_generator_speaks_when_it_is_asked() -> None:
+    step = spoken(Periodic(lambda newest: newest - 1))
+
+    step.push_batch([10, 20])
+    before = list(step.output)
+    step.advance_processing_time(timedelta(milliseconds=PERIOD))
+
+    assert before == records(10, 20)
+    assert step.output == [*records(10, 20), Watermark(19)]
+
+
+def test_a_stream_without_records_for_long_enough_is_idle_until_the_next() -> None:
+    step = bounded(idle_after=100)
+
+    step.push(10)
+    step.advance_processing_time(timedelta(milliseconds=100))
+    step.advance_processing_time(timedelta(milliseconds=1))
+    step.push(11)
+
+    assert step.output == [*records(10), Watermark(9), IDLE, ACTIVE, *records(11), Watermark(10)]
+
+
+def test_time_spent_blocked_is_not_idle_time() -> None:
+    step = bounded(idle_after=100)
+    step.push(10)
+
+    step.operator.on_backpressure(True, 50)
+    step.advance_processing_time(1000)
+    step.operator.on_backpressure(False, 1000)
+    step.advance_processing_time(1050)
+    calm = IDLE in step.output
+    step.advance_processing_time(1051)
+
+    assert (calm, step.output[-1]) == (False, IDLE)
+
+
+def test_the_slowest_split_holds_the_watermark() -> None:
+    step = bounded()
+    operator = step.operator
+    for split in ("a", "b"):
+        operator.on_split_start(split)
+
+    operator.on_split("a")
+    step.push(100)
+    operator.on_split("b")
+    step.push(10)
+    operator.on_split("a")
+    step.push(200)
+
+    assert [e for e in step.output if isinstance(e, Watermark)] == [Watermark(9)]
+
+
+def test_a_split_that_ends_or_was_empty_does_not_hold_the_watermark() -> None:
+    step = bounded()
+    operator = step.operator
+    for split in ("a", "empty", "short"):
+        operator.on_split_start(split)
+    operator.on_split_end("empty")
+    operator.on_split("short")
+    step.push(10)
+    operator.on_split("a")
+    step.push(100)
+
+    operator.on_split_end("short")
+
+    assert [e for e in step.output if isinstance(e, Watermark)] == [Watermark(9), Watermark(99)]
+
+
+def test_an_idle_split_does_not_hold_the_watermark_and_is_waited_for_again_when_it_speaks() -> None:
+    step = bounded(idle_after=100)
+    operator = step.operator
+    for split in ("quiet", "busy"):
+        operator.on_split_start(split)
+    step.advance_processing_time(60)
+    operator.on_split("busy")
+    step.push(10)
+    step.advance_processing_time(101)
+    after_idle = step.output[-1]
+    operator.on_split("quiet")
+    step.push(20)
+    operator.on_split("busy")
+    step.push(50)
+
+    assert after_idle == Watermark(9)
+    assert step.output[-1] == Watermark(19)
+
+
+def test_a_record_of_one_split_is_behind_only_what_all_splits_have_earned() -> None:
+    step = bounded()
+    operator = step.operator
+    for split in ("a", "b"):
+        operator.on_split_start(split)
+    operator.on_split("b")
+    step.push(15)
+
+    operator.on_split("a")
+    step.push_batch([100, 10, 101, 12])
+
+    assert step.output == [
+        *records(15),
+        *records(100),
+        Watermark(14),
+        *records(10, 101, 12),
+    ]
+
+
+def test_a_restored_step_goes_on_at_the_watermark_of_each_split() -> None:
+    before = bounded()
+    before.operator.on_split_start("a")
+    before.operator.on_split("a")
+    before.push(100)
+    snapshot = before.snapshot()
+    assert snapshot is not None
+
+    after = bounded()
+    after.restore(snapshot)
+    after.operator.on_split_start("a")
+    after.operator.on_split("a")
+    after.push_batch([50, 101])
+
+    assert after.output == [Watermark(99), *records(50, 101), Watermark(100)]

@@ -1,0 +1,252 @@
+"""Event-time windows: firing, lateness, clean-up, state; straight and with a restore after every step."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aflow.errors import CheckpointError, OperatorError
+from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows
+from aflow.model.tags import Tag
+from aflow.model.time import MAX_TIMESTAMP
+from aflow.operators.window_aggregate import (
+    LATE,
+    Accumulation,
+    WindowAggregateOperator,
+    Windowed,
+)
+from aflow.state.snapshot import merge
+from aflow.testing import Mode, OperatorHarness
+
+Event = tuple[str, int]
+Harness = OperatorHarness[Event, Windowed[str, int]]
+
+SUM = Accumulation(lambda event: event[1], lambda total, event: total + event[1])
+
+
+def harness(
+    mode: Mode = Mode.STRAIGHT,
+    *,
+    assigner: TumblingWindows | SlidingWindows | None = None,
+    lateness: int = 0,
+    parallelism: int = 1,
+    subtask: int = 0,
+) -> Harness:
+    chosen = assigner or TumblingWindows(10)
+    return OperatorHarness(
+        lambda: WindowAggregateOperator(chosen, SUM, lateness=lateness),
+        key=lambda event: event[0],
+        mode=mode,
+        parallelism=parallelism,
+        subtask=subtask,
+    )
+
+
+def rows(step: Harness) -> list[tuple[str, int, int]]:
+    return [(w.key, w.window.start, w.value) for w in step.values]
+
+
+def late(step: Harness) -> list[Event]:
+    return [record.value for record in step.side(Tag[Event](LATE))]
+
+
+every_way = pytest.mark.parametrize("mode", Mode)
+
+
+@every_way
+def test_a_window_fires_when_the_watermark_reaches_its_last_timestamp(mode: Mode) -> None:
+    step = harness(mode)
+    step.push(("a", 1), 3)
+    step.push(("a", 2), 9)
+
+    step.watermark(8)
+    before = rows(step)
+    step.watermark(9)
+
+    assert (before, rows(step)) == ([], [("a", 0, 3)])
+
+
+@every_way
+def test_results_have_the_last_timestamp_of_the_window_and_come_before_the_watermark(
+    mode: Mode,
+) -> None:
+    step = harness(mode)
+    step.push(("a", 1), 3)
+
+    step.watermark(12)
+
+    first, second = step.output
+    assert getattr(first, "timestamp", None) == 9
+    assert getattr(second, "timestamp", None) == 12
+
+
+@every_way
+def test_windows_that_are_due_together_fire_in_the_order_of_time(mode: Mode) -> None:
+    step = harness(mode)
+    step.push(("a", 1), 25)
+    step.push(("a", 2), 5)
+    step.push(("a", 3), 15)
+
+    step.watermark(MAX_TIMESTAMP)
+
+    assert rows(step) == [("a", 0, 2), ("a", 10, 3), ("a", 20, 1)]
+
+
+@every_way
+def test_a_record_without_a_window_any_more_goes_to_the_late_output_as_it_was(mode: Mode) -> None:
+    step = harness(mode)
+    step.watermark(9)
+
+    step.push(("a", 1), 9)
+    step.push(("a", 2), 10)
+    step.watermark(MAX_TIMESTAMP)
+
+    assert late(step) == [("a", 1)]
+    assert rows(step) == [("a", 10, 2)]
+
+
+@every_way
+def test_within_the_lateness_a_record_fires_its_window_again_for_its_key_only(mode: Mode) -> None:
+    step = harness(mode, lateness=5)
+    step.push(("a", 1), 1)
+    step.push(("b", 10), 1)
+    step.watermark(9)
+
+    step.push(("a", 2), 2)
+    step.watermark(13)
+    step.push(("c", 7), 3)
+    step.watermark(14)
+    step.push(("a", 4), 4)
+
+    assert rows(step) == [("a", 0, 1), ("b", 0, 10), ("a", 0, 3), ("c", 0, 7)]
+    assert late(step) == [("a", 4)]
+
+
+@every_way
+def test_a_window_whose_clean_up_time_lies_beyond_the_end_of_time_is_kept(mode: Mode) -> None:
+    step = harness(mode, lateness=MAX_TIMESTAMP)
+    step.push(("a", 1), 1)
+    step.watermark(MAX_TIMESTAMP - 1)
+
+    step.push(("a", 2), 2)
+
+    assert rows(step) == [("a", 0, 1), ("a", 0, 3)]
+
+
+@every_way
+def test_a_batch_may_lie_in_several_windows(mode: Mode) -> None:
+    step = harness(mode)
+
+    step.push_batch([("a", 1), ("a", 2), ("b", 4), ("a", 8)], [1, 11, 2, 12])
+    step.watermark(MAX_TIMESTAMP)
+
+    assert sorted(rows(step)) == [("a", 0, 1), ("a", 10, 10), ("b", 0, 4)]
+
+
+@every_way
+def test_a_record_is_in_each_of_its_sliding_windows_that_is_not_gone(mode: Mode) -> None:
+    step = harness(mode, assigner=SlidingWindows(20, 10))
+    step.watermark(9)
+
+    step.push(("a", 1), 5)
+    step.push(("a", 2), 12)
+    step.watermark(MAX_TIMESTAMP)
+
+    assert rows(step) == [("a", 0, 3), ("a", 10, 2)]
+    assert late(step) == []
+
+
+def test_state_is_gone_with_the_windows() -> None:
+    step = harness(lateness=5)
+    step.push(("a", 1), 1)
+    step.watermark(9)
+    kept = step.snapshot()
+
+    step.watermark(14)
+
+    gone = step.snapshot()
+    assert kept is not None
+    assert gone is not None
+    assert (len(kept.keyed), gone.keyed) == (1, {})
+
+
+@pytest.mark.parametrize("after", [1, 2, 5])
+def test_windows_move_with_their_keys_to_any_parallelism(after: int) -> None:
+    events = [(f"key-{number}", number) for number in range(40)]
+    first = harness(lateness=100)
+    first.push_batch(events, [1] * 40)
+    first.watermark(9)
+    first.push_batch(events, [11] * 40)
+    snapshot = first.snapshot()
+    assert snapshot is not None
+
+    found: list[tuple[str, int, int]] = []
+    for subtask in range(after):
+        step = harness(lateness=100, parallelism=after, subtask=subtask)
+        step.restore(merge([snapshot]))
+        step.watermark(MAX_TIMESTAMP)
+        found += rows(step)
+
+    assert sorted(found) == sorted((key, 10, value) for key, value in events)
+
+
+def test_an_accumulator_that_cannot_be_stored_says_so_with_its_step_and_key() -> None:
+    step: OperatorHarness[Event, Windowed[str, object]] = OperatorHarness(
+        lambda: WindowAggregateOperator(
+            TumblingWindows(10), Accumulation(lambda _: object(), lambda held, _: held)
+        ),
+        key=lambda event: event[0],
+    )
+    step.push(("a", 1), 1)
+
+    with pytest.raises(CheckpointError, match=r"'step'.*'a'.*of="):
+        step.snapshot()
+
+
+def test_records_without_timestamps_are_refused_with_what_to_call() -> None:
+    with pytest.raises(OperatorError, match=r"event_time"):
+        harness().push(("a", 1))
+
+
+def test_what_the_function_raises_names_the_record() -> None:
+    step = harness()
+
+    with pytest.raises(OperatorError, match="'step'") as info:
+        step.push_batch([("a", 1), ("a", "x")], [1, 2])  # type: ignore[list-item]
+
+    assert (info.value.record, info.value.key, info.value.timestamp) == (("a", "x"), "a", 2)
+
+
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from("ab"), st.integers(0, 60)),
+            st.integers(0, 60),
+        ),
+        max_size=25,
+    ),
+    lateness=st.integers(0, 20),
+    assigner=st.sampled_from([TumblingWindows(7), SlidingWindows(10, 4), SlidingWindows(3, 5)]),
+)
+@settings(max_examples=150, deadline=None)
+def test_a_restore_after_every_step_changes_nothing(
+    steps: list[tuple[str, int] | int],
+    lateness: int,
+    assigner: TumblingWindows | SlidingWindows,
+) -> None:
+    both = [harness(mode, assigner=assigner, lateness=lateness) for mode in Mode]
+    for step in both:
+        watermark = -1
+        for number, what in enumerate(steps):
+            if isinstance(what, int):
+                watermark = max(watermark, what)
+                step.watermark(watermark)
+            else:
+                step.push((what[0], number), what[1])
+        step.watermark(MAX_TIMESTAMP)
+
+    straight, restored = both
+
+    assert sorted(rows(straight)) == sorted(rows(restored))
+    assert late(straight) == late(restored)
