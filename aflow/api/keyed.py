@@ -15,14 +15,14 @@ from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge
 from aflow.model.time import to_millis
+from aflow.operators.accumulation import Accumulation, folding, reducing
 from aflow.operators.base import Operator
-from aflow.operators.keyed_fold import KeyedFoldOperator
+from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
 from aflow.operators.keyed_process import (
     KeyedProcess,
     KeyedProcessOperator,
     check_keyed_process,
 )
-from aflow.operators.keyed_reduce import KeyedReduceOperator
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class KeyedStream(Generic[K, T]):
         type by which snapshots store it.
         """
         check_function(fn, "reduce")
-        return self._step("reduce", name, lambda: KeyedReduceOperator(fn, of, self._key_type))
+        return self._accumulate("reduce", name, reducing(fn), of)
 
     def fold(
         self,
@@ -77,7 +77,7 @@ class KeyedStream(Generic[K, T]):
         """
         check_function(initial, "fold")
         check_function(fn, "fold")
-        return self._step("fold", name, lambda: KeyedFoldOperator(initial, fn, of, self._key_type))
+        return self._accumulate("fold", name, folding(initial, fn), of)
 
     def window(
         self, windows: Windows, *, lateness: timedelta = timedelta(0)
@@ -96,6 +96,13 @@ class KeyedStream(Generic[K, T]):
             )
         return WindowedStream(
             self._graph, self._edge, windows, allowed, self._key_type, self._parallelism
+        )
+
+    def _accumulate(
+        self, what: str, name: str, accumulation: Accumulation, of: type[Any] | None
+    ) -> Stream[Any]:
+        return self._step(
+            what, name, lambda: KeyedAccumulateOperator(accumulation, of, self._key_type)
         )
 
     def _step(self, what: str, name: str, operator: Callable[[], Operator]) -> Stream[Any]:

@@ -13,9 +13,9 @@ from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge
 from aflow.model.time import short
+from aflow.operators.accumulation import Accumulation, aggregating, folding, reducing
 from aflow.operators.window_aggregate import (
     LATE,
-    Accumulation,
     WindowAggregateOperator,
     Windowed,
 )
@@ -70,15 +70,14 @@ class WindowedStream(Generic[K, T]):
         """
         check_function(initial, "fold")
         check_function(fn, "fold")
-        accumulation = Accumulation(lambda value: fn(initial(), value), fn)
-        return self._results("window.fold", accumulation, name, of)
+        return self._results("window.fold", folding(initial, fn), name, of)
 
     def reduce(
         self, fn: Callable[[T, T], T], *, name: str, of: type[T] | None = None
     ) -> WindowResults[K, T, T]:
         """Combine the records of each key and window: ``fn(so_far, value)``, beginning with the first record."""
         check_function(fn, "reduce")
-        return self._results("window.reduce", Accumulation(lambda value: value, fn), name, of)
+        return self._results("window.reduce", reducing(fn), name, of)
 
     def aggregate(
         self, aggregate: Aggregate[T, A, R], *, name: str, of: type[A] | None = None
@@ -89,9 +88,7 @@ class WindowedStream(Generic[K, T]):
                 raise FlowDefinitionError(
                     f"aggregate() takes an aflow.Aggregate, and {shown(aggregate)} has no method {method}()"
                 )
-        create, add = aggregate.create, aggregate.add
-        accumulation = Accumulation(lambda value: add(create(), value), add, aggregate.result)
-        return self._results("window.aggregate", accumulation, name, of)
+        return self._results("window.aggregate", aggregating(aggregate), name, of)
 
     def _results(
         self, what: str, accumulation: Accumulation, name: str, of: type[Any] | None

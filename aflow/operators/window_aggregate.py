@@ -12,8 +12,7 @@ late.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
 from heapq import heappop, heappush
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -26,6 +25,7 @@ from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.keys import check_key
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow
+from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import Operator, OperatorContext
 from aflow.state.filing import KeyedFiling
 from aflow.state.layouts import state_codec
@@ -58,18 +58,6 @@ class Windowed(msgspec.Struct, Generic[K, R], frozen=True):
     key: K
     window: TimeWindow
     value: R
-
-
-@dataclass(frozen=True, slots=True)
-class Accumulation:
-    """How records become a result: the one thing in which fold, reduce and aggregate differ."""
-
-    first: Callable[[Any], Any]
-    """The accumulator of a first record."""
-    add: Callable[[Any, Any], Any]
-    """The accumulator with one more record."""
-    result: Callable[[Any], Any] | None = None
-    """What is emitted for an accumulator; None: itself."""
 
 
 class WindowAggregateOperator(Operator):

@@ -11,7 +11,8 @@ from aflow.errors import CheckpointError, InternalError, OperatorError
 from aflow.model.batch import Batch
 from aflow.model.elements import Watermark
 from aflow.model.key_groups import key_group
-from aflow.operators.keyed_fold import KeyedFoldOperator
+from aflow.operators.accumulation import folding
+from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
 from aflow.state.snapshot import merge
 from tests.operators.driver import Drive, Driver, emitted_values, subtasks
 
@@ -26,8 +27,8 @@ def add(total: Total, amount: int) -> Total:
     return Total(total.amount + amount, total.records + 1)
 
 
-def totals() -> KeyedFoldOperator:
-    return KeyedFoldOperator(Total, add, Total)
+def totals() -> KeyedAccumulateOperator:
+    return KeyedAccumulateOperator(folding(Total, add), Total)
 
 
 def test_each_record_gives_its_key_s_accumulator_with_its_timestamp(drive: Drive) -> None:
@@ -65,7 +66,7 @@ def test_an_accumulator_may_be_none(drive: Drive) -> None:
         seen.append(acc)
         return None if value == 2 else value
 
-    step = drive(lambda: KeyedFoldOperator(lambda: 0, second_is_none))
+    step = drive(lambda: KeyedAccumulateOperator(folding(lambda: 0, second_is_none)))
 
     step.push(1, 2, 3, keys=["a", "a", "a"])
 
@@ -76,7 +77,7 @@ def test_each_key_gets_an_initial_accumulator_of_its_own(drive: Drive) -> None:
     def append(acc: list[int], value: int) -> list[int]:
         return [*acc, value]
 
-    step = drive(lambda: KeyedFoldOperator(list[int], append, list[int]))
+    step = drive(lambda: KeyedAccumulateOperator(folding(list[int], append), list[int]))
 
     step.push(1, 2, 3, keys=["a", "b", "a"])
 
@@ -84,7 +85,9 @@ def test_each_key_gets_an_initial_accumulator_of_its_own(drive: Drive) -> None:
 
 
 def test_a_failing_function_is_blamed_with_key_record_and_timestamp() -> None:
-    step = Driver(lambda: KeyedFoldOperator(lambda: 1, lambda acc, value: acc / value))
+    step = Driver(
+        lambda: KeyedAccumulateOperator(folding(lambda: 1, lambda acc, value: acc / value))
+    )
 
     with pytest.raises(OperatorError) as e:
         step.push(1, 0, 2, at=[10, 20, 30], keys=["a", "b", "c"])
@@ -96,22 +99,22 @@ def test_a_failing_initial_is_blamed_too() -> None:
     def broken() -> Any:
         raise LookupError("no rate")
 
-    step = Driver(lambda: KeyedFoldOperator(broken, lambda acc, value: acc))
+    step = Driver(lambda: KeyedAccumulateOperator(folding(broken, lambda acc, value: acc)))
 
     with pytest.raises(OperatorError, match="record 1, key 'a': LookupError: no rate"):
         step.push(1, keys=["a"])
 
 
 def test_an_accumulator_that_cannot_be_stored_is_named_with_the_remedy() -> None:
-    step = Driver(lambda: KeyedFoldOperator(Total, add)).push(1, keys=["a"])
+    step = Driver(lambda: KeyedAccumulateOperator(folding(Total, add))).push(1, keys=["a"])
 
     with pytest.raises(CheckpointError, match=r"'accumulator' of step 'step' .*declare of=Total"):
         step.snapshot()
 
 
 def test_keys_of_a_declared_type_come_back() -> None:
-    def make() -> KeyedFoldOperator:
-        return KeyedFoldOperator(Total, add, Total, Total)
+    def make() -> KeyedAccumulateOperator:
+        return KeyedAccumulateOperator(folding(Total, add), Total, Total)
 
     old = Driver(make).push(1, keys=[Total(7)])
     new = Driver(make).restore(old.snapshot())

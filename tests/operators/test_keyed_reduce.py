@@ -10,13 +10,14 @@ import pytest
 from aflow.errors import InternalError, OperatorError
 from aflow.model.batch import Batch
 from aflow.model.key_groups import key_group
-from aflow.operators.keyed_reduce import KeyedReduceOperator
+from aflow.operators.accumulation import reducing
+from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
 from aflow.state.snapshot import OperatorSnapshot, merge
 from tests.operators.driver import Drive, Driver, emitted_values, subtasks
 
 
-def sums() -> KeyedReduceOperator:
-    return KeyedReduceOperator(operator.add)
+def sums() -> KeyedAccumulateOperator:
+    return KeyedAccumulateOperator(reducing(operator.add))
 
 
 def test_the_first_record_of_a_key_is_taken_as_it_is(drive: Drive) -> None:
@@ -29,7 +30,9 @@ def test_the_first_record_of_a_key_is_taken_as_it_is(drive: Drive) -> None:
 
 
 def test_the_reduced_value_comes_first_and_the_record_second(drive: Drive) -> None:
-    step = drive(lambda: KeyedReduceOperator(lambda so_far, value: f"{so_far}({value})"))
+    step = drive(
+        lambda: KeyedAccumulateOperator(reducing(lambda so_far, value: f"{so_far}({value})"))
+    )
 
     step.push("a", "b", "c", keys=[1, 1, 1])
 
@@ -37,7 +40,7 @@ def test_the_reduced_value_comes_first_and_the_record_second(drive: Drive) -> No
 
 
 def test_falsy_values_are_values(drive: Drive) -> None:
-    step = drive(lambda: KeyedReduceOperator(min))
+    step = drive(lambda: KeyedAccumulateOperator(reducing(min)))
 
     step.push(3, 0, 5, keys=["a"] * 3)
 
@@ -45,7 +48,7 @@ def test_falsy_values_are_values(drive: Drive) -> None:
 
 
 def test_values_without_a_declared_type_come_back_as_they_were(drive: Drive) -> None:
-    step = drive(lambda: KeyedReduceOperator(max))
+    step = drive(lambda: KeyedAccumulateOperator(reducing(max)))
     early, late = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 2, tzinfo=UTC)
 
     step.push((early, "x"), keys=["a"]).push((late, "y"), keys=["a"])

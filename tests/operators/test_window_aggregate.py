@@ -10,9 +10,9 @@ from aflow.errors import CheckpointError, OperatorError
 from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows
 from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP
+from aflow.operators.accumulation import Accumulation
 from aflow.operators.window_aggregate import (
     LATE,
-    Accumulation,
     WindowAggregateOperator,
     Windowed,
 )

@@ -14,10 +14,11 @@ from aflow.model.batch import Batch
 from aflow.model.elements import ACTIVE, IDLE
 from aflow.model.key_groups import key_group
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
+from aflow.operators.accumulation import Accumulation, folding
 from aflow.operators.base import Operator
-from aflow.operators.keyed_fold import KeyedFoldOperator
+from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
 from aflow.operators.map import MapOperator
-from aflow.operators.window_aggregate import Accumulation, WindowAggregateOperator
+from aflow.operators.window_aggregate import WindowAggregateOperator
 from aflow.testing import At, Mode, OperatorHarness, Watermark
 
 T = TypeVar("T")
@@ -256,7 +257,7 @@ def test_snapshots_of_two_subtasks_restore_into_three() -> None:
     def subtasks(count: int) -> list[OperatorHarness[str, int]]:
         return [
             OperatorHarness[str, int](
-                lambda: KeyedFoldOperator(int, lambda n, _: n + 1),
+                lambda: KeyedAccumulateOperator(folding(int, lambda n, _: n + 1)),
                 key=first_letter,
                 subtask=index,
                 parallelism=count,
@@ -282,7 +283,7 @@ def test_snapshots_of_two_subtasks_restore_into_three() -> None:
 def test_a_key_of_another_subtask_is_refused() -> None:
     first, second = (
         OperatorHarness[str, int](
-            lambda: KeyedFoldOperator(int, lambda n, _: n + 1),
+            lambda: KeyedAccumulateOperator(folding(int, lambda n, _: n + 1)),
             key=first_letter,
             subtask=index,
             parallelism=2,

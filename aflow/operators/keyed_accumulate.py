@@ -1,13 +1,14 @@
-"""A running value for each key that starts from an initial one: ``fold``."""
+"""A running value for each key: ``fold`` and ``reduce`` on a keyed stream."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any, Final
 
 from aflow.errors import InternalError
 from aflow.model.batch import Batch
 from aflow.model.keys import check_key
+from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import Operator, OperatorContext
 from aflow.operators.keyed_state import keyed_backend
 from aflow.state.snapshot import OperatorSnapshot
@@ -17,23 +18,21 @@ from aflow.state.specs import ValueState
 _NEW: Final = object()
 
 
-class KeyedFoldOperator(Operator):
-    """Emits, for each record, what ``fn`` makes of its key's accumulator and the record; that is the next accumulator.
+class KeyedAccumulateOperator(Operator):
+    """Emits, for each record, the accumulator of its key with the record added.
 
-    ``initial`` makes the accumulator of a key's first record. ``fn`` should return a new accumulator: one that it
-    changes in place is also in the hands of whoever got it as a result, and shows them later changes. ``of`` and
-    ``key_type`` are the types of accumulators and keys, which snapshots need unless they are plain Python values.
+    The functions should return a new accumulator: one that they change in place is also in the hands of whoever got it
+    as a result, and shows them later changes. ``of`` and ``key_type`` are the types of accumulators and keys, which
+    snapshots need unless they are plain Python values.
     """
 
     def __init__(
         self,
-        initial: Callable[[], Any],
-        fn: Callable[[Any, Any], Any],
+        accumulation: Accumulation,
         of: type[Any] | None = None,
         key_type: type[Hashable] | None = None,
     ) -> None:
-        self._initial = initial
-        self._fn = fn
+        self._accumulation = accumulation
         self._accumulator = ValueState[Any]("accumulator", of=of)
         self._key_type = key_type
 
@@ -46,7 +45,8 @@ class KeyedFoldOperator(Operator):
         if batch.keys is None:
             raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
         # Hot path (benchmark `exchange`): one dict for all keys, without a current key, and two look-ups a record.
-        accumulators, initial, fn = self._accumulators, self._initial, self._fn
+        accumulators = self._accumulators
+        first, add = self._accumulation.first, self._accumulation.add
         results: list[Any] = []
         left = iter(batch.values)
         try:
@@ -57,8 +57,8 @@ class KeyedFoldOperator(Operator):
                     before = _NEW
                 if before is _NEW:
                     check_key(key)
-                    before = initial()
-                accumulators[key] = after = fn(before, value)
+                after = first(value) if before is _NEW else add(before, value)
+                accumulators[key] = after
                 results.append(after)
         except Exception as exc:
             raise self.failure(exc, batch, left) from exc

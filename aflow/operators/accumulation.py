@@ -1,0 +1,37 @@
+"""How records become a running result: the one thing in which fold, reduce and aggregate differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from aflow.state.aggregate import Aggregate
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulation:
+    """What to do with the first record, with each further one, and at the end."""
+
+    first: Callable[[Any], Any]
+    """The accumulator of a first record."""
+    add: Callable[[Any, Any], Any]
+    """The accumulator with one more record."""
+    result: Callable[[Any], Any] | None = None
+    """What is emitted for an accumulator; None: itself."""
+
+
+def folding(initial: Callable[[], Any], fn: Callable[[Any, Any], Any]) -> Accumulation:
+    """Begin with ``initial()``, go on with ``fn(accumulator, value)``."""
+    return Accumulation(lambda value: fn(initial(), value), fn)
+
+
+def reducing(fn: Callable[[Any, Any], Any]) -> Accumulation:
+    """Begin with the first record as it is, go on with ``fn(so_far, value)``."""
+    return Accumulation(lambda value: value, fn)
+
+
+def aggregating(aggregate: Aggregate[Any, Any, Any]) -> Accumulation:
+    """Do as ``aggregate`` says."""
+    create, add = aggregate.create, aggregate.add
+    return Accumulation(lambda value: add(create(), value), add, aggregate.result)
