@@ -13,9 +13,10 @@ several batches with watermarks between them (see docs/decisions/001).
 from __future__ import annotations
 
 from abc import ABC
+from asyncio import CancelledError
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from aflow.errors import OperatorError
 from aflow.model.batch import Batch
@@ -23,6 +24,10 @@ from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.model.keys import UnsupportedKey, check_key
 from aflow.model.time import MIN_TIMESTAMP, Clock, Timestamp
 from aflow.state.snapshot import OperatorSnapshot
+
+#: What counts as a failure of a user function that is called, not awaited. Nobody can have cancelled such a call, so
+#: a ``CancelledError`` out of it is the function's own, and must not end a task as if the job had been cancelled.
+RAISED: Final = (Exception, CancelledError)
 
 
 class Output(Protocol):
@@ -137,19 +142,17 @@ class Operator(ABC):
         """Continue from ``snapshot``. Raises ``RestoreError`` if it does not fit."""
 
     def failure(
-        self, cause: Exception, batch: Batch[Any], values: Iterator[object]
+        self, cause: BaseException, batch: Batch[Any], values: Iterator[object]
     ) -> OperatorError:
         """Describe ``cause``, raised by a user function for the record that iterator ``values`` handed out last.
 
         ``values`` must be the list iterator over ``batch.values`` that the failed loop used: how much of it is
         left tells which record it was, so that the hot loops need no counter.
         """
-        if isinstance(cause, OperatorError):
-            return cause
         index = len(batch) - _left(values) - 1
         return self.failure_at(cause, batch, index)
 
-    def failure_at(self, cause: Exception, batch: Batch[Any], index: int) -> OperatorError:
+    def failure_at(self, cause: BaseException, batch: Batch[Any], index: int) -> OperatorError:
         """Describe ``cause``, raised by a user function for record ``index`` of ``batch``."""
         key: Hashable = None if batch.keys is None else batch.keys[index]
         if batch.keys is not None and isinstance(cause, TypeError):

@@ -5,6 +5,9 @@ which is worth 8 % of a chain of trivial functions (``python -m bench stateless`
 is generated, once for each shape; every call stands on a line of its own, so that the line of a traceback tells
 which step failed.
 
+An error shows the record that came into the first of these steps, which is the only one that is still known; where
+steps run on their own (``chaining=False``, an exchange in between), it is the one that came into the failed step.
+
 At most one filter, because then the counters of all steps follow from the lengths of input and output. A filter
 over records with timestamps goes step by step: the timestamps would have to be chosen along.
 """
@@ -19,7 +22,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from aflow.errors import OperatorError
 from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
-from aflow.operators.base import Operator
+from aflow.operators.base import RAISED, Operator
 from aflow.operators.filter import FilterOperator
 from aflow.operators.map import MapOperator
 
@@ -65,7 +68,7 @@ class FusedOperator(Operator):
         left = iter(batch.values)
         try:
             values = self._comprehension(left, *self._functions)
-        except Exception as exc:
+        except RAISED as exc:
             raise self._failure_of(exc, batch, left) from exc
         self._count(len(batch.values), len(values))
         if values:
@@ -98,9 +101,9 @@ class FusedOperator(Operator):
                 self._counters[index + 1].batches_in += 1
 
     def _failure_of(
-        self, cause: Exception, batch: Batch[Any], left: Iterator[object]
+        self, cause: BaseException, batch: Batch[Any], left: Iterator[object]
     ) -> OperatorError:
-        step = steps_by_line(self._shape)[_line_of(cause.__traceback__)]
+        step = step_at(self._shape, _line_of(cause.__traceback__))
         return self._steps[step].failure(cause, batch, left)
 
 
@@ -129,21 +132,20 @@ def source(shape: str) -> str:
     return f"def run(left, {functions}):\n return [\n{value}\nfor v in left\n{condition}\n]"
 
 
-@cache
-def steps_by_line(shape: str) -> dict[int, int]:
-    """Which step is called on which line of ``source``."""
-    lines = enumerate(source(shape).splitlines(), start=1)
-    return {
-        number: index
-        for number, line in lines
-        for index in range(len(shape))
-        if f"f{index}(" in line.replace("def run(", "")
-    }
+def step_at(shape: str, line: int) -> int:
+    """The step that works on a line (from 1) of ``source``: the one called there.
+
+    Where none is called, only one thing can fail: asking the filter's result whether it is true, as with an array
+    of NumPy. Which line stands for that depends on the version of Python.
+    """
+    text = source(shape).splitlines()[line - 1]
+    called = (index for index in range(len(shape)) if f"f{index}(" in text)
+    return next(called, max(shape.find("f"), 0))
 
 
 def _line_of(trace: TracebackType | None) -> int:
     """The line of the innermost frame of the comprehension."""
-    line = 0
+    line = 1
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == _FILE:
             line = trace.tb_lineno

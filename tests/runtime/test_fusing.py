@@ -89,6 +89,56 @@ def test_an_error_names_the_step_that_failed_and_the_record(
     assert isinstance(info.value.__cause__, ZeroDivisionError | TypeError)
 
 
+class Undecided:
+    """Like an array of NumPy: neither true nor false."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("the truth value is ambiguous")
+
+
+@pytest.mark.parametrize("shape", ["f", "mf", "fm", "mfm", "mmfmm"])
+def test_a_result_that_is_neither_true_nor_false_is_the_failure_of_its_filter(shape: str) -> None:
+    flow = af.Flow("undecided")
+    stream: af.Stream[int] = flow.source([10, 20])
+    for index, step in enumerate(shape):
+        if step == "f":
+            stream = stream.filter(lambda n: Undecided() if n == 20 else True, name="filter")
+        else:
+            stream = stream.map(same, name=f"map {index}")
+    stream.to(af.CollectSink[int]())
+
+    with pytest.raises(af.OperatorError, match="the truth value is ambiguous") as info:
+        asyncio.run(flow.run())
+
+    assert (info.value.operator, info.value.record) == ("filter", 20)
+
+
+def cancel(number: int) -> int:
+    raise asyncio.CancelledError(f"given up {number}")
+
+
+def test_a_step_that_raises_cancelled_error_has_failed() -> None:
+    flow = af.Flow("cancelled by a function")
+    flow.source([10]).map(same).map(cancel, name="gives up").to(af.CollectSink[int]())
+
+    with pytest.raises(af.OperatorError, match="CancelledError: given up 10") as info:
+        asyncio.run(flow.run())
+
+    assert (info.value.operator, info.value.record) == ("gives up", 10)
+
+
+def test_the_record_of_an_error_is_the_one_that_came_into_the_run_of_maps_and_filters() -> None:
+    flow = af.Flow("run")
+    flow.source([10]).map(str).map(divide, name="second").to(  # type: ignore[arg-type]
+        af.CollectSink[int]()
+    )
+
+    with pytest.raises(af.OperatorError) as info:
+        asyncio.run(flow.run())
+
+    assert (info.value.operator, info.value.record) == ("second", 10)
+
+
 def test_a_step_with_two_readers_is_not_fused_away() -> None:
     flow = af.Flow("fork")
     left, right = af.CollectSink[int](), af.CollectSink[int]()
