@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from aflow.model.batch import Batch
-from aflow.operators.base import Operator
+from aflow.operators.base import RAISED, Operator
 
 
 class KeyByOperator(Operator):
@@ -21,6 +21,6 @@ class KeyByOperator(Operator):
         left = iter(batch.values)
         try:
             keys = [key(value) for value in left]
-        except Exception as exc:
+        except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
         self.output.emit(Batch(batch.values, batch.timestamps, keys))

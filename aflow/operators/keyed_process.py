@@ -11,7 +11,7 @@ from aflow.errors import InternalError, OperatorError, readable, shown
 from aflow.model.batch import Batch
 from aflow.model.key_groups import KeyRouter
 from aflow.model.time import Timestamp
-from aflow.operators.base import OperatorContext
+from aflow.operators.base import RAISED, OperatorContext
 from aflow.operators.context import Context, TimerDomain
 from aflow.operators.key_timers import KeyTimers
 from aflow.operators.keyed_state import keyed_backend
@@ -105,7 +105,7 @@ class KeyedProcessOperator(ProcessFunctionOperator[KeyedProcess[Any, Any, Any]])
                 if results is not None:
                     values.extend(results if type(results) in TAKEN else iterable(results))
                     timestamps.extend([at] * (len(values) - len(timestamps)))
-        except Exception as exc:
+        except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
         self._handled(values, None if batch.timestamps is None else timestamps)
 
@@ -143,7 +143,7 @@ class KeyedProcessOperator(ProcessFunctionOperator[KeyedProcess[Any, Any, Any]])
                 results = handle(at, ctx)
                 if results is not None:
                     values.extend(results if type(results) in TAKEN else iterable(results))
-            except Exception as exc:
+            except RAISED as exc:
                 raise self._failed_at(domain, at, key, exc) from exc
             if timestamps is not None:
                 timestamps.extend([at] * (len(values) - len(timestamps)))
@@ -156,10 +156,8 @@ class KeyedProcessOperator(ProcessFunctionOperator[KeyedProcess[Any, Any, Any]])
         self._emit(values, timestamps)
 
     def _failed_at(
-        self, domain: TimerDomain, at: Timestamp, key: Hashable, cause: Exception
+        self, domain: TimerDomain, at: Timestamp, key: Hashable, cause: BaseException
     ) -> OperatorError:
-        if isinstance(cause, OperatorError):
-            return cause
         return OperatorError(
             f"step {self.name!r} failed in the {domain.value} timer at {at} ({readable(at)}) of key {shown(key)}: "
             f"{type(cause).__name__}: {cause}",

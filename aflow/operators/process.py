@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from aflow.errors import FlowDefinitionError, OperatorError, shown
 from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
-from aflow.operators.base import Operator, OperatorContext
+from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.operators.context import ProcessContext
 from aflow.operators.results import TAKEN, iterable
 from aflow.operators.sides import SideOutputs
@@ -86,7 +86,7 @@ class ProcessFunctionOperator(Operator, Generic[F]):
         self._sides = SideOutputs(context.name)
         try:
             self._function.open()
-        except Exception as exc:
+        except RAISED as exc:
             raise self._failed("open()", exc) from exc
         self._opened = True
 
@@ -97,10 +97,10 @@ class ProcessFunctionOperator(Operator, Generic[F]):
         self._opened = False
         try:
             self._function.close()
-        except Exception as exc:
+        except RAISED as exc:
             raise self._failed("close()", exc) from exc
 
-    def _failed(self, where: str, cause: Exception) -> OperatorError:
+    def _failed(self, where: str, cause: BaseException) -> OperatorError:
         return OperatorError(
             f"step {self.name!r} failed in {type(self._function).__name__}.{where}: {type(cause).__name__}: {cause}",
             operator=self.name,
@@ -134,7 +134,7 @@ class ProcessOperator(ProcessFunctionOperator[ProcessFunction[Any, Any]]):
                 if results is not None:
                     values.extend(results if type(results) in TAKEN else iterable(results))
                     timestamps.extend([at] * (len(values) - len(timestamps)))
-        except Exception as exc:
+        except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
         self._emit(values, None if batch.timestamps is None else timestamps)
 

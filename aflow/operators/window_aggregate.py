@@ -26,7 +26,7 @@ from aflow.model.keys import check_key
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.base import Operator, OperatorContext
+from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.state.filing import KeyedFiling
 from aflow.state.layouts import state_codec
 from aflow.state.snapshot import OperatorSnapshot
@@ -172,7 +172,7 @@ class WindowAggregateOperator(Operator):
                 if held is _NEW:
                     check_key(key)
                 contents[key] = first(value) if held is _NEW else add(held, value)
-        except Exception as exc:
+        except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
 
     def _add_on_time(
@@ -193,7 +193,7 @@ class WindowAggregateOperator(Operator):
                 else:
                     check_key(key)
                     contents[key] = first(value)
-        except Exception as exc:
+        except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
 
     def _add_each(
@@ -206,24 +206,24 @@ class WindowAggregateOperator(Operator):
             if not alive and time + self._lateness <= self.watermark:
                 late.append(index)
             for start in alive:
+                fired = self._passed(start)
+                contents = self._contents(start, fired=fired)
                 try:
-                    self._add(start, key, value)
-                except Exception as exc:
+                    self._add(contents, key, value)
+                except RAISED as exc:
                     raise self.failure_at(exc, batch, index) from exc
+                if fired:
+                    self._emit(start, {key: contents[key]})
         if late:
             values = [batch.values[index] for index in late]
             self.output.side(LATE, Batch(values, [times[index] for index in late]))
 
-    def _add(self, start: Timestamp, key: Hashable, value: object) -> None:
-        fired = self._passed(start)
-        contents = self._contents(start, fired=fired)
+    def _add(self, contents: Contents, key: Hashable, value: object) -> None:
         if key in contents:
             contents[key] = self._accumulation.add(contents[key], value)
         else:
             check_key(key)
             contents[key] = self._accumulation.first(value)
-        if fired:
-            self._emit(start, {key: contents[key]})
 
     def _contents(self, start: Timestamp, *, fired: bool) -> Contents:
         windows, heap = (self._fired, self._to_clean) if fired else (self._open, self._to_fire)
@@ -259,7 +259,7 @@ class WindowAggregateOperator(Operator):
         assert self._accumulation.result is not None
         try:
             return self._accumulation.result(held)
-        except Exception as exc:
+        except RAISED as exc:
             raise OperatorError.of(self.name, exc, record=held, key=key) from exc
 
     def _encoded(self, start: Timestamp, fired: bool, key: Hashable, held: object) -> bytes:

@@ -169,3 +169,28 @@ def test_a_record_in_the_gap_between_sliding_windows_is_in_none_and_late_only_by
 
     assert [(r.window.start, r.value) for r in rows.values] == [(0, 1), (50, 1)]
     assert late.values == [8]
+
+
+def test_a_step_that_fails_on_the_correction_of_a_window_is_blamed_itself() -> None:
+    flow = af.Flow("corrected")
+
+    def refuse_the_correction(result: af.Windowed[str, int]) -> int:
+        if result.value > 1:
+            raise ValueError("corrected")
+        return result.value
+
+    (
+        flow.source([("a", 1), ("a", 20), ("a", 2)])
+        .event_time(lambda record: record[1])
+        .key_by(lambda record: record[0])
+        .window(af.Tumbling(timedelta(milliseconds=10)), lateness=timedelta(seconds=1))
+        .fold(int, lambda count, _: count + 1, name="count")
+        .map(refuse_the_correction, name="behind")
+        .to(af.CollectSink[int]())
+    )
+
+    with pytest.raises(af.OperatorError, match="corrected") as error:
+        asyncio.run(flow.run())
+
+    assert error.value.operator == "behind"
+    assert isinstance(error.value.__cause__, ValueError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -390,6 +391,32 @@ def test_a_failing_timer_is_blamed_with_its_clock_time_and_key(domain: str) -> N
     )
     assert (e.value.key, e.value.timestamp) == ("a", 10)
     assert isinstance(e.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [CancelledError("given up"), OperatorError("no rate", operator="rates")],
+    ids=["CancelledError", "OperatorError"],
+)
+@pytest.mark.parametrize("where", ["process", "on_timer"])
+def test_whatever_the_function_raises_is_its_failure_and_kept_as_the_cause(
+    where: str, cause: BaseException
+) -> None:
+    class Raising(KeyedProcess[str, int, int]):
+        def process(self, value: int, ctx: Context[str]) -> None:
+            ctx.set_event_timer(10)
+            if where == "process":
+                raise cause
+
+        def on_timer(self, at: int, ctx: Context[str]) -> None:
+            raise cause
+
+    with pytest.raises(OperatorError, match=f"'step' failed .*key 'a'.*{cause}") as error:
+        Driver(lambda: KeyedProcessOperator(Raising())).push(1, at=[5], keys=["a"]).watermark(10)
+
+    assert (error.value.operator, error.value.key) == ("step", "a")
+    assert error.value.__cause__ is cause
+    assert cause.__cause__ is None
 
 
 def test_a_single_result_of_a_timer_that_is_no_list_is_refused() -> None:

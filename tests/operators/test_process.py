@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any, cast
@@ -254,6 +255,51 @@ def test_a_failing_close_is_blamed() -> None:
 
     with pytest.raises(OperatorError, match=r"'step' failed in Broken\.close\(\): OSError: disk"):
         step.operator.close()
+
+
+class GivesUp(ProcessFunction[int, int]):
+    """Raises ``CancelledError`` by itself where it is told to."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def open(self) -> None:
+        self._give_up("open()")
+
+    def process(self, value: int, ctx: ProcessContext) -> None:
+        self._give_up("process()")
+
+    def close(self) -> None:
+        self._give_up("close()")
+
+    def _give_up(self, where: str) -> None:
+        if where == self.where:
+            raise CancelledError("given up")
+
+
+@pytest.mark.parametrize("where", ["open()", "process()", "close()"])
+def test_a_cancelled_error_of_the_function_is_its_failure(where: str) -> None:
+    with pytest.raises(OperatorError, match=r"'step' failed .*CancelledError: given up") as error:
+        Driver(lambda: ProcessOperator(GivesUp(where))).push(1).operator.close()
+
+    assert isinstance(error.value.__cause__, CancelledError)
+
+
+def test_an_operator_error_of_the_function_is_wrapped_like_any_other() -> None:
+    inner = OperatorError("no such rate", operator="rates")
+
+    class Raising(ProcessFunction[str, str]):
+        def process(self, value: str, ctx: ProcessContext) -> None:
+            raise inner
+
+    with pytest.raises(
+        OperatorError, match=r"'step' failed on record 'eur', timestamp 5 .*no such rate"
+    ) as error:
+        Driver(lambda: ProcessOperator(Raising())).push("eur", at=[5])
+
+    assert (error.value.operator, error.value.record) == ("step", "eur")
+    assert error.value.__cause__ is inner
+    assert inner.__cause__ is None
 
 
 class AsyncProcess(ProcessFunction[int, int]):
