@@ -5,7 +5,8 @@ size is therefore bounded by time as well as by number: a batch that took longer
 ones to what would have fitted, and a full batch that took less than half of it doubles the bound, up to the most
 there may be. The first one is small, since nothing is known of the functions yet.
 
-What a pipeline computes does not depend on the size of its batches (docs/decisions/002).
+What windows compute does not depend on the size of batches (docs/decisions/002). Event timers of process functions
+ring behind the batch that makes them due, so with them it may.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC
 from asyncio import CancelledError
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -70,6 +70,8 @@ class OperatorContext:
     output: Output
     clock: Clock
     alarm: Alarm
+    has_queued: Callable[[str], bool] = lambda split: False
+    """Whether records of a split (of any, for ``""``) have arrived and wait to be processed."""
     subtask: int = 0
     parallelism: int = 1
     key_groups: KeyGroupRange = field(default_factory=lambda: KeyGroupRange(0, DEFAULT_KEY_GROUPS))

@@ -142,8 +142,7 @@ class EventTimeOperator(Operator):
                 self._ask(split)
         for split in self._splits.values():
             if split.idleness is not None and not split.idle and split.idleness.is_idle(now):
-                split.idle = True
-                self._combined.on_idle(split.id, immediate=False)
+                self._note_silence(split, split.idleness, now)
         self._settle(self._combined.on_periodic())
         self._arm()
 
@@ -164,6 +163,14 @@ class EventTimeOperator(Operator):
                     )
         if _MIXED in self._remembered:
             self._current = self._begin(_MIXED)
+
+    def _note_silence(self, split: _SplitTime, idleness: Idleness, now: Timestamp) -> None:
+        """``split`` gave no record for long enough: it is idle, unless records are here and it is us who are slow."""
+        if self.context.has_queued(split.id):
+            idleness.active(now)
+        else:
+            split.idle = True
+            self._combined.on_idle(split.id, immediate=False)
 
     def _begin(self, split: str) -> _SplitTime:
         idle_after = self._strategy.idle_after

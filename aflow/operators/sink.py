@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections import deque
 from collections.abc import Awaitable, Callable
 from inspect import iscoroutine
@@ -62,12 +63,13 @@ class SinkOperator(Operator):
             self.writing = self.writer.write(batch)
         except AflowError:
             raise
-        except Exception as exc:
+        except (Exception, CancelledError, SystemExit) as exc:
+            # Synchronous, so a CancelledError comes from the writer and cancels nobody.
             raise self.failed(exc) from exc
         if self.writing is not None:
             self.on_writing()
 
-    def failed(self, cause: Exception) -> SinkError:
+    def failed(self, cause: BaseException) -> SinkError:
         """Describe ``cause``, raised by the writer."""
         return SinkError(f"sink {self.name!r} could not write: {type(cause).__name__}: {cause}")
 

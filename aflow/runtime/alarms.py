@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from aflow.errors import MailboxClosed
+from aflow.errors import AflowError, MailboxClosed, OperatorError
 from aflow.machines.mail_order import Lane
 from aflow.model.time import Clock, Timestamp
 from aflow.operators.base import Operator
@@ -65,4 +65,11 @@ class LoopAlarm:
         if at is None or now < at or self._operator is None:
             return  # set to another time while the mail was on its way
         self._at = None
-        self._operator.on_processing_time(now)
+        operator = self._operator
+        try:
+            operator.on_processing_time(now)
+        except AflowError:
+            raise
+        except (Exception, asyncio.CancelledError) as exc:
+            # Synchronous, so a CancelledError comes from a user function and cancels nobody.
+            raise OperatorError.of(operator.name, exc) from exc

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from aflow.connect import Writer, WriterContext
-from aflow.errors import AflowError, InternalError, OperatorError, SinkError
+from aflow.errors import InternalError, OperatorError, SinkError
 from aflow.graph.nodes import Custom, Forward, Kind, Node
 from aflow.graph.plan import Channels, Plan, TaskPlan
 from aflow.machines.batch_size import BatchSize
 from aflow.operators.base import Operator, OperatorContext
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.alarms import LoopAlarm
+from aflow.runtime.cancellation import user_code
 from aflow.runtime.channel import Channel
 from aflow.runtime.edges import OutEdge, make_edge
 from aflow.runtime.failures import closing
@@ -109,6 +111,7 @@ class Builder:
         counters = {node.id: self._count(node) for node in plan.nodes}
         outputs = {node.id: StepOutput(counters[node.id]) for node in plan.nodes}
         operators: dict[int, Operator] = {}
+        alarms_before = len(self._built.alarms)
         for node in plan.nodes:
             if node.kind is not Kind.SOURCE:
                 operators[node.id] = self._open(
@@ -120,6 +123,7 @@ class Builder:
             outputs[edge.origin.id].add(links[node.id], edge.side)
         chain = Chain(
             operators=list(operators.values()),
+            alarms=self._built.alarms[alarms_before:],
             edges=self._out_edges(plan, subtask, outputs),
             sinks=[one for one in operators.values() if isinstance(one, SinkOperator)],
         )
@@ -178,20 +182,14 @@ class Builder:
             output=output,
             clock=self._options.clock,
             alarm=alarm,
+            has_queued=lambda split: task.input.has_queued(split),
             subtask=subtask,
             parallelism=plan.parallelism,
             key_groups=self._plan.ranges(plan)[subtask],
             key_group_count=self._plan.key_groups,
         )
-        try:
+        with user_code(partial(_not_opened, node.name)):
             operator.open(context)
-        except AflowError:
-            raise
-        except Exception as exc:
-            raise OperatorError(
-                f"step {node.name!r} could not be opened: {type(exc).__name__}: {exc}",
-                operator=node.name,
-            ) from exc
         self._opened.append(operator)
         return operator
 
@@ -236,14 +234,18 @@ async def open_writers(plan: Plan, opened: list[Writer[Any]]) -> dict[int, list[
             writers[node.id] = []
             for subtask in range(task.parallelism):
                 context = WriterContext(node.name, subtask=subtask, parallelism=task.parallelism)
-                try:
+                with user_code(partial(_sink_not_opened, node.name)):
                     writer = await node.sink.writer(context)
-                except AflowError:
-                    raise
-                except Exception as exc:
-                    raise SinkError(
-                        f"sink {node.name!r} could not be opened: {type(exc).__name__}: {exc}"
-                    ) from exc
                 opened.append(writer)
                 writers[node.id].append(writer)
     return writers
+
+
+def _not_opened(name: str, cause: BaseException) -> OperatorError:
+    return OperatorError(
+        f"step {name!r} could not be opened: {type(cause).__name__}: {cause}", operator=name
+    )
+
+
+def _sink_not_opened(name: str, cause: BaseException) -> SinkError:
+    return SinkError(f"sink {name!r} could not be opened: {type(cause).__name__}: {cause}")

@@ -53,7 +53,7 @@ def _close(closers: Iterable[Callable[[], None]]) -> list[BaseException]:
     for close in closers:
         try:
             close()
-        except Exception as exc:
+        except BaseException as exc:  # whatever it is, the others are closed before it goes on
             failures.append(exc)
     return failures
 
@@ -63,7 +63,7 @@ async def _close_async(closers: Iterable[Callable[[], Awaitable[None]]]) -> list
     for close in closers:
         try:
             await close()
-        except BaseException as exc:  # a cancellation too: the others are closed before it goes on
+        except BaseException as exc:
             failures.append(exc)
     return failures
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from aflow.connect import Chunk, Reader, Source, Split
-from aflow.errors import AflowError, SourceError
+from aflow.errors import SourceError
 from aflow.machines.batch_size import BatchSize
+from aflow.runtime.cancellation import end_if_asked, user_code
 from aflow.runtime.failures import closing_async
 from aflow.runtime.splits import SplitQueue
 from aflow.runtime.turn import Turn
@@ -33,6 +34,8 @@ class Read:
 
     split: str
     chunk: Chunk[Any]
+    whole: bool = True
+    """False for the first part of a chunk that is too large for a batch: its position is behind the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class Fetcher:
         self._on_fetched: Callable[[], None] = _nobody
         #: What was read and not taken yet, and what happened to splits in between.
         self._fetched: deque[Fetched] = deque()
-        #: Records in ``_fetched``.
+        #: Records in ``_fetched``, rejected ones included.
         self.queued_records = 0
         #: Set while another chunk may be read ahead.
         self._room = asyncio.Event()
@@ -121,17 +124,33 @@ class Fetcher:
             return None
         item = fetched.popleft()
         if type(item) is Read:
-            self.queued_records -= len(item.chunk.values)
-            if fetched and type(fetched[0]) is Read:
+            self.queued_records -= _weight(item.chunk)
+            if len(item.chunk.values) > 2 * self.size.limit:
+                item = self._first_part(item)
+            elif fetched and type(fetched[0]) is Read:
                 self._join_next(item)
-            self._room.set()
+            self._let_read()
         return item
+
+    def has_queued(self, split: str) -> bool:
+        """True if a chunk of ``split`` waits; any chunk for ``""``."""
+        return any(
+            isinstance(item, Read) and (not split or item.split == split) for item in self._fetched
+        )
+
+    def _first_part(self, item: Read) -> Read:
+        """A batch of a chunk that is larger; the rest goes back to the front of the queue."""
+        limit = self.size.limit
+        first, rest = _divided(item.chunk, limit)
+        self._fetched.appendleft(Read(item.split, rest, item.whole))
+        self.queued_records += _weight(rest)
+        return Read(item.split, first, whole=False)
 
     def _join_next(self, item: Read) -> None:
         """Join the chunks that wait behind ``item``, since some sources read one by one."""
         chunks = [item.chunk]
         records = len(item.chunk.values)
-        while self._fetched and isinstance(following := self._fetched[0], Read):
+        while item.whole and self._fetched and isinstance(following := self._fetched[0], Read):
             more = following.chunk
             records += len(more.values)
             if (
@@ -141,7 +160,7 @@ class Fetcher:
             ):
                 break
             self._fetched.popleft()
-            self.queued_records -= len(more.values)
+            self.queued_records -= _weight(more)
             chunks.append(more)
         if len(chunks) > 1:
             item.chunk = _joined(chunks)
@@ -166,18 +185,21 @@ class Fetcher:
 
     async def _read(self, split: Split, slots: asyncio.Semaphore) -> None:
         try:
-            await self._read_all(split)
+            with user_code(lambda exc: self._failed(exc, split)):
+                await self._read_all(split)
         except Exception as exc:
             # In its place: what was read before the failure is processed before it.
-            self._put(Failed(self._named(exc, split)))
+            self._put(Failed(self._named(exc)))
         else:
             self._put(Ended(split.id))
         slots.release()
 
     async def _read_all(self, split: Split) -> None:
+        # From here on a stop cancels. A reader that opens without waiting, as that of a source which is pushed to, is
+        # open before anybody can.
+        self._begun = True
         reader = await self.source.reader(split, None)
         async with closing_async([reader.close]):
-            self._begun = True
             try:
                 if not self._stopping:
                     await self._read_chunks(split.id, reader)
@@ -188,33 +210,43 @@ class Fetcher:
     async def _read_chunks(self, split: str, reader: Reader[Any]) -> None:
         # Hot path (benchmark `stateless`): one turn of this loop for each chunk.
         while True:
-            if not self._room.is_set():
+            while not self._room.is_set():
                 await self._room.wait()
             chunk = await reader.read(self.size.limit)
             if chunk is None:
                 return
             self._put_chunk(split, chunk)
+            end_if_asked()
             if self._turn.spent():
                 await self._turn.hand_over()
 
-    def _named(self, exc: Exception, split: Split) -> Exception:
+    def _failed(self, exc: BaseException, split: Split) -> SourceError:
+        return SourceError(
+            f"source {self.name!r} failed in split {split.id!r}: {type(exc).__name__}: {exc}"
+        )
+
+    def _named(self, exc: Exception) -> Exception:
         """``exc`` with the name of the source; what is no error of the source itself stays as it is."""
-        if type(exc) is SourceError:
-            error = SourceError(f"source {self.name!r}: {exc}")
-        elif isinstance(exc, AflowError):
+        if type(exc) is not SourceError or (exc.__cause__ is not None and self.name in str(exc)):
             return exc
-        else:
-            error = SourceError(
-                f"source {self.name!r} failed in split {split.id!r}: {type(exc).__name__}: {exc}"
-            )
+        error = SourceError(f"source {self.name!r}: {exc}")
         error.__cause__ = exc
         return error
 
     def _put_chunk(self, split: str, chunk: Chunk[Any]) -> None:
-        self.queued_records += len(chunk.values)
+        if chunk.timestamps is not None and len(chunk.timestamps) != len(chunk.values):
+            raise SourceError(
+                f"split {split!r}: a chunk has {len(chunk.values)} values and {len(chunk.timestamps)} timestamps; "
+                f"it needs one for each value"
+            )
+        self.queued_records += _weight(chunk)
         if self.queued_records >= _READ_AHEAD * self.size.limit:
             self._room.clear()
         self._put(Read(split, chunk))
+
+    def _let_read(self) -> None:
+        if self.queued_records < _READ_AHEAD * self.size.limit:
+            self._room.set()
 
     def _put(self, item: Fetched) -> None:
         self._fetched.append(item)
@@ -224,6 +256,20 @@ class Fetcher:
     def _is_over(self, _: asyncio.Task[None]) -> None:
         self.over = True
         self._on_fetched()
+
+
+def _weight(chunk: Chunk[Any]) -> int:
+    """What a chunk counts for in the bound on reading ahead; never nothing, or empty ones would pile up unbounded."""
+    return len(chunk.values) + len(chunk.rejected) or 1
+
+
+def _divided(chunk: Chunk[Any], at: int) -> tuple[Chunk[Any], Chunk[Any]]:
+    """The first ``at`` values, with what was rejected, and the others."""
+    times = chunk.timestamps
+    first = Chunk(
+        chunk.values[:at], chunk.position, None if times is None else times[:at], chunk.rejected
+    )
+    return first, Chunk(chunk.values[at:], chunk.position, None if times is None else times[at:])
 
 
 def _differ(one: Chunk[Any], other: Chunk[Any]) -> bool:

@@ -50,6 +50,10 @@ class Gate:
         """Records that wait in the channels."""
         return sum(channel.records for channel in self._channels)
 
+    def has_queued(self, split: str) -> bool:
+        """True if records wait in a channel: splits are not told apart behind an exchange."""
+        return any(channel.records for channel in self._channels)
+
     @property
     def finished(self) -> bool:
         """True once all channels have ended and all of them was taken."""

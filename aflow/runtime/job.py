@@ -7,13 +7,15 @@ it from ``wait``, from the end of the ``async with`` block, and from what it awa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
+from contextvars import ContextVar
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
 from aflow.connect import Writer
-from aflow.errors import FlowDefinitionError, JobStopped
+from aflow.errors import FlowDefinitionError, InternalError, JobStopped
 from aflow.graph.plan import Plan
 from aflow.machines.mail_order import Lane
 from aflow.runtime.build import Builder, Built, open_writers
@@ -25,6 +27,9 @@ from aflow.runtime.options import Options
 from aflow.runtime.task import StreamTask
 
 T = TypeVar("T")
+
+#: The job in whose tasks the present code runs; inherited by all tasks of the job.
+_RUNNING: ContextVar[Job | None] = ContextVar("aflow_running", default=None)
 
 
 class Job:
@@ -44,6 +49,9 @@ class Job:
         self._failure: BaseException | None = None
         #: True once the failure was raised to the host, so that it is not raised twice.
         self._told = False
+        #: What ``stop`` was asked for before there were tasks to stop: to drain, or not.
+        self._stop_early: bool | None = None
+        self._cancelled = False
 
     @property
     def name(self) -> str:
@@ -102,19 +110,24 @@ class Job:
         """Stop the sources, process everything in flight up to the sinks, and wait until that is done.
 
         ``drain=True`` also ends event time: all windows and event timers fire, as at the end of a bounded input.
-        Without it they stay unfired. Does nothing if the job has ended. Raises its failure, once.
+        Without it they stay unfired. Does nothing if the job has ended. Raises its failure, once. Called from
+        within the pipeline (a callback of a sink, say) it returns at once, since the job cannot end before the
+        caller has.
         """
         if self._running is None:
             raise self._not_started()
-        for task in self._built.tasks:
-            if task.stopped_at is None:
-                self._post_stop(task, drain=drain)
-        await self.wait()
+        if not self._built.tasks:
+            self._stop_early = drain
+        self._post_stop(drain=drain)
+        if _RUNNING.get() is not self:
+            await self.wait()
 
     async def cancel(self) -> None:
         """End the job at once: what is in flight is lost; everything that was opened is closed. Raises nothing."""
         running = self._started()
-        running.cancel()  # nothing else may end its tasks
+        if not self._cancelled:
+            self._cancelled = True  # once: a second one would interrupt the closing
+            running.cancel()
         while not running.done():
             await asyncio.wait([running])
         self._told = True
@@ -149,12 +162,10 @@ class Job:
             self._told = True
             raise self._failure
 
-    def _post_stop(self, task: StreamTask, *, drain: bool) -> None:
-        def stop() -> None:
-            task.input.stop(drain=drain)
-
-        if task.loop.mailbox.order.is_open:
-            task.loop.mailbox.post(stop, Lane.CONTROL)
+    def _post_stop(self, *, drain: bool) -> None:
+        for task in self._built.tasks:
+            if task.loop.mailbox.order.is_open:
+                task.loop.mailbox.post(partial(task.input.stop, drain=drain), Lane.CONTROL)
 
     def _task_metrics(self, task: StreamTask) -> TaskMetrics:
         end = self._options.clock.steady() if task.stopped_at is None else task.stopped_at
@@ -171,6 +182,7 @@ class Job:
 
     async def _run(self, started: asyncio.Future[None]) -> None:
         """The job's own task: remembers a failure instead of raising it, since nobody may be there to see it."""
+        _RUNNING.set(self)
         try:
             await self._run_tasks(started)
         except asyncio.CancelledError:
@@ -197,9 +209,12 @@ class Job:
                     group.create_task(task.run(), name=f"{task.name}[{task.subtask}]")
                     for task in self._built.tasks
                 ]
+                if self._stop_early is not None:
+                    self._post_stop(drain=self._stop_early)
                 if not started.done():
                     started.set_result(None)
                 await asyncio.wait(tasks)
+                _check_ended(tasks)
                 for one in discovering:
                     one.cancel()
 
@@ -220,3 +235,10 @@ class Job:
     def _cancel_alarms(self) -> None:
         for alarm in self._built.alarms:
             alarm.cancel()
+
+
+def _check_ended(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Refuse to take a subtask that vanished for one that has processed all its input."""
+    for task in tasks:
+        if task.cancelled():
+            raise InternalError(f"subtask {task.get_name()} was cancelled, and not by its job")

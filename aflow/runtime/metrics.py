@@ -68,7 +68,8 @@ def step_metrics(name: str, counters: list[StepCounters], now: Timestamp) -> Ste
     for one in counters:
         for tag, records in one.sides.items():
             sides[tag] = sides.get(tag, 0) + records
-    watermark = min((one.watermark for one in counters if not one.idle), default=MIN_TIMESTAMP)
+    counting = [one for one in counters if not one.idle] or counters
+    watermark = min((one.watermark for one in counting), default=MIN_TIMESTAMP)
     known = watermark > MIN_TIMESTAMP
     return StepMetrics(
         name=name,

@@ -40,7 +40,7 @@ class Link:
             self._process(batch)
         except AflowError:
             raise
-        except (Exception, CancelledError) as exc:
+        except (Exception, CancelledError, SystemExit) as exc:
             # Operators are synchronous, so a CancelledError comes from a user function and cancels nobody: left
             # alone, it would end the task as if the job had been cancelled.
             raise OperatorError.of(self._operator.name, exc) from exc
@@ -50,7 +50,7 @@ class Link:
             self._operator.on_watermark(timestamp)
         except AflowError:
             raise
-        except (Exception, CancelledError) as exc:
+        except (Exception, CancelledError, SystemExit) as exc:
             # Operators are synchronous, so a CancelledError comes from a user function and cancels nobody: left
             # alone, it would end the task as if the job had been cancelled.
             raise OperatorError.of(self._operator.name, exc) from exc

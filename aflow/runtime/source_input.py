@@ -49,6 +49,10 @@ class SourceInput:
         """Records that were read ahead."""
         return self._fetcher.queued_records
 
+    def has_queued(self, split: str) -> bool:
+        """True if records of ``split`` were read ahead; of any split for ``""``."""
+        return self._fetcher.has_queued(split)
+
     def start(self, on_input: Callable[[], None], group: asyncio.TaskGroup) -> None:
         """Begin to fetch in ``group``; ``on_input`` is called whenever there is something to take."""
         self._fetcher.start(group, on_input)
@@ -61,8 +65,10 @@ class SourceInput:
     def step(self) -> bool:
         """Hand the next chunk to the operators; False if there is none (yet)."""
         match self._fetcher.take():
-            case Read(split, chunk):
+            case Read(split, chunk, whole):
                 self._push(split, chunk)
+                if whole:
+                    self.positions[split] = chunk.position
             case Begun(split):
                 self._begin(split)
             case Ended(split):
@@ -102,7 +108,6 @@ class SourceInput:
             start = self._steady()
             self._head.emit(Batch(values, times))
             self._fetcher.size.took(len(values), self._steady() - start)
-        self.positions[split] = chunk.position
 
     def _reject(self, records: Sequence[BadRecord]) -> None:
         tag = self._fetcher.source.dead_letters

@@ -7,7 +7,8 @@ from collections import deque
 from typing import Any
 
 from aflow.connect import Source, Split
-from aflow.errors import AflowError, SourceError
+from aflow.errors import SourceError
+from aflow.runtime.cancellation import user_code
 
 
 class SplitQueue:
@@ -60,15 +61,14 @@ class SplitQueue:
         return queue.popleft()
 
     async def _list(self) -> list[Split]:
-        try:
+        with user_code(self._failed):
             splits = list(await self._source.splits())
-        except AflowError:
-            raise
-        except Exception as exc:
-            raise SourceError(
-                f"source {self._name!r} could not list its splits: {type(exc).__name__}: {exc}"
-            ) from exc
         ids = [split.id for split in splits]
         if len(set(ids)) < len(ids):
             raise SourceError(f"source {self._name!r} names the same split twice: {ids}")
         return splits
+
+    def _failed(self, cause: BaseException) -> SourceError:
+        return SourceError(
+            f"source {self._name!r} could not list its splits: {type(cause).__name__}: {cause}"
+        )

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from aflow.errors import AflowError
 from aflow.operators.base import Operator
 from aflow.operators.sink import SinkOperator
+from aflow.runtime.alarms import LoopAlarm
+from aflow.runtime.cancellation import end_if_asked, user_code
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
 from aflow.runtime.failures import closing
@@ -43,6 +44,10 @@ class TaskInput(Protocol):
         """End the input early; only sources can."""
         ...
 
+    def has_queued(self, split: str) -> bool:
+        """True if records of ``split`` are here and were not taken yet; any records, where there are no splits."""
+        ...
+
     def step(self) -> bool:
         """Hand the next element to the operators; False if there is none."""
         ...
@@ -61,6 +66,7 @@ class Chain:
 
     operators: Sequence[Operator]
     """Each behind the one that feeds it."""
+    alarms: Sequence[LoopAlarm]
     edges: Sequence[OutEdge]
     sinks: Sequence[SinkOperator]
 
@@ -135,6 +141,8 @@ class StreamTask:
         self._ended = True
         for operator in self.chain.operators:
             operator.end_input()
+        for alarm in self.chain.alarms:
+            alarm.cancel()  # nothing follows the end, so no timer rings behind it
 
     async def _finish(self) -> None:
         self.loop.mailbox.order.quiesce()
@@ -151,12 +159,8 @@ class StreamTask:
 
 
 async def _flush(sink: SinkOperator) -> None:
-    try:
+    with user_code(sink.failed):
         await sink.writer.flush()
-    except AflowError:
-        raise
-    except Exception as exc:
-        raise sink.failed(exc) from exc
 
 
 async def _write(sink: SinkOperator, loop: MailboxLoop) -> None:
@@ -172,10 +176,7 @@ async def _write(sink: SinkOperator, loop: MailboxLoop) -> None:
         await woken.wait()
         woken.clear()
         if sink.writing is not None:
-            try:
+            with user_code(sink.failed):
                 await sink.writing
-            except AflowError:
-                raise
-            except Exception as exc:
-                raise sink.failed(exc) from exc
+            end_if_asked()
             loop.mailbox.post(written)

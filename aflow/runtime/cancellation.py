@@ -1,0 +1,41 @@
+"""Telling the job's own cancellations from those that come out of user code.
+
+A coroutine of the user may raise ``CancelledError`` because something of its own was cancelled, and asyncio would
+take that for the end of our task: the job would hang, or end as if all were well. And it may swallow the
+cancellation that was meant to end it. Both are decided by whether our task was asked to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from aflow.errors import AflowError
+
+
+def asked_to_end() -> bool:
+    """True if the current task was cancelled, whether or not the cancellation was swallowed since."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def end_if_asked() -> None:
+    """Raise ``CancelledError`` if user code has swallowed the one that was meant to end the current task."""
+    if asked_to_end():
+        raise asyncio.CancelledError
+
+
+@contextmanager
+def user_code(describe: Callable[[BaseException], Exception]) -> Generator[None]:
+    """What the block raises, but for aflow's errors and our cancellations, becomes what ``describe`` makes of it."""
+    try:
+        yield
+    except AflowError:
+        raise
+    except asyncio.CancelledError as exc:
+        if asked_to_end():
+            raise
+        raise describe(exc) from exc
+    except (Exception, SystemExit) as exc:
+        raise describe(exc) from exc

@@ -1,0 +1,232 @@
+"""A CancelledError out of user code is an error of that code, and one that it swallows still ends the job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import aflow as af
+from aflow.connect import Batch, Sink, Writer, WriterContext
+from aflow.testing import ScriptedSource, VirtualClock
+from aflow.testing.virtual_time import virtual_time
+
+
+async def given_up() -> None:
+    """Awaits something of its own that was cancelled."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.cancel()
+    await future
+
+
+async def broken_source() -> AsyncIterator[int]:
+    yield 1
+    await given_up()
+
+
+def broken_iterable() -> Iterator[int]:
+    yield 1
+    raise asyncio.CancelledError
+
+
+def broken_function(number: int) -> int:
+    raise asyncio.CancelledError
+
+
+async def broken_callback(number: int) -> None:
+    await given_up()
+
+
+class BrokenOpen(af.ProcessFunction[int, int]):
+    def open(self) -> None:
+        raise asyncio.CancelledError
+
+    def process(self, value: int, ctx: af.ProcessContext) -> Iterable[int]:
+        return [value]
+
+
+class BrokenTimer(af.KeyedProcess[int, int, int]):
+    def process(self, value: int, ctx: af.Context[int]) -> None:
+        ctx.set_processing_timer(ctx.processing_time + 10)
+
+    def on_timer(self, at: int, ctx: af.Context[int]) -> Iterable[int]:
+        raise asyncio.CancelledError
+
+
+class BrokenFlush(Sink[Any]):
+    async def writer(self, context: WriterContext) -> Writer[Any]:
+        return _BrokenFlush()
+
+
+class _BrokenFlush(Writer[Any]):
+    def write(self, batch: Batch[Any]) -> None:
+        return None
+
+    async def flush(self) -> None:
+        await given_up()
+
+
+def flow_of(make: Callable[[af.Flow], None]) -> af.Flow:
+    flow = af.Flow("broken")
+    make(flow)
+    return flow
+
+
+async def slow_numbers() -> AsyncIterator[int]:
+    yield 1
+    await asyncio.sleep(1)
+    yield 2
+
+
+PLACES: dict[str, Callable[[af.Flow], None]] = {
+    "an async source": lambda flow: flow.source(broken_source()).to(af.CollectSink()),
+    "an iterable": lambda flow: flow.source(broken_iterable()).to(af.CollectSink()),
+    "a function": lambda flow: flow.source([1]).map(broken_function).to(af.CollectSink()),
+    "a callback": lambda flow: flow.source([1]).to(af.CallbackSink(broken_callback)),
+    "open": lambda flow: flow.source([1]).process(BrokenOpen()).to(af.CollectSink()),
+    "a timer": lambda flow: (
+        flow.source(slow_numbers())
+        .key_by(lambda n: n)
+        .process(BrokenTimer(), name="timer")
+        .to(af.CollectSink())
+    ),
+    "a flush": lambda flow: flow.source([1]).to(BrokenFlush()),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@virtual_time
+async def test_a_cancellation_that_nobody_asked_for_fails_the_job(place: str) -> None:
+    flow = flow_of(PLACES[place])
+
+    with pytest.raises(af.AflowError, match=r"CancelledError|cancelled"):
+        await flow.run(options=af.Options(clock=VirtualClock()))
+
+
+async def stubborn_source() -> AsyncIterator[int]:
+    number = 0
+    while True:
+        with suppress(asyncio.CancelledError):  # on purpose: what this test is about
+            await asyncio.sleep(0.01)
+        yield number
+        number += 1
+
+
+async def stubborn_callback(number: int) -> None:
+    with suppress(asyncio.CancelledError):  # on purpose: what this test is about
+        await asyncio.sleep(10)
+
+
+@virtual_time
+async def test_a_source_that_swallows_its_cancellation_is_stopped_all_the_same() -> None:
+    flow, numbers = af.Flow("stubborn"), af.CollectSink[int]()
+    flow.source(stubborn_source()).to(numbers)
+
+    async with flow.start(options=af.Options(clock=VirtualClock())) as job:
+        await asyncio.sleep(0.05)
+        await job.stop()
+
+    assert numbers.values == list(range(len(numbers.values)))
+    assert not job.running
+
+
+@virtual_time
+async def test_a_callback_that_swallows_its_cancellation_does_not_keep_the_job() -> None:
+    flow = af.Flow("stubborn")
+    flow.source([1, 2, 3]).to(af.CallbackSink(stubborn_callback))
+
+    async with flow.start(options=af.Options(clock=VirtualClock())) as job:
+        await asyncio.sleep(1)
+        await job.cancel()
+
+    assert not job.running
+
+
+@virtual_time
+async def test_a_job_can_be_stopped_from_within_its_own_callback() -> None:
+    flow, seen = af.Flow("enough"), list[int]()
+
+    async def count(number: int) -> None:
+        seen.append(number)
+        if len(seen) == 3:
+            await job.stop()
+
+    async def numbers() -> AsyncIterator[int]:
+        number = 0
+        while True:
+            await asyncio.sleep(1)
+            yield number
+            number += 1
+
+    flow.source(numbers()).to(af.CallbackSink(count))
+    async with flow.start(options=af.Options(clock=VirtualClock())) as job:
+        await job.wait()
+
+    assert seen == [0, 1, 2]
+
+
+class SlowToOpen(Sink[int]):
+    async def writer(self, context: WriterContext) -> Writer[int]:
+        await asyncio.sleep(60)
+        return _BrokenFlushless()
+
+
+class _BrokenFlushless(Writer[int]):
+    def write(self, batch: Batch[int]) -> None:
+        return None
+
+
+@virtual_time
+async def test_a_stop_that_comes_while_the_job_still_opens_is_remembered() -> None:
+    flow = af.Flow("slow")
+    flow.source(stubborn_source()).to(SlowToOpen())
+    job = flow.start(options=af.Options(clock=VirtualClock()))
+
+    async def stop_soon() -> None:
+        await asyncio.sleep(1)
+        await job.stop()
+
+    async with asyncio.timeout(3600), asyncio.TaskGroup() as group:
+        group.create_task(stop_soon())
+        async with job:
+            await job.wait()
+
+    assert not job.running
+
+
+@virtual_time
+async def test_a_split_whose_records_are_here_is_not_idle_however_slow_the_pipeline_is() -> None:
+    flow, late = af.Flow("busy"), af.CollectSink[tuple[str, int]]()
+    clock = VirtualClock()
+
+    class Slow(Sink[Any]):
+        async def writer(self, context: WriterContext) -> Writer[Any]:
+            return _Slow()
+
+    class _Slow(Writer[Any]):
+        async def write(self, batch: Batch[Any]) -> None:
+            await asyncio.sleep(0.1 * len(batch))
+
+    source = ScriptedSource[tuple[str, int]].of_splits(
+        {
+            "a": [("a", at) for at in range(1_000, 11_000, 1_000)],
+            "b": [("b", at) for at in range(10, 110, 10)],
+        }
+    )
+    windowed = (
+        flow.source(source)
+        .event_time(lambda record: record[1], idle_after=timedelta(milliseconds=20))
+        .key_by(lambda record: record[0])
+        .window(af.Tumbling(timedelta(milliseconds=100)))
+        .fold(int, lambda count, _: count + 1, name="count")
+    )
+    windowed.to(Slow())
+    windowed.late.to(late)
+
+    await flow.run(options=af.Options(clock=clock, batch_records=1))
+
+    assert late.values == []
