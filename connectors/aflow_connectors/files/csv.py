@@ -40,7 +40,7 @@ class CsvSource(FileSource[T]):
     ``JsonLinesSource`` treats bad lines, and so are ``path``, ``encoding``, ``max_line_bytes`` (here of a whole
     record) and ``discover_every``. Of a folder, files count that end in ``.csv`` or ``.tsv``, also with ``.gz`` or
     ``.zst`` behind it. A field has at most ``csv.field_size_limit()`` characters (131,072); a longer one is always
-    an error, since a quote that is never closed looks just like that.
+    an error, since a quote that is never closed looks just like that; so is a file that ends inside quotes.
     """
 
     suffixes: ClassVar[Sequence[str]] = tuple(

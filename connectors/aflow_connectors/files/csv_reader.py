@@ -117,10 +117,7 @@ class CsvReader(Reader[T]):
     def _bad(self, row: Row, lines: Sequence[bytes], begin: int, reason: str) -> BadRecord:
         where = f"line {self._lines.position.line + begin + 1:,}"
         if row.endless:
-            raise SourceError(
-                f"{self._lines.path}, {where}: {reason}; a quote that is never closed? "
-                "If not, csv.field_size_limit(n) raises the limit"
-            )
+            raise SourceError(f"{self._lines.path}, {where}: {reason}; {row.endless}")
         return self._bad_records.bad(where, reason, b"\n".join(lines[begin : row.end]))
 
 

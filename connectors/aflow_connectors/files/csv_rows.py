@@ -26,8 +26,8 @@ class Row:
     #: Index of the line behind it.
     end: int
     problem: str = ""
-    #: True if nobody can tell where the record ends, so that it cannot be left out.
-    endless: bool = False
+    #: Set if nobody can tell where the record ends, so that it cannot be left out: what to do then.
+    endless: str = ""
 
 
 class _Cut(Exception):
@@ -45,7 +45,7 @@ def rows(lines: Sequence[bytes], form: CsvFormat, *, final: bool) -> list[Row]:
         except (StopIteration, _Cut):
             break
         except csv.Error as exc:
-            row = Row([], reader.line_num, str(exc), endless="field limit" in str(exc))
+            row = Row([], reader.line_num, str(exc), endless=_endless(str(exc)))
         if not is_text and not row.problem:
             row.problem = _problem_of_text(row.fields, form.encoding)
         found.append(row)
@@ -64,6 +64,16 @@ def simple_rows(lines: Sequence[bytes], form: CsvFormat) -> list[list[str]]:
         return []
     # In UTF-7 a line feed may be written in letters, and is part of a line then.
     return records if len(records) == len(lines) else []
+
+
+def _endless(problem: str) -> str:
+    """What to do about a record whose end nobody can tell; empty for one that ends where its line does."""
+    if "field limit" in problem:
+        return "a quote that is never closed? If not, csv.field_size_limit(n) raises the limit"
+    # Strict mode reports this only inside quotes. To leave the record out would leave out all good ones behind it.
+    if "unexpected end of data" in problem:
+        return "the file ends inside quotes, so a quote of this record is never closed"
+    return ""
 
 
 def _feed(texts: Sequence[str], *, final: bool) -> Iterator[str]:
