@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 import aflow
+import aflow_connectors
 from aflow.errors import AflowError, InternalError
 
-_OURS: Final = Path(aflow.__file__).parent
-
-#: Parts of file names between the user's code and ours that say nothing about either.
-_MACHINERY: Final = (
-    "<frozen importlib",
-    "/importlib/",
-    "/asyncio/",
-    "/uvloop/",
-    "/click/",
-    "uvloop/loop",
+#: Folders of code that is not the user's: ours and the standard library.
+_FOREIGN: Final = frozenset(
+    {
+        *(Path(file).parent for file in (aflow.__file__, aflow_connectors.__file__) if file),
+        *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")),
+    }
 )
+
+#: Where packages are installed, wherever that is; ``dist-packages`` on Debian.
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 #: The frames nearest to the failure that are shown; a recursion would fill the screen.
 _FRAMES: Final = 8
@@ -72,8 +73,11 @@ def _frames(trace: TracebackType | None) -> traceback.StackSummary:
 def _is_users(frame: traceback.FrameSummary, error: BaseException) -> bool:
     if isinstance(error, InternalError):
         return True
-    ours = _OURS in Path(frame.filename).parents
-    return not ours and not any(part in frame.filename for part in _MACHINERY)
+    path = Path(frame.filename)
+    # Frozen and generated code has no file; that of compiled packages has one that was not installed.
+    if not path.is_file():
+        return False
+    return _FOREIGN.isdisjoint(path.parents) and _INSTALLED.isdisjoint(path.parts)
 
 
 def _frame_lines(frame: traceback.FrameSummary) -> list[str]:

@@ -77,6 +77,35 @@ def test_with_traceback_everything_is_shown(aflow: Aflow, write: Write, place: s
     assert "was the direct cause of" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "says"),
+    [
+        ('source(JsonLinesSource("gone.jsonl"))', "there is no file gone.jsonl"),
+        ('source(["{"]).map(json.loads, name="parse")', "step 'parse' failed on record '{'"),
+    ],
+    ids=["a connector's", "the standard library's"],
+)
+def test_a_failure_in_code_that_is_not_the_users_is_shown_without_frames(
+    aflow: Aflow, write: Write, pipeline: str, says: str
+) -> None:
+    write(
+        "figures",
+        f"""
+        import json
+        import aflow as af
+        from aflow_connectors.files import JsonLinesSource
+
+        flow = af.Flow("figures")
+        flow.{pipeline}.to(af.CollectSink())
+        """,
+    )
+
+    message = said(aflow("run", "figures:flow"), 1)
+
+    assert says in message
+    assert "\n  at " not in message
+
+
 def test_a_wrong_pipeline_is_shown_with_the_line_that_describes_it(
     aflow: Aflow, write: Write
 ) -> None:
