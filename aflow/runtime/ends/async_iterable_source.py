@@ -9,6 +9,8 @@ from typing import Final, TypeVar
 
 from aflow.connect import Chunk, Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError, SourceError, shown
+from aflow.operators.base import RAISED
+from aflow.runtime.ends.cancelling import being_cancelled
 from aflow.runtime.ends.counting import Origin, count_in, read_failed
 
 T_co = TypeVar("T_co", covariant=True)
@@ -53,7 +55,7 @@ class AsyncIterableSource(Source[T_co]):
         assert self._start_at is not None
         try:
             iterable = self._start_at(start)
-        except Exception as exc:
+        except RAISED as exc:
             raise read_failed(_NAME, start, exc) from exc
         return _AsyncReader(_iterator(iterable, start), start, skip=0)
 
@@ -75,7 +77,9 @@ class _AsyncReader(Reader[T_co]):
         except StopAsyncIteration:
             self._check_that_it_ended_by_itself()
             return None
-        except CancelledError:
+        except CancelledError as exc:
+            if not being_cancelled():
+                raise read_failed(_NAME, self._position, exc) from exc
             self._cancelled = True
             raise
         except Exception as exc:
@@ -95,6 +99,10 @@ class _AsyncReader(Reader[T_co]):
         if inspect.isasyncgen(iterator):
             try:
                 await iterator.aclose()
+            except CancelledError as exc:
+                if being_cancelled():
+                    raise
+                raise read_failed(_NAME, self._position, exc) from exc
             except Exception as exc:
                 raise read_failed(_NAME, self._position, exc) from exc
 
@@ -131,3 +139,5 @@ def _iterator(iterable: AsyncIterable[T_co], position: int) -> AsyncIterator[T_c
             f"the function given to {_NAME} returned {shown(iterable)} for position {position}, which is no async "
             f"iterable; an `async def` function makes one only if it contains `yield`"
         ) from exc
+    except RAISED as exc:
+        raise read_failed(_NAME, position, exc) from exc

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutine
 from typing import Generic, TypeVar
 
 from aflow.connect import Sink, Writer, WriterContext
 from aflow.errors import FlowDefinitionError, OperatorError, shown
 from aflow.model.batch import Batch
+from aflow.operators.base import RAISED
+from aflow.runtime.ends.cancelling import being_cancelled
 
 T = TypeVar("T")
 
@@ -18,7 +21,8 @@ class CallbackSink(Sink[T], Generic[T]):
 
     One call at a time in each subtask: while an ``async def`` function waits, the pipeline is slowed down. A plain
     function holds up the event loop, so it should be quick. An exception in it stops the job as an ``OperatorError``
-    that names step and record.
+    that names step and record, also a ``CancelledError`` of its own. A call that swallows the cancellation of the job
+    is the last one all the same.
     """
 
     def __init__(self, fn: Callable[[T], object]) -> None:
@@ -36,31 +40,46 @@ class _CallbackWriter(Writer[T]):
     def __init__(self, fn: Callable[[T], object], step: str) -> None:
         self._fn = fn
         self._step = step
+        #: What ``fn`` returned to be awaited, until that has begun.
+        self._unawaited: object = None
 
     def write(self, batch: Batch[T]) -> Awaitable[None] | None:
         fn = self._fn
         for index, value in enumerate(batch.values):
             try:
                 result = fn(value)
-            except Exception as exc:
+            except RAISED as exc:
                 raise self._failed(exc, batch, index) from exc
             if result is not None and isawaitable(result):
+                self._unawaited = result
                 return self._go_on(result, batch, index)
         return None
 
     async def _go_on(self, result: object, batch: Batch[T], index: int) -> None:
         """Await the ``result`` of record ``index``, then do the same for all that follow."""
+        self._unawaited = None
         while True:
             try:
                 if isawaitable(result):
                     await result
+                    if being_cancelled():  # and the function has swallowed it
+                        raise CancelledError
                 index += 1
                 if index == len(batch):
                     return
                 result = self._fn(batch.values[index])
+            except CancelledError as exc:
+                if being_cancelled():
+                    raise
+                raise self._failed(exc, batch, index) from exc
             except Exception as exc:
                 raise self._failed(exc, batch, index) from exc
 
-    def _failed(self, cause: Exception, batch: Batch[T], index: int) -> OperatorError:
+    async def close(self) -> None:
+        """Discard a call that nobody began to await, since the job ended in that very moment."""
+        if iscoroutine(self._unawaited):
+            self._unawaited.close()
+
+    def _failed(self, cause: BaseException, batch: Batch[T], index: int) -> OperatorError:
         timestamp = None if batch.timestamps is None else batch.timestamps[index]
         return OperatorError.of(self._step, cause, record=batch.values[index], timestamp=timestamp)

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from aflow.connect import Chunk, Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError, shown
+from aflow.operators.base import RAISED
 from aflow.runtime.ends.counting import (
     Origin,
     count_in,
@@ -80,13 +81,13 @@ class _IteratorReader(Reader[T_co]):
 
     def __init__(self, iterable: Iterable[T_co], start: int) -> None:
         self._position = 0
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._iterator: Iterator[T_co] = iter(())
         try:
             self._iterator = iter(iterable)
             for _ in islice(self._iterator, start):
                 self._position += 1
-        except Exception as exc:
+        except RAISED as exc:
             self._failure = exc
 
     async def read(self, limit: int) -> Chunk[T_co] | None:
@@ -94,7 +95,7 @@ class _IteratorReader(Reader[T_co]):
         if self._failure is None:
             try:
                 values.extend(islice(self._iterator, limit))  # hot path: no Python code per record
-            except Exception as exc:
+            except RAISED as exc:
                 self._failure = exc
         if values:
             self._position += len(values)
@@ -106,4 +107,7 @@ class _IteratorReader(Reader[T_co]):
     async def close(self) -> None:
         """Close a generator, so that its ``finally`` blocks run now. Other iterators belong to the user."""
         if isgenerator(self._iterator):
-            self._iterator.close()
+            try:
+                self._iterator.close()
+            except RAISED as exc:
+                raise read_failed(_NAME, self._position, exc) from exc

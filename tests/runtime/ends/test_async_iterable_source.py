@@ -165,6 +165,38 @@ async def test_an_error_in_the_function_names_the_position_it_was_asked_for() ->
         await values(AsyncIterableSource(refuse), position=3)
 
 
+@pytest.mark.asyncio
+async def test_a_cancelled_error_that_the_generator_raises_by_itself_is_its_failure() -> None:
+    async def gives_up() -> AsyncIterator[int]:
+        yield 1
+        raise asyncio.CancelledError("given up")
+
+    with pytest.raises(SourceError, match=r"record 1\b.*CancelledError: given up"):
+        await values(AsyncIterableSource(gives_up()))
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_error_of_the_generator_s_own_while_closing_is_its_failure() -> None:
+    async def gives_up() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            raise asyncio.CancelledError("given up")
+
+    with pytest.raises(SourceError, match="CancelledError: given up"):
+        async with opened(AsyncIterableSource(gives_up())) as reader:
+            await reader.read(10)
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_error_of_the_function_is_an_error_of_the_source() -> None:
+    def gives_up(start: int) -> AsyncIterator[int]:
+        raise asyncio.CancelledError("given up")
+
+    with pytest.raises(SourceError, match=r"record 3\b.*CancelledError: given up"):
+        await values(AsyncIterableSource(gives_up), position=3)
+
+
 def test_a_function_without_a_parameter_for_the_position_is_refused_at_once() -> None:
     def no_position() -> AsyncIterator[int]:
         return _count()

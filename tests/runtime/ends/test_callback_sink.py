@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import cast
 
 import pytest
@@ -161,6 +163,69 @@ async def test_cancelling_a_write_cancels_the_call_and_makes_no_further_one() ->
         writing.cancel()
 
     assert log == ["begin 1", "cut off 1"]
+
+
+async def _async_give_up(value: int) -> None:
+    raise asyncio.CancelledError("given up")
+
+
+def _give_up(value: int) -> None:
+    raise asyncio.CancelledError("given up")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("first", [True, False], ids=["first record", "behind a call that waited"])
+@pytest.mark.parametrize("give_up", [_give_up, _async_give_up])
+async def test_a_cancelled_error_of_the_function_is_its_failure(
+    first: bool, give_up: Callable[[int], object]
+) -> None:
+    called: list[int] = []
+
+    async def store(value: int) -> None:
+        called.append(value)
+
+    writer = await writer_of(CallbackSink[int](lambda n: give_up(n) if n == 2 else store(n)))
+
+    with pytest.raises(OperatorError, match=r"'out' failed on record 2: CancelledError: given up"):
+        await _write(writer, Batch([2] if first else [1, 2]))
+
+    assert called == ([] if first else [1])
+
+
+@pytest.mark.asyncio
+async def test_a_call_that_swallows_its_cancellation_is_the_last_one() -> None:
+    called: list[int] = []
+
+    async def stubborn(value: int) -> None:
+        called.append(value)
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    writer = await writer_of(CallbackSink(stubborn))
+    async with running(_write(writer, Batch([1, 2]))) as writing:
+        writing.cancel()
+
+    assert writing.cancelled()
+    assert called == [1]
+
+
+@pytest.mark.asyncio
+async def test_closing_also_closes_a_call_that_nobody_has_begun_to_await() -> None:
+    async def store(value: int) -> None: ...
+
+    calls: list[Coroutine[object, object, None]] = []
+
+    def keep(value: int) -> Coroutine[object, object, None]:
+        calls.append(store(value))
+        return calls[-1]
+
+    writer = await writer_of(CallbackSink(keep))
+    writing = writer.write(Batch([1]))
+    cast("Coroutine[object, object, None]", writing).close()  # as when the job fails meanwhile
+
+    await writer.close()
+
+    assert inspect.getcoroutinestate(calls[0]) == inspect.CORO_CLOSED
 
 
 def test_what_cannot_be_called_is_refused_at_once() -> None:

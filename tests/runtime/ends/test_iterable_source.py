@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import cast
@@ -147,3 +148,26 @@ async def test_closing_runs_the_finally_of_a_generator() -> None:
 def test_what_is_no_iterable_is_refused_at_once() -> None:
     with pytest.raises(FlowDefinitionError, match="needs an iterable, not 5"):
         IterableSource(cast("Iterable[int]", 5))
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_error_of_the_iterator_is_its_failure() -> None:
+    def gives_up() -> Iterator[int]:
+        yield 1
+        raise CancelledError("given up")
+
+    with pytest.raises(SourceError, match=r"record 1\b.*CancelledError: given up"):
+        await values(IterableSource(gives_up()))
+
+
+@pytest.mark.asyncio
+async def test_an_error_while_a_generator_is_closed_is_an_error_of_the_source() -> None:
+    def tangled() -> Iterator[int]:
+        try:
+            yield from range(10)
+        finally:
+            raise CancelledError("given up")
+
+    with pytest.raises(SourceError, match="CancelledError: given up"):
+        async with opened(IterableSource(tangled())) as reader:
+            await reader.read(1)

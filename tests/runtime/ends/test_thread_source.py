@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from asyncio import CancelledError
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from typing import cast
@@ -238,3 +239,13 @@ async def test_a_reader_that_was_never_read_starts_no_thread() -> None:
 def test_what_is_no_iterable_is_refused_at_once() -> None:
     with pytest.raises(FlowDefinitionError, match="needs an iterable, not 5"):
         ThreadSource(cast("Iterable[int]", 5))
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_error_of_the_iterator_is_its_failure() -> None:
+    def gives_up() -> Iterator[int]:
+        yield 1
+        raise CancelledError("given up")
+
+    with pytest.raises(SourceError, match=r"record 1\b.*CancelledError: given up"):
+        await values(ThreadSource(gives_up()))
