@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, Final
+from typing import Any
 
 from aflow.errors import InternalError
 from aflow.model.batch import Batch
@@ -13,9 +13,6 @@ from aflow.operators.base import Operator, OperatorContext
 from aflow.operators.keyed_state import keyed_backend
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import ValueState
-
-#: Stands for the accumulator of a key that has none.
-_NEW: Final = object()
 
 
 class KeyedAccumulateOperator(Operator):
@@ -54,10 +51,10 @@ class KeyedAccumulateOperator(Operator):
                 try:
                     before = accumulators[key]
                 except KeyError:
-                    before = _NEW
-                if before is _NEW:
                     check_key(key)
-                after = first(value) if before is _NEW else add(before, value)
+                    after = first(value)
+                else:
+                    after = add(before, value)
                 accumulators[key] = after
                 results.append(after)
         except Exception as exc:

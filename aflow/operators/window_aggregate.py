@@ -43,9 +43,6 @@ _CONTENTS: Final = "@windows"
 #: Operator state: the last watermark.
 _WATERMARK: Final = "@watermark"
 
-#: Stands for the accumulator of a key that has none. Looking up once in a `try` is faster than asking with `in` before.
-_NEW: Final = object()
-
 Contents = dict[Hashable, Any]
 """Accumulators by key."""
 
@@ -168,10 +165,10 @@ class WindowAggregateOperator(Operator):
                 try:
                     held = contents[key]
                 except KeyError:
-                    held = _NEW
-                if held is _NEW:
                     check_key(key)
-                contents[key] = first(value) if held is _NEW else add(held, value)
+                    contents[key] = first(value)
+                else:
+                    contents[key] = add(held, value)
         except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
 

@@ -7,8 +7,8 @@ class for each partitioning, chosen when the job is built.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError, InternalError, OperatorError, shown
 from aflow.graph.nodes import Broadcast, Custom, Forward, HashByKey, Partitioning, Rebalance
@@ -18,6 +18,9 @@ from aflow.model.key_groups import KeyRouter
 from aflow.model.keys import UnsupportedKey
 from aflow.model.time import Timestamp
 from aflow.runtime.channel import Channel
+
+#: Keys whose owners a keyed exchange remembers.
+_MOST_OWNERS: Final = 65_536
 
 
 class OutEdge(ABC):
@@ -35,6 +38,12 @@ class OutEdge(ABC):
     @abstractmethod
     def emit(self, batch: Batch[Any]) -> None:
         """Share out a batch."""
+
+    def _send(self, parts: Sequence[Batch[Any]]) -> None:
+        """A part to each reader; empty ones are left out."""
+        for channel, part in zip(self.channels, parts, strict=True):
+            if part.values:
+                channel.put_batch(part)
 
     def watermark(self, timestamp: Timestamp) -> None:
         element = Watermark(timestamp)
@@ -93,22 +102,15 @@ class RebalanceEdge(OutEdge):
         self.channels[index].put_batch(batch)
 
 
-class _SplittingEdge(OutEdge):
-    """One that sends the records of a batch to several readers."""
-
-    def _send(self, batch: Batch[Any], targets: Sequence[int]) -> None:
-        parts = _split(batch, targets, len(self.channels))
-        for channel, part in zip(self.channels, parts, strict=True):
-            if part.values:
-                channel.put_batch(part)
-
-
-class HashEdge(_SplittingEdge):
+class HashEdge(OutEdge):
     """Each record to the reader that owns the key group of its key."""
 
     def __init__(self, step: str, channels: Sequence[Channel], key_groups: int) -> None:
         super().__init__(step, channels)
         self._router = KeyRouter(parallelism=len(channels), key_groups=key_groups)
+        #: Readers by key, for keys seen lately. A plain ``dict``, since CPython looks up in those a third faster
+        #: than in the router, which is a subclass.
+        self._owners: dict[Hashable, int] = {}
 
     def emit(self, batch: Batch[Any]) -> None:
         keys = batch.keys
@@ -116,11 +118,20 @@ class HashEdge(_SplittingEdge):
             raise InternalError(
                 f"step {self.step!r} sent a batch without keys into a keyed exchange"
             )
-        self._send(batch, self._targets(batch, keys))
-
-    def _targets(self, batch: Batch[Any], keys: Sequence[Hashable]) -> list[int]:
         try:
-            return self._router.route(keys)
+            parts = _dealt_by_key(batch, keys, self._owners, len(self.channels))
+        except (KeyError, TypeError):
+            # A key that was not seen lately, or one that cannot be looked up.
+            self._learn(batch, keys)
+            parts = _dealt_by_key(batch, keys, self._owners, len(self.channels))
+        self._send(parts)
+
+    def _learn(self, batch: Batch[Any], keys: Sequence[Hashable]) -> None:
+        """Find the owners of ``keys``; all others are forgotten once there are many, which bounds the memory."""
+        if len(self._owners) >= _MOST_OWNERS:
+            self._owners.clear()
+        try:
+            self._owners.update(zip(keys, self._router.route(keys), strict=True))
         except UnsupportedKey as exc:
             index = next(i for i, key in enumerate(keys) if not self._routable(key))
             raise OperatorError.of(
@@ -135,7 +146,7 @@ class HashEdge(_SplittingEdge):
         return True
 
 
-class CustomEdge(_SplittingEdge):
+class CustomEdge(OutEdge):
     """Each record to the reader that the user's function names."""
 
     def __init__(self, step: str, channels: Sequence[Channel], custom: Custom) -> None:
@@ -144,7 +155,8 @@ class CustomEdge(_SplittingEdge):
 
     def emit(self, batch: Batch[Any]) -> None:
         count = len(self.channels)
-        self._send(batch, [self._chosen(value, count) for value in batch.values])
+        parts = _dealt(batch, [self._chosen(value, count) for value in batch.values], count)
+        self._send(parts)
 
     def _chosen(self, value: object, count: int) -> int:
         try:
@@ -176,54 +188,45 @@ def make_edge(
             return CustomEdge(step, channels, partitioning)
 
 
-def _split(batch: Batch[Any], targets: Sequence[int], count: int) -> list[Batch[Any]]:
-    """Deal the records of ``batch`` out to ``count`` batches, in order.
+def _dealt_by_key(
+    batch: Batch[Any], keys: Sequence[Hashable], owners: Mapping[Hashable, int], count: int
+) -> list[Batch[Any]]:
+    """Deal the records of ``batch`` out to ``count`` readers, in order. Raises ``KeyError`` for a key without owner.
 
     Hot path (benchmark ``exchange``). One loop that appends to all columns is the fastest of the ways that
     ``python -m bench shapes`` compares, for two readers and for seven.
     """
-    times, keys = batch.timestamps, batch.keys
-    if times is not None and keys is not None:
-        return _split_all(batch.values, times, keys, targets, count)
-    if keys is not None:
-        return _split_keyed(batch.values, keys, targets, count)
-    values = _dealt(batch.values, targets, count)
+    times = batch.timestamps
     if times is None:
-        return [Batch(some) for some in values]
-    return list(map(Batch, values, _dealt(times, targets, count)))
-
-
-def _split_all(
-    values: Sequence[Any],
-    timestamps: Sequence[Timestamp],
-    keys: Sequence[Hashable],
-    targets: Sequence[int],
-    count: int,
-) -> list[Batch[Any]]:
+        pairs: list[tuple[list[Any], list[Hashable]]] = [([], []) for _ in range(count)]
+        for value, key in zip(batch.values, keys, strict=True):
+            to_values, to_keys = pairs[owners[key]]
+            to_values.append(value)
+            to_keys.append(key)
+        return [Batch(some, None, their_keys) for some, their_keys in pairs]
     columns: list[tuple[list[Any], list[Timestamp], list[Hashable]]] = [
         ([], [], []) for _ in range(count)
     ]
-    for value, timestamp, key, target in zip(values, timestamps, keys, targets, strict=True):
-        to_values, to_timestamps, to_keys = columns[target]
+    for value, timestamp, key in zip(batch.values, times, keys, strict=True):
+        to_values, to_timestamps, to_keys = columns[owners[key]]
         to_values.append(value)
         to_timestamps.append(timestamp)
         to_keys.append(key)
     return [Batch(*column) for column in columns]
 
 
-def _split_keyed(
-    values: Sequence[Any], keys: Sequence[Hashable], targets: Sequence[int], count: int
-) -> list[Batch[Any]]:
-    columns: list[tuple[list[Any], list[Hashable]]] = [([], []) for _ in range(count)]
-    for value, key, target in zip(values, keys, targets, strict=True):
-        to_values, to_keys = columns[target]
-        to_values.append(value)
-        to_keys.append(key)
-    return [Batch(some, None, their_keys) for some, their_keys in columns]
+def _dealt(batch: Batch[Any], targets: Sequence[int], count: int) -> list[Batch[Any]]:
+    """Deal the records of ``batch`` out to ``count`` readers, record ``i`` to reader ``targets[i]``."""
+    indices: list[list[int]] = [[] for _ in range(count)]
+    for index, target in enumerate(targets):
+        indices[target].append(index)
+    return [_picked(batch, some) for some in indices]
 
 
-def _dealt(column: Sequence[Any], targets: Sequence[int], count: int) -> list[list[Any]]:
-    parts: list[list[Any]] = [[] for _ in range(count)]
-    for item, target in zip(column, targets, strict=True):
-        parts[target].append(item)
-    return parts
+def _picked(batch: Batch[Any], indices: Sequence[int]) -> Batch[Any]:
+    times, keys = batch.timestamps, batch.keys
+    return Batch(
+        [batch.values[index] for index in indices],
+        None if times is None else [times[index] for index in indices],
+        None if keys is None else [keys[index] for index in indices],
+    )
