@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from aflow.connect import BadRecord, Position, Source, SourceError, Tag
@@ -73,7 +73,13 @@ async def test_csv_goes_on_behind_each_chunk(
     file = tmp_path / "a.csv"
     file.write_text("\n".join(["a,b", *(",".join(row) for row in rows)]) + end)
 
-    await assert_reopened_reads_the_same(CsvSource(file, dead_letters=BAD), limits)
+    source = CsvSource(file, dead_letters=BAD)
+    try:
+        await chunks(source)
+    except SourceError:
+        reject()  # the file ends inside quotes
+
+    await assert_reopened_reads_the_same(source, limits)
 
 
 @pytest.mark.asyncio
