@@ -17,6 +17,7 @@ import orjson
 from aflow.connect import Delivery, Sink, SinkError, Writer, WriterContext
 from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.files.fields import fields_of
+from aflow_connectors.files.output import OutputFile
 from aflow_connectors.files.writer import BytesWriter, checked_path, open_output
 
 T = TypeVar("T")
@@ -63,14 +64,14 @@ class CsvSink(Sink[T]):
         output, blocking = await open_output(
             self.path, context, suffix=".csv", overwrite=self.overwrite
         )
-        encoder = _Encoder(output.path, self.columns, self.delimiter)
+        encoder = _Encoder(output, self.columns, self.delimiter)
         head = encoder.header() if self.columns else b""
         return BytesWriter(output, blocking, encoder.encode, head=head)
 
 
 class _Encoder:
-    def __init__(self, path: Path, columns: tuple[str, ...] | None, delimiter: str) -> None:
-        self._path = path
+    def __init__(self, output: OutputFile, columns: tuple[str, ...] | None, delimiter: str) -> None:
+        self._output = output
         #: None until the first record tells.
         self._columns = columns
         #: True if a record may have no other fields than the columns.
@@ -85,7 +86,13 @@ class _Encoder:
         if self._columns is None and records:
             self._columns = tuple(self._fields(records[0]))
             header = self.header()
-        return header + self._lines([self._row(record) for record in records])
+        rows = [self._row(record) for record in records]
+        try:
+            return header + self._lines(rows)
+        except UnicodeEncodeError:
+            for record, row in zip(records, rows, strict=True):
+                self._check_text(record, row)
+            raise
 
     def _row(self, record: object) -> list[object]:
         fields = self._fields(record)
@@ -102,6 +109,15 @@ class _Encoder:
         except TypeError as exc:
             raise self._error(record, str(exc)) from exc
 
+    def _check_text(self, record: object, row: Sequence[object]) -> None:
+        for value in row:
+            try:
+                str(value).encode()
+            except UnicodeEncodeError as exc:
+                raise self._error(
+                    record, f"{exc.object[exc.start]!r} is not text: {exc.reason}"
+                ) from exc
+
     def _fields(self, record: object) -> Mapping[str, object]:
         try:
             return fields_of(record)
@@ -109,7 +125,7 @@ class _Encoder:
             raise self._error(record, str(exc)) from exc
 
     def _error(self, record: object, reason: str) -> SinkError:
-        return SinkError(f"{self._path}: cannot write record {shown(record)} as CSV: {reason}")
+        return self._output.unwritable(f"record {shown(record)} as CSV", reason)
 
     def _lines(self, rows: Sequence[Sequence[object]]) -> bytes:
         text = self._formatted(rows)

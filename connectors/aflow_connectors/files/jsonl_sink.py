@@ -11,9 +11,10 @@ from uuid import UUID
 import msgspec
 import orjson
 
-from aflow.connect import Delivery, Sink, SinkError, Writer, WriterContext
+from aflow.connect import Delivery, Sink, Writer, WriterContext
 from aflow.errors import shown
 from aflow_connectors.files.fields import of_named_tuple
+from aflow_connectors.files.output import OutputFile
 from aflow_connectors.files.writer import BytesWriter, checked_path, open_output
 
 T = TypeVar("T")
@@ -46,25 +47,25 @@ class JsonLinesSink(Sink[T]):
         output, blocking = await open_output(
             self.path, context, suffix=".jsonl", overwrite=self.overwrite
         )
-        return BytesWriter(output, blocking, partial(_encode, output.path))
+        return BytesWriter(output, blocking, partial(_encode, output))
 
 
-def _encode(path: Path, records: list[T]) -> bytes:
+def _encode(output: OutputFile, records: list[T]) -> bytes:
     dumps = orjson.dumps
     try:
         lines = [dumps(record) for record in records]
     except TypeError:
         # Types that orjson does not know, or keys that are not str: slower, and only where there are some.
-        lines = [_encode_one(path, record) for record in records]
+        lines = [_encode_one(output, record) for record in records]
     lines.append(b"")
     return b"\n".join(lines)
 
 
-def _encode_one(path: Path, record: object) -> bytes:
+def _encode_one(output: OutputFile, record: object) -> bytes:
     try:
         return orjson.dumps(record, _to_json, orjson.OPT_NON_STR_KEYS)
     except TypeError as exc:
-        raise SinkError(f"{path}: cannot write record {shown(record)} as JSON: {exc}") from exc
+        raise output.unwritable(f"record {shown(record)} as JSON", exc) from exc
 
 
 def _to_json(value: object) -> object:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from aflow.connect import Batch, Delivery, Sink, SinkError, Writer, WriterContext
+from aflow.connect import Batch, Delivery, Sink, Writer, WriterContext
 from aflow.errors import AflowError, FlowDefinitionError, shown
 from aflow_connectors.files.blocking import Blocking
 from aflow_connectors.files.fields import fields_of
@@ -139,8 +139,8 @@ class _Table:
         expected = set(names)
         for row in rows:
             if set(row) != expected:
-                raise SinkError(
-                    f"{self._output.path}: cannot write record {shown(row)}: its fields are not the columns {names}"
+                raise self._output.unwritable(
+                    f"record {shown(row)}", f"its fields are not the columns {names}"
                 )
         arrays = [
             self._array(name, [row[name] for row in rows], schema and schema.field(name).type)
@@ -158,15 +158,13 @@ class _Table:
         try:
             return arrow.array(values, type=kind)
         except (arrow.ArrowException, OverflowError) as exc:
-            raise SinkError(f"{self._output.path}: cannot write column {name!r}: {exc}") from exc
+            raise self._output.unwritable(f"column {name!r}", exc) from exc
 
     def _fields(self, record: object) -> Mapping[str, object]:
         try:
             return fields_of(record)
         except TypeError as exc:
-            raise SinkError(
-                f"{self._output.path}: cannot write record {shown(record)}: {exc}"
-            ) from exc
+            raise self._output.unwritable(f"record {shown(record)}", exc) from exc
 
     @contextmanager
     def _errors(self) -> Generator[None]:
@@ -177,4 +175,4 @@ class _Table:
         # pyarrow raises errors of many classes.
         except Exception as exc:
             reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
-            raise SinkError(f"cannot write {self._output.path}: {reason}") from exc
+            raise self._output.error(f"cannot write {self._output.path}: {reason}") from exc

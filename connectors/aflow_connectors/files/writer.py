@@ -60,7 +60,8 @@ async def open_output(
     path: Path, context: WriterContext, *, suffix: str, overwrite: bool
 ) -> tuple[OutputFile, Blocking]:
     """Begin the file of one writer. Raises ``SinkError``; then, and when cancelled, nothing is left behind."""
-    output = OutputFile(Target.of(path, context, suffix=suffix), overwrite=overwrite)
+    target = Target.of(path, context, suffix=suffix)
+    output = OutputFile(target, sink=context.name, overwrite=overwrite)
     blocking = Blocking()
     try:
         await blocking.run(output.open)

@@ -97,10 +97,11 @@ async def test_values_are_written_as_documented(
         ({"a": 1, "c": 3}, "it has no field 'b'"),
         ({"a": 1, "b": object()}, "Type is not JSON serializable: object"),
         ("text", "str has no named fields: give a dict, a dataclass"),
+        ({"a": 1, "b": "x\udc80"}, "'\\udc80' is not text: surrogates not allowed"),
         ((1, 2), "tuple has no named fields"),
         (Flight, "type has no named fields"),
     ],
-    ids=["less", "more", "others", "object", "text", "tuple", "class"],
+    ids=["less", "more", "others", "object", "text", "surrogate", "tuple", "class"],
 )
 async def test_a_record_that_does_not_fit_is_an_error_that_shows_it(
     tmp_path: Path, record: object, reason: str
@@ -111,7 +112,9 @@ async def test_a_record_that_does_not_fit_is_an_error_that_shows_it(
         await write(CsvSink[object](file), [{"a": 1, "b": 2}, record])
 
     message = str(caught.value)
-    assert message.startswith(f"{file}: cannot write record {record!r} as CSV: {reason}")
+    assert message.startswith(
+        f"sink 'out': {file}: cannot write record {record!r} as CSV: {reason}"
+    )
     assert list(tmp_path.iterdir()) == []
 
 

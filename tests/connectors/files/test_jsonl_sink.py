@@ -114,7 +114,7 @@ async def test_a_record_that_json_cannot_hold_is_an_error_that_shows_it(
         await write(JsonLinesSink(file), [{"x": 1}, record])
 
     message = str(caught.value)
-    assert message.startswith(f"{file}: cannot write record {{'x': ")
+    assert message.startswith(f"sink 'out': {file}: cannot write record {{'x': ")
     assert reason in message
 
 
@@ -218,11 +218,45 @@ async def test_what_a_killed_process_left_is_overwritten(tmp_path: Path) -> None
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("overwrite", [False, True], ids=["new", "overwrite"])
+async def test_a_second_writer_to_a_file_in_progress_is_refused_and_leaves_it_alone(
+    tmp_path: Path, overwrite: bool
+) -> None:
+    file = tmp_path / "out.jsonl"
+    sink = JsonLinesSink[str](file, overwrite=overwrite)
+    writer = await sink.writer(WriterContext("first"))
+    writing = writer.write(Batch(["x" * (1 << 20)]))
+    assert writing is not None
+    await writing
+
+    with pytest.raises(SinkError, match=f"^sink 'second': {file} is in progress by another writer"):
+        await sink.writer(WriterContext("second"))
+    await writer.flush()
+    await writer.close()
+
+    assert file.stat().st_size == (1 << 20) + 3
+    assert files_in(tmp_path) == ["out.jsonl"]
+
+
+@pytest.mark.asyncio
+async def test_a_path_is_free_again_when_its_writer_has_closed(tmp_path: Path) -> None:
+    sink = JsonLinesSink[int](tmp_path / "out.jsonl", overwrite=True)
+    await (await sink.writer(WriterContext("failed"))).close()
+    await write(sink, [1])
+
+    await write(sink, [2])
+
+    assert (tmp_path / "out.jsonl").read_text() == "2\n"
+
+
+@pytest.mark.asyncio
 async def test_a_file_that_is_there_is_not_overwritten_unless_asked_to(tmp_path: Path) -> None:
     file = tmp_path / "out.jsonl"
     file.write_text("old\n")
 
-    with pytest.raises(SinkError, match=rf"{file} is there already: .* overwrite=True"):
+    with pytest.raises(
+        SinkError, match=rf"^sink 'out': {file} is there already: .* overwrite=True"
+    ):
         await write(JsonLinesSink(file), [1])
     kept = file.read_text()
     await write(JsonLinesSink(file, overwrite=True), [1])
@@ -290,7 +324,9 @@ async def test_a_full_disk_is_an_error_that_names_the_path(tmp_path: Path) -> No
     file = tmp_path / "out.jsonl"
     (tmp_path / ".out.jsonl.inprogress").symlink_to("/dev/full")
 
-    with pytest.raises(SinkError, match=f"cannot write {file}: No space left on device"):
+    with pytest.raises(
+        SinkError, match=f"^sink 'out': cannot write {file}: No space left on device"
+    ):
         await write(JsonLinesSink(file), ["x" * (2 << 20)])
 
     assert files_in(tmp_path) == []
