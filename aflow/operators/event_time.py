@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aflow.errors import OperatorError, RestoreError, shown
+from aflow.errors import FlowDefinitionError, OperatorError, RestoreError, shown
 from aflow.machines.watermarks.generators import (
     BoundedOutOfOrderness,
     Idleness,
@@ -25,8 +25,8 @@ from aflow.machines.watermarks.generators import (
 from aflow.machines.watermarks.multiplexer import SplitMultiplexer
 from aflow.model.batch import Batch
 from aflow.model.codecs import PLAIN
-from aflow.model.time import MAX_TIMESTAMP, Instant, Timestamp, to_timestamp
-from aflow.operators.base import Operator, OperatorContext
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp, to_timestamp
+from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.state.snapshot import OperatorSnapshot
 
 #: The split that stands for a stream that comes through an exchange.
@@ -80,10 +80,12 @@ class EventTimeOperator(Operator):
         self._next_period: Timestamp | None = None
         #: What a restored snapshot knew of splits that have not begun again yet.
         self._remembered: dict[str, Timestamp] = {}
+        #: True once a split has begun here; from then on what is remembered of others is in no snapshot of this one.
+        self._begun = False
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
-        if not isinstance(self._strategy.generator(), BoundedOutOfOrderness):
+        if not isinstance(self._generator(), BoundedOutOfOrderness):
             self._next_period = context.clock.now() + PERIOD
             self._arm()
 
@@ -147,16 +149,27 @@ class EventTimeOperator(Operator):
         self._arm()
 
     def snapshot(self) -> OperatorSnapshot:
+        """The watermarks of the splits that are being read here.
+
+        Until the first of them begins after a restore, also those that the restored snapshot knew. Afterwards those
+        are left to the subtasks that read them: an old watermark of theirs must not come back from here.
+        """
         known = {split: self._combined.watermark_of(split) for split in self._splits}
-        parts = (self._remembered | known).items()
+        parts = (known if self._begun else self._remembered).items()
         return OperatorSnapshot(operator={_STATE: tuple(PLAIN.encode(part) for part in parts)})
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        """Splits go on where they were when they begin again. Generators of the user's start anew: they are code."""
+        """Splits go on where they were when they begin again. Generators of the user's start anew: they are code.
+
+        Of a split that several subtasks knew, the latest watermark counts: the others are memories of it. Mixed
+        streams become one that goes on where the slowest of them was.
+        """
         for part in snapshot.operator.get(_STATE, ()):
             match PLAIN.decode(part):
                 case (str(split), int(watermark)):
-                    self._remembered[split] = watermark
+                    before = self._remembered.get(split, watermark)
+                    combine = min if split == _MIXED else max
+                    self._remembered[split] = combine(before, watermark)
                 case other:
                     raise RestoreError(
                         f"step {self.name!r}: {shown(other)} is not a split and its watermark"
@@ -175,7 +188,8 @@ class EventTimeOperator(Operator):
     def _begin(self, split: str) -> _SplitTime:
         idle_after = self._strategy.idle_after
         idleness = None if idle_after is None else Idleness(idle_after)
-        made = self._splits[split] = _SplitTime(split, self._strategy.generator(), idleness)
+        self._begun = True
+        made = self._splits[split] = _SplitTime(split, self._generator(), idleness)
         self._combined.add(split)
         self._recall(made)
         if idleness is not None:
@@ -184,6 +198,12 @@ class EventTimeOperator(Operator):
         self._settle(self._combined.on_periodic())
         self.on_active()
         return made
+
+    def _generator(self) -> WatermarkGenerator[Any]:
+        try:
+            return self._strategy.generator()
+        except RAISED as exc:
+            raise OperatorError.of(self.name, exc) from exc
 
     def _recall(self, split: _SplitTime) -> None:
         known = self._remembered.pop(split.id, None)
@@ -210,9 +230,19 @@ class EventTimeOperator(Operator):
             if not _all_ints(times):
                 left = iter(batch.values)
                 return [to_timestamp(at) for at, _ in zip(times, left, strict=True)]
-        except Exception as exc:
+        except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
         return times  # type: ignore[return-value]  # all are int, as was just seen
+
+    def _check_range(self, batch: Batch[Any], times: Sequence[Timestamp]) -> None:
+        if min(times) >= MIN_TIMESTAMP and max(times) <= MAX_TIMESTAMP:
+            return
+        index = next(i for i, at in enumerate(times) if not MIN_TIMESTAMP <= at <= MAX_TIMESTAMP)
+        beyond = FlowDefinitionError(
+            f"event time {shown(times[index])} is outside of the 64 bits that epoch milliseconds have; "
+            f"is it in another unit?"
+        )
+        raise self.failure_at(beyond, batch, index) from beyond
 
     def _bounded(
         self,
@@ -224,7 +254,8 @@ class EventTimeOperator(Operator):
         earned = generator.watermark
         newest, in_order = _scan(times, earned + generator.behind, generator.behind)
         cuts: Sequence[Cut] = ()
-        if not in_order:
+        if newest > MAX_TIMESTAMP or not in_order:
+            self._check_range(batch, times)
             cuts = self._earned(times, earned, generator.behind, self._combined.others(split))
         generator.on_batch((newest,))
         advanced = self._combined.on_watermark(split, generator.watermark, immediate=True)
@@ -250,6 +281,7 @@ class EventTimeOperator(Operator):
         self, split: _SplitTime, batch: Batch[Any], times: Sequence[Timestamp]
     ) -> list[Cut]:
         """Where the user's generator gave a watermark: behind the record that it saw."""
+        self._check_range(batch, times)
         cuts: list[Cut] = []
         see = split.generator.on_event
         left = iter(batch.values)
@@ -260,12 +292,15 @@ class EventTimeOperator(Operator):
                     combined = self._combined.on_watermark(split.id, said, immediate=True)
                     if combined is not None:
                         cuts.append((index, combined))
-        except Exception as exc:
+        except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
         return cuts
 
     def _ask(self, split: _SplitTime) -> None:
-        said = split.generator.on_periodic()
+        try:
+            said = split.generator.on_periodic()
+        except RAISED as exc:
+            raise OperatorError.of(self.name, exc) from exc
         if said is not None:
             self._combined.on_watermark(split.id, said, immediate=False)
 
@@ -312,11 +347,17 @@ class EventTimeOperator(Operator):
 
 
 def _all_ints(times: Sequence[Any]) -> bool:
-    """True if no timestamp needs converting. Adding them up tells it in 7 ns a record, looking at each type in 20."""
+    """True if no timestamp needs converting. Adding them up tells it in 7 ns a record, looking at each type in 20.
+
+    A sum of booleans is an int too, but one that no timestamps of this century add up to: then the types are looked at.
+    """
     try:
-        return type(sum(times)) is int
+        total = sum(times)
     except TypeError:
         return False
+    if type(total) is int and 0 <= total <= len(times):
+        return all(type(at) is int for at in times)
+    return type(total) is int
 
 
 def _scan(times: Sequence[Timestamp], newest: Timestamp, behind: int) -> tuple[Timestamp, bool]:

@@ -14,8 +14,9 @@ from aflow.machines.watermarks.generators import (
     WatermarkGenerator,
 )
 from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
-from aflow.model.time import MAX_TIMESTAMP
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from aflow.operators.event_time import PERIOD, EventTimeOperator, TimeStrategy
+from aflow.state.snapshot import OperatorSnapshot, merge
 from aflow.testing import At, Mode, OperatorHarness
 
 Output = list[At[int] | Watermark | Idle | Active]
@@ -105,7 +106,10 @@ def test_datetimes_become_epoch_milliseconds() -> None:
     assert step.output[0] == At(at, 1_767_225_600_000)
 
 
-@pytest.mark.parametrize("wrong", [1.5, None, "2026-01-01", datetime(2026, 1, 1)])  # noqa: DTZ001
+NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001
+
+
+@pytest.mark.parametrize("wrong", [1.5, None, "2026-01-01", NAIVE, 10**30, -(10**30)])
 def test_what_is_no_moment_is_refused_with_the_record(wrong: object) -> None:
     step: OperatorHarness[int, int] = OperatorHarness(
         lambda: EventTimeOperator(
@@ -267,3 +271,106 @@ def test_a_restored_step_goes_on_at_the_watermark_of_each_split() -> None:
     after.push_batch([50, 101])
 
     assert after.output == [Watermark(99), *records(50, 101), Watermark(100)]
+
+
+def test_a_condition_in_place_of_a_moment_is_refused() -> None:
+    step: OperatorHarness[int, int] = OperatorHarness(
+        lambda: EventTimeOperator(lambda n: n > 1, TimeStrategy(lambda: BoundedOutOfOrderness(0)))
+    )
+
+    with pytest.raises(OperatorError, match=r"event time must be .*, not bool: False") as info:
+        step.push_batch([1, 2, 3])
+
+    assert info.value.record == 1
+
+
+@pytest.mark.parametrize("beyond", [MIN_TIMESTAMP - 1, MAX_TIMESTAMP + 1])
+def test_a_timestamp_beyond_time_is_refused_whatever_the_generator(beyond: int) -> None:
+    for generator in (BoundedOutOfOrderness(0), Punctuated[int](lambda _, at: at)):
+        step = spoken(generator)
+        step.push(7)
+
+        with pytest.raises(OperatorError, match=r"event time .* is outside of") as info:
+            step.push_batch([8, beyond, 9])
+
+        assert info.value.record == beyond
+
+
+class Silent:
+    """A generator that fails when it is asked."""
+
+    def on_event(self, value: int, timestamp: int) -> int | None:
+        return None
+
+    def on_periodic(self) -> int | None:
+        raise RuntimeError("no idea")
+
+
+def test_a_generator_that_fails_when_it_is_asked_is_a_failure_of_its_step() -> None:
+    step = spoken(Silent())
+    step.push(1)
+
+    with pytest.raises(OperatorError, match="failed: RuntimeError: no idea") as info:
+        step.advance_processing_time(timedelta(milliseconds=PERIOD))
+
+    assert info.value.operator == step.operator.name
+
+
+def test_a_generator_that_cannot_be_made_is_a_failure_of_its_step() -> None:
+    def unable() -> WatermarkGenerator[int]:
+        raise LookupError("no generator")
+
+    with pytest.raises(OperatorError, match="failed: LookupError: no generator"):
+        OperatorHarness[int, int](lambda: EventTimeOperator(lambda n: n, TimeStrategy(unable)))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_two_mixed_streams_that_become_one_go_on_where_the_slower_one_was(order: int) -> None:
+    parts: list[OperatorSnapshot] = []
+    for newest in (100, 50):
+        before = bounded()
+        before.push(newest)
+        parts.append(before.operator.snapshot() or OperatorSnapshot())
+
+    after = bounded()
+    after.restore(merge(parts[::order]))
+    after.push(60)
+
+    assert news(after) == [Watermark(49), *records(60), Watermark(59)]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_a_split_that_two_snapshots_know_the_later_watermark_counts(order: int) -> None:
+    parts: list[OperatorSnapshot] = []
+    for newest in (100, 50):
+        before = on_split("a")
+        before.push(newest)
+        parts.append(before.operator.snapshot() or OperatorSnapshot())
+
+    after = bounded()
+    after.restore(merge(parts[::order]))
+    after.operator.on_split_start("a")
+
+    assert news(after) == [Watermark(99)]
+
+
+def test_a_split_of_another_subtask_is_written_until_an_own_one_begins() -> None:
+    first, second = on_split("a"), on_split("b")
+    first.push(10)
+    second.push(20)
+    both = merge([one.operator.snapshot() or OperatorSnapshot() for one in (first, second)])
+
+    after = bounded()
+    after.restore(both)
+    not_begun = after.operator.snapshot()
+    after.operator.on_split_start("a")
+
+    assert not_begun == both
+    assert after.operator.snapshot() == first.operator.snapshot()
+
+
+def on_split(split: str) -> OperatorHarness[int, int]:
+    step = bounded()
+    step.operator.on_split_start(split)
+    step.operator.on_split(split)
+    return step
