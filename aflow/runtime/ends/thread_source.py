@@ -29,6 +29,9 @@ T_co = TypeVar("T_co", covariant=True)
 _NAME: Final = "ThreadSource"
 _SPLITS: Final = (Split("thread"),)
 
+#: Seconds that a stop waits for the thread to hand over what it has just taken; in vain if the iterator blocks.
+_GRACE: Final = 0.05
+
 
 class ThreadSource(Source[T_co]):
     """Reads ``iterable`` in one thread of its own, at most 1,024 records ahead of the pipeline.
@@ -37,8 +40,9 @@ class ThreadSource(Source[T_co]):
     there is handed over as one chunk, also while the iterator blocks for the next record. Position and replayability
     are those of ``IterableSource``.
 
-    A call that blocks cannot be interrupted: if the job ends meanwhile, it does not wait for the thread, which ends
-    (and closes the iterator, if that is a generator) as soon as the call returns. It keeps no process from exiting.
+    A stop takes what the thread has read ahead; a record that the iterator gives after that is not taken. A call that
+    blocks cannot be interrupted: if the job ends meanwhile, it does not wait for the thread, which ends (and closes the
+    iterator, if that is a generator) as soon as the call returns. It keeps no process from exiting.
     """
 
     max_parallelism = 1
@@ -103,15 +107,13 @@ class _Pump(Generic[T]):
                 if self.closed:
                     return
             for value in iterator:
-                if self.closed:
-                    return
                 self.records.append(value)
                 if not self.news.is_set():
                     self.news.set()
                 if len(self.records) >= BATCH_RECORDS:
                     self._wait_for_room()
-                    if self.closed:  # or the iterator would be asked once more, and might block
-                        return
+                if self.closed:  # or the iterator would be asked once more, and might block
+                    return
         finally:
             if isgenerator(iterator):
                 iterator.close()
@@ -157,6 +159,16 @@ class _ThreadReader(Reader[T_co]):
         if failure is not None:
             position = self._pump.skipped + self._handed_out
             raise read_failed(_NAME, position, failure) from failure
+
+    def leftover(self) -> Chunk[T_co] | None:
+        """End the thread, and hand out what it has taken: an iterator does not give it a second time."""
+        pump = self._pump
+        if pump.thread.ident is None:
+            return None
+        pump.closed = True
+        pump.room.set()
+        pump.over.wait(_GRACE)
+        return self._take(len(pump.records)) if pump.records else None
 
     async def close(self) -> None:
         """End the thread. Waits for it unless it is inside the iterator, which may block for ever."""

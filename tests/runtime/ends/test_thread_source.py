@@ -227,6 +227,50 @@ async def test_closing_ends_a_thread_that_waits_for_room_without_asking_the_iter
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("read", [0, 1, 100])
+async def test_what_the_thread_took_and_nobody_read_is_left_over_at_a_stop(read: int) -> None:
+    taken: list[int] = []
+
+    def endless() -> Iterator[int]:
+        while True:
+            taken.append(len(taken))
+            yield taken[-1]
+
+    async with opened(ThreadSource(endless())) as reader:
+        first = await reader.read(1)
+        seen = list(first.values) if first else []
+        for _ in range(read):
+            chunk = await reader.read(1)
+            seen += chunk.values if chunk else []
+
+        leftover = reader.leftover()
+
+    assert leftover is not None
+    assert [*seen, *leftover.values] == taken
+    assert leftover.position == len(taken)
+
+
+@pytest.mark.asyncio
+async def test_a_record_that_the_blocked_iterator_gives_after_the_stop_is_not_taken() -> None:
+    iterable = _Blocking([1, 2], then=[3])
+    async with opened(ThreadSource(iterable)) as reader:
+        await reader.read(1)
+        iterable.blocked.wait(_PATIENCE)
+
+        leftover = reader.leftover()
+        iterable.go_on.set()
+
+    assert leftover == Chunk([2], 2)
+    assert iterable.closed.wait(_PATIENCE)
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_left_over_of_a_source_that_nobody_has_read() -> None:
+    async with opened(ThreadSource([1])) as reader:
+        assert reader.leftover() is None
+
+
+@pytest.mark.asyncio
 async def test_a_reader_that_was_never_read_starts_no_thread() -> None:
     before = threading.active_count()
 
