@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from aflow.api.flow import Flow
 from aflow.cli.usage import DONE, STOPPED_AT_ONCE
@@ -24,6 +25,13 @@ _DRAINED: Final = "drained: everything that was read is processed"
 _STOPPING: Final = "stopping at once: what is in flight is lost"
 
 _Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
+
+
+class _NotAnswered(BaseException):
+    """Raised by a second Ctrl-C in whatever holds up the event loop, for example in a function that never returns.
+
+    Not a KeyboardInterrupt, for which asyncio leaves the loop at once: the job is to close what it has opened.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,24 +51,30 @@ class Run:
     def to_the_end(self) -> int:
         """Run until the sources have ended, or the user ends it; the exit status.
 
-        The first SIGINT or SIGTERM drains, SIGINT while draining ends the job at once. Raises the job's failure.
+        The first SIGINT or SIGTERM drains, SIGINT while draining ends the job at once, also where a function of the
+        user's holds up the loop. Raises the job's failure.
         """
         try:
             with asyncio.Runner(loop_factory=_loop_factory(self.uvloop)) as runner:
-                return runner.run(self._run())
+                stopping = _Stopping(self.say)
+                with _signals(runner.get_loop(), stopping):
+                    return runner.run(self._run(stopping))
+        except _NotAnswered:
+            return STOPPED_AT_ONCE
         except BaseExceptionGroup as group:
             failure = first_cause(group)
+        if isinstance(failure, _NotAnswered):
+            return STOPPED_AT_ONCE
         raise failure  # out here, so that the group does not become its context, and its cause stays
 
-    async def _run(self) -> int:
-        stopping = _Stopping(asyncio.current_task(), self.say)
-        with _signals(asyncio.get_running_loop(), stopping):
-            try:
-                await self._job(stopping)
-            except asyncio.CancelledError:
-                if not stopping.at_once:
-                    raise
-                return STOPPED_AT_ONCE  # by whose wish it was cancelled: the user's; nobody else waits for it
+    async def _run(self, stopping: _Stopping) -> int:
+        stopping.running(asyncio.current_task())
+        try:
+            await self._job(stopping)
+        except asyncio.CancelledError:
+            if not stopping.at_once:
+                raise
+            return STOPPED_AT_ONCE  # by whose wish it was cancelled: the user's; nobody else waits for it
         if stopping.draining:
             self.say(_DRAINED)
         return DONE
@@ -84,13 +98,19 @@ class Run:
 class _Stopping:
     """What the user has asked for, one signal after the other. Signals may come while the job is still starting."""
 
-    def __init__(self, whole: asyncio.Task[int] | None, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None]) -> None:
         #: The task of the whole run; cancelling it ends the job at once, wherever it stands.
-        self._whole = whole
+        self._whole: asyncio.Task[int] | None = None
         self._say = say
         self._drain: Callable[[], None] | None = None
         self.draining = False
         self.at_once = False
+
+    def running(self, whole: asyncio.Task[int] | None) -> None:
+        """The run has begun; it is over at once if that was asked for before."""
+        self._whole = whole
+        if self.at_once and whole is not None:
+            whole.cancel()
 
     def started(self, job: Job, group: asyncio.TaskGroup) -> None:
         """The job can be drained from now on, by a task of ``group``; it is, if that was asked for before."""
@@ -123,17 +143,41 @@ class _Stopping:
 
 @contextmanager
 def _signals(loop: asyncio.AbstractEventLoop, stopping: _Stopping) -> Generator[None]:
-    """Lets ``stopping`` have the signals meanwhile; afterwards they do what they did before."""
-    handlers = {signal.SIGINT: stopping.interrupt, signal.SIGTERM: stopping.terminate}
-    before: dict[signal.Signals, _Handler] = {one: signal.getsignal(one) for one in handlers}
+    """Lets ``stopping`` have the signals meanwhile; afterwards they do what they did before.
+
+    Plain handlers, which run also while the loop does not: they hand each signal on to the loop, and a Ctrl-C that
+    finds an earlier signal still waiting there breaks off what holds the loop up.
+    """
+    wanted = {signal.SIGINT: stopping.interrupt, signal.SIGTERM: stopping.terminate}
+    #: Signals that came and that the loop has not heard of.
+    waiting: deque[int] = deque()
+
+    def hear() -> None:
+        wanted[signal.Signals(waiting.popleft())]()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        unheard = len(waiting)
+        waiting.append(number)
+        loop.call_soon_threadsafe(hear)
+        if unheard and number == signal.SIGINT:
+            raise _NotAnswered
+
+    before: dict[signal.Signals, _Handler] = {}
+    loop.set_exception_handler(_report)
     try:
-        for one, handler in handlers.items():
-            loop.add_signal_handler(one, handler)
+        for one in wanted:
+            before[one] = signal.signal(one, handle)
         yield
     finally:
-        for one in handlers:
-            loop.remove_signal_handler(one)
-            signal.signal(one, before[one])
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What asyncio reports that nobody waited for; not what the user's own Ctrl-C left in tasks that were cancelled."""
+    error = context.get("exception")
+    if error is None or not isinstance(first_cause(error), _NotAnswered):
+        loop.default_exception_handler(context)
 
 
 def _loop_factory(wanted: bool) -> Callable[[], asyncio.AbstractEventLoop]:

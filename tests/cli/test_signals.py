@@ -50,6 +50,31 @@ FOREVER = """
         return flow
 """
 
+#: A sink that never returns from its first record, and says when a signal came in: the system would deliver two that
+#: are sent at once as one.
+ENDLESS = """
+    import signal
+    import aflow as af
+    from aflow_connectors.files import JsonLinesSink
+
+    def endless(number):
+        handle = signal.getsignal(signal.SIGINT)
+
+        def tell(*signal):
+            print("interrupted", flush=True)
+            handle(*signal)
+
+        signal.signal(signal.SIGINT, tell)
+        print("endless", flush=True)
+        while True:
+            pass
+
+    flow = af.Flow("endless")
+    numbers = flow.source([1, 2])
+    numbers.to(JsonLinesSink("numbers.jsonl"))
+    numbers.to(af.CallbackSink(endless))
+"""
+
 #: Longer than any machine needs, so that a process that hangs fails its test instead of all.
 LIMIT_S = 30
 
@@ -60,13 +85,13 @@ pytestmark = pytest.mark.parametrize("loop", [(), ("--no-uvloop",)], ids=["uvloo
 
 @pytest.fixture
 def start(write: Write, tmp_path: Path, loop: tuple[str, ...]) -> Iterator[Start]:
-    """Starts ``aflow run forever:build`` with options for build; what still runs at the end of the test is killed."""
+    """Starts ``aflow run`` with options for the target; what still runs at the end of the test is killed."""
     write("forever", FOREVER)
     started: list[subprocess.Popen[str]] = []
 
-    def run(*options: str) -> subprocess.Popen[str]:
+    def run(*options: str, target: str = "forever:build") -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "aflow", "run", *loop, "forever:build", *options],
+            [sys.executable, "-m", "aflow", "run", *loop, target, *options],
             cwd=tmp_path,
             env={"PYTHONPATH": str(PROJECT), "PATH": ""},
             stdin=subprocess.PIPE,
@@ -151,6 +176,26 @@ def test_a_job_that_fails_while_it_drains_has_failed(start: Start) -> None:
     assert "Traceback" not in said
     assert "step 'out' failed" in said
     assert "at forever.py:24 in write" in said
+
+
+def test_ctrl_c_twice_breaks_off_a_function_that_never_returns(
+    write: Write, start: Start, tmp_path: Path
+) -> None:
+    write("endless", ENDLESS)
+    process = start(target="endless:flow")
+    wait_for("endless", process)
+
+    process.send_signal(signal.SIGINT)
+    wait_for("interrupted", process)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=LIMIT_S)
+
+    assert [line.partition(":")[0] for line in said.splitlines()] == [
+        "draining",
+        "stopping at once",
+    ]
+    assert process.returncode == 130
+    assert not list(tmp_path.glob(".*.inprogress"))
 
 
 def test_a_signal_while_the_job_starts_drains_it_once_it_has_started(start: Start) -> None:
