@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from asyncio import Future, get_running_loop
+from asyncio import CancelledError, Future, get_running_loop
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable
 from enum import Enum
+from types import TracebackType
 from typing import Final, Generic, TypeVar
 
 from aflow.connect import Sink, Writer, WriterContext
@@ -47,6 +48,13 @@ class ResultSink(Sink[T], Generic[T]):
         """
         self._outbox.fail(cause)
 
+    def release(self) -> None:
+        """Let the pipeline wait for the consumer no longer. For the job whose sources have stopped.
+
+        What is still in flight is kept, whatever the capacity, and can be iterated over even after the end of the job.
+        """
+        self._outbox.release()
+
     async def writer(self, context: WriterContext) -> Writer[T]:
         """As ``Sink.writer``. Raises ``SinkError`` for a second step or job; a failed job may be started again."""
         return _ResultWriter(self._outbox, context)
@@ -83,6 +91,8 @@ class _Outbox(Generic[T]):
         self._flushed: set[int] = set()
         self._failed = False
         self._cause: BaseException | None = None
+        #: True once writers do not wait for the consumer any more.
+        self._released = False
         #: Writers that wait for room.
         self._blocked: list[Future[None]] = []
         #: The consumer, while it waits for a record or the end.
@@ -105,6 +115,7 @@ class _Outbox(Generic[T]):
         if self._failed and not self._open:  # the failed job is started again
             self._flushed.clear()
             self._failed, self._cause = False, None
+            self._released = False
         self._step = context
         self._open.add(context.subtask)
 
@@ -114,7 +125,7 @@ class _Outbox(Generic[T]):
             return None
         self.records.extend(values)
         self._wake_consumer()
-        if len(self.records) < self._capacity:
+        if self._released or len(self.records) < self._capacity:
             return None
         room: Future[None] = get_running_loop().create_future()
         self._blocked.append(room)
@@ -129,6 +140,10 @@ class _Outbox(Generic[T]):
         if subtask not in self._flushed:
             self._failed = True
             self._wake_consumer()
+
+    def release(self) -> None:
+        self._released = True
+        self._let_writers_go_on()
 
     def fail(self, cause: BaseException) -> None:
         self._failed = True
@@ -166,7 +181,13 @@ class _Outbox(Generic[T]):
         return self._step is not None and len(self._flushed) == self._step.parallelism
 
     def _job_stopped(self) -> JobStopped:
-        reason = "" if self._cause is None else f": {type(self._cause).__name__}: {self._cause}"
+        match self._cause:
+            case None:
+                reason = ""
+            case CancelledError():
+                reason = ": the job was cancelled"
+            case cause:
+                reason = f": {type(cause).__name__}: {cause}"
         return JobStopped(
             f"the job ended before its results were complete; those up to here are valid{reason}"
         )
@@ -192,7 +213,11 @@ class _Outbox(Generic[T]):
 
 
 class Results(AsyncIterator[T], Generic[T]):
-    """The results of a step, one at a time, for one consumer; it leaves with ``aclose`` or by dropping the object."""
+    """The results of a step, one at a time, for one consumer; it leaves with ``aclose`` or by dropping the object.
+
+    ``async with results:`` calls ``aclose`` at the end of the block. A consumer that stops taking without leaving, and
+    keeps the object, brings the pipeline to a halt once ``capacity`` records wait.
+    """
 
     def __init__(self, outbox: _Outbox[T]) -> None:
         self._outbox = outbox
@@ -203,6 +228,17 @@ class Results(AsyncIterator[T], Generic[T]):
 
     async def __anext__(self) -> T:
         return await self._outbox.next()
+
+    async def __aenter__(self) -> Results[T]:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
 
     async def aclose(self) -> None:
         """Take nothing more: the pipeline goes on, and its further results are dropped. Can be called again."""

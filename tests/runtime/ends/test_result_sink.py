@@ -314,3 +314,52 @@ def test_the_consumer_may_be_dropped_after_its_loop_was_closed() -> None:
 def test_a_capacity_that_holds_nothing_is_refused() -> None:
     with pytest.raises(FlowDefinitionError, match="capacity of ResultSink"):
         ResultSink[int](capacity=0)
+
+
+@pytest.mark.asyncio
+async def test_a_released_sink_lets_the_pipeline_end_and_keeps_the_results_for_its_consumer() -> (
+    None
+):
+    sink = ResultSink[int](capacity=1)
+    results = aiter(sink)
+    writer = await writer_of(sink)
+    async with running(_write(writer, 1, 2)) as writing:
+        waited = not writing.done()
+
+        sink.release()
+        await settle()
+
+        assert waited
+        assert writing.done()
+    await _write(writer, 3)
+    await _complete(writer)
+
+    assert await _all(results) == [1, 2, 3]
+    assert sink.dropped == 0
+
+
+@pytest.mark.asyncio
+async def test_a_consumer_leaves_at_the_end_of_its_async_with_block() -> None:
+    sink = ResultSink[int](capacity=1)
+    writer = await writer_of(sink)
+    results = aiter(sink)
+    async with running(_write(writer, 1, 2)) as writing:
+        async with results:
+            first = await anext(results)
+        await settle()
+
+        assert writing.done()
+    assert (first, sink.dropped) == (1, 1)
+
+
+@pytest.mark.asyncio
+async def test_the_results_of_a_cancelled_job_say_so() -> None:
+    sink = ResultSink[int]()
+    results = aiter(sink)
+    writer = await writer_of(sink)
+
+    sink.fail(asyncio.CancelledError())
+    await writer.close()
+
+    with pytest.raises(JobStopped, match=r"those up to here are valid: the job was cancelled$"):
+        await anext(results)
