@@ -49,7 +49,9 @@ def by_mypy(files: list[Path]) -> Reported:
 
 def by_pyright(folder: Path) -> Reported:
     # By a project file of its own: the main one leaves the folder out, even for files that are named.
-    report = json.loads(_output("basedpyright", "--outputjson", "--project", str(folder)))
+    # And with the packages of this very Python: the environment that the project file names need not be there.
+    options = ["--outputjson", "--project", str(folder), "--pythonpath", sys.executable]
+    report = json.loads(_output("basedpyright", *options))
     return _grouped(
         [
             (found["file"], found["range"]["start"]["line"] + 1, found.get("rule", "syntax"))
