@@ -72,6 +72,6 @@ constraints: ## write constraints.txt anew with today's versions
 news: $(SETUP) ## show what the news fragments make of the next changelog
 	@$(BIN)/towncrier build --draft --version next
 
-clean: ## remove environments, caches and build results
-	@rm -rf .venv .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+clean: ## remove environments, caches, build results and those of the demo
+	@rm -rf .venv .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist aflow-demo
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
