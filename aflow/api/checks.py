@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 
 from aflow.errors import FlowDefinitionError, shown
+from aflow.state.layouts import state_codec
 
 
 def check_function(fn: object, method: str) -> None:
@@ -18,6 +19,14 @@ def check_function(fn: object, method: str) -> None:
             f"version of aflow does not have yet; until then await in front of the pipeline (PushSource) or behind "
             f"it (CallbackSink)"
         )
+
+
+def check_storable(of: type[object] | None, step: str) -> None:
+    """Refuse a type by which snapshots could not store values. Raises ``FlowDefinitionError`` that names ``step``."""
+    try:
+        state_codec(of)
+    except FlowDefinitionError as exc:
+        raise FlowDefinitionError(f"{step}: of={shown(of)}: {exc}") from exc
 
 
 def is_async(fn: object) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterable
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from aflow.api.stream import Stream
 from aflow.connect import Source
@@ -13,6 +13,7 @@ from aflow.graph.nodes import Edge
 from aflow.graph.plan import Plan, make_plan
 from aflow.runtime.ends.async_iterable_source import AsyncIterableSource
 from aflow.runtime.ends.iterable_source import IterableSource
+from aflow.runtime.ends.thread_source import ThreadSource
 from aflow.runtime.job import Job
 from aflow.runtime.options import Options
 
@@ -66,8 +67,21 @@ class Flow:
         iterator belongs into a ``ThreadSource``, which does not hold up the event loop. ``parallelism`` is the
         number of subtasks that read, by default that of the job; a source that cannot be divided has one.
         """
-        node = self.graph.add_source(_as_source(source), name, parallelism)
+        made = _as_source(source)
+        self._check_unread(made)
+        node = self.graph.add_source(made, name, parallelism)
         return Stream(self.graph, Edge(node))
+
+    def _check_unread(self, source: Source[T]) -> None:
+        iterator = _iterator_of(source)
+        if iterator is None:
+            return
+        for node in self.graph:
+            if node.source is not None and _iterator_of(node.source) is iterator:
+                raise FlowDefinitionError(
+                    f"{shown(iterator)} is read by source {node.name!r} already, and an iterator gives each record "
+                    f"only once; use that stream several times, or give each source an iterator of its own"
+                )
 
     def plan(self, *, parallelism: int = 1, options: Options | None = None) -> Plan:
         """What a job of this flow would run. Raises ``FlowDefinitionError`` as ``run`` does."""
@@ -96,6 +110,15 @@ class Flow:
         """
         async with self.start(parallelism=parallelism, options=options) as job:
             await job.wait()
+
+
+def _iterator_of(source: Source[Any]) -> object:
+    """What a source was given that can be read only once; None if it can be read again."""
+    match source:
+        case IterableSource() | ThreadSource() | AsyncIterableSource():
+            return source.iterator
+        case _:
+            return None
 
 
 def _as_source(source: Source[T] | Iterable[T] | AsyncIterable[T]) -> Source[T]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
-from aflow.api.checks import check_function
+from aflow.api.checks import check_function, check_storable
 from aflow.api.functions import Initial
 from aflow.api.stream import Stream
 from aflow.api.windowed import WindowedStream
@@ -101,6 +101,7 @@ class KeyedStream(Generic[K, T]):
     def _accumulate(
         self, what: str, name: str, accumulation: Accumulation, of: type[Any] | None
     ) -> Stream[Any]:
+        check_storable(of, f"step {name!r} ({what})")
         return self._step(
             what, name, lambda: KeyedAccumulateOperator(accumulation, of, self._key_type)
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from aflow.api.checks import check_function
+from aflow.api.checks import check_function, check_storable
 from aflow.api.time import Generators, time_strategy
 from aflow.connect import Sink
 from aflow.errors import FlowDefinitionError, shown
@@ -38,7 +38,8 @@ class Stream(Generic[T]):
     """Records of type ``T`` on their way; each method adds a step and gives the stream behind it.
 
     Functions given to steps are called once for each record, synchronously, in the order of the stream; what they
-    raise stops the job with an ``OperatorError`` that names the step and the record. ``name=`` names the step in
+    raise stops the job with an ``OperatorError`` that names the step and the record (with several maps and filters in
+    a row: the record that came into the first of them). ``name=`` names the step in
     plans, metrics and errors. A stream may be read several times: every reader gets every record.
     """
 
@@ -122,6 +123,7 @@ class Stream(Generic[T]):
 
         check_function(key, "key_by")
         check_parallelism(parallelism)
+        check_storable(of, "key_by()" if name is None else f"step {name!r} (key_by)")
         node = self._graph.add_step("key_by", name, (self._edge,), lambda: KeyByOperator(key))
         return KeyedStream(self._graph, Edge(node, partitioning=HashByKey()), of, parallelism)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
-from aflow.api.checks import check_function
+from aflow.api.checks import check_function, check_storable
 from aflow.api.functions import Initial
 from aflow.api.stream import Stream
 from aflow.api.windows import Windows
-from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge
 from aflow.model.time import short
@@ -20,6 +19,7 @@ from aflow.operators.window_aggregate import (
     Windowed,
 )
 from aflow.state.aggregate import Aggregate
+from aflow.state.specs import check_aggregate
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -83,16 +83,14 @@ class WindowedStream(Generic[K, T]):
         self, aggregate: Aggregate[T, A, R], *, name: str, of: type[A] | None = None
     ) -> WindowResults[K, T, R]:
         """Aggregate the records of each key and window; ``of`` is the type by which snapshots store the accumulator."""
-        for method in ("create", "add", "result"):
-            if not callable(getattr(aggregate, method, None)):
-                raise FlowDefinitionError(
-                    f"aggregate() takes an aflow.Aggregate, and {shown(aggregate)} has no method {method}()"
-                )
+        check_aggregate(aggregate, f"step {name!r} (window.aggregate)")
         return self._results("window.aggregate", aggregating(aggregate), name, of)
 
     def _results(
         self, what: str, accumulation: Accumulation, name: str, of: type[Any] | None
     ) -> WindowResults[K, T, Any]:
+        check_storable(of, f"step {name!r} ({what})")
+
         def operator() -> WindowAggregateOperator:
             return WindowAggregateOperator(
                 self._windows.assigner(),

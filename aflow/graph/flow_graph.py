@@ -24,6 +24,8 @@ class FlowGraph:
         self.nodes: list[Node] = []
         #: Names given by users or made up; the identity of a step across restarts, so unique.
         self._names: set[str] = set()
+        #: Those of them that were made up.
+        self._made: set[str] = set()
 
     def __iter__(self) -> Iterator[Node]:
         """All nodes, each after its inputs."""
@@ -101,6 +103,10 @@ class FlowGraph:
             raise FlowDefinitionError(
                 f"a step's name must be a non-empty string, not {shown(name)}"
             )
+        if name in self._made:
+            raise FlowDefinitionError(
+                f"the name {name!r} was made up for a step without a name before it; name that step too"
+            )
         if name in self._names:
             raise FlowDefinitionError(
                 f"flow {self.name!r} has two steps named {name!r}; names identify state and metrics, give each its own"
@@ -109,10 +115,13 @@ class FlowGraph:
         return name
 
     def _made_up(self, what: str) -> str:
+        """A name for a step without one; ``map #1``, since users are more likely to call a step ``map-1``."""
         number = 1 + sum(1 for node in self.nodes if node.what == what)
-        while f"{what}-{number}" in self._names:
+        while f"{what} #{number}" in self._names:
             number += 1
-        return self._claim(f"{what}-{number}")
+        name = self._claim(f"{what} #{number}")
+        self._made.add(name)
+        return name
 
     def validate(self) -> None:
         """Raise ``FlowDefinitionError`` unless every stream leads from a source to a sink."""
@@ -128,6 +137,11 @@ class FlowGraph:
         # A process function may well send everything to side outputs.
         read |= {e.origin.id for n in self.nodes for e in n.inputs if e.origin.what == "process"}
         for node in self.nodes:
+            if node.what == "key_by" and node.id not in read:
+                raise FlowDefinitionError(
+                    f"nothing is done with the keys of step {node.name!r} (key_by); go on with a keyed step such as "
+                    f".fold(…), .process(…) or .window(…), or remove the key_by"
+                )
             if node.kind is not Kind.SINK and node.id not in read:
                 raise FlowDefinitionError(
                     f"nobody reads the stream of step {node.name!r} ({node.what}); "

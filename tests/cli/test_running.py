@@ -29,7 +29,7 @@ def test_who_follows_a_job_sees_it_run_and_is_cancelled_at_its_end() -> None:
             raise
 
     def report(metrics: JobMetrics) -> None:
-        seen.append(f"in all {metrics.steps['to-1'].records_in}")
+        seen.append(f"in all {metrics.steps['to #1'].records_in}")
 
     run = Run(flow=flow, parallelism=1, uvloop=True, say=seen.append, report=report, follow=follow)
 

@@ -172,7 +172,7 @@ def test_a_chain_of_thousands_of_steps_is_drawn() -> None:
 
     plan = flow.plan(options=Options(chaining=True))
 
-    assert "map-2000  map" in to_text(plan)
+    assert "map #2000  map" in to_text(plan)
     assert to_mermaid(plan).count("-->") == 2_001
 
 

@@ -16,7 +16,7 @@ from aflow.model.tags import Tag
 from aflow.operators.context import Context, ProcessContext
 from aflow.operators.keyed_process import KeyedProcess
 from aflow.operators.process import ProcessFunction
-from aflow.runtime.ends import CollectSink
+from aflow.runtime.ends import CollectSink, IterableSource, ThreadSource
 from aflow.state.specs import ValueState
 
 HOUR = timedelta(hours=1)
@@ -71,7 +71,7 @@ def test_a_complete_flow_is_accepted() -> None:
 
     flow.source([1]).map(abs).to(CollectSink())
 
-    assert [task.name for task in flow.plan().tasks] == ["source-1 → map-1 → to-1"]
+    assert [task.name for task in flow.plan().tasks] == ["source #1 → map #1 → to #1"]
 
 
 @pytest.mark.parametrize("name", ["", "  ", None, 7], ids=["empty", "blank", "none", "number"])
@@ -112,9 +112,144 @@ def test_a_source_and_a_sink_share_one_set_of_names() -> None:
 def test_a_made_up_name_makes_way_for_one_that_a_user_gave() -> None:
     flow = Flow("names")
 
-    flow.source([1]).map(abs, name="map-2").map(abs).to(CollectSink())
+    flow.source([1]).map(abs, name="map #2").map(abs).to(CollectSink())
 
-    assert [node.name for node in flow.graph] == ["source-1", "map-2", "map-3", "to-1"]
+    assert [node.name for node in flow.graph] == ["source #1", "map #2", "map #3", "to #1"]
+
+
+def test_a_user_may_give_a_name_that_looks_like_a_number_of_a_step() -> None:
+    flow = Flow("names")
+
+    flow.source([1]).map(abs).map(abs, name="map-1").to(CollectSink(), name="map-2")
+
+    assert [node.name for node in flow.graph] == ["source #1", "map #1", "map-1", "map-2"]
+
+
+def test_a_user_s_name_that_was_made_up_for_another_step_is_refused_with_the_remedy() -> None:
+    stream = Flow("names").source([1]).map(abs)
+
+    message = refusal(lambda: stream.map(abs, name="map #1"))
+
+    assert "'map #1' was made up for a step without a name" in message
+
+
+def test_a_keyed_stream_without_a_keyed_step_is_refused_with_what_it_needs() -> None:
+    flow = Flow("dangling")
+    stream = flow.source([1])
+    stream.to(CollectSink())
+    stream.key_by(abs, name="by size")
+
+    message = refusal(flow.plan)
+
+    assert "nothing is done with the keys of step 'by size'" in message
+    assert "a keyed step such as .fold(" in message
+    assert ".to(" not in message
+
+
+@pytest.mark.parametrize("wrap", [lambda one: one, IterableSource, ThreadSource])
+def test_an_iterator_that_another_source_reads_already_is_refused(
+    wrap: Callable[[Any], Any],
+) -> None:
+    flow = Flow("twice")
+    numbers = (n for n in range(3))
+    flow.source(wrap(numbers), name="first")
+
+    message = refusal(lambda: flow.source(wrap(numbers), name="second"))
+
+    assert "is read by source 'first' already" in message
+    assert "union" in message or "several times" in message
+
+
+def test_an_async_generator_that_another_source_reads_already_is_refused() -> None:
+    flow = Flow("twice")
+    numbers = several(1)
+    flow.source(numbers, name="first")
+
+    assert "is read by source 'first'" in refusal(lambda: flow.source(numbers))
+
+
+def test_a_list_may_be_read_by_several_sources() -> None:
+    flow, numbers = Flow("twice"), [1, 2]
+
+    flow.source(numbers).union(flow.source(numbers)).to(CollectSink())
+
+    assert len(flow.plan().tasks) == 3
+
+
+class Dataless:
+    """No type of values that a snapshot could store."""
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda stream: stream.key_by(abs, of=Dataless, name="step"),
+        lambda stream: stream.key_by(abs).fold(int, max, name="step", of=Dataless),
+        lambda stream: stream.key_by(abs).reduce(max, name="step", of=Dataless),
+        lambda stream: (
+            stream.key_by(abs).window(Tumbling(HOUR)).fold(int, max, name="step", of=Dataless)
+        ),
+        lambda stream: (
+            stream.key_by(abs).window(Tumbling(HOUR)).reduce(max, name="step", of=Dataless)
+        ),
+        lambda stream: (
+            stream.key_by(abs).window(Tumbling(HOUR)).aggregate(Sum(), name="step", of=Dataless)
+        ),
+    ],
+    ids=["key_by", "fold", "reduce", "window.fold", "window.reduce", "window.aggregate"],
+)
+def test_a_type_that_cannot_be_stored_is_refused_where_it_is_written(
+    step: Callable[[Any], object],
+) -> None:
+    stream = Flow("types").source([1])
+
+    message = refusal(lambda: step(stream))
+
+    assert "step 'step'" in message
+    assert "Dataless" in message
+
+
+class Sum:
+    def create(self) -> int:
+        return 0
+
+    def add(self, accumulator: int, value: int) -> int:
+        return accumulator + value
+
+    def merge(self, left: int, right: int) -> int:
+        return left + right
+
+    def result(self, accumulator: int) -> int:
+        return accumulator
+
+
+class AwaitedSum(Sum):
+    async def add(self, accumulator: int, value: int) -> int:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        return accumulator + value
+
+
+class Unmergeable(Sum):
+    merge = None  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "reason"),
+    [
+        (Sum, "an Aggregate object is needed, not its class; write Sum()"),
+        (AwaitedSum(), "AwaitedSum.add must be a plain function"),
+        (Unmergeable(), "Unmergeable.merge must be a function"),
+    ],
+    ids=["a class", "async", "without merge"],
+)
+def test_what_cannot_aggregate_windows_is_refused_as_in_a_state(
+    aggregate: object, reason: str
+) -> None:
+    windows = Flow("windows").source([1]).key_by(abs).window(Tumbling(HOUR))
+
+    message = refusal(lambda: windows.aggregate(untyped(aggregate), name="sum"))
+
+    assert "'sum'" in message
+    assert reason in message
 
 
 def test_a_step_that_keeps_state_must_be_named() -> None:

@@ -50,7 +50,7 @@ def test_steps_without_exchange_between_them_share_a_task() -> None:
 
     plan = flow.plan(parallelism=3)
 
-    assert shape(plan) == [("source-1 → map-1 → filter-1 → to-1", 3)]
+    assert shape(plan) == [("source #1 → map #1 → filter #1 → to #1", 3)]
     assert exchanges(plan) == []
 
 
@@ -60,15 +60,15 @@ def test_keys_are_exchanged_between_more_than_one_subtask() -> None:
 
     plan = flow.plan(parallelism=2)
 
-    assert shape(plan) == [("source-1 → key_by-1", 2), ("top → to-1", 2)]
-    assert exchanges(plan) == [("key_by-1", HashByKey, "top")]
+    assert shape(plan) == [("source #1 → key_by #1", 2), ("top → to #1", 2)]
+    assert exchanges(plan) == [("key_by #1", HashByKey, "top")]
 
 
 def test_from_one_subtask_to_one_keys_need_no_exchange() -> None:
     flow = Flow("keyed")
     flow.source(Wide()).key_by(abs).reduce(max, name="top").to(CollectSink())
 
-    assert shape(flow.plan()) == [("source-1 → key_by-1 → top → to-1", 1)]
+    assert shape(flow.plan()) == [("source #1 → key_by #1 → top → to #1", 1)]
 
 
 def test_one_subtask_hands_keys_to_many() -> None:
@@ -77,15 +77,15 @@ def test_one_subtask_hands_keys_to_many() -> None:
 
     plan = flow.plan()
 
-    assert shape(plan) == [("source-1 → key_by-1", 1), ("top → to-1", 4)]
-    assert exchanges(plan) == [("key_by-1", HashByKey, "top")]
+    assert shape(plan) == [("source #1 → key_by #1", 1), ("top → to #1", 4)]
+    assert exchanges(plan) == [("key_by #1", HashByKey, "top")]
 
 
 def test_a_source_that_cannot_be_divided_has_one_subtask() -> None:
     flow = Flow("narrow")
     flow.source([1]).map(abs).to(CollectSink())
 
-    assert shape(flow.plan(parallelism=4)) == [("source-1 → map-1 → to-1", 1)]
+    assert shape(flow.plan(parallelism=4)) == [("source #1 → map #1 → to #1", 1)]
 
 
 def test_a_source_has_no_more_subtasks_than_it_can_use() -> None:
@@ -99,7 +99,7 @@ def test_a_source_prefers_the_parallelism_of_its_own() -> None:
     flow = Flow("own")
     flow.source(Wide(), parallelism=2).map(abs).to(CollectSink())
 
-    assert shape(flow.plan(parallelism=5)) == [("source-1 → map-1 → to-1", 2)]
+    assert shape(flow.plan(parallelism=5)) == [("source #1 → map #1 → to #1", 2)]
 
 
 def test_keyed_steps_prefer_the_parallelism_of_their_key_by() -> None:
@@ -109,7 +109,7 @@ def test_keyed_steps_prefer_the_parallelism_of_their_key_by() -> None:
 
     plan = flow.plan(parallelism=5)
 
-    assert shape(plan) == [("source-1 → key_by-1", 5), ("hourly → to-1", 3)]
+    assert shape(plan) == [("source #1 → key_by #1", 5), ("hourly → to #1", 3)]
 
 
 def test_behind_an_exchange_the_parallelism_is_the_one_asked_for_or_that_of_the_job() -> None:
@@ -121,9 +121,9 @@ def test_behind_an_exchange_the_parallelism_is_the_one_asked_for_or_that_of_the_
     plan = flow.plan(parallelism=4)
 
     assert shape(plan) == [
-        ("source-1", 1),
-        ("rebalance-1 → two → to-1", 2),
-        ("rebalance-2 → all → to-2", 4),
+        ("source #1", 1),
+        ("rebalance #1 → two → to #1", 2),
+        ("rebalance #2 → all → to #2", 4),
     ]
 
 
@@ -162,7 +162,7 @@ def test_a_union_begins_a_task_since_it_has_several_inputs() -> None:
 
     plan = flow.plan()
 
-    assert shape(plan) == [("one", 1), ("two", 1), ("both → map-1 → to-1", 1)]
+    assert shape(plan) == [("one", 1), ("two", 1), ("both → map #1 → to #1", 1)]
     assert exchanges(plan) == [("one", Forward, "both"), ("two", Forward, "both")]
 
 
@@ -173,7 +173,7 @@ def test_a_union_is_as_wide_as_its_widest_input_and_the_others_are_spread() -> N
 
     plan = flow.plan(parallelism=3)
 
-    assert shape(plan) == [("narrow", 1), ("wide", 3), ("both → to-1", 3)]
+    assert shape(plan) == [("narrow", 1), ("wide", 3), ("both → to #1", 3)]
     assert exchanges(plan) == [("narrow", Rebalance, "both"), ("wide", Forward, "both")]
 
 
@@ -185,7 +185,7 @@ def test_two_readers_of_a_stream_and_of_its_side_output_join_its_task() -> None:
     totals.to(CollectSink(), name="main")
     totals.late.to(CollectSink(), name="late")
 
-    assert shape(flow.plan()) == [("source-1 → key_by-1 → totals → main → late", 1)]
+    assert shape(flow.plan()) == [("source #1 → key_by #1 → totals → main → late", 1)]
 
 
 def test_without_chaining_each_step_is_a_task_and_all_are_forwarded_to() -> None:
@@ -194,8 +194,8 @@ def test_without_chaining_each_step_is_a_task_and_all_are_forwarded_to() -> None
 
     plan = flow.plan(parallelism=2, options=Options(chaining=False))
 
-    assert shape(plan) == [("source-1", 2), ("map-1", 2), ("to-1", 2)]
-    assert exchanges(plan) == [("source-1", Forward, "map-1"), ("map-1", Forward, "to-1")]
+    assert shape(plan) == [("source #1", 2), ("map #1", 2), ("to #1", 2)]
+    assert exchanges(plan) == [("source #1", Forward, "map #1"), ("map #1", Forward, "to #1")]
 
 
 def test_tasks_come_after_those_that_feed_them_and_are_numbered_in_that_order() -> None:

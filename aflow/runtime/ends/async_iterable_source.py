@@ -43,6 +43,11 @@ class AsyncIterableSource(Source[T_co]):
         self.replayable = self._start_at is not None
         self._origin = Origin(_NAME, single_use=isinstance(origin, AsyncIterator))
 
+    @property
+    def iterator(self) -> object:
+        """What was given, if that can be read only once; otherwise None."""
+        return self._iterable if isinstance(self._iterable, AsyncIterator) else None
+
     async def splits(self) -> Sequence[Split]:
         return _SPLITS
 

@@ -54,6 +54,11 @@ class ThreadSource(Source[T_co]):
         self._origin = Origin(_NAME, single_use=is_single_use(iterable))
         self.replayable = repeats_itself(iterable)
 
+    @property
+    def iterator(self) -> object:
+        """What was given, if that can be read only once; otherwise None."""
+        return self._iterable if is_single_use(self._iterable) else None
+
     async def splits(self) -> Sequence[Split]:
         return _SPLITS
 
