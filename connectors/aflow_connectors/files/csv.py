@@ -11,16 +11,16 @@ import msgspec
 
 from aflow.connect import BadRecord, Position, Reader, SourceError, Split, Tag
 from aflow.errors import FlowDefinitionError
+from aflow_connectors.files.arguments import (
+    checked_delimiter,
+    checked_encoding,
+    checked_line_bound,
+    checked_texts,
+)
 from aflow_connectors.files.csv_reader import CsvReader, problem_of_columns
 from aflow_connectors.files.csv_rows import CsvFormat
 from aflow_connectors.files.lines import LinePosition, Lines
-from aflow_connectors.files.source import (
-    MAX_LINE_BYTES,
-    BadRecords,
-    FileSource,
-    checked_encoding,
-    checked_line_bound,
-)
+from aflow_connectors.files.source import MAX_LINE_BYTES, BadRecords, FileSource
 
 T = TypeVar("T")
 
@@ -90,10 +90,9 @@ class CsvSource(FileSource[T]):
         discover_every: timedelta | None = None,
     ) -> None:
         super().__init__(path, dead_letters=dead_letters, discover_every=discover_every)
-        if len(delimiter) != 1 or delimiter in '"\r\n':
-            raise FlowDefinitionError(
-                f"CsvSource: the delimiter must be one character, and no quote or line end, not {delimiter!r}"
-            )
+        missing = checked_texts("CsvSource", "missing", missing)
+        if columns is not None:
+            columns = checked_texts("CsvSource", "columns", columns)
         if of is None and missing:
             raise FlowDefinitionError(
                 "CsvSource: missing= says which texts become None, which needs of="
@@ -101,7 +100,7 @@ class CsvSource(FileSource[T]):
         if columns is not None and (problem := problem_of_columns(columns)):
             raise FlowDefinitionError(f"CsvSource: columns= {problem}")
         self._format = CsvFormat(
-            delimiter,
+            checked_delimiter("CsvSource", delimiter),
             checked_encoding("CsvSource", encoding),
             checked_line_bound("CsvSource", max_line_bytes),
         )

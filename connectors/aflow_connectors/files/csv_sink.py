@@ -16,9 +16,10 @@ import orjson
 
 from aflow.connect import Delivery, Sink, SinkError, Writer, WriterContext
 from aflow.errors import FlowDefinitionError, shown
+from aflow_connectors.files.arguments import checked_delimiter, checked_texts
 from aflow_connectors.files.fields import fields_of
 from aflow_connectors.files.output import OutputFile
-from aflow_connectors.files.writer import BytesWriter, checked_path, open_output
+from aflow_connectors.files.writer import BytesWriter, checked_output, open_output
 
 T = TypeVar("T")
 
@@ -47,17 +48,15 @@ class CsvSink(Sink[T]):
         delimiter: str = ",",
         overwrite: bool = False,
     ) -> None:
+        if columns is not None:
+            columns = checked_texts("CsvSink", "columns", columns)
         if columns is not None and (not columns or len(set(columns)) < len(columns)):
             raise FlowDefinitionError(
                 f"CsvSink: columns must be different names, at least one, not {columns!r}"
             )
-        if len(delimiter) != 1 or delimiter in '"\r\n':
-            raise FlowDefinitionError(
-                f"CsvSink: the delimiter must be one character, and no quote or line end, not {delimiter!r}"
-            )
-        self.path = checked_path("CsvSink", path)
+        self.path = checked_output("CsvSink", path)
         self.columns = None if columns is None else tuple(columns)
-        self.delimiter = delimiter
+        self.delimiter = checked_delimiter("CsvSink", delimiter)
         self.overwrite = overwrite
 
     async def writer(self, context: WriterContext) -> Writer[T]:

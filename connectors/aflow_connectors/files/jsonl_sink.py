@@ -15,7 +15,7 @@ from aflow.connect import Delivery, Sink, Writer, WriterContext
 from aflow.errors import shown
 from aflow_connectors.files.fields import of_named_tuple
 from aflow_connectors.files.output import OutputFile
-from aflow_connectors.files.writer import BytesWriter, checked_path, open_output
+from aflow_connectors.files.writer import BytesWriter, checked_output, open_output
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class JsonLinesSink(Sink[T]):
     delivery = Delivery.AT_LEAST_ONCE
 
     def __init__(self, path: str | Path, *, overwrite: bool = False) -> None:
-        self.path = checked_path("JsonLinesSink", path)
+        self.path = checked_output("JsonLinesSink", path)
         self.overwrite = overwrite
 
     async def writer(self, context: WriterContext) -> Writer[T]:

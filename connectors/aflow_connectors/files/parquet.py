@@ -11,6 +11,7 @@ import msgspec
 
 from aflow.connect import BadRecord, Chunk, Position, Reader, Split, Tag
 from aflow.errors import FlowDefinitionError
+from aflow_connectors.files.arguments import checked_texts
 from aflow_connectors.files.blocking import Blocking
 from aflow_connectors.files.jsonl import JsonObject
 from aflow_connectors.files.parquet_rows import ParquetPosition, Row, Rows
@@ -65,6 +66,8 @@ class ParquetSource(FileSource[T]):
         discover_every: timedelta | None = None,
     ) -> None:
         super().__init__(path, dead_letters=dead_letters, discover_every=discover_every)
+        if columns is not None:
+            columns = checked_texts("ParquetSource", "columns", columns)
         if columns is not None and not columns:
             raise FlowDefinitionError("ParquetSource: columns= is empty; leave it out to read all")
         self._columns = None if columns is None else list(columns)

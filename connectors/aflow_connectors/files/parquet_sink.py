@@ -14,7 +14,7 @@ from aflow_connectors.files.blocking import Blocking
 from aflow_connectors.files.fields import fields_of
 from aflow_connectors.files.optional import pyarrow, pyarrow_parquet
 from aflow_connectors.files.output import OutputFile
-from aflow_connectors.files.writer import checked_path, open_output
+from aflow_connectors.files.writer import checked_output, open_output
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class ParquetSink(Sink[T]):
             raise FlowDefinitionError(
                 f"ParquetSink: schema must be a pyarrow.Schema, not {schema!r}"
             )
-        self.path = checked_path("ParquetSink", path)
+        self.path = checked_output("ParquetSink", path)
         self.schema = schema
         self.row_group = row_group
         self.overwrite = overwrite

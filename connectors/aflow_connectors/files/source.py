@@ -10,7 +10,11 @@ from typing import ClassVar, Final, TypeVar
 from anyio import to_thread
 
 from aflow.connect import BadRecord, Source, SourceError, Split, Tag
-from aflow.errors import FlowDefinitionError
+from aflow_connectors.files.arguments import (
+    checked_dead_letters,
+    checked_interval,
+    checked_path,
+)
 from aflow_connectors.files.paths import expand, is_file
 
 T_co = TypeVar("T_co", covariant=True)
@@ -36,13 +40,10 @@ class FileSource(Source[T_co]):
         dead_letters: Tag[BadRecord] | None,
         discover_every: timedelta | None,
     ) -> None:
-        if not str(path):
-            raise FlowDefinitionError(f"{type(self).__name__}: the path is empty")
-        if discover_every is not None and discover_every <= timedelta(0):
-            raise FlowDefinitionError(
-                f"{type(self).__name__}: discover_every must be positive, not {discover_every}"
-            )
-        self.path = Path(path)
+        owner = type(self).__name__
+        checked_dead_letters(owner, dead_letters)
+        checked_interval(owner, discover_every)
+        self.path = checked_path(owner, path)
         self.dead_letters = dead_letters
         self.discover_every = discover_every
         self.bounded = discover_every is None
@@ -80,31 +81,6 @@ class BadRecords:
             f"{self._path}, {where}: {reason}: {start!r}{'…' if len(raw) > _SHOWN else ''} "
             "(dead_letters=Tag(…) sends bad records to a stream of their own)"
         )
-
-
-def checked_line_bound(source: str, max_line_bytes: int) -> int:
-    """``max_line_bytes``, or ``FlowDefinitionError``."""
-    if max_line_bytes < 1024:
-        raise FlowDefinitionError(
-            f"{source}: max_line_bytes must be at least 1,024, not {max_line_bytes:,}"
-        )
-    return max_line_bytes
-
-
-def checked_encoding(source: str, encoding: str) -> str:
-    """``encoding``, or ``FlowDefinitionError`` if lines cannot be told apart in it byte by byte."""
-    try:
-        line_feed = "\n".encode(encoding)
-    except LookupError as exc:
-        raise FlowDefinitionError(
-            f"{source}: {encoding!r} is no encoding that Python knows"
-        ) from exc
-    if line_feed != b"\n":
-        raise FlowDefinitionError(
-            f"{source}: in {encoding!r} a line feed is not the single byte 0A, so lines cannot be told apart; "
-            f"convert the files first: iconv -f {encoding} -t UTF-8"
-        )
-    return encoding
 
 
 def undecodable(exc: UnicodeDecodeError) -> str:

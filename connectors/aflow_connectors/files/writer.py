@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from aflow.connect import Batch, Writer, WriterContext
 from aflow.errors import FlowDefinitionError
+from aflow_connectors.files.arguments import checked_path
 from aflow_connectors.files.blocking import Blocking
 from aflow_connectors.files.output import OutputFile, Target
 
@@ -71,8 +72,9 @@ async def open_output(
     return output, blocking
 
 
-def checked_path(sink: str, path: str | Path) -> Path:
+def checked_output(sink: str, path: object) -> Path:
     """``path`` as a Path, or ``FlowDefinitionError``."""
-    if not Path(path).name:
+    output = checked_path(sink, path)
+    if not output.name:
         raise FlowDefinitionError(f"{sink}: {str(path)!r} names no file and no folder")
-    return Path(path)
+    return output

@@ -1,0 +1,95 @@
+"""Checks of what users pass to sources and sinks, for those who run no type checker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import cast
+
+from aflow.connect import Tag
+from aflow.errors import FlowDefinitionError, shown
+
+
+def checked_path(owner: str, path: object) -> Path:
+    """``path`` as a Path. Raises ``FlowDefinitionError`` for what is none, and for an empty one."""
+    if not isinstance(path, (str, Path)):
+        raise FlowDefinitionError(f"{owner}: the path must be a str or a Path, not {shown(path)}")
+    if not str(path):
+        raise FlowDefinitionError(f"{owner}: the path is empty")
+    return Path(path)
+
+
+def checked_delimiter(owner: str, delimiter: object) -> str:
+    """``delimiter``. Raises ``FlowDefinitionError`` for what CSV cannot have between fields."""
+    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
+        raise FlowDefinitionError(
+            f"{owner}: the delimiter must be one character, and no quote or line end, not {shown(delimiter)}"
+        )
+    return delimiter
+
+
+def checked_texts(owner: str, argument: str, texts: object) -> Sequence[str]:
+    """``texts`` in order. Raises ``FlowDefinitionError`` for one str, which would count as its characters."""
+    all_of_it = shown(texts)
+    if isinstance(texts, Iterable) and not isinstance(texts, (str, bytes)):
+        given = list(cast(Iterable[object], texts))
+        found = [text for text in given if isinstance(text, str)]
+        if len(found) == len(given):
+            return found
+    example = f", like [{texts!r}]" if isinstance(texts, str) else ""
+    raise FlowDefinitionError(f"{owner}: {argument}= must be several str{example}, not {all_of_it}")
+
+
+def checked_dead_letters(owner: str, dead_letters: object) -> None:
+    """Raises ``FlowDefinitionError`` for what is no tag."""
+    if dead_letters is not None and not isinstance(dead_letters, Tag):
+        example = dead_letters if isinstance(dead_letters, str) else "bad lines"
+        raise FlowDefinitionError(
+            f"{owner}: dead_letters= must be a tag, like Tag[BadRecord]({example!r}), not {shown(dead_letters)}"
+        )
+
+
+def checked_interval(owner: str, discover_every: object) -> None:
+    """Raises ``FlowDefinitionError`` for what is neither None nor a positive duration."""
+    if discover_every is None:
+        return
+    if not isinstance(discover_every, timedelta):
+        raise FlowDefinitionError(
+            f"{owner}: discover_every= must be a timedelta, like timedelta(seconds=10), not {shown(discover_every)}"
+        )
+    if discover_every <= timedelta(0):
+        raise FlowDefinitionError(f"{owner}: discover_every must be positive, not {discover_every}")
+
+
+def checked_line_bound(owner: str, max_line_bytes: object) -> int:
+    """``max_line_bytes``, or ``FlowDefinitionError``."""
+    if not isinstance(max_line_bytes, int):
+        raise FlowDefinitionError(
+            f"{owner}: max_line_bytes= must be an int, not {shown(max_line_bytes)}"
+        )
+    if max_line_bytes < 1024:
+        raise FlowDefinitionError(
+            f"{owner}: max_line_bytes must be at least 1,024, not {max_line_bytes:,}"
+        )
+    return max_line_bytes
+
+
+def checked_encoding(owner: str, encoding: object) -> str:
+    """``encoding``, or ``FlowDefinitionError`` if lines cannot be told apart in it byte by byte."""
+    if not isinstance(encoding, str):
+        raise FlowDefinitionError(
+            f"{owner}: encoding= must be the name of one, like 'utf-8', not {shown(encoding)}"
+        )
+    try:
+        line_feed = "\n".encode(encoding)
+    except LookupError as exc:
+        raise FlowDefinitionError(
+            f"{owner}: {encoding!r} is no encoding that Python knows"
+        ) from exc
+    if line_feed != b"\n":
+        raise FlowDefinitionError(
+            f"{owner}: in {encoding!r} a line feed is not the single byte 0A, so lines cannot be told apart; "
+            f"convert the files first: iconv -f {encoding} -t UTF-8"
+        )
+    return encoding
