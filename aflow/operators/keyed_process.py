@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from aflow.errors import InternalError, OperatorError, readable, shown
 from aflow.model.batch import Batch
+from aflow.model.codecs import PLAIN
 from aflow.model.key_groups import KeyRouter
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, OperatorContext
@@ -20,6 +21,9 @@ from aflow.operators.results import TAKEN, iterable
 from aflow.state.filing import filed_together
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import declared_states
+
+#: Operator state: the last watermark.
+_WATERMARK: Final = "@watermark"
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -110,6 +114,8 @@ class KeyedProcessOperator(ProcessFunctionOperator[KeyedProcess[Any, Any, Any]])
         self._handled(values, None if batch.timestamps is None else timestamps)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
+        if timestamp <= self.watermark:
+            return  # after a restore the inputs catch up with what was known
         self._ctx.watermark = timestamp
         self._ring(TimerDomain.EVENT, timestamp)
         super().on_watermark(timestamp)
@@ -122,10 +128,16 @@ class KeyedProcessOperator(ProcessFunctionOperator[KeyedProcess[Any, Any, Any]])
         """Raises ``CheckpointError`` for a key or a value that cannot be encoded."""
         backend = self._backend
         return OperatorSnapshot(
-            filed_together(backend.snapshot(), self._timers.snapshot(backend.filing))
+            filed_together(backend.snapshot(), self._timers.snapshot(backend.filing)),
+            {_WATERMARK: (PLAIN.encode(self.watermark),)},
         )
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
+        """The watermark goes on where the slowest of the former subtasks was."""
+        watermarks = [PLAIN.decode(data) for data in snapshot.operator.get(_WATERMARK, ())]
+        self.watermark = self._ctx.watermark = min(
+            (at for at in watermarks if isinstance(at, int)), default=self.watermark
+        )
         self._backend.restore(snapshot.keyed)
         self._timers.restore(self._backend.filing, snapshot.keyed)
 

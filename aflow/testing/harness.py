@@ -55,7 +55,8 @@ class Mode(Enum):
     STRAIGHT = "straight"
     """One operator from the first step to the last."""
     RESTORING = "restoring"
-    """After each step a new operator goes on from the snapshot of the old one; results must be the same."""
+    """After each step a new operator goes on from the snapshot of the old one. Results must be the same, but for
+    the order of keys when several have results at once: a snapshot has them in an order of its own."""
 
 
 class OperatorHarness(Generic[T, U]):

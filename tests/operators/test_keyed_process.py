@@ -14,10 +14,10 @@ from aflow.model.batch import Batch
 from aflow.model.elements import Watermark
 from aflow.model.key_groups import key_group
 from aflow.model.tags import Tag
-from aflow.model.time import MAX_TIMESTAMP, Instant
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant
 from aflow.operators.context import Context, TimerDomain
 from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator, check_keyed_process
-from aflow.state.snapshot import OperatorSnapshot, merge
+from aflow.state.snapshot import merge
 from aflow.state.specs import ListState, ValueState
 from tests.operators.driver import Drive, Driver, emitted_values, subtasks
 
@@ -460,7 +460,7 @@ def test_context_and_cells_are_of_no_use_outside_of_the_handler() -> None:
         kept[0].set_event_timer(10)
     with pytest.raises(OperatorError, match=outside):
         kept[0].side(SEEN, "late")
-    assert step.snapshot() == OperatorSnapshot()
+    assert not step.snapshot().keyed
 
 
 def test_a_batch_without_keys_is_our_mistake() -> None:
@@ -473,7 +473,7 @@ def test_a_snapshot_holds_nothing_of_what_is_over() -> None:
 
     step.push(1, at=[0], keys=["a"]).watermark(10)
 
-    assert step.snapshot() == OperatorSnapshot()
+    assert not step.snapshot().keyed
 
 
 def test_state_and_timers_of_a_key_are_filed_in_its_key_group() -> None:
@@ -507,6 +507,33 @@ def test_keys_with_timers_of_three_subtasks_go_on_in_any_number(parallelism: int
         subtask.watermark(MAX_TIMESTAMP)
 
     assert sorted(emitted_values(new)) == sorted(f"{key} after 1" for key in keys)
+
+
+class TellsWatermark(KeyedProcess[str, int, int]):
+    def process(self, value: int, ctx: Context[str]) -> list[int]:
+        return [ctx.watermark]
+
+
+def test_the_context_knows_the_watermark_also_after_a_restore(drive: Drive) -> None:
+    step = drive(lambda: KeyedProcessOperator(TellsWatermark()))
+    step.push(1, at=[5], keys=["a"]).watermark(40)
+
+    step.push(2, at=[50], keys=["a"])
+
+    assert step.values() == [MIN_TIMESTAMP, 40]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_subtasks_that_become_one_the_slower_one_s_watermark_goes_on(order: int) -> None:
+    first, second = subtasks(lambda: KeyedProcessOperator(TellsWatermark()), 2)
+    first.watermark(40)
+    second.watermark(30)
+    snapshots = [first.snapshot(), second.snapshot()]
+
+    (step,) = subtasks(lambda: KeyedProcessOperator(TellsWatermark()), 1, merge(snapshots[::order]))
+    step.push(1, at=[50], keys=["a"])
+
+    assert step.values() == [30]
 
 
 def test_processing_timers_are_on_the_clock_again_after_a_restore() -> None:
