@@ -10,6 +10,8 @@ from typing import Any, cast
 import pytest
 
 from aflow.api.flow import Flow
+from aflow.api.stream import Stream
+from aflow.api.windowed import WindowedStream
 from aflow.api.windows import Tumbling
 from aflow.errors import FlowDefinitionError
 from aflow.model.tags import Tag
@@ -146,7 +148,7 @@ def test_a_keyed_stream_without_a_keyed_step_is_refused_with_what_it_needs() -> 
     assert ".to(" not in message
 
 
-@pytest.mark.parametrize("wrap", [lambda one: one, IterableSource, ThreadSource])
+@pytest.mark.parametrize("wrap", [iter, IterableSource, ThreadSource])
 def test_an_iterator_that_another_source_reads_already_is_refused(
     wrap: Callable[[Any], Any],
 ) -> None:
@@ -180,26 +182,25 @@ class Dataless:
     """No type of values that a snapshot could store."""
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        lambda stream: stream.key_by(abs, of=Dataless, name="step"),
-        lambda stream: stream.key_by(abs).fold(int, max, name="step", of=Dataless),
-        lambda stream: stream.key_by(abs).reduce(max, name="step", of=Dataless),
-        lambda stream: (
-            stream.key_by(abs).window(Tumbling(HOUR)).fold(int, max, name="step", of=Dataless)
-        ),
-        lambda stream: (
-            stream.key_by(abs).window(Tumbling(HOUR)).reduce(max, name="step", of=Dataless)
-        ),
-        lambda stream: (
-            stream.key_by(abs).window(Tumbling(HOUR)).aggregate(Sum(), name="step", of=Dataless)
-        ),
-    ],
-    ids=["key_by", "fold", "reduce", "window.fold", "window.reduce", "window.aggregate"],
-)
+STORING: dict[str, Callable[[Stream[int]], object]] = {
+    "key_by": lambda stream: stream.key_by(abs, of=untyped(Dataless), name="step"),
+    "fold": lambda stream: stream.key_by(abs).fold(int, max, name="step", of=untyped(Dataless)),
+    "reduce": lambda stream: stream.key_by(abs).reduce(max, name="step", of=untyped(Dataless)),
+    "window.fold": lambda stream: hourly(stream).fold(int, max, name="step", of=untyped(Dataless)),
+    "window.reduce": lambda stream: hourly(stream).reduce(max, name="step", of=untyped(Dataless)),
+    "window.aggregate": lambda stream: hourly(stream).aggregate(
+        Sum(), name="step", of=untyped(Dataless)
+    ),
+}
+
+
+def hourly(stream: Stream[int]) -> WindowedStream[int, int]:
+    return stream.key_by(abs).window(Tumbling(HOUR))
+
+
+@pytest.mark.parametrize("step", STORING.values(), ids=STORING)
 def test_a_type_that_cannot_be_stored_is_refused_where_it_is_written(
-    step: Callable[[Any], object],
+    step: Callable[[Stream[int]], object],
 ) -> None:
     stream = Flow("types").source([1])
 
@@ -213,19 +214,19 @@ class Sum:
     def create(self) -> int:
         return 0
 
-    def add(self, accumulator: int, value: int) -> int:
-        return accumulator + value
+    def add(self, acc: int, value: int) -> int:
+        return acc + value
 
-    def merge(self, left: int, right: int) -> int:
-        return left + right
+    def merge(self, a: int, b: int) -> int:
+        return a + b
 
-    def result(self, accumulator: int) -> int:
-        return accumulator
+    def result(self, acc: int) -> int:
+        return acc
 
 
 class AwaitedSum(Sum):
-    async def add(self, accumulator: int, value: int) -> int:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        return accumulator + value
+    async def add(self, acc: int, value: int) -> int:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        return acc + value
 
 
 class Unmergeable(Sum):
