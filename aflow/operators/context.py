@@ -105,6 +105,10 @@ class Context(ProcessContext, Generic[K]):
         """Have ``on_timer`` called for this key once the watermark reaches ``at`` (aware ``datetime`` or epoch ms).
 
         Setting the same moment again changes nothing. One that the watermark has passed rings when it next advances.
+
+        Timers ring behind the batch whose records advanced the watermark, and how many records are a batch depends on
+        how busy the pipeline is. So whether a timer rings before or after a later record of the same batch may differ
+        between runs. Where that matters, compare times in ``process`` too, or run with ``Options(batch_records=1)``.
         """
         self._set(TimerDomain.EVENT, at)
 
