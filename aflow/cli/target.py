@@ -62,7 +62,7 @@ def find(target: Target) -> Flow | Callable[..., object]:
     if isinstance(found, Flow) or callable(found):
         return found
     raise UsageProblem(
-        f"{target} is a {type(found).__name__}, neither a Flow nor a function that returns one"
+        f"{target} is of type {type(found).__name__}, neither a Flow nor a function that returns one"
     )
 
 

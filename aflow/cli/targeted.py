@@ -116,6 +116,7 @@ def _parsed(
     try:
         return command.make_context(name, list(arguments))
     except click.UsageError as exc:
-        wrong = exc.format_message().rstrip(".")
+        said = exc.format_message().rstrip(".")
+        wrong = said if said.endswith("?") else f"{said}."
         takes = command.takes(exc.ctx or click.Context(command, info_name=name))
-        raise UsageProblem(f"{wrong}. {takes}", command=name) from None
+        raise UsageProblem(f"{wrong} {takes}", command=name) from None

@@ -242,7 +242,7 @@ def test_what_is_no_target_is_answered_with_the_form_of_one(aflow: Aflow, target
 def test_something_else_under_the_name_is_refused(aflow: Aflow, write: Write) -> None:
     write("figures", "build = 7\n")
 
-    assert "figures:build is a int, neither a Flow nor a function" in said(
+    assert "figures:build is of type int, neither a Flow nor a function" in said(
         aflow("run", "figures:build"), 2
     )
 

@@ -183,6 +183,16 @@ def test_a_wrong_option_is_answered_with_all_that_build_takes(
     assert "Try 'aflow run everything:build --help'." in said
 
 
+def test_a_misspelt_option_is_answered_with_a_question_and_a_sentence(
+    aflow: Aflow, write: Write
+) -> None:
+    write("squares", SQUARES)
+
+    said = failing(aflow("run", "squares:build", "--upto", "3"), 2)
+
+    assert "No such option '--upto'. Did you mean '--up-to'? squares:build takes --up-to" in said
+
+
 def test_a_flow_object_takes_no_options(aflow: Aflow, write: Write) -> None:
     write("squares", SQUARES + "\n    flow = build(2)\n")
 
