@@ -109,7 +109,8 @@ class CsvReader(Reader[T]):
                 if row.fields or row.problem:
                     values.append(self._convert(_record(columns, row)))
             except ValueError as exc:
-                rejected.append(self._bad(row, lines, begin, str(exc)))
+                reason = f"{exc}{_hint(str(exc), columns)}"
+                rejected.append(self._bad(row, lines, begin, reason))
             begin = row.end
         self._lines.consume(lines)
         return Chunk(values, (*self._lines.position, *columns), rejected=rejected)
@@ -127,6 +128,16 @@ def problem_of_columns(names: Sequence[str]) -> str:
         return "there are no columns"
     twice = sorted({name for name in names if names.count(name) > 1})
     return f"a name stands twice: {', '.join(map(repr, twice))}" if twice else ""
+
+
+def _hint(reason: str, columns: Sequence[str]) -> str:
+    """What may be wrong with the whole file where a declared column is not there."""
+    if "missing required field" not in reason:
+        return ""
+    return (
+        f", the columns are {shown(tuple(columns))}; if these are no names of columns, delimiter= says what "
+        "separates them, and columns= names them where the file does not"
+    )
 
 
 def _record(columns: Sequence[str], row: Row) -> dict[str, str]:

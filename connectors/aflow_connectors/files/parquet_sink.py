@@ -44,13 +44,19 @@ class ParquetSink(Sink[T]):
         row_group: int = _ROWS,
         overwrite: bool = False,
     ) -> None:
+        output = checked_output("ParquetSink", path)
+        if output.suffix in (".gz", ".zst"):
+            raise FlowDefinitionError(
+                f"ParquetSink: {str(path)!r} ends in {output.suffix}, but Parquet compresses by itself, and nothing "
+                f"could read it so; name it {str(output.with_suffix(''))!r}"
+            )
         if row_group < 1:
             raise FlowDefinitionError(f"ParquetSink: row_group must be at least 1, not {row_group}")
         if schema is not None and not isinstance(schema, pyarrow(_NAME).Schema):
             raise FlowDefinitionError(
                 f"ParquetSink: schema must be a pyarrow.Schema, not {schema!r}"
             )
-        self.path = checked_output("ParquetSink", path)
+        self.path = output
         self.schema = schema
         self.row_group = row_group
         self.overwrite = overwrite
@@ -158,7 +164,7 @@ class _Table:
         try:
             return arrow.array(values, type=kind)
         except (arrow.ArrowException, OverflowError) as exc:
-            raise self._output.unwritable(f"column {name!r}", exc) from exc
+            raise self._output.unwritable(f"column {name!r}", f"{exc}{_hint(kind)}") from exc
 
     def _fields(self, record: object) -> Mapping[str, object]:
         try:
@@ -176,3 +182,10 @@ class _Table:
         except Exception as exc:
             reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
             raise self._output.error(f"cannot write {self._output.path}: {reason}") from exc
+
+
+def _hint(kind: Any) -> str:
+    """What to do about a column whose type was taken from None alone."""
+    if kind is None or not pyarrow(_NAME).types.is_null(kind):
+        return ""
+    return "; in the first row group it was always None, which has no type: schema= says the types of all columns"

@@ -149,6 +149,22 @@ async def test_a_text_that_cannot_be_converted_is_bad(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("first", ["carrier;day;delay", "UA"], ids=["delimiter", "no header"])
+async def test_a_declared_column_that_is_not_there_is_told_with_those_that_are(
+    tmp_path: Path, first: str
+) -> None:
+    file = csv(tmp_path, f"{first}\nB6\n")
+
+    with pytest.raises(SourceError) as caught:
+        await records(CsvSource(file, of=Flight))
+
+    assert str(caught.value).startswith(
+        f"{file}, line 2: Object missing required field `carrier`, the columns are ('{first}',); if these are no "
+        "names of columns, delimiter= says what separates them, and columns= names them where the file does not: "
+    )
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("content", "says"),
     [

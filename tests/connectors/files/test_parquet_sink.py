@@ -94,6 +94,18 @@ async def test_a_record_that_does_not_fit_is_an_error_and_leaves_no_file(
 
 
 @pytest.mark.asyncio
+async def test_a_column_that_begins_with_none_for_a_row_group_is_an_error_that_asks_for_its_type(
+    tmp_path: Path,
+) -> None:
+    sink = ParquetSink[object](tmp_path / "out.parquet", row_group=1)
+
+    with pytest.raises(
+        SinkError, match=r"cannot write column 'a': .*; in the first row group .* schema="
+    ):
+        await write(sink, [{"a": None}, {"a": 1}])
+
+
+@pytest.mark.asyncio
 async def test_a_full_disk_is_an_error_that_names_the_path(tmp_path: Path) -> None:
     file = tmp_path / "out.parquet"
     (tmp_path / ".out.parquet.inprogress").symlink_to("/dev/full")
@@ -117,6 +129,8 @@ async def test_nothing_is_left_of_a_job_that_failed(tmp_path: Path) -> None:
 
 
 def test_arguments_are_checked_when_the_sink_is_described() -> None:
+    with pytest.raises(FlowDefinitionError, match=r"ends in \.gz, .* name it 'out\.parquet'"):
+        ParquetSink("out.parquet.gz")
     with pytest.raises(FlowDefinitionError, match="row_group must be at least 1"):
         ParquetSink("out", row_group=0)
     with pytest.raises(FlowDefinitionError, match=r"schema must be a pyarrow\.Schema"):
