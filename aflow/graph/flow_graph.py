@@ -133,6 +133,7 @@ class FlowGraph:
             raise FlowDefinitionError(
                 f"flow {self.name!r} has no sink, so its results go nowhere; end a stream with .to(sink)"
             )
+        self._check_dead_letters()
         read = {edge.origin.id for node in self.nodes for edge in node.inputs if edge.side is None}
         # A process function may well send everything to side outputs.
         read |= {e.origin.id for n in self.nodes for e in n.inputs if e.origin.what == "process"}
@@ -146,6 +147,17 @@ class FlowGraph:
                 raise FlowDefinitionError(
                     f"nobody reads the stream of step {node.name!r} ({node.what}); "
                     f"end it with .to(sink), or remove the step"
+                )
+
+    def _check_dead_letters(self) -> None:
+        """Bad records that were asked for must go somewhere: nothing is dropped without a word."""
+        read = {(edge.origin.id, edge.side) for node in self.nodes for edge in node.inputs}
+        for node in self.nodes:
+            tag = None if node.source is None else node.source.dead_letters
+            if tag is not None and (node.id, tag.name) not in read:
+                raise FlowDefinitionError(
+                    f"source {node.name!r} sends bad records to side output {tag.name!r}, which nobody reads; "
+                    f"read them with .side(tag) directly behind the source, or leave dead_letters out"
                 )
 
 

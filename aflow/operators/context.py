@@ -94,6 +94,10 @@ class Context(ProcessContext, Generic[K]):
         try:
             cell: C = self._cells[spec]
         except KeyError:
+            if isinstance(spec, str):
+                raise FlowDefinitionError(
+                    f"state() takes a declaration, not its name: ctx.state(self.…) instead of ctx.state({spec!r})"
+                ) from None
             known = ", ".join(repr(known.name) for known in self._cells) or "none"
             raise FlowDefinitionError(
                 f"{spec!r} is not declared; make it an attribute of the process function, so that snapshots know of it "

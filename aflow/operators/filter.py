@@ -7,7 +7,7 @@ from itertools import compress
 from typing import Any
 
 from aflow.model.batch import Batch
-from aflow.operators.base import Operator
+from aflow.operators.base import RAISED, Operator
 
 
 class FilterOperator(Operator):
@@ -26,7 +26,7 @@ class FilterOperator(Operator):
                 kept = Batch(values)
             else:
                 kept = _selected(batch, [keep(value) for value in left])
-        except Exception as exc:
+        except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
         if kept.values:
             self.output.emit(kept)

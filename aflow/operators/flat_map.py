@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from aflow.model.batch import Batch
-from aflow.operators.base import Operator
+from aflow.operators.base import RAISED, Operator
 
 
 class FlatMapOperator(Operator):
@@ -28,7 +28,7 @@ class FlatMapOperator(Operator):
                     at for at, many in zip(batch.timestamps, results, strict=True) for _ in many
                 ]
                 out = Batch([result for many in results for result in many], times)
-        except Exception as exc:
+        except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
         if out.values:
             self.output.emit(out)

@@ -9,7 +9,7 @@ from aflow.errors import InternalError
 from aflow.model.batch import Batch
 from aflow.model.keys import check_key
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.base import Operator, OperatorContext
+from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.operators.keyed_state import keyed_backend
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import ValueState
@@ -57,7 +57,7 @@ class KeyedAccumulateOperator(Operator):
                     after = add(before, value)
                 accumulators[key] = after
                 results.append(after)
-        except Exception as exc:
+        except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
         self.output.emit(Batch(results, batch.timestamps))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aflow.model.batch import Batch
-from aflow.operators.base import Operator
+from aflow.operators.base import RAISED, Operator
 
 
 class MapOperator(Operator):
@@ -21,6 +21,6 @@ class MapOperator(Operator):
         left = iter(batch.values)
         try:
             values = [fn(value) for value in left]
-        except Exception as exc:
+        except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
         self.output.emit(Batch(values, batch.timestamps))

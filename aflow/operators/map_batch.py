@@ -7,7 +7,7 @@ from typing import Any
 
 from aflow.errors import OperatorError, shown
 from aflow.model.batch import Batch
-from aflow.operators.base import Operator
+from aflow.operators.base import RAISED, Operator
 
 
 class MapBatchOperator(Operator):
@@ -20,7 +20,7 @@ class MapBatchOperator(Operator):
         try:
             # A copy, since the batch may have other readers and the user may well change a list.
             results = list(self._fn(list(batch.values)))
-        except Exception as exc:
+        except RAISED as exc:
             raise OperatorError.of(self.name, exc) from exc
         if len(results) != len(batch):
             raise OperatorError(

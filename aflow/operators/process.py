@@ -61,9 +61,10 @@ def check_kind(function: object, kind: type[LifeCycle], *, handlers: Iterable[st
             f"a {kind.__name__} object is needed, not its class; write {function.__name__}()"
         )
     if not isinstance(function, kind):
-        raise FlowDefinitionError(
-            f"a {kind.__name__} is needed, not {shown(function)}; subclass {kind.__name__}"
-        )
+        # The other kind of process function is the keyed one.
+        other = isinstance(function, LifeCycle) and kind is ProcessFunction
+        hint = "call .key_by(…) before it" if other else f"subclass {kind.__name__}"
+        raise FlowDefinitionError(f"a {kind.__name__} is needed, not {shown(function)}; {hint}")
     for name in handlers:
         handler = getattr(function, name)
         if iscoroutinefunction(handler) or isasyncgenfunction(handler):

@@ -17,6 +17,7 @@ from aflow.model.elements import ACTIVE, END_OF_INPUT, IDLE, Watermark
 from aflow.model.key_groups import KeyRouter
 from aflow.model.keys import UnsupportedKey
 from aflow.model.time import Timestamp
+from aflow.operators.base import RAISED
 from aflow.runtime.channel import Channel
 
 #: Keys whose owners a keyed exchange remembers.
@@ -161,7 +162,7 @@ class CustomEdge(OutEdge):
     def _chosen(self, value: object, count: int) -> int:
         try:
             target = self._choose(value, count)
-        except Exception as exc:
+        except RAISED as exc:
             raise OperatorError.of(self.step, exc, record=value) from exc
         if type(target) is not int or not 0 <= target < count:
             wrong = FlowDefinitionError(

@@ -7,7 +7,7 @@ it from ``wait``, from the end of the ``async with`` block, and from what it awa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from functools import partial
@@ -19,7 +19,7 @@ from aflow.errors import FlowDefinitionError, InternalError, JobStopped
 from aflow.graph.plan import Plan
 from aflow.machines.mail_order import Lane
 from aflow.runtime.build import Builder, Built, open_writers
-from aflow.runtime.ends.result_sink import ResultSink
+from aflow.runtime.ends.result_sink import Results, ResultSink
 from aflow.runtime.failures import closing_async, first_cause
 from aflow.runtime.mailbox_loop import Why
 from aflow.runtime.metrics import JobMetrics, StepMetrics, TaskMetrics, step_metrics
@@ -92,6 +92,7 @@ class Job:
                 raise self._failure  # what the block stumbled over is only its consequence
             return
         try:
+            self._release_results()
             await self.stop()
         except asyncio.CancelledError:
             await self.cancel()
@@ -143,7 +144,7 @@ class Job:
             steps=steps, tasks=[self._task_metrics(task) for task in self._built.tasks]
         )
 
-    def results(self, sink: ResultSink[T]) -> AsyncIterator[T]:
+    def results(self, sink: ResultSink[T]) -> Results[T]:
         """The records that arrive in ``sink``, as they come; ends with the job, raises ``JobStopped`` when it fails."""
         return aiter(sink)
 
@@ -218,6 +219,17 @@ class Job:
                 for one in discovering:
                     one.cancel()
 
+    def _release_results(self) -> None:
+        """Whoever leaves the block takes no more results: those in flight are kept, and the job need not wait."""
+        for sink in self._result_sinks():
+            sink.release()
+
+    def _result_sinks(self) -> Iterator[ResultSink[Any]]:
+        for task in self._plan.tasks:
+            for node in task.nodes:
+                if isinstance(node.sink, ResultSink):
+                    yield node.sink
+
     def _tell_result_sinks(
         self,
         kind: type[BaseException] | None,
@@ -227,10 +239,8 @@ class Job:
         """Let those who iterate over results know why they end, before the writers are closed."""
         if error is None:
             return
-        for task in self._plan.tasks:
-            for node in task.nodes:
-                if isinstance(node.sink, ResultSink):
-                    node.sink.fail(first_cause(error))
+        for sink in self._result_sinks():
+            sink.fail(first_cause(error))
 
     def _cancel_alarms(self) -> None:
         for alarm in self._built.alarms:

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from aflow.connect import Chunk, Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError, SourceError, shown
 from aflow.operators.base import RAISED
-from aflow.runtime.ends.cancelling import being_cancelled
+from aflow.runtime.cancellation import asked_to_end
 from aflow.runtime.ends.counting import Origin, count_in, read_failed
 
 T_co = TypeVar("T_co", covariant=True)
@@ -83,7 +83,7 @@ class _AsyncReader(Reader[T_co]):
             self._check_that_it_ended_by_itself()
             return None
         except CancelledError as exc:
-            if not being_cancelled():
+            if not asked_to_end():
                 raise read_failed(_NAME, self._position, exc) from exc
             self._cancelled = True
             raise
@@ -105,7 +105,7 @@ class _AsyncReader(Reader[T_co]):
             try:
                 await iterator.aclose()
             except CancelledError as exc:
-                if being_cancelled():
+                if asked_to_end():
                     raise
                 raise read_failed(_NAME, self._position, exc) from exc
             except Exception as exc:

@@ -11,7 +11,7 @@ from aflow.connect import Sink, Writer, WriterContext
 from aflow.errors import FlowDefinitionError, OperatorError, shown
 from aflow.model.batch import Batch
 from aflow.operators.base import RAISED
-from aflow.runtime.ends.cancelling import being_cancelled
+from aflow.runtime.cancellation import asked_to_end
 
 T = TypeVar("T")
 
@@ -62,14 +62,14 @@ class _CallbackWriter(Writer[T]):
             try:
                 if isawaitable(result):
                     await result
-                    if being_cancelled():  # and the function has swallowed it
+                    if asked_to_end():  # and the function has swallowed it
                         raise CancelledError
                 index += 1
                 if index == len(batch):
                     return
                 result = self._fn(batch.values[index])
             except CancelledError as exc:
-                if being_cancelled():
+                if asked_to_end():
                     raise
                 raise self._failed(exc, batch, index) from exc
             except Exception as exc:

@@ -93,7 +93,8 @@ class PushSource(Source[T], Generic[T]):
         self._inbox.end()
 
     async def splits(self) -> Sequence[Split]:
-        self._inbox.stopped = False  # a job that asks is about to read, so senders need not be turned away
+        # A job that asks is about to read, so senders need not be turned away.
+        self._inbox.stopped = False
         return _SPLITS
 
     async def reader(self, split: Split, position: Position | None) -> Reader[T]:

@@ -1,0 +1,62 @@
+"""Mistakes that no type checker was asked about: each is refused where it is made, with what to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aflow as af
+from aflow_connectors.files import JsonLinesSource
+
+
+class Keyed(af.KeyedProcess[int, int, int]):
+    last = af.ValueState("last", of=int)
+
+    def process(self, value: int, ctx: af.Context[int]) -> Iterable[int]:
+        ctx.state("last").get()  # type: ignore[arg-type, attr-defined]
+        return [value]
+
+
+def test_a_keyed_process_needs_keys() -> None:
+    numbers: Any = af.Flow("mistake").source([1])
+
+    with pytest.raises(af.FlowDefinitionError, match=r"call \.key_by"):
+        numbers.process(Keyed())
+
+
+def test_state_is_reached_by_its_declaration_and_not_by_its_name() -> None:
+    flow = af.Flow("mistake")
+    flow.source([1]).key_by(lambda n: n).process(Keyed(), name="keyed").to(af.CollectSink())
+
+    with pytest.raises(af.OperatorError, match=r"ctx\.state\(self\.…\) instead"):
+        asyncio.run(flow.run())
+
+
+def test_dead_letters_that_nobody_reads_are_refused(tmp_path: Path) -> None:
+    bad = af.Tag[af.BadRecord]("bad lines")
+    flow = af.Flow("mistake")
+    flow.source(JsonLinesSource(tmp_path / "in.jsonl", dead_letters=bad), name="in").to(
+        af.CollectSink()
+    )
+
+    with pytest.raises(af.FlowDefinitionError, match=r"'in' sends bad records.*which nobody reads"):
+        flow.plan()
+
+
+def test_a_side_output_is_read_directly_behind_the_step_that_fills_it() -> None:
+    mapped = af.Flow("mistake").source([1]).map(lambda n: n, name="same")
+
+    with pytest.raises(af.FlowDefinitionError, match=r"'same' \(map\) has no side outputs"):
+        mapped.side(af.Tag[int]("odd"))
+
+
+def test_a_source_that_cannot_be_divided_refuses_more_subtasks() -> None:
+    flow = af.Flow("mistake")
+    flow.source([1], name="one", parallelism=4).to(af.CollectSink())
+
+    with pytest.raises(af.FlowDefinitionError, match=r"'one' can be read by 1.*rebalance\(4\)"):
+        flow.plan()
