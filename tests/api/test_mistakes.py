@@ -17,7 +17,7 @@ class Keyed(af.KeyedProcess[int, int, int]):
     last = af.ValueState("last", of=int)
 
     def process(self, value: int, ctx: af.Context[int]) -> Iterable[int]:
-        ctx.state("last").get()  # type: ignore[arg-type, attr-defined]
+        ctx.state("last").get()  # type: ignore[arg-type]
         return [value]
 
 
