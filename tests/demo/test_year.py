@@ -10,7 +10,7 @@ import pytest
 import aflow as af
 from aflow.cli.demo.data import FlightData
 from aflow.cli.demo.files import Files
-from aflow.cli.demo.pipeline import Flight
+from aflow.cli.demo.pipeline import MALFORMED, Flight
 from tests.demo.expected import Expected, expected
 from tests.demo.running import MAX_DELAY, Answers, answers, in_order
 
@@ -27,8 +27,12 @@ def by_pandas(data: FlightData) -> Expected:
 @pytest.fixture(scope="module")
 def flights(replay: Files) -> list[Flight]:
     flow, read = af.Flow("read once"), af.CollectSink[Flight]()
-    flow.source(replay.source()).to(read)
+    malformed = af.CollectSink[af.BadRecord]()
+    rows = flow.source(replay.source())
+    rows.to(read)
+    rows.side(MALFORMED).to(malformed)
     asyncio.run(flow.run())
+    assert malformed.values == []
     return read.values
 
 
