@@ -52,6 +52,7 @@ from aflow.runtime.ends import (
     CollectSink,
     IterableSource,
     PushSource,
+    Results,
     ResultSink,
     ThreadSource,
 )
@@ -105,6 +106,7 @@ __all__ = [
     "ReducingState",
     "RestoreError",
     "ResultSink",
+    "Results",
     "Sink",
     "SinkError",
     "Sliding",
