@@ -52,6 +52,8 @@ class Job:
         #: What ``stop`` was asked for before there were tasks to stop: to drain, or not.
         self._stop_early: bool | None = None
         self._cancelled = False
+        #: True once writers are being closed, which no cancellation interrupts.
+        self._closing = False
 
     @property
     def name(self) -> str:
@@ -126,8 +128,8 @@ class Job:
     async def cancel(self) -> None:
         """End the job at once: what is in flight is lost; everything that was opened is closed. Raises nothing."""
         running = self._started()
-        if not self._cancelled:
-            self._cancelled = True  # once: a second one would interrupt the closing
+        if not self._cancelled and not self._closing:
+            self._cancelled = True
             running.cancel()
         while not running.done():
             await asyncio.wait([running])
@@ -197,6 +199,7 @@ class Job:
         opened: list[Writer[Any]] = []
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(closing_async(writer.close for writer in opened))
+            stack.callback(self._begin_closing)
             writers = await open_writers(self._plan, opened)
             self._built = await Builder(self._plan, self._options).build(writers)
             stack.callback(self._cancel_alarms)
@@ -218,6 +221,9 @@ class Job:
                 _check_ended(tasks)
                 for one in discovering:
                     one.cancel()
+
+    def _begin_closing(self) -> None:
+        self._closing = True
 
     def _release_results(self) -> None:
         """Whoever leaves the block takes no more results: those in flight are kept, and the job need not wait."""

@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 import aflow as af
-from aflow.testing import CollectSink, FlowDriver, Pause, ScriptedSource
+from aflow.connect import Batch, Sink, Writer, WriterContext
+from aflow.testing import CollectSink, FlowDriver, Pause, ScriptedSource, VirtualClock
 from aflow.testing.virtual_time import settle, virtual_time
 from tests.runtime.ledger import Ledger
 
@@ -168,3 +169,30 @@ async def test_a_job_can_be_started_only_once() -> None:
         await settle()
     with pytest.raises(af.FlowDefinitionError, match="was started already"):
         await job.__aenter__()
+
+
+@virtual_time
+async def test_cancelling_a_job_that_is_closing_its_writers_lets_them_close() -> None:
+    story: list[str] = []
+
+    class Slow(Sink[int]):
+        async def writer(self, context: WriterContext) -> Writer[int]:
+            return SlowToClose()
+
+    class SlowToClose(Writer[int]):
+        def write(self, batch: Batch[int]) -> None:
+            raise ValueError("full")
+
+        async def close(self) -> None:
+            story.append("closing")
+            await asyncio.sleep(60)
+            story.append("closed")
+
+    flow = af.Flow("slow")
+    flow.source([1]).to(Slow())
+    async with flow.start(options=af.Options(clock=VirtualClock())) as job:
+        await asyncio.sleep(1)
+        await job.cancel()
+        await job.cancel()
+
+    assert story == ["closing", "closed"]
