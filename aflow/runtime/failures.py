@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from typing import cast
@@ -59,7 +60,7 @@ def _close(closers: Iterable[Callable[[], None]]) -> list[BaseException]:
 
 
 async def _close_async(closers: Iterable[Callable[[], Awaitable[None]]]) -> list[BaseException]:
-    failures: list[BaseException] = []
+    failures: list[BaseException] = await _due_cancellation()
     for close in closers:
         try:
             await close()
@@ -68,8 +69,22 @@ async def _close_async(closers: Iterable[Callable[[], Awaitable[None]]]) -> list
     return failures
 
 
+async def _due_cancellation() -> list[BaseException]:
+    """The cancellation that is about to reach this task, if any, so that it does not reach the first closer instead.
+
+    A task group that fails while its parent is being cancelled cancels it again on leaving (since Python 3.13).
+    """
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError as exc:
+        return [exc]
+    return []
+
+
 def _mention(error: BaseException, failures: Iterable[BaseException]) -> None:
     for failure in failures:
+        if isinstance(failure, asyncio.CancelledError):
+            continue  # the end of the task, which is under way
         first_cause(error).add_note(f"closing failed as well: {_short(failure)}")
 
 
