@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -184,6 +185,21 @@ def test_time_spent_blocked_is_not_idle_time() -> None:
     step.advance_processing_time(1051)
 
     assert (calm, step.output[-1]) == (False, IDLE)
+
+
+def test_a_stream_whose_records_wait_to_be_processed_is_not_idle() -> None:
+    step = bounded(idle_after=100)
+    waiting = {""}
+    step.operator.context = replace(step.operator.context, has_queued=waiting.__contains__)
+    step.push(10)
+
+    step.advance_processing_time(500)
+    while_queued = list(step.output)
+    waiting.clear()
+    step.advance_processing_time(1000)
+
+    assert IDLE not in while_queued
+    assert step.output[-1] == IDLE
 
 
 def test_the_slowest_split_holds_the_watermark() -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import aflow as af
 from aflow.connect import Batch, Sink, Writer, WriterContext
-from aflow.testing import ScriptedSource, VirtualClock
+from aflow.testing import VirtualClock
 from aflow.testing.virtual_time import virtual_time
 
 
@@ -146,6 +145,28 @@ async def test_a_callback_that_swallows_its_cancellation_does_not_keep_the_job()
     assert not job.running
 
 
+class Stubborn(Sink[int]):
+    async def writer(self, context: WriterContext) -> Writer[int]:
+        return _Stubborn()
+
+
+class _Stubborn(Writer[int]):
+    async def write(self, batch: Batch[int]) -> None:
+        await stubborn_callback(0)
+
+
+@virtual_time
+async def test_a_writer_that_swallows_its_cancellation_does_not_keep_the_job() -> None:
+    flow = af.Flow("stubborn")
+    flow.source(stubborn_source()).to(Stubborn())
+
+    async with flow.start(options=af.Options(clock=VirtualClock())) as job:
+        await asyncio.sleep(1)
+        await job.cancel()
+
+    assert not job.running
+
+
 @virtual_time
 async def test_a_job_can_be_stopped_from_within_its_own_callback() -> None:
     flow, seen = af.Flow("enough"), list[int]()
@@ -196,37 +217,3 @@ async def test_a_stop_that_comes_while_the_job_still_opens_is_remembered() -> No
             await job.wait()
 
     assert not job.running
-
-
-@virtual_time
-async def test_a_split_whose_records_are_here_is_not_idle_however_slow_the_pipeline_is() -> None:
-    flow, late = af.Flow("busy"), af.CollectSink[tuple[str, int]]()
-    clock = VirtualClock()
-
-    class Slow(Sink[Any]):
-        async def writer(self, context: WriterContext) -> Writer[Any]:
-            return _Slow()
-
-    class _Slow(Writer[Any]):
-        async def write(self, batch: Batch[Any]) -> None:
-            await asyncio.sleep(0.1 * len(batch))
-
-    source = ScriptedSource[tuple[str, int]].of_splits(
-        {
-            "a": [("a", at) for at in range(1_000, 11_000, 1_000)],
-            "b": [("b", at) for at in range(10, 110, 10)],
-        }
-    )
-    windowed = (
-        flow.source(source)
-        .event_time(lambda record: record[1], idle_after=timedelta(milliseconds=20))
-        .key_by(lambda record: record[0])
-        .window(af.Tumbling(timedelta(milliseconds=100)))
-        .fold(int, lambda count, _: count + 1, name="count")
-    )
-    windowed.to(Slow())
-    windowed.late.to(late)
-
-    await flow.run(options=af.Options(clock=clock, batch_records=1))
-
-    assert late.values == []

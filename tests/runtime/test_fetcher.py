@@ -1,0 +1,127 @@
+"""Reading ahead: what is queued, how much of it, and that it can be asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from aflow.connect import BadRecord, Chunk, Position, Reader, Source, SourceError, Split
+from aflow.machines.batch_size import BatchSize
+from aflow.runtime.clock import SystemClock
+from aflow.runtime.fetcher import Failed, Fetcher, Read
+from aflow.runtime.splits import SplitQueue
+from aflow.runtime.turn import Turn
+from aflow.testing.virtual_time import settle, virtual_time
+
+BAD = BadRecord("here", "bad", b"")
+
+
+class Endless(Source[int]):
+    """Splits that give the same chunk for ever."""
+
+    concurrency = None
+
+    def __init__(self, **chunks: Chunk[int]) -> None:
+        self._chunks = chunks
+
+    async def splits(self) -> Sequence[Split]:
+        return [Split(name) for name in self._chunks]
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[int]:
+        return _Endless(self._chunks[split.id])
+
+
+class _Endless(Reader[int]):
+    def __init__(self, chunk: Chunk[int]) -> None:
+        self._chunk = chunk
+        self._read = False
+
+    async def read(self, limit: int) -> Chunk[int] | None:
+        if self._read and not self._chunk.values and not self._chunk.rejected:
+            await asyncio.Event().wait()
+        self._read = True
+        return self._chunk
+
+
+async def fetching(source: Source[int], group: asyncio.TaskGroup, batch: int = 10) -> Fetcher:
+    splits = SplitQueue("numbers", source, 1)
+    await splits.fill()
+    loop = asyncio.get_running_loop()
+    fetcher = Fetcher(
+        "numbers",
+        source,
+        splits,
+        subtask=0,
+        size=BatchSize(batch, 1.0),
+        turn=Turn(loop, SystemClock(), 1.0),
+    )
+    fetcher.start(group, lambda: None)
+    await settle()
+    return fetcher
+
+
+@virtual_time
+async def test_it_knows_of_which_splits_records_wait() -> None:
+    source = Endless(busy=Chunk([1], 1), silent=Chunk([], 0))
+
+    async with asyncio.TaskGroup() as group:
+        fetcher = await fetching(source, group)
+        queued = {name: fetcher.has_queued(name) for name in ("busy", "other", "")}
+        fetcher.stop()
+
+    assert queued == {"busy": True, "other": False, "": True}
+
+
+@pytest.mark.parametrize(
+    "chunk", [Chunk([1, 2], 2), Chunk([], 2, rejected=[BAD, BAD])], ids=["records", "rejected"]
+)
+@pytest.mark.parametrize("splits", [1, 50])
+@virtual_time
+async def test_reading_ahead_is_bounded_for_all_splits_together(
+    chunk: Chunk[int], splits: int
+) -> None:
+    source = Endless(**{f"split {number}": chunk for number in range(splits)})
+
+    async with asyncio.TaskGroup() as group:
+        fetcher = await fetching(source, group)
+        first = most = fetcher.queued_records
+        for _ in range(splits + 20):
+            fetcher.take()
+            await settle()
+            most = max(most, fetcher.queued_records)
+        fetcher.stop()
+
+    # Four batches of ten: whoever is woken when there is room again looks whether it still is there.
+    assert first == 40
+    assert most <= 42
+
+
+@virtual_time
+async def test_a_chunk_that_is_larger_than_a_batch_is_taken_in_parts() -> None:
+    source = Endless(large=Chunk(list(range(25)), 25))
+
+    async with asyncio.TaskGroup() as group:
+        fetcher = await fetching(source, group)
+        taken = [item for _ in range(5) if isinstance(item := fetcher.take(), Read)]
+        fetcher.stop()
+
+    assert [(list(item.chunk.values), item.whole) for item in taken[:2]] == [
+        (list(range(10)), False),
+        (list(range(10, 25)), True),
+    ]
+
+
+@virtual_time
+async def test_a_chunk_with_columns_of_unequal_length_is_refused() -> None:
+    source = Endless(crooked=Chunk([1, 2, 3], 3, timestamps=[10]))
+
+    async with asyncio.TaskGroup() as group:
+        fetcher = await fetching(source, group)
+        failures = [item for _ in range(5) if isinstance(item := fetcher.take(), Failed)]
+        fetcher.stop()
+
+    (failed,) = failures
+    assert isinstance(failed.error, SourceError)
+    assert "3 values and 1 timestamps" in str(failed.error)
