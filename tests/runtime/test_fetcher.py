@@ -74,9 +74,13 @@ async def test_it_knows_of_which_splits_records_wait() -> None:
     assert queued == {"busy": True, "other": False, "": True}
 
 
-@pytest.mark.parametrize(
-    "chunk", [Chunk([1, 2], 2), Chunk([], 2, rejected=[BAD, BAD])], ids=["records", "rejected"]
-)
+CHUNKS: dict[str, Chunk[int]] = {
+    "records": Chunk([1, 2], 2),
+    "rejected": Chunk([], 2, rejected=[BAD, BAD]),
+}
+
+
+@pytest.mark.parametrize("chunk", CHUNKS.values(), ids=CHUNKS)
 @pytest.mark.parametrize("splits", [1, 50])
 @virtual_time
 async def test_reading_ahead_is_bounded_for_all_splits_together(
