@@ -186,13 +186,22 @@ class Fetcher:
     async def _read(self, split: Split, slots: asyncio.Semaphore) -> None:
         try:
             with user_code(lambda exc: self._failed(exc, split)):
-                await self._read_all(split)
+                await self._read_named(split)
         except Exception as exc:
             # In its place: what was read before the failure is processed before it.
-            self._put(Failed(self._named(exc)))
+            self._put(Failed(exc))
         else:
             self._put(Ended(split.id))
         slots.release()
+
+    async def _read_named(self, split: Split) -> None:
+        """Read ``split``, and put the name of the source in front of what its connector says went wrong."""
+        try:
+            await self._read_all(split)
+        except SourceError as exc:
+            if type(exc) is not SourceError:
+                raise  # a connector's own kind of error stays what it is
+            raise SourceError(f"source {self.name!r}: {exc}") from exc
 
     async def _read_all(self, split: Split) -> None:
         # From here on a stop cancels. A reader that opens without waiting, as that of a source which is pushed to, is
@@ -224,14 +233,6 @@ class Fetcher:
         return SourceError(
             f"source {self.name!r} failed in split {split.id!r}: {type(exc).__name__}: {exc}"
         )
-
-    def _named(self, exc: Exception) -> Exception:
-        """``exc`` with the name of the source; what is no error of the source itself stays as it is."""
-        if type(exc) is not SourceError or (exc.__cause__ is not None and self.name in str(exc)):
-            return exc
-        error = SourceError(f"source {self.name!r}: {exc}")
-        error.__cause__ = exc
-        return error
 
     def _put_chunk(self, split: str, chunk: Chunk[Any]) -> None:
         if chunk.timestamps is not None and len(chunk.timestamps) != len(chunk.values):

@@ -129,3 +129,21 @@ async def test_a_chunk_with_columns_of_unequal_length_is_refused() -> None:
     (failed,) = failures
     assert isinstance(failed.error, SourceError)
     assert "3 values and 1 timestamps" in str(failed.error)
+
+
+class Broken(Endless):
+    """Its connector names the place of the failure and its cause, but does not know the name of the source."""
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[int]:
+        raise SourceError("file numbers.txt, line 2: bad") from ValueError("bad")
+
+
+@virtual_time
+async def test_what_a_connector_says_went_wrong_begins_with_the_name_of_the_source() -> None:
+    async with asyncio.TaskGroup() as group:
+        fetcher = await fetching(Broken(only=Chunk([1], 1)), group)
+        failures = [item for _ in range(5) if isinstance(item := fetcher.take(), Failed)]
+        fetcher.stop()
+
+    (failed,) = failures
+    assert str(failed.error) == "source 'numbers': file numbers.txt, line 2: bad"
