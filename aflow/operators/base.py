@@ -158,7 +158,7 @@ class Operator(ABC):
         """Describe ``cause``, raised by a user function for record ``index`` of ``batch``."""
         key: Hashable = None if batch.keys is None else batch.keys[index]
         if batch.keys is not None and isinstance(cause, TypeError):
-            cause = _unsupported(key) or cause
+            cause = unsupported(key) or cause
         return OperatorError.of(
             self.name,
             cause,
@@ -168,7 +168,7 @@ class Operator(ABC):
         )
 
 
-def _unsupported(key: Hashable) -> Exception | None:
+def unsupported(key: Hashable) -> Exception | None:
     """Why ``key`` cannot be one, said better than by the dict that it was looked up in."""
     try:
         check_key(key)

@@ -14,10 +14,9 @@ from aflow.errors import FlowDefinitionError, InternalError, OperatorError, show
 from aflow.graph.nodes import Broadcast, Custom, Forward, HashByKey, Partitioning, Rebalance
 from aflow.model.batch import Batch
 from aflow.model.elements import ACTIVE, END_OF_INPUT, IDLE, Watermark
-from aflow.model.key_groups import KeyRouter
-from aflow.model.keys import UnsupportedKey
+from aflow.model.key_groups import key_group, subtask_of
 from aflow.model.time import Timestamp
-from aflow.operators.base import RAISED
+from aflow.operators.base import RAISED, unsupported
 from aflow.runtime.channel import Channel
 
 #: Keys whose owners a keyed exchange remembers.
@@ -108,9 +107,9 @@ class HashEdge(OutEdge):
 
     def __init__(self, step: str, channels: Sequence[Channel], key_groups: int) -> None:
         super().__init__(step, channels)
-        self._router = KeyRouter(parallelism=len(channels), key_groups=key_groups)
+        self._key_groups = key_groups
         #: Readers by key, for keys seen lately. A plain ``dict``, since CPython looks up in those a third faster
-        #: than in the router, which is a subclass.
+        #: than in a subclass that fills itself.
         self._owners: dict[Hashable, int] = {}
 
     def emit(self, batch: Batch[Any]) -> None:
@@ -131,20 +130,21 @@ class HashEdge(OutEdge):
         """Find the owners of ``keys``; all others are forgotten once there are many, which bounds the memory."""
         if len(self._owners) >= _MOST_OWNERS:
             self._owners.clear()
-        try:
-            self._owners.update(zip(keys, self._router.route(keys), strict=True))
-        except UnsupportedKey as exc:
-            index = next(i for i, key in enumerate(keys) if not self._routable(key))
-            raise OperatorError.of(
-                self.step, exc, record=batch.values[index], key=keys[index]
-            ) from exc
+        for index, key in enumerate(keys):
+            try:
+                if key not in self._owners:
+                    self._owners[key] = self._owner(key)
+            except (
+                TypeError
+            ) as exc:  # an UnsupportedKey is one, and so is what a dict says of an unhashable key
+                cause = unsupported(key) or exc
+                raise OperatorError.of(
+                    self.step, cause, record=batch.values[index], key=key
+                ) from cause
 
-    def _routable(self, key: Hashable) -> bool:
-        try:
-            self._router.route([key])
-        except UnsupportedKey:
-            return False
-        return True
+    def _owner(self, key: Hashable) -> int:
+        group = key_group(key, self._key_groups)
+        return subtask_of(group, self._key_groups, len(self.channels))
 
 
 class CustomEdge(OutEdge):
