@@ -41,11 +41,11 @@ from aflow.machines.watermarks.generators import (
     WatermarkGenerator,
 )
 from aflow.model.tags import Tag
-from aflow.model.windows import TimeWindow
-from aflow.operators.context import Context, ProcessContext, TimerDomain
+from aflow.model.time import TimeDomain
+from aflow.model.windows import GLOBAL_WINDOW, TimeWindow, Windowed
+from aflow.operators.context import Context, ProcessContext
 from aflow.operators.keyed_process import KeyedProcess
 from aflow.operators.process import ProcessFunction
-from aflow.operators.window_aggregate import Windowed
 from aflow.runtime.ends import (
     AsyncIterableSource,
     CallbackSink,
@@ -71,6 +71,7 @@ from aflow.state.specs import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "GLOBAL_WINDOW",
     "AflowError",
     "Aggregate",
     "AggregatingState",
@@ -118,8 +119,8 @@ __all__ = [
     "Tag",
     "TaskMetrics",
     "ThreadSource",
+    "TimeDomain",
     "TimeWindow",
-    "TimerDomain",
     "Tumbling",
     "ValueState",
     "WatermarkGenerator",

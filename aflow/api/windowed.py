@@ -12,12 +12,10 @@ from aflow.api.windows import Windows
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge
 from aflow.model.time import short
+from aflow.model.windows import Windowed
 from aflow.operators.accumulation import Accumulation, aggregating, folding, reducing
-from aflow.operators.window_aggregate import (
-    LATE,
-    WindowAggregateOperator,
-    Windowed,
-)
+from aflow.operators.windows.aligned import WindowAggregateOperator
+from aflow.operators.windows.late import LATE
 from aflow.state.aggregate import Aggregate
 from aflow.state.specs import check_aggregate
 

@@ -8,6 +8,7 @@ of this module are the only place where one becomes the other.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from typing import Protocol, TypeAlias
 
 from aflow.errors import FlowDefinitionError, shown
@@ -23,6 +24,13 @@ MAX_TIMESTAMP: Timestamp = 2**63 - 1
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+
+
+class TimeDomain(Enum):
+    """Which clock a timer, or a window, waits for."""
+
+    EVENT = "event time"
+    PROCESSING = "processing time"
 
 
 class Clock(Protocol):

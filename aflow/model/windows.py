@@ -1,11 +1,18 @@
-"""What a window is once an assigner has made it: a stretch of time."""
+"""What a window is once an assigner has made it, a stretch of time, and what it comes to."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final, Generic, TypeVar
 
-from aflow.model.time import Timestamp, to_datetime
+import msgspec
+
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp, to_datetime
+
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -29,3 +36,30 @@ class TimeWindow:
     def end_time(self) -> datetime:
         """``end`` as an aware ``datetime`` in UTC."""
         return to_datetime(self.end)
+
+    def touches(self, other: TimeWindow) -> bool:
+        """True if the two overlap, or one begins where the other ends: then merging windows become one."""
+        return self.start <= other.end and other.start <= self.end
+
+    def cover(self, other: TimeWindow) -> TimeWindow:
+        """The smallest window that holds both."""
+        return TimeWindow(min(self.start, other.start), max(self.end, other.end))
+
+
+#: The window of all time: what a global or a count window is. It never ends, so it is never cleaned up by itself.
+GLOBAL_WINDOW: Final = TimeWindow(MIN_TIMESTAMP, MAX_TIMESTAMP + 1)
+
+
+class Windowed(msgspec.Struct, Generic[K, R], frozen=True):
+    """What a window came to, for one key."""
+
+    # A Struct, since one is made for each key and window: 64 ns, where a frozen dataclass takes 444.
+
+    key: K
+    window: TimeWindow
+    value: R
+    firing: int = 1
+    """Which result of this key and window this is, counted from 1: from 2 on they correct, or go on from, earlier ones.
+
+    A merged window goes on counting where the one with most firings was.
+    """

@@ -11,7 +11,13 @@ from aflow.state.aggregate import Aggregate
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
-    """What to do with the first record, with each further one, and at the end."""
+    """What to do with the first record, with each further one, and at the end.
+
+    ``merge(a, b)`` gives the accumulator of the records of both, those of ``a`` being the older ones where that is
+    known. It may change ``a`` and return it; ``b`` stays as it is and may be used again. Where ``fresh`` is given,
+    ``fresh()`` is an accumulator of no records, a new one at each call, into which others can be merged; without it
+    accumulators are values that neither ``add`` nor ``merge`` changes (``reduce``).
+    """
 
     first: Callable[[Any], Any]
     """The accumulator of a first record."""
@@ -19,19 +25,28 @@ class Accumulation:
     """The accumulator with one more record."""
     result: Callable[[Any], Any] | None = None
     """What is emitted for an accumulator; None: itself."""
+    merge: Callable[[Any, Any], Any] | None = None
+    """None: accumulators cannot be merged (a fold that was given no ``merge``)."""
+    fresh: Callable[[], Any] | None = None
 
 
-def folding(initial: Callable[[], Any], fn: Callable[[Any, Any], Any]) -> Accumulation:
+def folding(
+    initial: Callable[[], Any],
+    fn: Callable[[Any, Any], Any],
+    merge: Callable[[Any, Any], Any] | None = None,
+) -> Accumulation:
     """Begin with ``initial()``, go on with ``fn(accumulator, value)``."""
-    return Accumulation(lambda value: fn(initial(), value), fn)
+    return Accumulation(lambda value: fn(initial(), value), fn, merge=merge, fresh=initial)
 
 
 def reducing(fn: Callable[[Any, Any], Any]) -> Accumulation:
     """Begin with the first record as it is, go on with ``fn(so_far, value)``."""
-    return Accumulation(lambda value: value, fn)
+    return Accumulation(lambda value: value, fn, merge=fn)
 
 
 def aggregating(aggregate: Aggregate[Any, Any, Any]) -> Accumulation:
     """Do as ``aggregate`` says."""
     create, add = aggregate.create, aggregate.add
-    return Accumulation(lambda value: add(create(), value), add, aggregate.result)
+    return Accumulation(
+        lambda value: add(create(), value), add, aggregate.result, aggregate.merge, create
+    )

@@ -12,7 +12,7 @@ several batches with watermarks between them (see docs/decisions/001).
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from asyncio import CancelledError
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
@@ -79,6 +79,18 @@ class OperatorContext:
     key_group_count: int = DEFAULT_KEY_GROUPS
 
 
+@dataclass(frozen=True, slots=True)
+class StateSize:
+    """How much an operator holds now, in one subtask. What only grows while keys come and go is a leak."""
+
+    entries: int = 0
+    """What it remembers: one for each key (and window, and name) that has something."""
+    event_timers: int = 0
+    """Timers that wait for the watermark. One timer may serve many keys."""
+    processing_timers: int = 0
+    """Timers that wait for the clock."""
+
+
 class Operator(ABC):
     """One step of a pipeline, in one subtask. The contract is in the module's comment."""
 
@@ -140,6 +152,10 @@ class Operator(ABC):
         """The operator's state as data, independent of this process; None for an operator without state."""
         return None
 
+    def size(self) -> StateSize:
+        """How much the operator holds now. May look at all of it."""
+        return StateSize()
+
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Continue from ``snapshot``. Raises ``RestoreError`` if it does not fit."""
 
@@ -166,6 +182,23 @@ class Operator(ABC):
             key=key,
             timestamp=None if batch.timestamps is None else batch.timestamps[index],
         )
+
+
+class TwoInputOperator(Operator):
+    """One step that reads two streams; the edges of its node are the left input and the right one.
+
+    Its batches come through ``process_left`` and ``process_right``, in whatever order they arrive. Time is common:
+    ``on_watermark`` gets the smaller watermark of the two inputs, ``on_idle`` comes when both are idle. So a watermark
+    says of both inputs that they have come that far, and what must not depend on the order of arrival waits for it.
+    """
+
+    @abstractmethod
+    def process_left(self, batch: Batch[Any]) -> None:
+        """Handle a batch of the left input."""
+
+    @abstractmethod
+    def process_right(self, batch: Batch[Any]) -> None:
+        """Handle a batch of the right input."""
 
 
 def unsupported(key: Hashable) -> Exception | None:

@@ -7,13 +7,19 @@ until the handler returns; what is kept and used later raises ``OperatorError``.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from enum import Enum
 from typing import Any, Final, Generic, TypeVar, cast
 
 from aflow.errors import FlowDefinitionError
 from aflow.machines.timers import TimerQueue
 from aflow.model.tags import Tag
-from aflow.model.time import MIN_TIMESTAMP, Clock, Instant, Timestamp, to_timestamp
+from aflow.model.time import (
+    MIN_TIMESTAMP,
+    Clock,
+    Instant,
+    TimeDomain,
+    Timestamp,
+    to_timestamp,
+)
 from aflow.operators.sides import SideOutputs
 from aflow.state.backend import KeyedBackend
 from aflow.state.specs import StateSpec
@@ -21,13 +27,6 @@ from aflow.state.specs import StateSpec
 K = TypeVar("K")
 S = TypeVar("S")
 C = TypeVar("C")
-
-
-class TimerDomain(Enum):
-    """Which clock a timer waits for."""
-
-    EVENT = "event time"
-    PROCESSING = "processing time"
 
 
 class ProcessContext:
@@ -61,7 +60,7 @@ class Context(ProcessContext, Generic[K]):
 
     __slots__ = ("_backend", "_cells", "_timers", "timer_domain")
 
-    timer_domain: TimerDomain | None
+    timer_domain: TimeDomain | None
     """In ``on_timer``: which clock the timer waited for. None in ``process``."""
 
     def __init__(
@@ -71,7 +70,7 @@ class Context(ProcessContext, Generic[K]):
         sides: SideOutputs,
         backend: KeyedBackend,
         cells: Mapping[StateSpec[Any], Any],
-        timers: Mapping[TimerDomain, TimerQueue[Hashable, None]],
+        timers: Mapping[TimeDomain, TimerQueue[Hashable, None]],
     ) -> None:
         super().__init__(clock=clock, sides=sides)
         self.timer_domain = None
@@ -114,27 +113,27 @@ class Context(ProcessContext, Generic[K]):
         how busy the pipeline is. So whether a timer rings before or after a later record of the same batch may differ
         between runs. Where that matters, compare times in ``process`` too, or run with ``Options(batch_records=1)``.
         """
-        self._set(TimerDomain.EVENT, at)
+        self._set(TimeDomain.EVENT, at)
 
     def set_processing_timer(self, at: Instant) -> None:
         """Have ``on_timer`` called for this key once the clock reaches ``at`` (aware ``datetime`` or epoch ms).
 
         Setting the same moment again changes nothing. A timer still waiting when the input ends does not ring.
         """
-        self._set(TimerDomain.PROCESSING, at)
+        self._set(TimeDomain.PROCESSING, at)
 
     def delete_event_timer(self, at: Instant) -> None:
         """Take back the event timer of this key at ``at``; nothing if there is none."""
-        self._delete(TimerDomain.EVENT, at)
+        self._delete(TimeDomain.EVENT, at)
 
     def delete_processing_timer(self, at: Instant) -> None:
         """Take back the processing timer of this key at ``at``; nothing if there is none."""
-        self._delete(TimerDomain.PROCESSING, at)
+        self._delete(TimeDomain.PROCESSING, at)
 
-    def _set(self, domain: TimerDomain, at: Instant) -> None:
+    def _set(self, domain: TimeDomain, at: Instant) -> None:
         moment = to_timestamp(at, what="the moment of a timer")
         self._timers[domain].register(moment, self._backend.key, None)
 
-    def _delete(self, domain: TimerDomain, at: Instant) -> None:
+    def _delete(self, domain: TimeDomain, at: Instant) -> None:
         moment = to_timestamp(at, what="the moment of a timer")
         self._timers[domain].delete(moment, self._backend.key, None)

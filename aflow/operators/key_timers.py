@@ -9,15 +9,14 @@ from aflow.errors import RestoreError
 from aflow.machines.timers import Alarm as Wake
 from aflow.machines.timers import Arm, Disarm, TimerQueue
 from aflow.model.codecs import PLAIN, CodecError
-from aflow.model.time import Timestamp
+from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import Alarm
-from aflow.operators.context import TimerDomain
 from aflow.state.filing import Keyed, KeyedFiling
 
 #: Under which names of a snapshot timers are filed.
 _NAMES: Final = {
-    TimerDomain.EVENT: "@event timers",
-    TimerDomain.PROCESSING: "@processing timers",
+    TimeDomain.EVENT: "@event timers",
+    TimeDomain.PROCESSING: "@processing timers",
 }
 
 
@@ -25,20 +24,20 @@ class KeyTimers:
     """Timers by key; only the earliest processing timer is on the clock."""
 
     def __init__(self, alarm: Alarm) -> None:
-        self.queues: Final[dict[TimerDomain, TimerQueue[Hashable, None]]] = {
-            domain: TimerQueue() for domain in TimerDomain
+        self.queues: Final[dict[TimeDomain, TimerQueue[Hashable, None]]] = {
+            domain: TimerQueue() for domain in TimeDomain
         }
         self._alarm = alarm
         self._wake = Wake()
 
-    def due(self, domain: TimerDomain, now: Timestamp) -> Iterator[tuple[Timestamp, Hashable]]:
+    def due(self, domain: TimeDomain, now: Timestamp) -> Iterator[tuple[Timestamp, Hashable]]:
         """Time and key of all timers up to ``now``, in time order, those that are set meanwhile included."""
         for timer in self.queues[domain].due(now):
             yield timer.time, timer.key
 
     def arm(self) -> None:
         """Set the alarm to the earliest processing timer, if it is not."""
-        match self._wake.update(self.queues[TimerDomain.PROCESSING].earliest):
+        match self._wake.update(self.queues[TimeDomain.PROCESSING].earliest):
             case Arm(at):
                 self._alarm.set(at)
             case Disarm():
@@ -52,13 +51,11 @@ class KeyTimers:
 
     def snapshot(self, filing: KeyedFiling) -> Keyed:
         """All timers by key group. Raises ``CheckpointError`` for a key without encoding."""
-        return filing.file(
-            {_NAMES[domain]: _encoded(self.queues[domain]) for domain in TimerDomain}
-        )
+        return filing.file({_NAMES[domain]: _encoded(self.queues[domain]) for domain in TimeDomain})
 
     def restore(self, filing: KeyedFiling, keyed: Keyed) -> None:
         """Set the timers of this subtask's key groups. Raises ``RestoreError`` for bytes that are no timer."""
-        for domain in TimerDomain:
+        for domain in TimeDomain:
             for key, data in filing.read(keyed, _NAMES[domain]):
                 self.queues[domain].register(_moment(data, filing.operator), key, None)
         self.arm()

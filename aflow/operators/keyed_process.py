@@ -11,9 +11,9 @@ from aflow.errors import InternalError, OperatorError, readable, shown
 from aflow.model.batch import Batch
 from aflow.model.codecs import PLAIN
 from aflow.model.key_groups import KeyRouter
-from aflow.model.time import Timestamp
+from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import RAISED, OperatorContext
-from aflow.operators.context import Context, TimerDomain
+from aflow.operators.context import Context
 from aflow.operators.key_timers import KeyTimers
 from aflow.operators.keyed_state import keyed_backend
 from aflow.operators.process import LifeCycle, ProcessFunctionOperator, check_kind
@@ -117,12 +117,12 @@ class KeyedProcessOperator(ProcessFunctionOperator[KeyedProcess[Any, Any, Any]])
         if timestamp <= self.watermark:
             return  # after a restore the inputs catch up with what was known
         self._ctx.watermark = timestamp
-        self._ring(TimerDomain.EVENT, timestamp)
+        self._ring(TimeDomain.EVENT, timestamp)
         super().on_watermark(timestamp)
 
     def on_processing_time(self, now: Timestamp) -> None:
         self._timers.rang()
-        self._ring(TimerDomain.PROCESSING, now)
+        self._ring(TimeDomain.PROCESSING, now)
 
     def snapshot(self) -> OperatorSnapshot:
         """Raises ``CheckpointError`` for a key or a value that cannot be encoded."""
@@ -141,11 +141,11 @@ class KeyedProcessOperator(ProcessFunctionOperator[KeyedProcess[Any, Any, Any]])
         self._backend.restore(snapshot.keyed)
         self._timers.restore(self._backend.filing, snapshot.keyed)
 
-    def _ring(self, domain: TimerDomain, now: Timestamp) -> None:
+    def _ring(self, domain: TimeDomain, now: Timestamp) -> None:
         """Call ``on_timer`` for all that is due, and send on what it gives."""
         handle, ctx, backend = self._function.on_timer, self._ctx, self._backend
         values: list[Any] = []
-        timestamps: list[Timestamp] | None = [] if domain is TimerDomain.EVENT else None
+        timestamps: list[Timestamp] | None = [] if domain is TimeDomain.EVENT else None
         ctx.timer_domain = domain
         self._sides.begin()
         for at, key in self._timers.due(domain, now):
@@ -168,7 +168,7 @@ class KeyedProcessOperator(ProcessFunctionOperator[KeyedProcess[Any, Any, Any]])
         self._emit(values, timestamps)
 
     def _failed_at(
-        self, domain: TimerDomain, at: Timestamp, key: Hashable, cause: BaseException
+        self, domain: TimeDomain, at: Timestamp, key: Hashable, cause: BaseException
     ) -> OperatorError:
         return OperatorError(
             f"step {self.name!r} failed in the {domain.value} timer at {at} ({readable(at)}) of key {shown(key)}: "

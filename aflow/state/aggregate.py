@@ -40,7 +40,10 @@ class Aggregate(Protocol[IN, ACC, OUT]):
 
     @abstractmethod
     def merge(self, a: ACC, b: ACC) -> ACC:
-        """The accumulator of the values of both; neither is used afterwards. Needed where windows merge."""
+        """The accumulator of the values of both. ``a`` may be changed and returned; ``b`` must stay as it is.
+
+        Needed where windows merge (sessions) and where they share parts (sliding windows).
+        """
         ...
 
     @abstractmethod

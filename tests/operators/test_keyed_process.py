@@ -14,8 +14,8 @@ from aflow.model.batch import Batch
 from aflow.model.elements import Watermark
 from aflow.model.key_groups import key_group
 from aflow.model.tags import Tag
-from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant
-from aflow.operators.context import Context, TimerDomain
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, TimeDomain
+from aflow.operators.context import Context
 from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator, check_keyed_process
 from aflow.state.snapshot import merge
 from aflow.state.specs import ListState, ValueState
@@ -300,9 +300,9 @@ def test_the_context_tells_which_clock_a_timer_waited_for_and_its_time(drive: Dr
 
     assert step.values() == [
         (None, 5),
-        (TimerDomain.EVENT, 10, 12, 0),
+        (TimeDomain.EVENT, 10, 12, 0),
         (None, 6),
-        (TimerDomain.PROCESSING, None, 12, 25),
+        (TimeDomain.PROCESSING, None, 12, 25),
     ]
 
 

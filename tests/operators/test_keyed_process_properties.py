@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aflow.model.batch import Batch
-from aflow.operators.context import Context, TimerDomain
+from aflow.model.time import TimeDomain
+from aflow.operators.context import Context
 from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator
 from aflow.state.specs import MapState, ValueState
 from tests.operators.driver import Driver
@@ -23,7 +24,7 @@ class Command:
     """What a record asks its key to do with a timer."""
 
     key: str
-    domain: TimerDomain
+    domain: TimeDomain
     delete: bool
     at: int
     again: int
@@ -64,20 +65,20 @@ class Obedient(KeyedProcess[str, Command, Result]):
         return [(ctx.timer_domain.name, ctx.key, at, count.get(0))]
 
 
-def _setter(ctx: Context[str], domain: TimerDomain) -> Callable[[int], None]:
-    return ctx.set_event_timer if domain is TimerDomain.EVENT else ctx.set_processing_timer
+def _setter(ctx: Context[str], domain: TimeDomain) -> Callable[[int], None]:
+    return ctx.set_event_timer if domain is TimeDomain.EVENT else ctx.set_processing_timer
 
 
-def _deleter(ctx: Context[str], domain: TimerDomain) -> Callable[[int], None]:
-    return ctx.delete_event_timer if domain is TimerDomain.EVENT else ctx.delete_processing_timer
+def _deleter(ctx: Context[str], domain: TimeDomain) -> Callable[[int], None]:
+    return ctx.delete_event_timer if domain is TimeDomain.EVENT else ctx.delete_processing_timer
 
 
 @dataclass
 class Model:
     """Timers in a set that is searched from end to end."""
 
-    timers: set[tuple[TimerDomain, int, str]] = field(
-        default_factory=set[tuple[TimerDomain, int, str]]
+    timers: set[tuple[TimeDomain, int, str]] = field(
+        default_factory=set[tuple[TimeDomain, int, str]]
     )
     counts: dict[str, int] = field(default_factory=dict[str, int])
     again: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
@@ -91,7 +92,7 @@ class Model:
             self.timers.add(timer)
             self.again[command.key, command.at] = command.again
 
-    def ring(self, domain: TimerDomain, now: int) -> list[Result]:
+    def ring(self, domain: TimeDomain, now: int) -> list[Result]:
         rung: list[Result] = []
         while due := [timer for timer in self.timers if timer[0] is domain and timer[1] <= now]:
             timer = min(due, key=lambda timer: (timer[1], timer[2]))
@@ -107,7 +108,7 @@ class Model:
 COMMANDS = st.builds(
     Command,
     key=st.sampled_from("abc"),
-    domain=st.sampled_from(TimerDomain),
+    domain=st.sampled_from(TimeDomain),
     delete=st.booleans(),
     at=st.integers(0, 30),
     again=st.integers(0, 5),
@@ -138,25 +139,25 @@ def test_timers_ring_as_in_the_naive_model(steps: list[Step], restoring: bool) -
         if isinstance(step, Watermark):
             watermark += step.by
             driver.watermark(watermark)
-            expected = model.ring(TimerDomain.EVENT, watermark)
+            expected = model.ring(TimeDomain.EVENT, watermark)
         elif isinstance(step, Clock):
             clock += step.by
             driver.clock(clock)
-            expected = model.ring(TimerDomain.PROCESSING, clock)
+            expected = model.ring(TimeDomain.PROCESSING, clock)
         else:
             driver.push(*step, keys=[command.key for command in step])
             for command in step:
                 model.handle(command)
-            if any(command.domain is TimerDomain.PROCESSING for command in step):
+            if any(command.domain is TimeDomain.PROCESSING for command in step):
                 driver.clock(clock)
-                expected = model.ring(TimerDomain.PROCESSING, clock)
+                expected = model.ring(TimeDomain.PROCESSING, clock)
 
         emitted = [item for item in driver.take() if isinstance(item, Batch)]
         results = [value for batch in emitted for value in batch.values]
         assert [result[2] for result in results] == sorted(result[2] for result in results)
         assert by_time_and_key(results) == by_time_and_key(expected)
         for batch in emitted:
-            event_time = batch.values[0][0] == TimerDomain.EVENT.name
+            event_time = batch.values[0][0] == TimeDomain.EVENT.name
             assert batch.timestamps == (
                 [value[2] for value in batch.values] if event_time else None
             )

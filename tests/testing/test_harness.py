@@ -18,7 +18,7 @@ from aflow.operators.accumulation import Accumulation, folding
 from aflow.operators.base import Operator
 from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
 from aflow.operators.map import MapOperator
-from aflow.operators.window_aggregate import WindowAggregateOperator
+from aflow.operators.windows.aligned import WindowAggregateOperator
 from aflow.testing import At, Mode, OperatorHarness, Watermark
 
 T = TypeVar("T")

@@ -216,7 +216,7 @@ class Dormant(af.KeyedProcess[str, Payment, Refund]):
         yield Refund(value)
 
     def on_timer(self, at: int, ctx: af.Context[str]) -> Iterable[Refund]:
-        assert_type(ctx.timer_domain, af.TimerDomain | None)
+        assert_type(ctx.timer_domain, af.TimeDomain | None)
         return []
 
 

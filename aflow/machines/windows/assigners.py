@@ -11,15 +11,37 @@ All lengths are ms, all timestamps epoch ms. Windows that depend on the data (se
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from aflow.errors import FlowDefinitionError
-from aflow.model.time import Timestamp
+from aflow.model.time import TimeDomain, Timestamp
 from aflow.model.windows import TimeWindow
+
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class WindowAssigner(Protocol[T_contra]):
+    """Says which windows a record is in. Subclass it, or write a class with the same members; it keeps no state."""
+
+    @property
+    def domain(self) -> TimeDomain:
+        """Whether windows are of event time or of processing time, which is then the ``timestamp`` of ``assign``."""
+        return TimeDomain.EVENT
+
+    @property
+    def merging(self) -> bool:
+        """True if windows of a key that touch become one."""
+        return False
+
+    def assign(self, value: T_contra, timestamp: Timestamp) -> Sequence[TimeWindow]:
+        """The windows that a record of ``timestamp`` (epoch ms) is in; none: it is dropped, as late if it is."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class TumblingWindows:
+class TumblingWindows(WindowAssigner[object]):
     """Windows of ``size`` ms side by side. Raises ``FlowDefinitionError`` unless size > 0 and abs(offset) < size."""
 
     size: int
@@ -34,14 +56,14 @@ class TumblingWindows:
         # Hot path: once for each batch, or for each record of a batch that lies in several windows.
         return timestamp - (timestamp - self.offset) % self.size
 
-    def assign(self, timestamp: Timestamp) -> list[TimeWindow]:
+    def assign(self, value: object, timestamp: Timestamp) -> list[TimeWindow]:
         """The one window that ``timestamp`` is in."""
         start = self.start_of(timestamp)
         return [TimeWindow(start, start + self.size)]
 
 
 @dataclass(frozen=True, slots=True)
-class SlidingWindows:
+class SlidingWindows(WindowAssigner[object]):
     """Windows of ``size`` ms, one every ``slide`` ms.
 
     Raises ``FlowDefinitionError`` unless size > 0, slide > 0 and abs(offset) < slide.
@@ -60,7 +82,7 @@ class SlidingWindows:
         """The start of the latest window that begins at or before ``timestamp``; with gaps, it may end before."""
         return timestamp - (timestamp - self.offset) % self.slide
 
-    def assign(self, timestamp: Timestamp) -> list[TimeWindow]:
+    def assign(self, value: object, timestamp: Timestamp) -> list[TimeWindow]:
         """The windows that ``timestamp`` is in, by start; none if it falls into a gap."""
         latest = self.start_of(timestamp)
         starts = range(latest, timestamp - self.size, -self.slide)

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows
-from aflow.model.windows import TimeWindow
+from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows, WindowAssigner
 from tests.conformance.running import Driver, Outcome, call
 from tests.conformance.scenarios import Json, UnknownWord
 
-
-class Assigner(Protocol):
-    """What the driver asks of an assigner."""
-
-    def assign(self, timestamp: int) -> list[TimeWindow]: ...
-
-
-_ASSIGNERS: Final[Mapping[str, Callable[..., Assigner]]] = {
+_ASSIGNERS: Final[Mapping[str, Callable[..., WindowAssigner[object]]]] = {
     "tumbling_event_time": TumblingWindows,
     "sliding_event_time": SlidingWindows,
 }
@@ -34,12 +26,14 @@ class WindowAssigners(Driver):
 
     def do_assign(self, ts: int) -> Outcome:
         assert self._assigner is not None
-        return {"returns": [[window.start, window.end] for window in self._assigner.assign(ts)]}
+        return {
+            "returns": [[window.start, window.end] for window in self._assigner.assign(None, ts)]
+        }
 
 
-def _make(assigner: Json) -> Assigner:
+def _make(assigner: Json) -> WindowAssigner[object]:
     ((name, parameters),) = assigner.items()
     if name not in _ASSIGNERS:
         raise UnknownWord(f"there are no {name} windows")
-    made: Assigner = call(_ASSIGNERS[name], parameters)
+    made: WindowAssigner[object] = call(_ASSIGNERS[name], parameters)
     return made

@@ -28,7 +28,7 @@ def sliding(draw: st.DrawFn) -> SlidingWindows:
 
 @given(tumbling(), timestamps)
 def test_a_tumbling_window_contains_its_timestamp(windows: TumblingWindows, at: int) -> None:
-    (window,) = windows.assign(at)
+    (window,) = windows.assign(None, at)
 
     assert window.start <= at <= window.max_timestamp
     assert window.end - window.start == windows.size
@@ -38,10 +38,12 @@ def test_a_tumbling_window_contains_its_timestamp(windows: TumblingWindows, at: 
 
 @given(tumbling(), timestamps)
 def test_tumbling_windows_partition_time(windows: TumblingWindows, at: int) -> None:
-    (window,) = windows.assign(at)
+    (window,) = windows.assign(None, at)
 
-    assert windows.assign(window.start) == windows.assign(window.max_timestamp) == [window]
-    assert windows.assign(window.end) == [TimeWindow(window.end, window.end + windows.size)]
+    assert (
+        windows.assign(None, window.start) == windows.assign(None, window.max_timestamp) == [window]
+    )
+    assert windows.assign(None, window.end) == [TimeWindow(window.end, window.end + windows.size)]
 
 
 @given(sliding(), timestamps)
@@ -54,7 +56,7 @@ def test_a_timestamp_is_in_exactly_the_sliding_windows_of_the_grid_that_contain_
         if (start - windows.offset) % windows.slide == 0
     ]
 
-    assert windows.assign(at) == grid
+    assert windows.assign(None, at) == grid
 
 
 @given(sliding(), timestamps)
@@ -70,15 +72,15 @@ def test_the_start_of_a_sliding_window_is_the_latest_on_the_grid(
 def test_a_timestamp_between_sliding_windows_is_in_none() -> None:
     windows = SlidingWindows(size=5, slide=10)
 
-    assert windows.assign(4) == [TimeWindow(0, 5)]
-    assert windows.assign(5) == []
+    assert windows.assign(None, 4) == [TimeWindow(0, 5)]
+    assert windows.assign(None, 5) == []
 
 
 def test_a_size_that_is_no_multiple_of_the_slide_gives_now_more_windows_now_fewer() -> None:
     windows = SlidingWindows(size=5, slide=2)
 
-    assert windows.assign(4) == [TimeWindow(0, 5), TimeWindow(2, 7), TimeWindow(4, 9)]
-    assert windows.assign(5) == [TimeWindow(2, 7), TimeWindow(4, 9)]
+    assert windows.assign(None, 4) == [TimeWindow(0, 5), TimeWindow(2, 7), TimeWindow(4, 9)]
+    assert windows.assign(None, 5) == [TimeWindow(2, 7), TimeWindow(4, 9)]
 
 
 @pytest.mark.parametrize(
@@ -126,4 +128,4 @@ def test_an_offset_that_is_refused_would_have_given_the_windows_that_the_message
     except FlowDefinitionError as exc:
         named = int(str(exc).rsplit("; offset ", 1)[1].split(" ")[0])
 
-        assert TumblingWindows(windows.size, named).assign(at) == windows.assign(at)
+        assert TumblingWindows(windows.size, named).assign(None, at) == windows.assign(None, at)

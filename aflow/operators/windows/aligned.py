@@ -14,9 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from heapq import heappop, heappush
-from typing import Any, Final, Generic, TypeVar, cast
-
-import msgspec
+from typing import Any, Final, cast
 
 from aflow.errors import CheckpointError, InternalError, OperatorError, RestoreError, shown
 from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows
@@ -24,18 +22,13 @@ from aflow.model.batch import BATCH_RECORDS, Batch
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.keys import check_key
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
-from aflow.model.windows import TimeWindow
+from aflow.model.windows import TimeWindow, Windowed
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, Operator, OperatorContext
+from aflow.operators.windows.late import LATE
 from aflow.state.filing import KeyedFiling
 from aflow.state.layouts import state_codec
 from aflow.state.snapshot import OperatorSnapshot
-
-K = TypeVar("K", bound=Hashable)
-R = TypeVar("R")
-
-#: Side output of the records that came too late for all their windows.
-LATE: Final = "late"
 
 #: Keyed state: each accumulator with the start of its window, and whether that has fired.
 _CONTENTS: Final = "@windows"
@@ -45,16 +38,6 @@ _WATERMARK: Final = "@watermark"
 
 Contents = dict[Hashable, Any]
 """Accumulators by key."""
-
-
-class Windowed(msgspec.Struct, Generic[K, R], frozen=True):
-    """What a window came to, for one key."""
-
-    # A Struct, since one is made for each key and window: 64 ns, where a frozen dataclass takes 444.
-
-    key: K
-    window: TimeWindow
-    value: R
 
 
 class WindowAggregateOperator(Operator):
@@ -199,7 +182,7 @@ class WindowAggregateOperator(Operator):
         """Fold record by record: sliding windows, and batches with records behind the watermark."""
         late: list[int] = []
         for index, (key, time, value) in enumerate(zip(keys, times, batch.values, strict=True)):
-            alive = [w.start for w in self._assigner.assign(time) if not self._gone(w.start)]
+            alive = [w.start for w in self._assigner.assign(value, time) if not self._gone(w.start)]
             if not alive and time + self._lateness <= self.watermark:
                 late.append(index)
             for start in alive:

@@ -10,12 +10,10 @@ from aflow.errors import CheckpointError, OperatorError
 from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows
 from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP
+from aflow.model.windows import Windowed
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.window_aggregate import (
-    LATE,
-    WindowAggregateOperator,
-    Windowed,
-)
+from aflow.operators.windows.aligned import WindowAggregateOperator
+from aflow.operators.windows.late import LATE
 from aflow.state.snapshot import merge
 from aflow.testing import Mode, OperatorHarness
 
