@@ -9,8 +9,8 @@ from typing import Generic, Protocol, TypeVar
 from aflow.model.tags import Tag
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
-from aflow.operators.process import LifeCycle
-from aflow.state.specs import StateSpec
+from aflow.operators.process import LifeCycle, check_kind
+from aflow.state.specs import StateSpec, declared_states
 
 K = TypeVar("K")
 K_co = TypeVar("K_co", covariant=True)
@@ -77,3 +77,9 @@ class WindowFunction(LifeCycle, Generic[K, V, U]):
     def on_clear(self, ctx: WindowContext[K]) -> None:
         """The window goes: forget what is kept elsewhere about it (its ``window_state`` goes by itself)."""
         return None
+
+
+def check_window_function(function: object) -> None:
+    """Refuse what cannot run as a ``WindowFunction``, and two states of one name. Raises ``FlowDefinitionError``."""
+    check_kind(function, WindowFunction, handlers=("process", "on_clear", "open", "close"))
+    declared_states(function)
