@@ -49,7 +49,10 @@ class KeyedStream(Generic[K, T]):
         """Handle each record with the state and the timers of its key."""
         check_keyed_process(function)
         return self._step(
-            "process", name, lambda: KeyedProcessOperator(function, key_type=self._key_type)
+            "process",
+            name,
+            lambda: KeyedProcessOperator(function, key_type=self._key_type),
+            sides=True,
         )
 
     def reduce(self, fn: Callable[[T, T], T], *, name: str, of: type[T] | None = None) -> Stream[T]:
@@ -106,8 +109,16 @@ class KeyedStream(Generic[K, T]):
             what, name, lambda: KeyedAccumulateOperator(accumulation, of, self._key_type)
         )
 
-    def _step(self, what: str, name: str, operator: Callable[[], Operator]) -> Stream[Any]:
+    def _step(
+        self, what: str, name: str, operator: Callable[[], Operator], *, sides: bool = False
+    ) -> Stream[Any]:
         node = self._graph.add_step(
-            what, name, (self._edge,), operator, stateful=True, parallelism=self._parallelism
+            what,
+            name,
+            (self._edge,),
+            operator,
+            stateful=True,
+            sides=sides,
+            parallelism=self._parallelism,
         )
         return Stream(self._graph, Edge(node))

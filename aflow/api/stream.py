@@ -75,7 +75,7 @@ class Stream(Generic[T]):
     def process(self, function: ProcessFunction[T, U], *, name: str | None = None) -> Stream[U]:
         """Handle each record with access to its timestamp, the watermark, and side outputs."""
         check_process_function(function)
-        return self._step("process", name, lambda: ProcessOperator(function))
+        return self._step("process", name, lambda: ProcessOperator(function), sides=True)
 
     def event_time(
         self,

@@ -45,17 +45,17 @@ def to_mermaid(plan: Plan) -> str:
         lines += [f"        {_arrow(edge, node)}" for edge, node in _links(task)]
         lines.append("    end")
     lines += [
-        f"    {_arrow(channels.edge, channels.reader, _exchange(channels.edge))}"
+        f"    {_arrow(channels.edge, channels.reader, _exchange(channels, number))}"
         for task in plan.tasks
-        for channels in task.incoming
+        for number, channels in enumerate(task.incoming)
     ]
     return "\n".join(lines) + "\n"
 
 
 def _task_lines(plan: Plan, task: TaskPlan, homes: dict[int, TaskPlan]) -> Iterator[str]:
     yield f"task {task.index}: {_count(task.parallelism, 'subtask')}{_key_groups(plan, task)}"
-    for channels in task.incoming:
-        yield f"  reads {_origin(channels, homes)}: {_exchange(channels.edge)}"
+    for number, channels in enumerate(task.incoming):
+        yield f"  reads {_origin(channels, homes)}: {_exchange(channels, number)}"
     yield f"  {_node_line(task.head)}"
     yield from _branches(task, task.head, "  ")
 
@@ -135,10 +135,12 @@ def _links(task: TaskPlan) -> list[tuple[Edge, Node]]:
     return [(node.inputs[0], node) for node in task.nodes[1:]]
 
 
-def _exchange(edge: Edge) -> str:
-    """How records get from one task to another, and which."""
+def _exchange(channels: Channels, number: int) -> str:
+    """How records get from one task to another, which, and as what: input ``number`` of their reader."""
+    edge, roles = channels.edge, channels.reader.roles
     side = "" if edge.side is None else f", side output {edge.side!r}"
-    return _partitioning(edge) + side
+    role = f", as its {roles[number]} input" if roles else ""
+    return _partitioning(edge) + side + role
 
 
 def _partitioning(edge: Edge) -> str:

@@ -55,10 +55,15 @@ class FlowGraph:
         operator: Callable[[], Operator] | None,
         *,
         stateful: bool = False,
+        sides: bool = False,
         parallelism: int | None = None,
         detail: str = "",
     ) -> Node:
-        """Add a step that transforms its inputs; a stateful one must be named, since its name finds its state again."""
+        """Add a step that transforms its inputs; a stateful one must be named, since its name finds its state again.
+
+        ``sides`` says that users' code in it may fill side outputs. The inputs of a ``TwoInputOperator`` are its left
+        one and its right one, in this order.
+        """
         if stateful and name is None:
             raise FlowDefinitionError(
                 f"{what}() keeps state, so it needs a name of its own that stays the same when the pipeline changes; "
@@ -72,6 +77,7 @@ class FlowGraph:
             inputs=inputs,
             operator=operator,
             stateful=stateful,
+            sides=sides,
             parallelism=parallelism,
             detail=detail,
         )
@@ -136,7 +142,7 @@ class FlowGraph:
         self._check_dead_letters()
         read = {edge.origin.id for node in self.nodes for edge in node.inputs if edge.side is None}
         # A process function may well send everything to side outputs.
-        read |= {e.origin.id for n in self.nodes for e in n.inputs if e.origin.what == "process"}
+        read |= {e.origin.id for n in self.nodes for e in n.inputs if e.origin.sides}
         for node in self.nodes:
             if node.what == "key_by" and node.id not in read:
                 raise FlowDefinitionError(
@@ -176,7 +182,7 @@ def check_side(edge: Edge, tag: Tag[Any]) -> None:
                 f"source {origin.name!r} sends nothing to side output {tag.name!r}; "
                 f"its dead_letters are {origin.source.dead_letters!r}"
             )
-    elif origin.what != "process":
+    elif not origin.sides:
         raise FlowDefinitionError(
             f"step {origin.name!r} ({origin.what}) has no side outputs; side({tag.name!r}) belongs directly behind "
             f"process() or a source with dead_letters"

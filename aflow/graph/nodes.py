@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from aflow.connect import Sink, Source
 from aflow.operators.base import Operator
@@ -41,6 +41,9 @@ class Custom:
 
     choose: Callable[[Any, int], int]
 
+
+#: What the one step is called (in ``Node.what``) that reads several streams as if they were one.
+MIXING: Final = "union"
 
 Partitioning: TypeAlias = Forward | HashByKey | Rebalance | Broadcast | Custom
 
@@ -78,7 +81,14 @@ class Node:
     parallelism: int | None = None
     """Asked for at this node; None: as the inputs have it, or the job's where records are exchanged."""
     stateful: bool = False
+    sides: bool = False
+    """True if it may have side outputs of any tag, and nothing but those."""
     named: bool = True
     """False if the name was made up because the user gave none."""
     detail: str = ""
     """Parameters worth showing in a plan, for a person."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """What the step takes each of its inputs for; empty if it makes no difference between them."""
+        return ("left", "right") if len(self.inputs) == 2 and self.what != MIXING else ()

@@ -5,7 +5,8 @@ both have the same parallelism. A hash, rebalance or custom exchange from one su
 nothing, so it is no exchange.
 
 Parallelism rule: a source takes its own or the job's, bounded by the source; a step behind an exchange takes the
-one asked for there or the job's; every other step has that of its input.
+one asked for there or the job's; every other step has that of its input. A broadcast beside an input that is no
+exchange has no say: the step stays with the records that it handles, and the broadcast goes wherever they are.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from aflow.errors import FlowDefinitionError
 from aflow.graph.flow_graph import FlowGraph, check_parallelism
-from aflow.graph.nodes import Edge, Forward, Kind, Node, Rebalance
+from aflow.graph.nodes import Broadcast, Edge, Forward, Kind, Node, Rebalance
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange, ranges
 
 
@@ -119,9 +120,11 @@ def _parallelism(node: Node, home: dict[int, _Draft], default: int) -> int:
         return wanted if most is None else min(wanted, most)
     if node.parallelism is not None:
         return node.parallelism
-    if any(not isinstance(edge.partitioning, Forward) for edge in node.inputs):
+    forward = [edge for edge in node.inputs if isinstance(edge.partitioning, Forward)]
+    broadcast = [edge for edge in node.inputs if isinstance(edge.partitioning, Broadcast)]
+    if not forward or len(forward) + len(broadcast) < len(node.inputs):
         return default
-    return max(home[edge.origin.id].parallelism for edge in node.inputs)
+    return max(home[edge.origin.id].parallelism for edge in forward)
 
 
 def _check_key_groups(node: Node, wanted: int, key_groups: int) -> None:

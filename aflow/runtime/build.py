@@ -12,7 +12,7 @@ from aflow.errors import InternalError, OperatorError, SinkError
 from aflow.graph.nodes import Custom, Forward, Kind, Node
 from aflow.graph.plan import Channels, Plan, TaskPlan
 from aflow.machines.batch_size import BatchSize
-from aflow.operators.base import Operator, OperatorContext
+from aflow.operators.base import Operator, OperatorContext, TwoInputOperator
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.alarms import LoopAlarm
 from aflow.runtime.cancellation import user_code
@@ -117,7 +117,7 @@ class Builder:
                 operators[node.id] = self._open(
                     plan, node, subtask, outputs[node.id], task, writers
                 )
-        links = {one: Link(operator, counters[one]) for one, operator in operators.items()}
+        links = {one: _link(operator, counters[one]) for one, operator in operators.items()}
         for node in plan.nodes[1:]:
             edge = node.inputs[0]
             outputs[edge.origin.id].add(links[node.id], edge.side)
@@ -128,7 +128,7 @@ class Builder:
             sinks=[one for one in operators.values() if isinstance(one, SinkOperator)],
         )
         fuse(plan.nodes, operators, links, outputs, counters)
-        task.attach(self._input(plan, subtask, chain, outputs, links), chain)
+        task.attach(self._input(plan, subtask, chain, outputs, links, counters), chain)
         self._built.tasks.append(task)
 
     def _input(
@@ -138,6 +138,7 @@ class Builder:
         chain: Chain,
         outputs: dict[int, StepOutput],
         links: dict[int, Link],
+        counters: dict[int, StepCounters],
     ) -> SourceInput | Gate:
         head = plan.head
         clock = self._options.clock
@@ -152,7 +153,10 @@ class Builder:
                 turn=self._turn,
             )
             return SourceInput(fetcher, outputs[head.id], chain.operators, clock)
-        return Gate(self._in_channels(plan, subtask), links[head.id], size, clock)
+        inputs = self._in_channels(plan, subtask)
+        doors = _doors(chain.operators[0], links[head.id], counters[head.id], len(inputs))
+        heads = [door for door, some in zip(doors, inputs, strict=True) for _ in some]
+        return Gate([channel for some in inputs for channel in some], heads, size, clock)
 
     def _count(self, node: Node) -> StepCounters:
         counters = StepCounters()
@@ -174,6 +178,7 @@ class Builder:
             operator: Operator = SinkOperator(writers[node.id][subtask])
         elif node.operator is not None:
             operator = node.operator()
+            _check_inputs(node, operator)
         else:
             raise InternalError(f"step {node.name!r} has no operator")
         alarm.attach(operator)
@@ -213,14 +218,15 @@ class Builder:
                 edges.append(edge)
         return edges
 
-    def _in_channels(self, plan: TaskPlan, subtask: int) -> list[Channel]:
-        found: list[Channel] = []
+    def _in_channels(self, plan: TaskPlan, subtask: int) -> list[list[Channel]]:
+        """The channels that come into a subtask, input by input."""
+        found: list[list[Channel]] = []
         for number, channels in enumerate(plan.incoming):
             exchange = self._exchanges[channels.reader.id, number]
             if isinstance(channels.edge.partitioning, Forward):
-                found.append(exchange[subtask][0])
+                found.append([exchange[subtask][0]])
             else:
-                found.extend(row[subtask] for row in exchange)
+                found.append([row[subtask] for row in exchange])
         return found
 
 
@@ -239,6 +245,28 @@ async def open_writers(plan: Plan, opened: list[Writer[Any]]) -> dict[int, list[
                 opened.append(writer)
                 writers[node.id].append(writer)
     return writers
+
+
+def _link(operator: Operator, counters: StepCounters) -> Link:
+    """The way into an operator; of one with two inputs, the way into its left one."""
+    if isinstance(operator, TwoInputOperator):
+        return Link(operator, counters, operator.process_left)
+    return Link(operator, counters)
+
+
+def _doors(operator: Operator, link: Link, counters: StepCounters, inputs: int) -> list[Link]:
+    """The ways into the operator at the head of a chain, one for each input. ``link`` is the first."""
+    if isinstance(operator, TwoInputOperator):
+        return [link, Link(operator, counters, operator.process_right)]
+    return [link] * inputs
+
+
+def _check_inputs(node: Node, operator: Operator) -> None:
+    if isinstance(operator, TwoInputOperator) and len(node.inputs) != 2:
+        raise InternalError(
+            f"step {node.name!r} ({node.what}) has a {type(operator).__name__}, which reads a left and a right stream, "
+            f"and {len(node.inputs)} inputs"
+        )
 
 
 def _not_opened(name: str, cause: BaseException) -> OperatorError:

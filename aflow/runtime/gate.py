@@ -2,6 +2,8 @@
 
 Channels that have something are served in turn, one batch each. Watermarks and idleness of the channels go through the
 ``WatermarkValve``, so the operators behind the gate see one watermark: the smallest of all channels that are active.
+Where the operator behind the gate tells its inputs apart, batches go to the *head* of the channel they came by: the
+same operator, entered by another door. Time is common, so it comes by the first door whatever its channel.
 """
 
 from __future__ import annotations
@@ -24,10 +26,17 @@ class Gate:
     """The input of a task that reads from other tasks."""
 
     def __init__(
-        self, channels: Sequence[Channel], head: Output, size: BatchSize, clock: RuntimeClock
+        self,
+        channels: Sequence[Channel],
+        heads: Sequence[Output],
+        size: BatchSize,
+        clock: RuntimeClock,
     ) -> None:
         self._channels = channels
-        self._head = head
+        #: Where the batches of each channel go.
+        self._heads = heads
+        #: Where watermarks and idleness go, which are those of all channels.
+        self._head = heads[0]
         self._size = size
         self._steady = clock.steady
         self._valve = WatermarkValve(len(channels))
@@ -70,7 +79,7 @@ class Gate:
             self._ready.append(index)
         if type(element) is Batch:
             start = self._steady()
-            self._head.emit(element)
+            self._heads[index].emit(element)
             self._size.took(len(element.values), self._steady() - start)
         else:
             self._control(index, element)

@@ -22,9 +22,15 @@ class Link:
 
     __slots__ = ("_counters", "_operator", "_process")
 
-    def __init__(self, operator: Operator, counters: StepCounters) -> None:
+    def __init__(
+        self,
+        operator: Operator,
+        counters: StepCounters,
+        process: Callable[[Batch[Any]], None] | None = None,
+    ) -> None:
+        """``process`` is the method of ``operator`` that takes the batches, if it is another than that of its name."""
         self._operator = operator
-        self._process = operator.process
+        self._process = process or operator.process
         self._counters = counters
 
     def lead_to(self, operator: Operator) -> None:

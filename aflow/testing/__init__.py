@@ -1,9 +1,9 @@
 """The test kit, for pipelines and for people who write sources and sinks: see docs/guide/testing.md.
 
-``OperatorHarness`` drives one step by hand, without an event loop. ``run_flow`` and ``FlowDriver`` run whole pipelines
-in virtual time, on ``ScriptedSource`` or ``PushSource`` and ``CollectSink``. ``check_source`` and ``check_sink`` say
-whether a connector keeps to the contract of ``aflow.connect``. ``run`` and the decorator ``virtual_time`` are in
-``aflow.testing.virtual_time``.
+``OperatorHarness`` drives one step by hand, without an event loop; ``TwoInputHarness`` one that reads two streams.
+``run_flow`` and ``FlowDriver`` run whole pipelines in virtual time, on ``ScriptedSource`` or ``PushSource`` and
+``CollectSink``. ``check_source`` and ``check_sink`` say whether a connector keeps to the contract of ``aflow.connect``.
+``run`` and the decorator ``virtual_time`` are in ``aflow.testing.virtual_time``.
 """
 
 from aflow.model.elements import Active, Idle, Watermark
@@ -14,6 +14,7 @@ from aflow.testing.records import At
 from aflow.testing.scripted import Crash, End, Pause, ScriptedSource
 from aflow.testing.sink_checks import check_sink
 from aflow.testing.source_checks import check_source
+from aflow.testing.two_input_harness import TwoInputHarness
 from aflow.testing.virtual_time import (
     NothingCanHappen,
     VirtualClock,
@@ -37,6 +38,7 @@ __all__ = [
     "Outcome",
     "Pause",
     "ScriptedSource",
+    "TwoInputHarness",
     "VirtualClock",
     "VirtualTimeLoop",
     "Watermark",

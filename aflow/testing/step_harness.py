@@ -1,0 +1,323 @@
+"""What every harness is: one step on the workbench, without an event loop.
+
+A harness stands where the runtime stands: it makes the operator, gives it a context, calls it one step at a time and
+writes down what it emits. Its clock stands still until the test moves it, and rings the operator's alarm on the way.
+What goes in is said by the harnesses themselves: ``OperatorHarness`` has one input, ``TwoInputHarness`` two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from datetime import timedelta
+from enum import Enum
+from itertools import repeat
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
+
+from aflow.errors import FlowDefinitionError, JobStopped, shown
+from aflow.model.batch import Batch
+from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
+from aflow.model.key_groups import DEFAULT_KEY_GROUPS, key_group, ranges, subtask_of
+from aflow.model.tags import Tag
+from aflow.model.time import (
+    MIN_TIMESTAMP,
+    Instant,
+    Timestamp,
+    to_millis,
+    to_timestamp,
+)
+from aflow.operators.base import Operator, OperatorContext, StateSize
+from aflow.state.snapshot import OperatorSnapshot, merge
+from aflow.testing.records import At
+
+T = TypeVar("T")
+U = TypeVar("U")
+S = TypeVar("S")
+O = TypeVar("O", bound=Operator)  # noqa: E741 - the operator
+
+#: Rings of the alarm without a millisecond passing after which the operator is taken to be ringing for ever.
+_MOST_RINGS: Final = 1000
+
+Element: TypeAlias = At[U] | Watermark | Idle | Active
+"""What a step emits: a record with its timestamp, or what stands between records."""
+
+
+class Mode(Enum):
+    """How a harness drives: ``@pytest.mark.parametrize("mode", Mode)`` runs a test in both ways."""
+
+    STRAIGHT = "straight"
+    """One operator from the first step to the last."""
+    RESTORING = "restoring"
+    """After each step a new operator goes on from the snapshot of the old one. Results must be the same, but for
+    the order of keys when several have results at once: a snapshot has them in an order of its own."""
+
+
+class StepHarness(Generic[O, U]):
+    """Drives one step with results ``U`` in one subtask; how records come into it is up to the subclasses.
+
+    ``factory`` makes the operator. The clock starts at ``start``. With a ``parallelism`` above 1 the step is subtask
+    ``subtask`` of as many, owns its share of the ``key_groups``, and keys of the others are refused. What the step
+    raises, the call raises.
+    """
+
+    def __init__(
+        self,
+        factory: Callable[[], O],
+        *,
+        mode: Mode = Mode.STRAIGHT,
+        name: str = "step",
+        start: Instant = 0,
+        subtask: int = 0,
+        parallelism: int = 1,
+        key_groups: int = DEFAULT_KEY_GROUPS,
+    ) -> None:
+        shares = ranges(key_groups, parallelism)
+        if not 0 <= subtask < parallelism:
+            raise FlowDefinitionError(f"there is no subtask {subtask} of {parallelism}")
+        self._factory = factory
+        self._mode = mode
+        self._recorder = _Recorder()
+        self._time = _ManualTime(to_timestamp(start, what="start"))
+        self._context = OperatorContext(
+            name=name,
+            output=self._recorder,
+            clock=self._time,
+            alarm=self._time,
+            subtask=subtask,
+            parallelism=parallelism,
+            key_groups=shares[subtask],
+            key_group_count=key_groups,
+        )
+        #: How much of the output ``take`` has given.
+        self._taken = 0
+        self._used = False
+        self._ended = False
+        self._closed = False
+        #: The operator at work; another one after each restart.
+        self.operator = self._new()
+
+    def advance_processing_time(self, to: Instant | timedelta) -> None:
+        """Move the clock to a moment, or on by a ``timedelta``; the alarm rings on the way, each time at its moment.
+
+        Raises ``FlowDefinitionError`` if that is in the past.
+        """
+        self._check_running()
+        now = self._time.at
+        if isinstance(to, timedelta):
+            until = now + to_millis(to, what="the step of the clock")
+        else:
+            until = to_timestamp(to, what="the new time of the clock")
+        if until < now:
+            raise FlowDefinitionError(f"the clock says {now} and does not go back to {until}")
+        self._used = True
+        self._ring_until(until)
+        self._time.at = until
+
+    # ------------------------------------------------------------------------- state and life cycle
+
+    @property
+    def now(self) -> Timestamp:
+        """What the clock says (epoch ms)."""
+        return self._time.at
+
+    @property
+    def size(self) -> StateSize:
+        """How much the step holds now: ``size.entries`` and the timers that it has set."""
+        return self.operator.size()
+
+    def snapshot(self) -> OperatorSnapshot | None:
+        """The step's state as data; None if it has none."""
+        return self.operator.snapshot()
+
+    def restore(self, *snapshots: OperatorSnapshot) -> None:
+        """Begin with what ``snapshots`` hold: one, or those of all subtasks of the step, whatever their number was.
+
+        Raises ``RestoreError`` if they do not fit, and ``FlowDefinitionError`` once something was pushed.
+        """
+        if self._used:
+            raise FlowDefinitionError("restore() comes before everything else; make a new harness")
+        self._used = True
+        self.operator.restore(merge(snapshots))
+
+    def restart(self) -> None:
+        """Replace the operator as after a failure: snapshot, close, make a new one, restore. The clock goes on.
+
+        The new one has seen no watermark, as in a job that was restored. Without a snapshot it begins with nothing.
+        """
+        self._check_running()
+        snapshot = self.operator.snapshot()
+        self.operator.close()
+        self._time.alarm = None
+        self._recorder.restarted()
+        self.operator = self._new()
+        if snapshot is not None:
+            self.operator.restore(snapshot)
+
+    def close(self) -> None:
+        """Close the operator; also done by leaving a ``with`` block. Can be called again."""
+        if not self._closed:
+            self._closed = True
+            self.operator.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -------------------------------------------------------------------------------- what came out
+
+    @property
+    def output(self) -> list[Element[U]]:
+        """Everything emitted so far, in order: ``At(value, timestamp)``, ``Watermark``, ``Idle`` and ``Active``."""
+        return list(self._recorder.emitted)
+
+    @property
+    def values(self) -> list[U]:
+        """The values of all records emitted so far."""
+        return _values(self.output)
+
+    def take(self) -> list[Element[U]]:
+        """What was emitted since the last call (``output`` and ``values`` keep it)."""
+        taken = self.output[self._taken :]
+        self._taken += len(taken)
+        return taken
+
+    def side(self, tag: Tag[S]) -> list[At[S]]:
+        """Everything sent to side output ``tag`` so far; late records of windows are in ``Tag("late")``."""
+        return list(self._recorder.sides.get(tag.name, ()))
+
+    # --------------------------------------------------------------------------------------- inside
+
+    def _new(self) -> O:
+        operator = self._factory()
+        operator.open(self._context)
+        return operator
+
+    def _step(self, act: Callable[[], None]) -> None:
+        self._check_running()
+        self._used = True
+        act()
+        self._stepped()
+        self._ring_until(self._time.at)
+
+    def _stepped(self) -> None:
+        if self._mode is Mode.RESTORING:
+            self.restart()
+
+    def _ring_until(self, until: Timestamp) -> None:
+        """Ring the alarm whenever it is due up to ``until``; one that was set to the past rings now."""
+        time = self._time
+        rings = 0
+        while time.alarm is not None and time.alarm <= until:
+            rings = rings + 1 if time.alarm <= time.at else 1
+            if rings > _MOST_RINGS:
+                raise AssertionError(
+                    f"step {self._context.name!r} set its alarm {_MOST_RINGS:,} times to a moment that has come "
+                    f"already ({time.at}); a timer that sets itself again must set a later one"
+                )
+            time.at = max(time.at, time.alarm)
+            time.alarm = None
+            self.operator.on_processing_time(time.at)
+            self._stepped()
+
+    def _check_running(self) -> None:
+        if self._ended or self._closed:
+            what = "closed" if self._closed else "ended"
+            raise JobStopped(f"this harness was {what} and does nothing more; make a new one")
+
+    def _batch(
+        self,
+        values: Sequence[T],
+        timestamps: Sequence[Instant] | None,
+        key: Callable[[T], Hashable] | None,
+    ) -> Batch[T]:
+        """What the runtime would hand over. Raises ``FlowDefinitionError`` for what it never would."""
+        if not values or (timestamps is not None and len(timestamps) != len(values)):
+            count = "no" if timestamps is None else len(timestamps)
+            raise FlowDefinitionError(
+                f"a batch has at least one value and a timestamp for each or for none, not {len(values)} values "
+                f"and {count} timestamps"
+            )
+        times = None if timestamps is None else [to_timestamp(at) for at in timestamps]
+        keys = None if key is None else [key(value) for value in values]
+        if keys is not None and self._context.parallelism > 1:
+            self._check_owned(keys)
+        return Batch(list(values), times, keys)
+
+    def _check_owned(self, keys: Sequence[Hashable]) -> None:
+        context = self._context
+        for key in keys:
+            group = key_group(key, context.key_group_count)
+            if group not in context.key_groups:
+                owner = subtask_of(group, context.key_group_count, context.parallelism)
+                raise FlowDefinitionError(
+                    f"key {shown(key)} never comes to subtask {context.subtask}: it belongs to subtask {owner}"
+                )
+
+
+class _ManualTime:
+    """A clock, and the alarm on it."""
+
+    def __init__(self, at: Timestamp) -> None:
+        self.at = at
+        self.alarm: Timestamp | None = None
+
+    def now(self) -> Timestamp:
+        return self.at
+
+    def set(self, at: Timestamp | None) -> None:
+        self.alarm = at
+
+
+class _Recorder:
+    """An ``Output`` that writes down what is emitted, and insists that it keeps the contract."""
+
+    def __init__(self) -> None:
+        # What an operator emits is known to its author only, so U of the harness is taken at its word.
+        self.emitted: list[Any] = []
+        self.sides: dict[str, list[Any]] = {}
+        #: The last watermark that was emitted since the operator was made.
+        self._watermark = MIN_TIMESTAMP
+
+    def emit(self, batch: Batch[Any]) -> None:
+        self.emitted.extend(_records(batch))
+
+    def watermark(self, timestamp: Timestamp) -> None:
+        if timestamp < self._watermark:
+            raise AssertionError(
+                f"the step sent watermark {timestamp} after {self._watermark}; watermarks only grow"
+            )
+        self._watermark = timestamp
+        self.emitted.append(Watermark(timestamp))
+
+    def idle(self) -> None:
+        self.emitted.append(IDLE)
+
+    def active(self) -> None:
+        self.emitted.append(ACTIVE)
+
+    def side(self, tag: str, batch: Batch[Any]) -> None:
+        self.sides.setdefault(tag, []).extend(_records(batch))
+
+    def restarted(self) -> None:
+        """Watermarks begin anew, as they do for everybody in a job that was restored."""
+        self._watermark = MIN_TIMESTAMP
+
+
+def _records(batch: Batch[Any]) -> list[At[Any]]:
+    if not batch.values:
+        raise AssertionError("the step emitted an empty batch; emit nothing instead")
+    times = batch.timestamps
+    if times is not None and len(times) != len(batch):
+        raise AssertionError(f"the step emitted {len(batch)} values with {len(times)} timestamps")
+    return [At(value, at) for value, at in zip(batch.values, times or repeat(None), strict=False)]
+
+
+def _values(elements: Sequence[Element[U]]) -> list[U]:
+    return [one.value for one in elements if isinstance(one, At)]

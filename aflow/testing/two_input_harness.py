@@ -1,0 +1,189 @@
+"""One step with two inputs on the workbench: each input pushed and timed by hand, without an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final, Generic, TypeVar
+
+from aflow.errors import FlowDefinitionError, JobStopped
+from aflow.machines.watermarks.valve import WatermarkValve
+from aflow.model.elements import Active, Idle, Watermark
+from aflow.model.key_groups import DEFAULT_KEY_GROUPS
+from aflow.model.time import MAX_TIMESTAMP, Instant, Timestamp, to_timestamp
+from aflow.operators.base import TwoInputOperator
+from aflow.testing.step_harness import Mode, StepHarness
+
+__all__ = ["TwoInputHarness"]
+
+L = TypeVar("L")
+R = TypeVar("R")
+U = TypeVar("U")
+
+#: The inputs by number, as in the node of a flow.
+_LEFT: Final = 0
+_RIGHT: Final = 1
+_SIDES: Final = ("left", "right")
+
+
+class TwoInputHarness(StepHarness[TwoInputOperator, U], Generic[L, R, U]):
+    """Drives one step that reads two streams: values of ``L`` and of ``R`` in, ``U`` out, without an event loop.
+
+    ``factory`` makes the operator; ``left_key`` and ``right_key`` give the key of a value, for inputs that are keyed.
+    The two inputs are combined as in a job: the step sees the smaller watermark of the two, an idle input is not
+    waited for, and the step is idle when both are. All else is as with ``OperatorHarness``.
+    """
+
+    def __init__(
+        self,
+        factory: Callable[[], TwoInputOperator],
+        *,
+        left_key: Callable[[L], Hashable] | None = None,
+        right_key: Callable[[R], Hashable] | None = None,
+        mode: Mode = Mode.STRAIGHT,
+        name: str = "step",
+        start: Instant = 0,
+        subtask: int = 0,
+        parallelism: int = 1,
+        key_groups: int = DEFAULT_KEY_GROUPS,
+    ) -> None:
+        super().__init__(
+            factory,
+            mode=mode,
+            name=name,
+            start=start,
+            subtask=subtask,
+            parallelism=parallelism,
+            key_groups=key_groups,
+        )
+        self._left_key = left_key
+        self._right_key = right_key
+        self._valve = WatermarkValve(2)
+        #: The inputs that have ended.
+        self._over: set[int] = set()
+
+    def left(self, value: L, timestamp: Instant | None = None) -> None:
+        """Hand over one record of the left input, with an aware ``datetime`` or epoch ms as its timestamp, or none."""
+        self.left_batch([value], None if timestamp is None else [timestamp])
+
+    def right(self, value: R, timestamp: Instant | None = None) -> None:
+        """Hand over one record of the right input."""
+        self.right_batch([value], None if timestamp is None else [timestamp])
+
+    def left_batch(self, values: Sequence[L], timestamps: Sequence[Instant] | None = None) -> None:
+        """Hand over records of the left input as one batch: at least one, with a timestamp for each or for none."""
+        self._check_open(_LEFT)
+        batch = self._batch(values, timestamps, self._left_key)
+        self._step(lambda: self.operator.process_left(batch))
+
+    def right_batch(self, values: Sequence[R], timestamps: Sequence[Instant] | None = None) -> None:
+        """Hand over records of the right input as one batch."""
+        self._check_open(_RIGHT)
+        batch = self._batch(values, timestamps, self._right_key)
+        self._step(lambda: self.operator.process_right(batch))
+
+    def watermark(self, at: Instant) -> None:
+        """Let event time advance to ``at`` on both inputs, the left one first.
+
+        Raises ``FlowDefinitionError`` if that is behind the last watermark of either; then nothing has happened.
+        """
+        for channel in (_LEFT, _RIGHT):
+            self._advancing(channel, at)
+        self.left_watermark(at)
+        self.right_watermark(at)
+
+    def left_watermark(self, at: Instant) -> None:
+        """Let event time advance to ``at`` on the left input; the step sees it if that advances the smaller of the two.
+
+        A watermark of an idle input is ignored. Raises ``FlowDefinitionError`` if ``at`` is behind the last one.
+        """
+        self._watermark_of(_LEFT, at)
+
+    def right_watermark(self, at: Instant) -> None:
+        """Let event time advance to ``at`` on the right input; otherwise as ``left_watermark``."""
+        self._watermark_of(_RIGHT, at)
+
+    def idle(self) -> None:
+        """Say that both inputs are idle."""
+        self.left_idle()
+        self.right_idle()
+
+    def active(self) -> None:
+        """Say that both inputs are active again."""
+        self.left_active()
+        self.right_active()
+
+    def left_idle(self) -> None:
+        """Say that the left input is idle: until it is active the watermark is that of the right one."""
+        self._said(self._valve.on_idle(_LEFT))
+
+    def right_idle(self) -> None:
+        """Say that the right input is idle: until it is active the watermark is that of the left one."""
+        self._said(self._valve.on_idle(_RIGHT))
+
+    def left_active(self) -> None:
+        """Say that the left input is active again."""
+        self._said(self._valve.on_active(_LEFT))
+
+    def right_active(self) -> None:
+        """Say that the right input is active again."""
+        self._said(self._valve.on_active(_RIGHT))
+
+    def left_end(self) -> None:
+        """End the left input as a bounded source does, with its last watermark; the right one goes on."""
+        self._end_of(_LEFT)
+
+    def right_end(self) -> None:
+        """End the right input as a bounded source does, with its last watermark; the left one goes on."""
+        self._end_of(_RIGHT)
+
+    def end(self) -> None:
+        """End both inputs, as far as they have not ended. After that nothing can be pushed."""
+        self._check_running()
+        for channel in (_LEFT, _RIGHT):
+            if channel not in self._over:
+                self._end_of(channel)
+
+    def _watermark_of(self, channel: int, at: Instant) -> None:
+        combined = self._valve.on_watermark(channel, self._advancing(channel, at))
+        if combined is not None:
+            self._advanced(combined)
+
+    def _advancing(self, channel: int, at: Instant) -> Timestamp:
+        """``at`` as epoch ms, unless the input would go back."""
+        self._check_open(channel)
+        timestamp = to_timestamp(at, what="watermark")
+        last = self._valve.watermark_of(channel)
+        if timestamp < last:
+            raise FlowDefinitionError(
+                f"a watermark only grows, and {timestamp} is behind {last} of the {_SIDES[channel]} input"
+            )
+        return timestamp
+
+    def _end_of(self, channel: int) -> None:
+        self._check_open(channel)
+        self._watermark_of(channel, MAX_TIMESTAMP)
+        self._said(self._valve.on_end(channel))
+        self._over.add(channel)
+        if len(self._over) == len(_SIDES):
+            self.operator.end_input()
+            self._ended = True
+
+    def _check_open(self, channel: int) -> None:
+        self._check_running()
+        if channel in self._over:
+            raise JobStopped(f"the {_SIDES[channel]} input of this harness has ended")
+
+    def _said(self, elements: Sequence[Watermark | Idle | Active]) -> None:
+        """Tell the step what has come of the two inputs together."""
+        self._check_running()
+        for element in elements:
+            match element:
+                case Watermark(timestamp):
+                    self._advanced(timestamp)
+                case Idle():
+                    self._step(lambda: self.operator.on_idle())
+                case Active():
+                    self._step(lambda: self.operator.on_active())
+
+    def _advanced(self, timestamp: Timestamp) -> None:
+        self._step(lambda: self.operator.on_watermark(timestamp))
