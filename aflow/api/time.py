@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any, TypeAlias, TypeVar
 
 from aflow.api.checks import check_function
-from aflow.errors import FlowDefinitionError
+from aflow.errors import FlowDefinitionError, shown
 from aflow.machines.watermarks.generators import BoundedOutOfOrderness, WatermarkGenerator
 from aflow.model.time import positive_millis, to_millis
-from aflow.operators.event_time import TimeStrategy
+from aflow.operators.event_time import Alignment, TimeStrategy
 
 T = TypeVar("T")
 
@@ -22,17 +22,23 @@ def time_strategy(
     max_delay: timedelta | None,
     generator: Callable[[], WatermarkGenerator[Any]] | None,
     idle_after: timedelta | None,
+    align: Alignment | None = None,
 ) -> TimeStrategy:
     """Check the arguments of ``event_time``. Raises ``FlowDefinitionError``."""
     idle = None if idle_after is None else positive_millis(idle_after, what="idle_after")
+    if align is not None and not isinstance(align, Alignment):
+        raise FlowDefinitionError(
+            f"align takes an aflow.Alignment, not {shown(align)}; "
+            f'for example align=af.Alignment("flights", max_drift=timedelta(hours=1))'
+        )
     if generator is not None:
         if max_delay is not None:
             raise FlowDefinitionError(
                 "event_time() takes max_delay or a generator, not both: a generator decides about delays by itself"
             )
         check_function(generator, "event_time(generator=…)")
-        return TimeStrategy(generator, idle)
+        return TimeStrategy(generator, idle, align)
     delay = 0 if max_delay is None else to_millis(max_delay, what="max_delay")
     if delay < 0:
         raise FlowDefinitionError(f"max_delay must not be negative, and it is {max_delay!r}")
-    return TimeStrategy(lambda: BoundedOutOfOrderness(delay), idle)
+    return TimeStrategy(lambda: BoundedOutOfOrderness(delay), idle, align)

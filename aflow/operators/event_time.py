@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from datetime import timedelta
+from typing import Any, Final, Protocol
 
 from aflow.errors import FlowDefinitionError, OperatorError, RestoreError, shown
 from aflow.machines.watermarks.generators import (
@@ -25,7 +26,14 @@ from aflow.machines.watermarks.generators import (
 from aflow.machines.watermarks.multiplexer import SplitMultiplexer
 from aflow.model.batch import Batch
 from aflow.model.codecs import PLAIN
-from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp, to_timestamp
+from aflow.model.time import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    Instant,
+    Timestamp,
+    to_millis,
+    to_timestamp,
+)
 from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.state.snapshot import OperatorSnapshot
 
@@ -43,11 +51,65 @@ Cut = tuple[int, Timestamp]
 
 
 @dataclass(frozen=True, slots=True)
+class Alignment:
+    """Sources of one job that wait for each other, so that none runs ahead of the slowest by more than ``max_drift``.
+
+    Every subtask whose ``event_time`` names the same ``group`` is a member. One whose watermark is further than
+    ``max_drift`` of event time ahead of the slowest member stops reading until that one has caught up. What bounds the
+    drift bounds the state that joins and windows behind the sources must keep.
+
+    - The bound is looked at between batches, so a source goes beyond by what is in one batch at most
+      (``Options.batch_records``); with a generator that speaks periodically, by what is read in one of its periods.
+    - A member that has not come to a watermark yet is waited for, as one at the beginning of time. So is a silent
+      one, unless ``idle_after`` makes it idle. Idle members are not waited for, and neither are those that have ended.
+    - Splits of one subtask do not wait for each other: their common watermark is that of the slowest.
+
+    Raises ``FlowDefinitionError`` for an empty group and for a drift that is negative or no whole ms. Zero is allowed:
+    then only the slowest reads.
+    """
+
+    group: str
+    max_drift: timedelta
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.group, str) or not self.group:
+            raise FlowDefinitionError(
+                f"Alignment needs the name of a group, not {shown(self.group)}; "
+                f'for example Alignment("flights", max_drift=timedelta(hours=1))'
+            )
+        if to_millis(self.max_drift, what="max_drift") < 0:
+            raise FlowDefinitionError(
+                f"max_drift must not be negative, and it is {self.max_drift!r}"
+            )
+
+
+class Aligned(Protocol):
+    """The place of an ``event_time`` in its group, which the runtime gives it."""
+
+    def advanced(self, watermark: Timestamp) -> None:
+        """Tell the group how far this member is (epoch ms)."""
+        ...
+
+    def silent(self) -> None:
+        """Tell the group not to wait for this member, which is idle."""
+        ...
+
+    def speaking(self) -> None:
+        """Tell the group that the member is active again."""
+        ...
+
+    def leave(self) -> None:
+        """Be waited for no more, and wait no more. Can be called again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class TimeStrategy:
     """How event time advances: a generator for each split, and after how many ms without a record a split is idle."""
 
     generator: Callable[[], WatermarkGenerator[Any]]
     idle_after: int | None = None
+    align: Alignment | None = None
 
 
 @dataclass(slots=True)
@@ -66,6 +128,8 @@ class EventTimeOperator(Operator):
 
     ``time`` gives the timestamp of a value; None: the timestamps that came with the records are used. Watermarks
     from upstream end here, except the last one, which ends event time. ``watermark`` is the last one that was sent.
+
+    What aligns it with others is ``aligned``, set from outside behind ``open``; alone, it waits for nobody.
     """
 
     def __init__(self, time: Callable[[Any], Instant] | None, strategy: TimeStrategy) -> None:
@@ -82,6 +146,13 @@ class EventTimeOperator(Operator):
         self._remembered: dict[str, Timestamp] = {}
         #: True once a split has begun here; from then on what is remembered of others is in no snapshot of this one.
         self._begun = False
+        #: The place in the group of ``alignment``; None without one.
+        self.aligned: Aligned | None = None
+
+    @property
+    def alignment(self) -> Alignment | None:
+        """The group that this step is to be a member of."""
+        return self._strategy.align
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
@@ -105,16 +176,22 @@ class EventTimeOperator(Operator):
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp == MAX_TIMESTAMP:
             super().on_watermark(timestamp)
+            if self.aligned is not None:
+                self.aligned.leave()
 
     def on_idle(self) -> None:
         if not self._idle:
             self._idle = True
             self.output.idle()
+            if self.aligned is not None:
+                self.aligned.silent()
 
     def on_active(self) -> None:
         if self._idle and not self._combined.idle:
             self._idle = False
             self.output.active()
+            if self.aligned is not None:
+                self.aligned.speaking()
 
     def on_split_start(self, split: str) -> None:
         self._begin(split)
@@ -327,6 +404,8 @@ class EventTimeOperator(Operator):
         if watermark > self.watermark:
             self.watermark = watermark
             self.output.watermark(watermark)
+            if self.aligned is not None:
+                self.aligned.advanced(watermark)
 
     def _wake(self, split: _SplitTime, idleness: Idleness) -> None:
         idleness.active(self.context.clock.now())

@@ -15,6 +15,7 @@ from aflow.machines.batch_size import BatchSize
 from aflow.operators.base import Operator, OperatorContext, TwoInputOperator
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.alarms import LoopAlarm
+from aflow.runtime.alignment import AlignedGroups
 from aflow.runtime.cancellation import user_code
 from aflow.runtime.channel import Channel
 from aflow.runtime.edges import OutEdge, make_edge
@@ -53,6 +54,7 @@ class Builder:
         self._home = {node.id: task for task in plan.tasks for node in task.nodes}
         #: The channels of each exchange, by (reader node, input number): ``[writer subtask][reader subtask]``.
         self._exchanges: dict[tuple[int, int], list[list[Channel]]] = {}
+        self._aligned = AlignedGroups()
         #: Operators that were opened, in that order.
         self._opened: list[Operator] = []
         self._built = Built()
@@ -126,6 +128,11 @@ class Builder:
             alarms=self._built.alarms[alarms_before:],
             edges=self._out_edges(plan, subtask, outputs),
             sinks=[one for one in operators.values() if isinstance(one, SinkOperator)],
+            member=self._aligned.place(
+                operators.values(),
+                None if plan.head.source is None else plan.head.name,
+                task.loop.resume,
+            ),
         )
         fuse(plan.nodes, operators, links, outputs, counters)
         task.attach(self._input(plan, subtask, chain, outputs, links, counters), chain)

@@ -168,18 +168,18 @@ class Job:
     def _post_stop(self, *, drain: bool) -> None:
         for task in self._built.tasks:
             if task.loop.mailbox.order.is_open:
-                task.loop.mailbox.post(partial(task.input.stop, drain=drain), Lane.CONTROL)
+                task.loop.mailbox.post(partial(task.stop, drain=drain), Lane.CONTROL)
 
     def _task_metrics(self, task: StreamTask) -> TaskMetrics:
         end = self._options.clock.steady() if task.stopped_at is None else task.stopped_at
-        idle = task.loop.waited_so_far(Why.IDLE)
-        backpressured = task.loop.waited_so_far(Why.BACKPRESSURED)
+        waited = {why: task.loop.waited_so_far(why) for why in Why}
         return TaskMetrics(
             name=task.name,
             subtask=task.subtask,
-            busy_s=max(0.0, end - task.started_at - idle - backpressured),
-            idle_s=idle,
-            backpressured_s=backpressured,
+            busy_s=max(0.0, end - task.started_at - sum(waited.values())),
+            idle_s=waited[Why.IDLE],
+            backpressured_s=waited[Why.BACKPRESSURED],
+            aligning_s=waited[Why.ALIGNING],
             queued_records=task.input.queued_records,
         )
 

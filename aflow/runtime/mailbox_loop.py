@@ -27,6 +27,8 @@ class Why(Enum):
     """Input."""
     BACKPRESSURED = "backpressured"
     """Room downstream, or in a sink."""
+    ALIGNING = "aligning"
+    """Slower sources of its group."""
 
 
 class MailboxLoop:
@@ -53,8 +55,8 @@ class MailboxLoop:
         self._sleep: asyncio.Future[None] | None = None
         #: Seconds spent suspended, by reason; the present suspension is not in it yet.
         self.waited = dict.fromkeys(Why, 0.0)
-        #: Called with True when the default action is suspended by backpressure, with False when it goes on.
-        self.on_backpressure: Callable[[bool], None] | None = None
+        #: Called with True when the default action is suspended though there may be input, with False when it goes on.
+        self.on_blocked: Callable[[bool], None] | None = None
 
     @property
     def completed(self) -> bool:
@@ -78,8 +80,8 @@ class MailboxLoop:
             raise InternalError(f"the default action is suspended already ({self.suspended.value})")
         self.suspended = why
         self._suspended_at = self._steady()
-        if why is Why.BACKPRESSURED and self.on_backpressure is not None:
-            self.on_backpressure(True)
+        if why is not Why.IDLE and self.on_blocked is not None:
+            self.on_blocked(True)
 
     def resume(self) -> None:
         """Let the default action run again; does nothing unless it is suspended."""
@@ -88,8 +90,8 @@ class MailboxLoop:
             return
         self.suspended = None
         self.waited[why] += self._steady() - self._suspended_at
-        if why is Why.BACKPRESSURED and self.on_backpressure is not None:
-            self.on_backpressure(False)
+        if why is not Why.IDLE and self.on_blocked is not None:
+            self.on_blocked(False)
         self._wake()
 
     def waited_so_far(self, why: Why) -> float:

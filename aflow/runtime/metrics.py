@@ -42,13 +42,15 @@ class StepMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMetrics:
-    """One subtask: where its time went, in seconds since the job started. The three add up to its whole time."""
+    """One subtask: where its time went, in seconds since the job started. The four add up to its whole time."""
 
     name: str
     subtask: int
     busy_s: float
     idle_s: float
     backpressured_s: float
+    aligning_s: float
+    """Spent ahead of its ``Alignment`` group, waiting for the slowest source in it; 0 for what is not a source."""
     queued_records: int
     """Records that wait in the subtask's input channels now."""
 

@@ -2,7 +2,8 @@
 
 All that touches the state of the operators runs in ``StreamTask.run``: input, timers, and what others post. The default
 action takes one element of the input and pushes it through the whole chain, synchronously. It rests while there is no
-input, or no room in an exchange or a sink behind the chain.
+input, while there is no room in an exchange or a sink behind the chain, and while its source is too far ahead of those
+that it is aligned with.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Protocol
 from aflow.operators.base import Operator
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.alarms import LoopAlarm
+from aflow.runtime.alignment import AlignedMember
 from aflow.runtime.cancellation import end_if_asked, user_code
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
@@ -69,6 +71,8 @@ class Chain:
     alarms: Sequence[LoopAlarm]
     edges: Sequence[OutEdge]
     sinks: Sequence[SinkOperator]
+    member: AlignedMember | None = None
+    """The place of a source in its group of aligned sources, if it is in one."""
 
 
 class StreamTask:
@@ -87,11 +91,12 @@ class StreamTask:
         self.subtask = subtask
         self._clock = clock
         self.loop = MailboxLoop(self._step, loop=loop, turn=turn, clock=clock)
-        self.loop.on_backpressure = self._on_backpressure
+        self.loop.on_blocked = self._on_backpressure
         #: Set by ``attach``, since input and chain need to know whom to tell of input and of room.
         self.input: TaskInput
         self.chain: Chain
         self._rooms: tuple[Room, ...] = ()
+        self._member: AlignedMember | None = None
         self._ended = False
         self.started_at = 0.0
         self.stopped_at: float | None = None
@@ -101,6 +106,12 @@ class StreamTask:
         self.input = task_input
         self.chain = chain
         self._rooms = (*chain.edges, *chain.sinks)
+        self._member = chain.member
+
+    def stop(self, *, drain: bool) -> None:
+        """End the input early, if it is a source. What it has read is processed, without waiting for other sources."""
+        self.input.stop(drain=drain)
+        self._leave_group()
 
     async def run(self) -> None:
         """Process the whole input, flush the sinks, tell the readers of the end, and close the operators."""
@@ -126,6 +137,9 @@ class StreamTask:
             if room.full:
                 self.loop.suspend(Why.BACKPRESSURED)
                 return
+        if self._member is not None and self._member.ahead:
+            self.loop.suspend(Why.ALIGNING)
+            return
         if self.input.step():
             return
         if not self.input.finished:
@@ -137,8 +151,13 @@ class StreamTask:
         else:
             self.loop.complete()
 
+    def _leave_group(self) -> None:
+        if self._member is not None:
+            self._member.leave()
+
     def _end(self) -> None:
         self._ended = True
+        self._leave_group()
         for operator in self.chain.operators:
             operator.end_input()
         for alarm in self.chain.alarms:
