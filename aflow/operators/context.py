@@ -69,7 +69,7 @@ class Context(ProcessContext, Generic[K]):
         clock: Clock,
         sides: SideOutputs,
         backend: KeyedBackend,
-        cells: Mapping[StateSpec[Any], Any],
+        cells: Mapping[Any, Any],
         timers: Mapping[TimeDomain, TimerQueue[Hashable, None]],
     ) -> None:
         super().__init__(clock=clock, sides=sides)
@@ -93,15 +93,7 @@ class Context(ProcessContext, Generic[K]):
         try:
             cell: C = self._cells[spec]
         except KeyError:
-            if isinstance(spec, str):
-                raise FlowDefinitionError(
-                    f"state() takes a declaration, not its name: ctx.state(self.…) instead of ctx.state({spec!r})"
-                ) from None
-            known = ", ".join(repr(known.name) for known in self._cells) or "none"
-            raise FlowDefinitionError(
-                f"{spec!r} is not declared; make it an attribute of the process function, so that snapshots know of it "
-                f"(declared: {known})"
-            ) from None
+            raise undeclared(spec, self._cells) from None
         return cell
 
     def set_event_timer(self, at: Instant) -> None:
@@ -137,3 +129,16 @@ class Context(ProcessContext, Generic[K]):
     def _delete(self, domain: TimeDomain, at: Instant) -> None:
         moment = to_timestamp(at, what="the moment of a timer")
         self._timers[domain].delete(moment, self._backend.key, None)
+
+
+def undeclared(spec: object, cells: Mapping[Any, Any]) -> FlowDefinitionError:
+    """Why ``spec`` is not among ``cells``, which are by declaration."""
+    if isinstance(spec, str):
+        return FlowDefinitionError(
+            f"state() takes a declaration, not its name: ctx.state(self.…) instead of ctx.state({spec!r})"
+        )
+    known = ", ".join(repr(known.name) for known in cells) or "none"
+    return FlowDefinitionError(
+        f"{spec!r} is not declared; make it an attribute of the process function, so that snapshots know of it "
+        f"(declared: {known})"
+    )

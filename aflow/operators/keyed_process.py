@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable
-from itertools import repeat
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar
 
-from aflow.errors import InternalError, OperatorError, readable, shown
 from aflow.model.batch import Batch
-from aflow.model.codecs import PLAIN
-from aflow.model.key_groups import KeyRouter
-from aflow.model.time import TimeDomain, Timestamp
-from aflow.operators.base import RAISED, OperatorContext
 from aflow.operators.context import Context
-from aflow.operators.key_timers import KeyTimers
-from aflow.operators.keyed_state import keyed_backend
-from aflow.operators.process import LifeCycle, ProcessFunctionOperator, check_kind
-from aflow.operators.results import TAKEN, iterable
-from aflow.state.filing import filed_together
-from aflow.state.snapshot import OperatorSnapshot
-from aflow.state.specs import declared_states
-
-#: Operator state: the last watermark.
-_WATERMARK: Final = "@watermark"
+from aflow.operators.keyed_function import KeyedFunction, KeyedFunctionOperator
+from aflow.operators.process import check_kind
+from aflow.state.broadcast import keyed_states
 
 K = TypeVar("K")
 T = TypeVar("T")
 U = TypeVar("U")
 
 
-class KeyedProcess(LifeCycle, Generic[K, T, U]):
+class KeyedProcess(KeyedFunction[Context[K], U], Generic[K, T, U]):
     """Subclass it to handle records ``T`` with state and timers for each key ``K``, giving results ``U``.
 
     State is declared as class attributes, ``last = ValueState("last", of=Payment)``, and reached as
     ``ctx.state(self.last)``. Attributes of ``self`` are shared by all keys and are in no snapshot.
     """
+
+    comes_behind = ".key_by(…)"
 
     @abstractmethod
     def process(self, value: T, ctx: Context[K]) -> Iterable[U] | None:
@@ -44,136 +33,15 @@ class KeyedProcess(LifeCycle, Generic[K, T, U]):
         Results have the timestamp of the record.
         """
 
-    def on_timer(self, at: Timestamp, ctx: Context[K]) -> Iterable[U] | None:
-        """The results for a timer of ``ctx.key`` set for ``at`` (epoch ms) on the clock of ``ctx.timer_domain``.
-
-        Event timers ring when the watermark reaches them, in time order and before the watermark goes on; results have
-        ``at`` as their timestamp. The end of a bounded input rings all of them. Processing timers ring by the clock,
-        and not after the end of the input; their results have no timestamp.
-        """
-        raise NotImplementedError(f"{type(self).__name__} sets timers and needs an on_timer method")
-
 
 def check_keyed_process(function: object) -> None:
     """Refuse what cannot run as a ``KeyedProcess``, and two states of one name. Raises ``FlowDefinitionError``."""
     check_kind(function, KeyedProcess, handlers=("process", "on_timer", "open", "close"))
-    declared_states(function)
+    keyed_states(function)
 
 
-class KeyedProcessOperator(ProcessFunctionOperator[KeyedProcess[Any, Any, Any]]):
-    """Runs a ``KeyedProcess``: each record, and each timer, with its key as the current one.
-
-    ``key_type`` is the type of the keys, which snapshots need unless keys are plain Python values.
-    """
-
-    def __init__(
-        self,
-        function: KeyedProcess[Any, Any, Any],
-        key_type: type[Hashable] | None = None,
-    ) -> None:
-        super().__init__(function)
-        self._states: Final = declared_states(function)
-        self._key_type = key_type
-
-    def open(self, context: OperatorContext) -> None:
-        self._timers = KeyTimers(context.alarm)
-        self._backend = keyed_backend(context, self._key_type)
-        self._known_keys = KeyRouter(parallelism=1, key_groups=context.key_group_count)
-        super().open(context)
-        self._ctx: Context[Any] = Context(
-            clock=context.clock,
-            sides=self._sides,
-            backend=self._backend,
-            cells={spec: self._backend.cell(spec) for spec in self._states},
-            timers=self._timers.queues,
-        )
+class KeyedProcessOperator(KeyedFunctionOperator[KeyedProcess[Any, Any, Any]]):
+    """Runs a ``KeyedProcess``: each record, and each timer, with its key as the current one."""
 
     def process(self, batch: Batch[Any]) -> None:
-        if batch.keys is None:
-            raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
-        # Hot path: nothing is made for a record; key and timestamp are set, and results go straight into the columns.
-        handle, ctx, backend = self._function.process, self._ctx, self._backend
-        known = self._known_keys
-        values: list[Any] = []
-        timestamps: list[Any] = []
-        left = iter(batch.values)
-        moments = repeat(None) if batch.timestamps is None else batch.timestamps
-        self._sides.begin()
-        try:
-            for value, key, at in zip(left, batch.keys, moments, strict=False):
-                if key not in known:
-                    known[key]  # checks it
-                backend.key = key
-                ctx.timestamp = at
-                results = handle(value, ctx)
-                if results is not None:
-                    values.extend(results if type(results) in TAKEN else iterable(results))
-                    timestamps.extend([at] * (len(values) - len(timestamps)))
-        except RAISED as exc:
-            raise self.failure(exc, batch, left) from exc
-        self._handled(values, None if batch.timestamps is None else timestamps)
-
-    def on_watermark(self, timestamp: Timestamp) -> None:
-        if timestamp <= self.watermark:
-            return  # after a restore the inputs catch up with what was known
-        self._ctx.watermark = timestamp
-        self._ring(TimeDomain.EVENT, timestamp)
-        super().on_watermark(timestamp)
-
-    def on_processing_time(self, now: Timestamp) -> None:
-        self._timers.rang()
-        self._ring(TimeDomain.PROCESSING, now)
-
-    def snapshot(self) -> OperatorSnapshot:
-        """Raises ``CheckpointError`` for a key or a value that cannot be encoded."""
-        backend = self._backend
-        return OperatorSnapshot(
-            filed_together(backend.snapshot(), self._timers.snapshot(backend.filing)),
-            {_WATERMARK: (PLAIN.encode(self.watermark),)},
-        )
-
-    def restore(self, snapshot: OperatorSnapshot) -> None:
-        """The watermark goes on where the slowest of the former subtasks was."""
-        watermarks = [PLAIN.decode(data) for data in snapshot.operator.get(_WATERMARK, ())]
-        self.watermark = self._ctx.watermark = min(
-            (at for at in watermarks if isinstance(at, int)), default=self.watermark
-        )
-        self._backend.restore(snapshot.keyed)
-        self._timers.restore(self._backend.filing, snapshot.keyed)
-
-    def _ring(self, domain: TimeDomain, now: Timestamp) -> None:
-        """Call ``on_timer`` for all that is due, and send on what it gives."""
-        handle, ctx, backend = self._function.on_timer, self._ctx, self._backend
-        values: list[Any] = []
-        timestamps: list[Timestamp] | None = [] if domain is TimeDomain.EVENT else None
-        ctx.timer_domain = domain
-        self._sides.begin()
-        for at, key in self._timers.due(domain, now):
-            backend.key = key
-            ctx.timestamp = None if timestamps is None else at
-            try:
-                results = handle(at, ctx)
-                if results is not None:
-                    values.extend(results if type(results) in TAKEN else iterable(results))
-            except RAISED as exc:
-                raise self._failed_at(domain, at, key, exc) from exc
-            if timestamps is not None:
-                timestamps.extend([at] * (len(values) - len(timestamps)))
-        ctx.timer_domain = None
-        self._handled(values, timestamps)
-
-    def _handled(self, values: list[Any], timestamps: list[Timestamp] | None) -> None:
-        self._backend.leave()
-        self._timers.arm()
-        self._emit(values, timestamps)
-
-    def _failed_at(
-        self, domain: TimeDomain, at: Timestamp, key: Hashable, cause: BaseException
-    ) -> OperatorError:
-        return OperatorError(
-            f"step {self.name!r} failed in the {domain.value} timer at {at} ({readable(at)}) of key {shown(key)}: "
-            f"{type(cause).__name__}: {cause}",
-            operator=self.name,
-            key=key,
-            timestamp=at,
-        )
+        self._handle(batch, self._function.process)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from inspect import isasyncgenfunction, iscoroutinefunction
 from itertools import repeat
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from aflow.errors import FlowDefinitionError, OperatorError, shown
 from aflow.model.batch import Batch
@@ -28,6 +28,9 @@ class LifeCycle(ABC):  # noqa: B024 - abstract in what its two children add
     Each subtask works on a shallow copy of the object that was given to the flow, so what ``open`` assigns to ``self``
     belongs to one subtask, and what ``__init__`` made is shared by all.
     """
+
+    #: What makes a stream into one that takes functions of this kind, to be said to somebody who gave it to another.
+    comes_behind: ClassVar[str] = ""
 
     def open(self) -> None:
         """Called once in each subtask before the first record, for instance to load a table. Nothing by default."""
@@ -61,9 +64,9 @@ def check_kind(function: object, kind: type[LifeCycle], *, handlers: Iterable[st
             f"a {kind.__name__} object is needed, not its class; write {function.__name__}()"
         )
     if not isinstance(function, kind):
-        # The other kind of process function is the keyed one.
-        other = isinstance(function, LifeCycle) and kind is ProcessFunction
-        hint = "call .key_by(…) before it" if other else f"subclass {kind.__name__}"
+        behind = function.comes_behind if isinstance(function, LifeCycle) else ""
+        other = f", or call {behind} before .process(…) to use this one" if behind else ""
+        hint = f"subclass {kind.__name__}{other}"
         raise FlowDefinitionError(f"a {kind.__name__} is needed, not {shown(function)}; {hint}")
     for name in handlers:
         handler = getattr(function, name)
@@ -107,22 +110,14 @@ class ProcessFunctionOperator(Operator, Generic[F]):
             operator=self.name,
         )
 
-    def _emit(self, values: list[Any], timestamps: list[Timestamp] | None) -> None:
-        if values:
-            self.output.emit(Batch(values, timestamps))
-        self._sides.emit(self.output)
-
-
-class ProcessOperator(ProcessFunctionOperator[ProcessFunction[Any, Any]]):
-    """Runs a ``ProcessFunction`` on each record."""
-
-    def open(self, context: OperatorContext) -> None:
-        super().open(context)
-        self._ctx = ProcessContext(clock=context.clock, sides=self._sides)
-
-    def process(self, batch: Batch[Any]) -> None:
+    def _handle_each(
+        self,
+        batch: Batch[Any],
+        handle: Callable[[Any, Any], Iterable[Any] | None],
+        ctx: ProcessContext,
+    ) -> None:
+        """Call ``handle`` for each record, as one without key, and send on what it gives."""
         # Hot path: the context is one object whose timestamp is set, and results go straight into the output columns.
-        handle, ctx = self._function.process, self._ctx
         values: list[Any] = []
         timestamps: list[Any] = []
         left = iter(batch.values)
@@ -138,6 +133,22 @@ class ProcessOperator(ProcessFunctionOperator[ProcessFunction[Any, Any]]):
         except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
         self._emit(values, None if batch.timestamps is None else timestamps)
+
+    def _emit(self, values: list[Any], timestamps: list[Timestamp] | None) -> None:
+        if values:
+            self.output.emit(Batch(values, timestamps))
+        self._sides.emit(self.output)
+
+
+class ProcessOperator(ProcessFunctionOperator[ProcessFunction[Any, Any]]):
+    """Runs a ``ProcessFunction`` on each record."""
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._ctx = ProcessContext(clock=context.clock, sides=self._sides)
+
+    def process(self, batch: Batch[Any]) -> None:
+        self._handle_each(batch, self._function.process, self._ctx)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         self._ctx.watermark = timestamp

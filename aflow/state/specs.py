@@ -61,7 +61,7 @@ class StateSpec(ABC, Generic[C_co]):
     name: str
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        check_name(self.name)
         self._check()
 
     def _check(self) -> None:
@@ -177,7 +177,7 @@ def declared_states(holder: object) -> tuple[StateSpec[Any], ...]:
     Raises ``FlowDefinitionError`` if two of them have the same name.
     """
     found: dict[str, StateSpec[Any]] = {}
-    for attribute, spec in _attributes(holder).items():
+    for attribute, spec in attributes(holder).items():
         if not _is_spec(spec):
             continue
         if found.setdefault(spec.name, spec) is not spec:
@@ -199,7 +199,7 @@ def check_aggregate(aggregate: Aggregate[IN, ACC, OUT], where: str) -> None:
         _check_plain_function(getattr(aggregate, method, None), what)
 
 
-def _attributes(holder: object) -> dict[str, object]:
+def attributes(holder: object) -> dict[str, object]:
     """All attributes by name, those of subclasses and of the object itself in place of those they hide."""
     attributes: dict[str, object] = {}
     for kind in reversed(type(holder).__mro__):
@@ -215,7 +215,8 @@ def _is_spec(value: object) -> TypeGuard[StateSpec[Any]]:
     return isinstance(value, StateSpec)
 
 
-def _check_name(name: object) -> None:
+def check_name(name: object) -> None:
+    """Raises ``FlowDefinitionError`` unless ``name`` can be the name of a state."""
     if not isinstance(name, str):
         raise FlowDefinitionError(
             f"the name of a state must be a str, not {type(name).__name__}: {shown(name)}"

@@ -1,0 +1,63 @@
+"""What a ``BroadcastProcess`` sees beside the value: one context for records, one for control records."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any, Final, TypeVar, overload
+
+from aflow.model.time import Clock
+from aflow.operators.context import Context, ProcessContext, undeclared
+from aflow.operators.sides import SideOutputs
+from aflow.state.broadcast import BroadcastCell, BroadcastState, BroadcastView
+from aflow.state.specs import StateSpec
+
+K = TypeVar("K")
+C = TypeVar("C")
+N = TypeVar("N", bound=Hashable)
+V = TypeVar("V")
+
+
+class BroadcastContext(Context[K]):
+    """What ``BroadcastProcess.process`` and ``on_timer`` see: a ``Context`` that reads broadcast state too."""
+
+    __slots__ = ()
+
+    @overload
+    def state(self, spec: StateSpec[C]) -> C: ...
+    @overload
+    def state(self, spec: BroadcastState[N, V]) -> BroadcastView[N, V]: ...
+    def state(self, spec: StateSpec[Any] | BroadcastState[Any, Any]) -> Any:
+        """The cell of a declaration, bound to the current key, or the view of a broadcast state.
+
+        Raises ``FlowDefinitionError`` for a declaration that is no attribute of the process function.
+        """
+        try:
+            return self._cells[spec]
+        except KeyError:
+            raise undeclared(spec, self._cells) from None
+
+
+class ControlContext(ProcessContext):
+    """What ``BroadcastProcess.process_broadcast`` sees beside the value: broadcast state to write, and no key."""
+
+    __slots__ = ("_cells",)
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        sides: SideOutputs,
+        cells: Mapping[BroadcastState[Any, Any], BroadcastCell[Any, Any]],
+    ) -> None:
+        super().__init__(clock=clock, sides=sides)
+        self._cells: Final = cells
+
+    def state(self, spec: BroadcastState[N, V]) -> BroadcastCell[N, V]:
+        """The broadcast state of a declaration: ``ctx.state(self.rules).put(…)``.
+
+        Raises ``FlowDefinitionError`` for anything else: a control record has no key, so there is no keyed state.
+        """
+        try:
+            return self._cells[spec]
+        except KeyError:
+            raise undeclared(spec, self._cells) from None

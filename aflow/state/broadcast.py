@@ -1,0 +1,265 @@
+"""Broadcast state: a mapping that every subtask of a step holds whole, and that a control stream keeps alike in all.
+
+It belongs to no key. What reads records sees it through a ``BroadcastView``; only what reads the control stream has the
+``BroadcastCell`` that writes it. In a snapshot each subtask files a *copy* of one and the same mapping, and a restore
+needs one of them, whatever the parallelism was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Protocol, TypeGuard, TypeVar, overload
+
+from aflow.errors import CheckpointError, FlowDefinitionError, OperatorError, RestoreError
+from aflow.model.codecs import PLAIN, CodecError
+from aflow.state.layouts import Pairs, check_description, description, state_codec
+from aflow.state.specs import StateSpec, attributes, check_name, declared_states
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+D = TypeVar("D")
+
+
+class BroadcastView(Protocol[K, V]):
+    """A broadcast state to look at. What it hands out must not be changed: the other subtasks would not see it."""
+
+    @overload
+    def get(self, key: K) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V | D) -> V | D: ...
+
+    def items(self) -> list[tuple[K, V]]: ...
+
+    def keys(self) -> list[K]: ...
+
+    def values(self) -> list[V]: ...
+
+    def __iter__(self) -> Iterator[K]:
+        """Over the keys of this moment."""
+        ...
+
+    def __contains__(self, key: object) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+
+class BroadcastCell(BroadcastView[K, V], Protocol[K, V]):
+    """A broadcast state to write, while a record of the control stream is handled."""
+
+    def put(self, key: K, value: V) -> None:
+        """Add an entry or replace it. Raises ``OperatorError`` outside the handler of control records."""
+        ...
+
+    def remove(self, key: K) -> bool:
+        """Forget the entry of ``key``; False if there was none. Raises as ``put`` does."""
+        ...
+
+    def clear(self) -> None:
+        """Forget all entries. Raises as ``put`` does."""
+        ...
+
+
+# Not slotted, and compared by identity, for the reasons given in `aflow.state.specs`.
+@dataclass(frozen=True, eq=False)
+class BroadcastState(Generic[K, V]):
+    """A mapping for all keys and subtasks: ``rules = BroadcastState("rules", key=str, of=Rule)``.
+
+    ``key`` and ``of`` are the types by which snapshots store keys and values; without them both must be plain Python
+    values. Raises ``FlowDefinitionError`` for a name that cannot be one and for types whose values could not be stored.
+    """
+
+    name: str
+    key: type[K] | None = field(default=None, kw_only=True)
+    of: type[V] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        try:
+            self.layout()
+        except FlowDefinitionError as exc:
+            raise FlowDefinitionError(f"broadcast state {self.name!r}: {exc}") from exc
+
+    def layout(self) -> Pairs[K, V]:
+        """How the mapping is stored."""
+        return Pairs(state_codec(self.key), state_codec(self.of), kind="broadcast")
+
+
+def broadcast_states(holder: object) -> tuple[BroadcastState[Any, Any], ...]:
+    """The declarations of broadcast state among the attributes of ``holder``, in the order of definition.
+
+    Raises ``FlowDefinitionError`` if two states of it have the same name, keyed ones included.
+    """
+    found: dict[str, object] = {spec.name: spec for spec in declared_states(holder)}
+    specs: list[BroadcastState[Any, Any]] = []
+    for attribute, spec in attributes(holder).items():
+        if not _is_broadcast(spec) or spec in specs:
+            continue
+        if found.setdefault(spec.name, spec) is not spec:
+            raise FlowDefinitionError(
+                f"{type(holder).__name__}.{attribute}: another state of {type(holder).__name__} is named "
+                f"{spec.name!r} too; each needs a name of its own"
+            )
+        specs.append(spec)
+    return tuple(specs)
+
+
+def keyed_states(holder: object) -> tuple[StateSpec[Any], ...]:
+    """As ``declared_states``, for a function that no control stream reaches.
+
+    Raises ``FlowDefinitionError`` for broadcast state too: nobody could write it.
+    """
+    for attribute, spec in attributes(holder).items():
+        if _is_broadcast(spec):
+            raise FlowDefinitionError(
+                f"{type(holder).__name__}.{attribute}: broadcast state {spec.name!r} is written by a control stream, "
+                f"so it belongs to a BroadcastProcess; use MapState for a mapping of each key"
+            )
+    return declared_states(holder)
+
+
+class BroadcastStore:
+    """The broadcast states of one step in one subtask."""
+
+    def __init__(self, step: str, specs: Sequence[BroadcastState[Any, Any]]) -> None:
+        self._step = step
+        self._tables: Final[dict[str, _Table]] = {
+            spec.name: _Table(spec.layout(), {}) for spec in specs
+        }
+        #: True while a control record is handled.
+        self.writable = False
+        self.views: Final[Mapping[BroadcastState[Any, Any], BroadcastView[Any, Any]]] = {
+            spec: _View(self._tables[spec.name].rows) for spec in specs
+        }
+        self.cells: Final[Mapping[BroadcastState[Any, Any], BroadcastCell[Any, Any]]] = {
+            spec: _Cell(self._tables[spec.name].rows, self) for spec in specs
+        }
+
+    def __len__(self) -> int:
+        """How many entries all states have together."""
+        return sum(len(table.rows) for table in self._tables.values())
+
+    def check_writable(self) -> None:
+        """Raises ``OperatorError`` unless a control record is being handled."""
+        if not self.writable:
+            raise OperatorError(
+                f"step {self._step!r} wrote broadcast state outside of process_broadcast; only there do all subtasks "
+                f"write the same",
+                operator=self._step,
+            )
+
+    def snapshot(self) -> dict[str, tuple[bytes, ...]]:
+        """A copy of each state that is not empty. Raises ``CheckpointError`` for what cannot be encoded."""
+        return {name: (self._encoded(name),) for name, table in self._tables.items() if table.rows}
+
+    def restore(self, copies: Mapping[str, Sequence[bytes]]) -> None:
+        """Hold what the first readable copy of each state says, and nothing else.
+
+        Raises ``RestoreError`` if a state has copies and none of them can be read, and for states not declared.
+        """
+        for name in copies:
+            if name not in self._tables:
+                raise RestoreError(
+                    f"the snapshot of step {self._step!r} holds broadcast state {name!r}, which the step does not "
+                    f"declare; renamed or removed? declared: {', '.join(map(repr, self._tables)) or 'none'}"
+                )
+        for name, table in self._tables.items():
+            table.rows.clear()
+            if parts := copies.get(name):
+                table.rows.update(self._first_readable(name, parts))
+
+    def _encoded(self, name: str) -> bytes:
+        table = self._tables[name]
+        try:
+            return PLAIN.encode([description(table.layout), table.layout.encode(table.rows)])
+        except CodecError as exc:
+            raise CheckpointError(f"{self._what(name)} cannot be stored: {exc}") from exc
+
+    def _first_readable(self, name: str, parts: Sequence[bytes]) -> dict[Any, Any]:
+        failures: list[Exception] = []
+        for part in parts:
+            try:
+                return self._decoded(name, part)
+            except (CodecError, RestoreError) as exc:
+                failures.append(exc)
+        raise RestoreError(
+            f"{self._what(name)} cannot be read from any of its {len(parts)} copies: {failures[0]}"
+        ) from failures[0]
+
+    def _decoded(self, name: str, part: bytes) -> dict[Any, Any]:
+        layout = self._tables[name].layout
+        match PLAIN.decode(part):
+            case [bytes(described), bytes(data)]:
+                check_description(layout, described, what=self._what(name))
+                return layout.decode(data)
+            case other:
+                raise CodecError(f"a {type(other).__name__} is no copy of a broadcast state")
+
+    def _what(self, name: str) -> str:
+        return f"broadcast state {name!r} of step {self._step!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    layout: Pairs[Any, Any]
+    rows: dict[Any, Any]
+
+
+class _View(Generic[K, V]):
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: dict[K, V]) -> None:
+        self._rows = rows
+
+    @overload
+    def get(self, key: K) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V | D) -> V | D: ...
+    def get(self, key: K, default: V | D | None = None) -> V | D | None:
+        return self._rows.get(key, default)
+
+    def items(self) -> list[tuple[K, V]]:
+        return list(self._rows.items())
+
+    def keys(self) -> list[K]:
+        return list(self._rows)
+
+    def values(self) -> list[V]:
+        return list(self._rows.values())
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.keys())
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+class _Cell(_View[K, V]):
+    __slots__ = ("_store",)
+
+    def __init__(self, rows: dict[K, V], store: BroadcastStore) -> None:
+        super().__init__(rows)
+        self._store = store
+
+    def put(self, key: K, value: V) -> None:
+        self._store.check_writable()
+        self._rows[key] = value
+
+    def remove(self, key: K) -> bool:
+        self._store.check_writable()
+        if key not in self._rows:
+            return False
+        del self._rows[key]
+        return True
+
+    def clear(self) -> None:
+        self._store.check_writable()
+        self._rows.clear()
+
+
+def _is_broadcast(value: object) -> TypeGuard[BroadcastState[Any, Any]]:
+    """``isinstance`` that says what declaration it found: one of anything."""
+    return isinstance(value, BroadcastState)
