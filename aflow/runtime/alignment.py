@@ -107,7 +107,7 @@ class AlignedGroups:
     def place(
         self, operators: Iterable[Operator], source: str | None, resume: Callable[[], None]
     ) -> AlignedMember | None:
-        """Make a subtask a member if an ``event_time`` of its chain is to be aligned; ``source`` is the name of its source.
+        """Make a subtask a member if an ``event_time`` of its chain is to be aligned; ``source`` names its source.
 
         Raises ``FlowDefinitionError`` if nothing in the chain could wait, if a source would be in two groups (it could
         be the slowest of one while it waits in the other), and for two drifts of one group.
