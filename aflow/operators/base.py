@@ -140,7 +140,7 @@ class Operator(ABC):
         """No batch of ``split`` comes any more."""
 
     def on_backpressure(self, blocked: bool, now: Timestamp) -> None:
-        """The task stops (True) or goes on (False) because there is (no) room for its output; ``now`` in epoch ms."""
+        """The task stops (True) or goes on (False): for want of room, or ahead of sources aligned with it; ``now`` in ms."""
 
     def end_input(self) -> None:
         """No batch comes any more: push what is still held back."""

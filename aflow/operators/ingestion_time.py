@@ -1,0 +1,84 @@
+"""Event time is the moment of arrival: no record is ever late, and time goes on while nothing comes.
+
+A record's timestamp is what the clock said when its batch came to this step, or the last timestamp if the clock went
+back in the meantime. The watermark is one less: another record may come in the same millisecond. It is sent behind each
+batch, and every ``PERIOD`` while there is none, so that windows fire while the source is silent.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aflow.errors import RestoreError, shown
+from aflow.model.batch import Batch
+from aflow.model.codecs import PLAIN
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
+from aflow.operators.base import Operator, OperatorContext
+from aflow.operators.event_time import PERIOD
+from aflow.state.snapshot import OperatorSnapshot
+
+#: Name of the operator state: the newest timestamp that was given.
+_STATE: Final = "newest"
+
+
+class IngestionTimeOperator(Operator):
+    """Stamps records with the clock's time. Timestamps and watermarks from upstream end here, but for the last one.
+
+    Idleness passes through: while the input is idle no watermark is sent, since readers do not wait for this stream.
+    """
+
+    def __init__(self) -> None:
+        #: The newest timestamp that was given, or that the watermark says will not be given any more.
+        self._newest: Timestamp = MIN_TIMESTAMP
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._arm()
+
+    def process(self, batch: Batch[Any]) -> None:
+        now = self._now()
+        self.output.emit(Batch(batch.values, [now] * len(batch.values), batch.keys))
+        self._send(now - 1)
+
+    def on_watermark(self, timestamp: Timestamp) -> None:
+        if timestamp == MAX_TIMESTAMP:
+            super().on_watermark(timestamp)
+
+    def on_idle(self) -> None:
+        self.context.alarm.set(None)
+        super().on_idle()
+
+    def on_active(self) -> None:
+        super().on_active()
+        self._arm()
+
+    def on_processing_time(self, now: Timestamp) -> None:
+        self._send(self._now() - 1)
+        self._arm()
+
+    def snapshot(self) -> OperatorSnapshot:
+        """The newest timestamp, for a clock that is behind where the job goes on."""
+        return OperatorSnapshot(operator={_STATE: (PLAIN.encode(self._newest),)})
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        """No subtask goes on behind where any was: which of them was its predecessor is not known."""
+        for part in snapshot.operator.get(_STATE, ()):
+            match PLAIN.decode(part):
+                case int(newest):
+                    self._newest = max(self._newest, newest)
+                case other:
+                    raise RestoreError(f"step {self.name!r}: {shown(other)} is not a timestamp")
+
+    def _now(self) -> Timestamp:
+        now = self.context.clock.now()
+        if now > self._newest:
+            self._newest = now
+        return self._newest
+
+    def _send(self, watermark: Timestamp) -> None:
+        if watermark > self.watermark:
+            self.watermark = watermark
+            self.output.watermark(watermark)
+
+    def _arm(self) -> None:
+        self.context.alarm.set(self.context.clock.now() + PERIOD)
