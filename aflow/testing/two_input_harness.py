@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, overload
 
 from aflow.errors import FlowDefinitionError, JobStopped
 from aflow.machines.watermarks.valve import WatermarkValve
@@ -11,6 +11,12 @@ from aflow.model.elements import Active, Idle, Watermark
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
 from aflow.model.time import MAX_TIMESTAMP, Instant, Timestamp, to_timestamp
 from aflow.operators.base import TwoInputOperator
+from aflow.operators.broadcast_process import (
+    BroadcastProcess,
+    BroadcastProcessOperator,
+    check_broadcast_process,
+)
+from aflow.operators.co_process import CoProcess, CoProcessOperator, check_co_process
 from aflow.testing.step_harness import Mode, StepHarness
 
 __all__ = ["TwoInputHarness"]
@@ -18,6 +24,10 @@ __all__ = ["TwoInputHarness"]
 L = TypeVar("L")
 R = TypeVar("R")
 U = TypeVar("U")
+K = TypeVar("K", bound=Hashable)
+A = TypeVar("A")
+B = TypeVar("B")
+V = TypeVar("V")
 
 #: The inputs by number, as in the node of a flow.
 _LEFT: Final = 0
@@ -28,9 +38,26 @@ _SIDES: Final = ("left", "right")
 class TwoInputHarness(StepHarness[TwoInputOperator, U], Generic[L, R, U]):
     """Drives one step that reads two streams: values of ``L`` and of ``R`` in, ``U`` out, without an event loop.
 
-    ``factory`` makes the operator; ``left_key`` and ``right_key`` give the key of a value, for inputs that are keyed.
-    The two inputs are combined as in a job: the step sees the smaller watermark of the two, an idle input is not
-    waited for, and the step is idle when both are. All else is as with ``OperatorHarness``.
+    ``TwoInputHarness.of(function)`` is for process functions of two streams; ``factory`` makes any other operator.
+    ``left_key`` and ``right_key`` give the key of a value, for inputs that are keyed. The two inputs are combined as in
+    a job: the step sees the smaller watermark of the two, an idle input is not waited for, and the step is idle when
+    both are. All else is as with ``OperatorHarness``.
+
+    >>> import aflow as af
+    >>> from aflow.testing import TwoInputHarness
+    >>> class Quote(af.CoProcess[str, float, int, float]):
+    ...     price = af.ValueState("price", of=float)
+    ...     def process_left(self, value, ctx):
+    ...         ctx.state(self.price).set(value)
+    ...     def process_right(self, value, ctx):
+    ...         return [value * ctx.state(self.price).get(0.0)]
+    >>> harness = TwoInputHarness.of(Quote(), left_key=lambda price: "EUR", right_key=lambda amount: "EUR")
+    >>> harness.left(1.25, 100)
+    >>> harness.right(4, 200)
+    >>> harness.left_watermark(100)
+    >>> harness.right_watermark(200)
+    >>> harness.output
+    [At(value=5.0, timestamp=200), Watermark(timestamp=100)]
     """
 
     def __init__(
@@ -60,6 +87,81 @@ class TwoInputHarness(StepHarness[TwoInputOperator, U], Generic[L, R, U]):
         self._valve = WatermarkValve(2)
         #: The inputs that have ended.
         self._over: set[int] = set()
+
+    @overload
+    @staticmethod
+    def of(
+        function: CoProcess[K, A, B, V],
+        *,
+        left_key: Callable[[A], K],
+        right_key: Callable[[B], K],
+        key_type: type[K] | None = None,
+        mode: Mode = Mode.STRAIGHT,
+        start: Instant = 0,
+    ) -> TwoInputHarness[A, B, V]: ...
+
+    @overload
+    @staticmethod
+    def of(
+        function: BroadcastProcess[K, A, B, V],
+        *,
+        left_key: Callable[[A], K],
+        key_type: type[K] | None = None,
+        mode: Mode = Mode.STRAIGHT,
+        start: Instant = 0,
+    ) -> TwoInputHarness[A, B, V]: ...
+
+    @overload
+    @staticmethod
+    def of(
+        function: BroadcastProcess[None, A, B, V],
+        *,
+        mode: Mode = Mode.STRAIGHT,
+        start: Instant = 0,
+    ) -> TwoInputHarness[A, B, V]: ...
+
+    @staticmethod
+    def of(
+        function: CoProcess[Any, A, B, V] | BroadcastProcess[Any, A, B, V],
+        *,
+        left_key: Callable[[A], Hashable] | None = None,
+        right_key: Callable[[B], Hashable] | None = None,
+        key_type: type[Hashable] | None = None,
+        mode: Mode = Mode.STRAIGHT,
+        start: Instant = 0,
+    ) -> TwoInputHarness[A, B, V]:
+        """A harness for a process function of two streams.
+
+        A ``CoProcess`` needs both keys. The left input of a ``BroadcastProcess`` has keys if ``left_key`` gives them;
+        the right one, with the control records, never has. ``key_type`` is what ``key_by(…, of=key_type)`` is given.
+        Raises ``FlowDefinitionError`` as the pipeline would, and for keys that are missing or too many.
+        """
+        if isinstance(function, BroadcastProcess):
+            if right_key is not None:
+                raise FlowDefinitionError(
+                    f"{type(function).__name__} is a BroadcastProcess, whose control records have no keys; "
+                    f"leave right_key out"
+                )
+            keyed = left_key is not None
+            check_broadcast_process(function, keyed=keyed)
+            return TwoInputHarness(
+                lambda: BroadcastProcessOperator(function, key_type, keyed=keyed),
+                left_key=left_key,
+                mode=mode,
+                start=start,
+            )
+        check_co_process(function)
+        if left_key is None or right_key is None:
+            raise FlowDefinitionError(
+                f"{type(function).__name__} is a CoProcess and needs left_key=… and right_key=…, as in key_by(…)"
+            )
+        return TwoInputHarness(
+            lambda: CoProcessOperator(function, key_type),
+            left_key=left_key,
+            right_key=right_key,
+            mode=mode,
+            start=start,
+        )
 
     def left(self, value: L, timestamp: Instant | None = None) -> None:
         """Hand over one record of the left input, with an aware ``datetime`` or epoch ms as its timestamp, or none."""
