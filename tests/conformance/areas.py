@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tests.conformance.drivers.alignment import Alignment
+from tests.conformance.drivers.interval_join import IntervalJoin
 from tests.conformance.drivers.mailbox import MailboxOrder
 from tests.conformance.drivers.processor import Processor
 from tests.conformance.drivers.timers import Timers
@@ -16,6 +17,7 @@ from tests.conformance.scenarios import Scenario, UnknownWord
 
 #: By area, and within it by ``given.kind``; the empty kind is for scenarios that name none.
 AREAS: Final[Mapping[str, Mapping[str, Callable[..., Driver]]]] = {
+    "interval_join": {"": IntervalJoin},
     "mailbox": {"mailbox": MailboxOrder, "executor": Processor, "processor": Processor},
     "timers": {"": Timers},
     "watermarks": {

@@ -1,0 +1,140 @@
+"""What all joins have in common: two keyed inputs with event time, and a function that joins two records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final, TypeAlias
+
+from aflow.errors import (
+    CheckpointError,
+    InternalError,
+    OperatorError,
+    RestoreError,
+    readable,
+    shown,
+)
+from aflow.model.batch import BATCH_RECORDS, Batch
+from aflow.model.codecs import PLAIN, CodecError
+from aflow.model.keys import check_key
+from aflow.model.time import Timestamp
+from aflow.operators.base import RAISED, OperatorContext, TwoInputOperator, unsupported
+from aflow.state.filing import KeyedFiling
+from aflow.state.layouts import state_codec
+from aflow.state.snapshot import OperatorSnapshot
+
+#: Operator state: the last watermark.
+_WATERMARK: Final = "@watermark"
+
+Into: TypeAlias = Callable[[Any, Any], Any]
+"""Makes a result of a left record and a right one, either of which may be None where the join is an outer one."""
+
+
+class JoinOperator(TwoInputOperator):
+    """A step that joins two keyed inputs. ``left_type`` and ``right_type`` are the types of their records.
+
+    Snapshots need them, and ``key_type``, unless records and keys are plain Python values.
+    """
+
+    def __init__(
+        self,
+        into: Into,
+        *,
+        left_type: type[Any] | None = None,
+        right_type: type[Any] | None = None,
+        key_type: type[Hashable] | None = None,
+    ) -> None:
+        self._into = into
+        self._left_codec = state_codec(left_type)
+        self._right_codec = state_codec(right_type)
+        self._key_type = key_type
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._filing = KeyedFiling(
+            operator=context.name,
+            key_type=self._key_type,
+            key_groups=context.key_groups,
+            key_group_count=context.key_group_count,
+        )
+
+    def _columns(
+        self, batch: Batch[Any], side: str
+    ) -> tuple[Sequence[Hashable], Sequence[Timestamp]]:
+        """Keys and timestamps of a batch. Raises ``OperatorError`` if its records have no timestamps."""
+        if batch.keys is None:
+            raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
+        if batch.timestamps is None:
+            raise OperatorError(
+                f"step {self.name!r} joins by event time, but the records of its {side} input have no timestamps; "
+                f"call .event_time(…) before .key_by(…) on that stream",
+                operator=self.name,
+                record=batch.values[0],
+            )
+        return batch.keys, batch.timestamps
+
+    def _emit(self, values: list[Any], times: list[Timestamp]) -> None:
+        """Send results on, in batches of the usual size: a record may meet any number of others."""
+        if len(values) <= BATCH_RECORDS:
+            if values:
+                self.output.emit(Batch(values, times))
+            return
+        for at in range(0, len(values), BATCH_RECORDS):
+            stop = at + BATCH_RECORDS
+            self.output.emit(Batch(values[at:stop], times[at:stop]))
+
+    def _side(self, tag: str, batch: Batch[Any], some: list[int]) -> None:
+        """Send the records with these indexes to a side output."""
+        if some:
+            times = batch.timestamps
+            assert times is not None
+            values = [batch.values[index] for index in some]
+            self.output.side(tag, Batch(values, [times[index] for index in some]))
+
+    def _joined(self, key: Hashable, at: Timestamp, left: object, right: object) -> Any:
+        try:
+            return self._into(left, right)
+        except RAISED as exc:
+            raise self._failed(exc, key, at, left, right) from exc
+
+    def _failed(
+        self, cause: BaseException, key: Hashable, at: Timestamp, left: object, right: object
+    ) -> OperatorError:
+        """Describe ``cause``, raised by the function that joins two records, one of which has timestamp ``at``."""
+        if isinstance(cause, TypeError) and (reason := unsupported(key)):
+            cause = reason
+        return OperatorError(
+            f"step {self.name!r} failed to join left record {shown(left)} with right record {shown(right)}, "
+            f"key {shown(key)}, timestamp {at} ({readable(at)}): {type(cause).__name__}: {cause}",
+            operator=self.name,
+            record=(left, right),
+            key=key,
+            timestamp=at,
+        )
+
+    def _check_key(self, batch: Batch[Any], index: int) -> None:
+        """Raise ``OperatorError`` for a key that cannot be one."""
+        assert batch.keys is not None
+        try:
+            check_key(batch.keys[index])
+        except RAISED as exc:
+            raise self.failure_at(exc, batch, index) from exc
+
+    def _stored_watermark(self) -> dict[str, tuple[bytes, ...]]:
+        return {_WATERMARK: (PLAIN.encode(self.watermark),)}
+
+    def _restore_watermark(self, snapshot: OperatorSnapshot) -> None:
+        """The watermark goes on where the slowest of the former subtasks was."""
+        watermarks = [PLAIN.decode(data) for data in snapshot.operator.get(_WATERMARK, ())]
+        self.watermark = min(
+            (at for at in watermarks if isinstance(at, int)), default=self.watermark
+        )
+
+    def _cannot_store(self, key: Hashable, side: str, cause: CodecError) -> CheckpointError:
+        return CheckpointError(
+            f"step {self.name!r} cannot store the {side} records of key {shown(key)}: {cause}"
+        )
+
+    def _cannot_read(self, key: Hashable, side: str, cause: CodecError) -> RestoreError:
+        return RestoreError(
+            f"step {self.name!r} cannot read the stored {side} records of key {shown(key)}: {cause}"
+        )
