@@ -13,6 +13,7 @@ This is the front door: all that users need is here, ``aflow.connect`` is for au
 ``aflow.testing`` for tests.
 """
 
+from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams, JoinResults
 from aflow.api.flow import Flow
 from aflow.api.keyed import KeyedStream
 from aflow.api.stream import Stream
@@ -43,7 +44,12 @@ from aflow.machines.watermarks.generators import (
 from aflow.model.tags import Tag
 from aflow.model.time import TimeDomain
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow, Windowed
+from aflow.operators.alignment import Alignment
+from aflow.operators.broadcast_context import BroadcastContext, ControlContext
+from aflow.operators.broadcast_process import BroadcastProcess
+from aflow.operators.co_process import CoProcess
 from aflow.operators.context import Context, ProcessContext
+from aflow.operators.joins.kinds import Join
 from aflow.operators.keyed_process import KeyedProcess
 from aflow.operators.process import ProcessFunction
 from aflow.runtime.ends import (
@@ -60,6 +66,7 @@ from aflow.runtime.job import Job
 from aflow.runtime.metrics import JobMetrics, StepMetrics, TaskMetrics
 from aflow.runtime.options import Options
 from aflow.state.aggregate import Aggregate
+from aflow.state.broadcast import BroadcastCell, BroadcastState, BroadcastView
 from aflow.state.specs import (
     AggregatingState,
     ListState,
@@ -75,14 +82,24 @@ __all__ = [
     "AflowError",
     "Aggregate",
     "AggregatingState",
+    "Alignment",
     "AsyncIterableSource",
     "BadRecord",
     "BoundedOutOfOrderness",
+    "BroadcastCell",
+    "BroadcastConnectedStreams",
+    "BroadcastContext",
+    "BroadcastProcess",
+    "BroadcastState",
+    "BroadcastView",
     "CallbackSink",
     "CheckpointError",
+    "CoProcess",
     "CollectSink",
+    "ConnectedStreams",
     "ConnectorError",
     "Context",
+    "ControlContext",
     "Delivery",
     "Flow",
     "FlowDefinitionError",
@@ -91,6 +108,8 @@ __all__ = [
     "Job",
     "JobMetrics",
     "JobStopped",
+    "Join",
+    "JoinResults",
     "KeyedProcess",
     "KeyedStream",
     "ListState",

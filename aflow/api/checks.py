@@ -29,6 +29,12 @@ def check_storable(of: type[object] | None, step: str) -> None:
         raise FlowDefinitionError(f"{step}: of={shown(of)}: {exc}") from exc
 
 
+def check_count(n: object, method: str) -> None:
+    """Refuse what is no number of records from 1 on. Raises ``FlowDefinitionError``."""
+    if type(n) is not int or n < 1:
+        raise FlowDefinitionError(f"{method}() takes a number of records from 1 on, not {shown(n)}")
+
+
 def is_async(fn: object) -> bool:
     """True for ``async def`` functions and methods, async generators, and objects whose ``__call__`` is one."""
     call = fn if inspect.isroutine(fn) else getattr(fn, "__call__", fn)  # noqa: B004

@@ -7,7 +7,9 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from aflow.api.checks import check_function, check_storable
+from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams
 from aflow.api.functions import Initial
+from aflow.api.place import Pair, Place, check_flow, place_of
 from aflow.api.stream import Stream
 from aflow.api.windowed import WindowedStream
 from aflow.api.windows import Windows
@@ -28,6 +30,7 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 U = TypeVar("U")
 A = TypeVar("A")
+R = TypeVar("R")
 
 
 class KeyedStream(Generic[K, T]):
@@ -44,6 +47,11 @@ class KeyedStream(Generic[K, T]):
         self._edge = edge
         self._key_type = key_type
         self._parallelism = parallelism
+
+    @property
+    def place(self) -> Place:
+        """Where the stream is in the graph of its flow."""
+        return Place(self._graph, self._edge, True, self._key_type, self._parallelism)
 
     def process(self, function: KeyedProcess[K, T, U], *, name: str) -> Stream[U]:
         """Handle each record with the state and the timers of its key."""
@@ -100,6 +108,16 @@ class KeyedStream(Generic[K, T]):
         return WindowedStream(
             self._graph, self._edge, windows, allowed, self._key_type, self._parallelism
         )
+
+    def connect(self, other: KeyedStream[K, R]) -> ConnectedStreams[K, T, R]:
+        """Bring the records of two streams together by key; go on with ``.process(CoProcess)``."""
+        return ConnectedStreams(Pair.of(self, other, "connect"))
+
+    def connect_broadcast(self, control: Stream[R]) -> BroadcastConnectedStreams[K, T, R]:
+        """Give every subtask all records of ``control``; go on with ``.process(BroadcastProcess)``."""
+        read = place_of(control, "connect_broadcast", keyed=False)
+        check_flow(self.place, read, "connect_broadcast")
+        return BroadcastConnectedStreams(self.place, read)
 
     def _accumulate(
         self, what: str, name: str, accumulation: Accumulation, of: type[Any] | None

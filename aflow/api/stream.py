@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from aflow.api.checks import check_function, check_storable
+from aflow.api.place import Place, check_flow, place_of
 from aflow.api.time import Generators, time_strategy
 from aflow.connect import Sink
 from aflow.errors import FlowDefinitionError, shown
@@ -14,10 +15,12 @@ from aflow.graph.flow_graph import FlowGraph, check_parallelism, check_side
 from aflow.graph.nodes import Broadcast, Custom, Edge, HashByKey, Partitioning, Rebalance
 from aflow.model.tags import Tag
 from aflow.model.time import Instant
+from aflow.operators.alignment import Alignment
 from aflow.operators.base import Operator
 from aflow.operators.event_time import EventTimeOperator
 from aflow.operators.filter import FilterOperator
 from aflow.operators.flat_map import FlatMapOperator
+from aflow.operators.ingestion_time import IngestionTimeOperator
 from aflow.operators.key_by import KeyByOperator
 from aflow.operators.map import MapOperator
 from aflow.operators.map_batch import MapBatchOperator
@@ -25,6 +28,7 @@ from aflow.operators.pass_through import PassThroughOperator
 from aflow.operators.process import ProcessFunction, ProcessOperator, check_process_function
 
 if TYPE_CHECKING:
+    from aflow.api.connected import BroadcastConnectedStreams
     from aflow.api.keyed import KeyedStream
 
 T = TypeVar("T")
@@ -46,6 +50,11 @@ class Stream(Generic[T]):
     def __init__(self, graph: FlowGraph, edge: Edge) -> None:
         self._graph = graph
         self._edge = edge
+
+    @property
+    def place(self) -> Place:
+        """Where the stream is in the graph of its flow."""
+        return Place(self._graph, self._edge)
 
     def map(self, fn: Callable[[T], U], *, name: str | None = None) -> Stream[U]:
         """Replace each value by ``fn(value)``."""
@@ -84,6 +93,7 @@ class Stream(Generic[T]):
         max_delay: timedelta | None = None,
         generator: Generators[T] | None = None,
         idle_after: timedelta | None = None,
+        align: Alignment | None = None,
         name: str | None = None,
     ) -> Stream[T]:
         """Give each record the timestamp ``time(value)`` and let event time advance with the records.
@@ -93,13 +103,14 @@ class Stream(Generic[T]):
         by that much before they are late. What is late depends on the order of the records only, never on how they
         happened to be batched. ``generator`` makes a ``WatermarkGenerator`` of your own instead, one for each
         split of the source. Splits that give no record for ``idle_after`` of processing time no longer hold the
-        watermark back.
+        watermark back. With ``align`` the source waits while it is too far ahead of the slowest one of its group; then
+        this step must stand right behind the source.
 
         Close to the source this follows each of its splits on its own; behind an exchange it follows the mixed stream.
         """
         if time is not None:
             check_function(time, "event_time")
-        strategy = time_strategy(max_delay, generator, idle_after)
+        strategy = time_strategy(max_delay, generator, idle_after, align)
         return self._step("event_time", name, lambda: EventTimeOperator(time, strategy))
 
     def key_by(
@@ -127,6 +138,13 @@ class Stream(Generic[T]):
         node = self._graph.add_step("key_by", name, (self._edge,), lambda: KeyByOperator(key))
         return KeyedStream(self._graph, Edge(node, partitioning=HashByKey()), of, parallelism)
 
+    def ingestion_time(self, *, name: str | None = None) -> Stream[T]:
+        """Give each record the moment of its arrival here as its timestamp; nothing is ever late.
+
+        The clock moves event time on, so windows fire while the source is silent. A replay gives other timestamps.
+        """
+        return self._step("ingestion_time", name, IngestionTimeOperator)
+
     def union(self, *others: Stream[T], name: str | None = None) -> Stream[T]:
         """Mix this stream with others of the same type; event time is that of the slowest of them."""
         for other in others:
@@ -140,6 +158,17 @@ class Stream(Generic[T]):
         edges = (self._edge, *(other._edge for other in others))
         node = self._graph.add_step("union", name, edges, PassThroughOperator)
         return Stream(self._graph, Edge(node))
+
+    def connect_broadcast(self, control: Stream[U]) -> BroadcastConnectedStreams[None, T, U]:
+        """Give every subtask of the next step all records of ``control``; go on with ``.process(BroadcastProcess)``.
+
+        Without keys there is broadcast state only; call ``key_by`` before for keyed state and timers.
+        """
+        from aflow.api.connected import BroadcastConnectedStreams  # it builds on Stream
+
+        read = place_of(control, "connect_broadcast", keyed=False)
+        check_flow(self.place, read, "connect_broadcast")
+        return BroadcastConnectedStreams(self.place, read)
 
     def side(self, tag: Tag[U]) -> Stream[U]:
         """What the step before sent to the side output ``tag``: a stream of its own with the same event time."""

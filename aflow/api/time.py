@@ -10,7 +10,8 @@ from aflow.api.checks import check_function
 from aflow.errors import FlowDefinitionError, shown
 from aflow.machines.watermarks.generators import BoundedOutOfOrderness, WatermarkGenerator
 from aflow.model.time import positive_millis, to_millis
-from aflow.operators.event_time import Alignment, TimeStrategy
+from aflow.operators.alignment import Alignment
+from aflow.operators.event_time import TimeStrategy
 
 T = TypeVar("T")
 
