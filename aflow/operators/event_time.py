@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError, OperatorError, RestoreError, shown
 from aflow.machines.watermarks.generators import (
@@ -26,14 +25,8 @@ from aflow.machines.watermarks.generators import (
 from aflow.machines.watermarks.multiplexer import SplitMultiplexer
 from aflow.model.batch import Batch
 from aflow.model.codecs import PLAIN
-from aflow.model.time import (
-    MAX_TIMESTAMP,
-    MIN_TIMESTAMP,
-    Instant,
-    Timestamp,
-    to_millis,
-    to_timestamp,
-)
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp, to_timestamp
+from aflow.operators.alignment import Aligned, Alignment
 from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.state.snapshot import OperatorSnapshot
 
@@ -48,59 +41,6 @@ _STATE: Final = "watermarks"
 
 Cut = tuple[int, Timestamp]
 """An index in a batch, and the watermark to send in front of the record there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Alignment:
-    """Sources of one job that wait for each other, so that none runs ahead of the slowest by more than ``max_drift``.
-
-    Every subtask whose ``event_time`` names the same ``group`` is a member. One whose watermark is further than
-    ``max_drift`` of event time ahead of the slowest member stops reading until that one has caught up. What bounds the
-    drift bounds the state that joins and windows behind the sources must keep.
-
-    - The bound is looked at between batches, so a source goes beyond by what is in one batch at most
-      (``Options.batch_records``); with a generator that speaks periodically, by what is read in one of its periods.
-    - A member that has not come to a watermark yet is waited for, as one at the beginning of time. So is a silent
-      one, unless ``idle_after`` makes it idle. Idle members are not waited for, and neither are those that have ended.
-    - Splits of one subtask do not wait for each other: their common watermark is that of the slowest.
-
-    Raises ``FlowDefinitionError`` for an empty group and for a drift that is negative or no whole ms. Zero is allowed:
-    then only the slowest reads.
-    """
-
-    group: str
-    max_drift: timedelta
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.group, str) or not self.group:
-            raise FlowDefinitionError(
-                f"Alignment needs the name of a group, not {shown(self.group)}; "
-                f'for example Alignment("flights", max_drift=timedelta(hours=1))'
-            )
-        if to_millis(self.max_drift, what="max_drift") < 0:
-            raise FlowDefinitionError(
-                f"max_drift must not be negative, and it is {self.max_drift!r}"
-            )
-
-
-class Aligned(Protocol):
-    """The place of an ``event_time`` in its group, which the runtime gives it."""
-
-    def advanced(self, watermark: Timestamp) -> None:
-        """Tell the group how far this member is (epoch ms)."""
-        ...
-
-    def silent(self) -> None:
-        """Tell the group not to wait for this member, which is idle."""
-        ...
-
-    def speaking(self) -> None:
-        """Tell the group that the member is active again."""
-        ...
-
-    def leave(self) -> None:
-        """Be waited for no more, and wait no more. Can be called again."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +84,9 @@ class EventTimeOperator(Operator):
         self._next_period: Timestamp | None = None
         #: What a restored snapshot knew of splits that have not begun again yet.
         self._remembered: dict[str, Timestamp] = {}
+        #: True while the watermarks of restored splits that have begun are still to be sent: what one of them says must
+        #: not go out before the others have begun that go on here.
+        self._recalled = False
         #: True once a split has begun here; from then on what is remembered of others is in no snapshot of this one.
         self._begun = False
         #: The place in the group of ``alignment``; None without one.
@@ -163,6 +106,8 @@ class EventTimeOperator(Operator):
     def process(self, batch: Batch[Any]) -> None:
         split = self._current or self._begin(_MIXED)
         self._current = split
+        if self._recalled:
+            self._go_on()
         times = self._stamps(batch)
         if split.idleness is not None:
             self._wake(split, split.idleness)
@@ -187,11 +132,8 @@ class EventTimeOperator(Operator):
                 self.aligned.silent()
 
     def on_active(self) -> None:
-        if self._idle and not self._combined.idle:
-            self._idle = False
-            self.output.active()
-            if self.aligned is not None:
-                self.aligned.speaking()
+        if not self._combined.idle:
+            self._speak()
 
     def on_split_start(self, split: str) -> None:
         self._begin(split)
@@ -215,6 +157,8 @@ class EventTimeOperator(Operator):
         self._arm()
 
     def on_processing_time(self, now: Timestamp) -> None:
+        if self._recalled:
+            self._go_on()
         if self._next_period is not None and self._next_period <= now:
             self._next_period = now + PERIOD
             for split in self._splits.values():
@@ -226,32 +170,48 @@ class EventTimeOperator(Operator):
         self._arm()
 
     def snapshot(self) -> OperatorSnapshot:
-        """The watermarks of the splits that are being read here.
+        """The watermarks of the splits that are being read here, or of the mixed stream.
 
-        Until the first of them begins after a restore, also those that the restored snapshot knew. Afterwards those
-        are left to the subtasks that read them: an old watermark of theirs must not come back from here.
+        What whoever restores a job owes this step, since splits move between subtasks:
+
+        - *Union redistribution*: every subtask gets the parts of all of them, as ``state.snapshot.merge`` joins them,
+          however many there are now. (Dealt out, a part would not find the split that it is about.)
+        - ``on_split_start`` of every split that was being read, in the subtask that goes on with it, behind
+          ``restore`` and before the first batch, alarm or snapshot; also where the source reads fewer at a time. One
+          that began later would find the watermark where the others have left it, and its records late.
+
+        Until a split begins after a restore, the snapshot is what was restored. Afterwards other splits are left to
+        the subtasks that read them, and so is forgetting them at their end.
         """
-        known = {split: self._combined.watermark_of(split) for split in self._splits}
-        parts = (known if self._begun else self._remembered).items()
+        if not self._begun:
+            known = self._remembered
+        else:
+            known = {split: self._combined.watermark_of(split) for split in self._splits}
+        here = (self.context.subtask, self.context.parallelism)
+        parts = [(name, at, *here) if name == _MIXED else (name, at) for name, at in known.items()]
         return OperatorSnapshot(operator={_STATE: tuple(PLAIN.encode(part) for part in parts)})
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Splits go on where they were when they begin again. Generators of the user's start anew: they are code.
 
-        Of a split that several subtasks knew, the latest watermark counts: the others are memories of it. Mixed
-        streams become one that goes on where the slowest of them was.
+        Of a split that several subtasks knew, the latest watermark counts: the others are memories of it. A mixed
+        stream goes on where it was; with another parallelism, where the slowest was, since its records are mixed anew.
         """
+        mixed: dict[tuple[int, int], Timestamp] = {}
         for part in snapshot.operator.get(_STATE, ()):
             match PLAIN.decode(part):
                 case (str(split), int(watermark)):
                     before = self._remembered.get(split, watermark)
-                    combine = min if split == _MIXED else max
-                    self._remembered[split] = combine(before, watermark)
+                    self._remembered[split] = max(before, watermark)
+                case (str(), int(watermark), int(subtask), int(parallelism)):
+                    mixed[subtask, parallelism] = watermark
                 case other:
                     raise RestoreError(
                         f"step {self.name!r}: {shown(other)} is not a split and its watermark"
                     )
-        if _MIXED in self._remembered:
+        if mixed:
+            here = (self.context.subtask, self.context.parallelism)
+            self._remembered[_MIXED] = mixed.get(here, min(mixed.values()))
             self._current = self._begin(_MIXED)
 
     def _note_silence(self, split: _SplitTime, idleness: Idleness, now: Timestamp) -> None:
@@ -272,8 +232,7 @@ class EventTimeOperator(Operator):
         if idleness is not None:
             idleness.is_idle(self.context.clock.now())  # its clock starts with the first question
             self._arm()
-        self._settle(self._combined.on_periodic())
-        self.on_active()
+        self._speak()
         return made
 
     def _generator(self) -> WatermarkGenerator[Any]:
@@ -287,7 +246,13 @@ class EventTimeOperator(Operator):
         if known is not None:
             if isinstance(split.generator, BoundedOutOfOrderness):
                 split.generator.watermark = known
-            self._settle(self._combined.on_watermark(split.id, known, immediate=True))
+            self._combined.on_watermark(split.id, known, immediate=False)
+            self._recalled = True
+
+    def _go_on(self) -> None:
+        """Send the watermark that splits had when they were restored; those that go on here have all begun."""
+        self._recalled = False
+        self._settle(self._combined.on_periodic())
 
     def _stamps(self, batch: Batch[Any]) -> list[Timestamp]:
         time = self._time
@@ -399,6 +364,14 @@ class EventTimeOperator(Operator):
             self._send(advanced)
         if self._combined.idle:
             self.on_idle()
+
+    def _speak(self) -> None:
+        """Tell readers that the stream is active, if they were told otherwise."""
+        if self._idle:
+            self._idle = False
+            self.output.active()
+            if self.aligned is not None:
+                self.aligned.speaking()
 
     def _send(self, watermark: Timestamp) -> None:
         if watermark > self.watermark:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 from aflow.errors import FlowDefinitionError
 from aflow.machines.watermarks.alignment import AlignmentGroup, SourceAlignment
 from aflow.model.time import MAX_TIMESTAMP, Timestamp, short, to_millis
+from aflow.operators.alignment import Alignment
 from aflow.operators.base import Operator
-from aflow.operators.event_time import Alignment, EventTimeOperator
+from aflow.operators.event_time import EventTimeOperator
 
 
 class AlignedMember:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -312,6 +313,77 @@ def test_a_timestamp_beyond_time_is_refused_whatever_the_generator(beyond: int) 
         assert info.value.record == beyond
 
 
+class Heartbeat:
+    """Believes whatever a record says, and that time goes on by itself: a second whenever it is asked."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def on_event(self, value: int, timestamp: int) -> int | None:
+        return None
+
+    def on_periodic(self) -> int:
+        self.at += 1_000
+        return self.at
+
+
+def test_a_generator_may_go_beyond_its_records_while_none_come() -> None:
+    step = spoken(Heartbeat())
+    step.push(10)
+
+    step.advance_processing_time(timedelta(milliseconds=2 * PERIOD))
+    step.push_batch([1_500, 2_500])
+
+    assert step.output == [
+        *records(10),
+        Watermark(1_000),
+        Watermark(2_000),
+        *records(1_500, 2_500),
+    ]
+
+
+def test_a_watermark_beyond_its_record_counts_from_the_record_behind_it() -> None:
+    step = spoken(Punctuated(lambda n, at: 1_000 if n == 7 else None))
+
+    step.push_batch([7, 500, 1_200])
+
+    assert step.output == [*records(7), Watermark(1_000), *records(500, 1_200)]
+
+
+GENERATORS: list[Callable[[], WatermarkGenerator[int]]] = [
+    Heartbeat,
+    lambda: Periodic(lambda newest: newest - 1),
+    lambda: Punctuated[int](lambda _, at: at - 1),
+]
+
+
+@pytest.mark.parametrize("generator", GENERATORS, ids=["custom", "periodic", "punctuated"])
+def test_each_split_has_a_generator_of_its_own_and_the_slowest_counts(
+    generator: Callable[[], WatermarkGenerator[int]],
+) -> None:
+    made: list[WatermarkGenerator[int]] = []
+
+    def make() -> WatermarkGenerator[int]:
+        made.append(generator())
+        return made[-1]
+
+    step: OperatorHarness[int, int] = OperatorHarness(
+        lambda: EventTimeOperator(lambda n: n, TimeStrategy(make))
+    )
+    made.clear()  # what looked at its kind
+    for split in ("a", "b"):
+        step.operator.on_split_start(split)
+    step.operator.on_split("a")
+    step.push(5_000)
+    step.operator.on_split("b")
+    step.push(3_000)
+    step.advance_processing_time(timedelta(milliseconds=PERIOD))
+
+    assert len(made) == 2
+    slowest = 1_000 if isinstance(made[0], Heartbeat) else 2_999
+    assert step.output == [*records(5_000, 3_000), Watermark(slowest)]
+
+
 class Silent:
     """A generator that fails when it is asked."""
 
@@ -342,17 +414,97 @@ def test_a_generator_that_cannot_be_made_is_a_failure_of_its_step() -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_two_mixed_streams_that_become_one_go_on_where_the_slower_one_was(order: int) -> None:
-    parts: list[OperatorSnapshot] = []
-    for newest in (100, 50):
-        before = bounded()
-        before.push(newest)
-        parts.append(before.operator.snapshot() or OperatorSnapshot())
-
     after = bounded()
-    after.restore(merge(parts[::order]))
+    after.restore(*two_mixed_streams()[::order])
     after.push(60)
 
     assert news(after) == [Watermark(49), *records(60), Watermark(59)]
+
+
+@pytest.mark.parametrize(("subtask", "watermark"), [(0, 99), (1, 49)])
+def test_a_mixed_stream_among_as_many_as_before_goes_on_where_it_was(
+    subtask: int, watermark: int
+) -> None:
+    after = one_of(2, subtask)
+    after.restore(*two_mixed_streams())
+    after.push(200)
+
+    assert news(after) == [Watermark(watermark), *records(200), Watermark(199)]
+
+
+def two_mixed_streams() -> list[OperatorSnapshot]:
+    """What two subtasks write, of which the first has come to 100 and the second to 50."""
+    written: list[OperatorSnapshot] = []
+    for subtask, newest in enumerate((100, 50)):
+        step = one_of(2, subtask)
+        step.push(newest)
+        written.append(step.snapshot() or OperatorSnapshot())
+    return written
+
+
+def one_of(parallelism: int, subtask: int) -> OperatorHarness[int, int]:
+    strategy = TimeStrategy(lambda: BoundedOutOfOrderness(0))
+    return OperatorHarness(
+        lambda: EventTimeOperator(lambda n: n, strategy), parallelism=parallelism, subtask=subtask
+    )
+
+
+def test_every_subtask_gets_what_all_knew_and_finds_its_splits_in_it_wherever_they_were() -> None:
+    written: list[OperatorSnapshot] = []
+    for subtask, (split, newest) in enumerate({"a": 100, "b": 50}.items()):
+        before = one_of(2, subtask)
+        before.operator.on_split_start(split)
+        before.operator.on_split(split)
+        before.push(newest)
+        written.append(before.snapshot() or OperatorSnapshot())
+
+    came_out: list[Output] = []
+    for subtask, split in enumerate("ba"):
+        after = one_of(2, subtask)
+        after.restore(*written)
+        after.operator.on_split_start(split)
+        after.operator.on_split(split)
+        after.push(200)
+        came_out.append(after.output)
+
+    assert came_out == [
+        [Watermark(49), *records(200), Watermark(199)],
+        [Watermark(99), *records(200), Watermark(199)],
+    ]
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_restored_splits_say_nothing_before_all_have_begun_and_the_slowest_counts(
+    order: str,
+) -> None:
+    before = bounded()
+    for split, newest in (("a", 100), ("b", 50)):
+        before.operator.on_split_start(split)
+        before.operator.on_split(split)
+        before.push(newest)
+
+    after = bounded()
+    after.restore(before.snapshot() or OperatorSnapshot())
+    for split in order:
+        after.operator.on_split_start(split)
+    told = after.take()
+    after.operator.on_split("b")
+    after.push(60)
+
+    assert told == []
+    assert after.take() == [Watermark(49), *records(60), Watermark(59)]
+
+
+def test_a_restored_split_that_stays_silent_says_where_it_was_and_is_idle() -> None:
+    before = on_split("a")
+    before.push(100)
+
+    after = bounded(idle_after=1_000)
+    after.restore(before.snapshot() or OperatorSnapshot())
+    after.operator.on_split_start("a")
+    after.advance_processing_time(1_001)
+
+    assert after.output == [Watermark(99), IDLE]
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -366,8 +518,10 @@ def test_of_a_split_that_two_snapshots_know_the_later_watermark_counts(order: in
     after = bounded()
     after.restore(merge(parts[::order]))
     after.operator.on_split_start("a")
+    after.operator.on_split("a")
+    after.push(60)
 
-    assert news(after) == [Watermark(99)]
+    assert news(after) == [Watermark(99), *records(60)]
 
 
 def test_a_split_of_another_subtask_is_written_until_an_own_one_begins() -> None:

@@ -16,7 +16,8 @@ from aflow.errors import FlowDefinitionError
 from aflow.graph.nodes import Edge
 from aflow.machines.watermarks.generators import WatermarkGenerator
 from aflow.model.time import Timestamp, to_timestamp
-from aflow.operators.event_time import Alignment, EventTimeOperator
+from aflow.operators.alignment import Alignment
+from aflow.operators.event_time import EventTimeOperator
 from aflow.testing import CollectSink, Crash, FlowDriver, Pause, ScriptedSource, run_flow
 from aflow.testing.virtual_time import settle, virtual_time
 
