@@ -11,18 +11,13 @@ from typing import Any
 import pytest
 
 import aflow as af
-from aflow.api.time import time_strategy
 from aflow.errors import FlowDefinitionError
-from aflow.graph.nodes import Edge
-from aflow.machines.watermarks.generators import WatermarkGenerator
 from aflow.model.time import Timestamp, to_timestamp
-from aflow.operators.alignment import Alignment
-from aflow.operators.event_time import EventTimeOperator
 from aflow.testing import CollectSink, Crash, FlowDriver, Pause, ScriptedSource, run_flow
 from aflow.testing.virtual_time import settle, virtual_time
 
 DAY = 86_400_000
-WEEK = Alignment("flights", timedelta(days=7))
+WEEK = af.Alignment("flights", timedelta(days=7))
 ONE_BY_ONE = af.Options(batch_records=1)
 SECOND = Pause(timedelta(seconds=1))
 
@@ -36,21 +31,16 @@ def aligned(
     source: af.Source[int],
     name: str,
     *,
-    align: Alignment | None = WEEK,
+    align: af.Alignment | None = WEEK,
     idle_after: timedelta | None = None,
-    generator: Callable[[], WatermarkGenerator[int]] | None = None,
 ) -> af.Stream[int]:
     """The records of ``source``, which are days of the year."""
-    flow.source(source, name=name)
-    *_, node = flow.graph
-    strategy = time_strategy(None, generator, idle_after, align)
-    step = flow.graph.add_step(
-        "event_time",
-        f"{name}'s time",
-        (Edge(node),),
-        lambda: EventTimeOperator(lambda day: new_year() + day * DAY, strategy),
+    return flow.source(source, name=name).event_time(
+        lambda day: new_year() + day * DAY,
+        align=align,
+        idle_after=idle_after,
+        name=f"{name}'s time",
     )
-    return af.Stream(flow.graph, Edge(step))
 
 
 def daily(first: int, last: int, *, every: Pause | None = None) -> ScriptedSource[int]:
@@ -80,7 +70,7 @@ class Race:
 
 
 def race(
-    sources: dict[str, af.Source[int]], *, align: Alignment | None = WEEK, **more: Any
+    sources: dict[str, af.Source[int]], *, align: af.Alignment | None = WEEK, **more: Any
 ) -> tuple[af.Flow, Race, CollectSink[int]]:
     flow, watch, sink = af.Flow("race"), Race(), CollectSink[int]()
     first, *others = (
@@ -96,7 +86,7 @@ def race(
 
 @pytest.mark.parametrize(("align", "lead"), [(WEEK, 8), (None, 364)])
 def test_a_year_that_is_there_at_once_waits_for_one_that_comes_day_by_day(
-    align: Alignment | None, lead: int
+    align: af.Alignment | None, lead: int
 ) -> None:
     flow, watch, sink = race(
         {"slow": daily(1, 365, every=SECOND), "fast": daily(1, 365)}, align=align
@@ -163,7 +153,7 @@ class Waiting(af.KeyedProcess[str, int, int]):
 
 @pytest.mark.parametrize(("align", "most"), [(WEEK, 9), (None, 365)])
 def test_what_a_step_must_hold_until_the_slow_source_has_come_is_bounded_by_the_drift(
-    align: Alignment | None, most: int
+    align: af.Alignment | None, most: int
 ) -> None:
     flow, waiting, sink = af.Flow("year"), Waiting(), CollectSink[int]()
     fast = aligned(flow, daily(1, 365), "fast", align=align)
@@ -300,8 +290,8 @@ def test_subtasks_of_one_source_wait_for_each_other() -> None:
 
 def test_a_source_in_another_group_is_not_waited_for() -> None:
     flow, sink = af.Flow("groups"), CollectSink[int]()
-    slow = aligned(flow, daily(1, 100, every=SECOND), "slow", align=Alignment("a", timedelta(1)))
-    fast = aligned(flow, daily(1, 100), "fast", align=Alignment("b", timedelta(1)))
+    slow = aligned(flow, daily(1, 100, every=SECOND), "slow", align=af.Alignment("a", timedelta(1)))
+    fast = aligned(flow, daily(1, 100), "fast", align=af.Alignment("b", timedelta(1)))
     seen: list[float] = []
     done = fast.filter(lambda day: day == 100).map(
         lambda _: seen.append(asyncio.get_running_loop().time())
@@ -404,13 +394,8 @@ async def test_timers_ring_in_the_chain_of_a_source_that_waits() -> None:
 
 def test_behind_an_exchange_there_is_no_source_that_could_wait() -> None:
     flow = af.Flow("behind")
-    strategy = time_strategy(None, None, None, WEEK)
-    flow.source(daily(1, 3), name="days").rebalance(2)
-    *_, node = flow.graph
-    step = flow.graph.add_step(
-        "event_time", "time", (Edge(node),), lambda: EventTimeOperator(lambda n: n, strategy)
-    )
-    af.Stream[int](flow.graph, Edge(step)).to(CollectSink[int]())
+    days = flow.source(daily(1, 3), name="days").rebalance(2)
+    days.event_time(lambda n: n, align=WEEK, name="time").to(CollectSink[int]())
 
     with pytest.raises(FlowDefinitionError, match=r"step 'time' is aligned .* directly behind the"):
         run_flow(flow)
@@ -419,7 +404,7 @@ def test_behind_an_exchange_there_is_no_source_that_could_wait() -> None:
 def test_two_drifts_of_one_group_are_refused() -> None:
     flow = af.Flow("drifts")
     aligned(flow, daily(1, 3), "one").to(CollectSink[int]())
-    other = Alignment("flights", timedelta(hours=36))
+    other = af.Alignment("flights", timedelta(hours=36))
     aligned(flow, daily(1, 3), "two", align=other).to(CollectSink[int]())
 
     with pytest.raises(FlowDefinitionError, match=r"\"two's time\" .*'flights' .* 36h, .* 7d"):
@@ -429,13 +414,7 @@ def test_two_drifts_of_one_group_are_refused() -> None:
 def test_a_source_that_is_aligned_twice_might_wait_for_itself() -> None:
     flow = af.Flow("twice")
     days = aligned(flow, daily(1, 3), "days")
-    *_, node = flow.graph
-    strategy = time_strategy(None, None, None, WEEK)
-    again = flow.graph.add_step(
-        "event_time", "again", (Edge(node),), lambda: EventTimeOperator(lambda n: n, strategy)
-    )
-    days.to(CollectSink[int]())
-    af.Stream[int](flow.graph, Edge(again)).to(CollectSink[int]())
+    days.event_time(lambda n: n, align=WEEK, name="again").to(CollectSink[int]())
 
     with pytest.raises(FlowDefinitionError, match=r"'days' .* \"days's time\" and 'again'"):
         run_flow(flow)
@@ -460,11 +439,11 @@ def test_a_job_without_chains_has_no_source_that_could_wait_and_says_what_to_do(
 )
 def test_an_alignment_that_makes_no_sense_is_refused(group: Any, drift: Any, message: str) -> None:
     with pytest.raises(FlowDefinitionError, match=message):
-        Alignment(group, drift)
+        af.Alignment(group, drift)
 
 
 def test_what_is_no_alignment_is_refused() -> None:
     with pytest.raises(
         FlowDefinitionError, match=r"align takes an aflow\.Alignment, not 'flights'"
     ):
-        time_strategy(None, None, None, "flights")  # type: ignore[arg-type]
+        aligned(af.Flow("wrong"), daily(1, 3), "days", align="flights")  # type: ignore[arg-type]

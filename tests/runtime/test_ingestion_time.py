@@ -8,8 +8,6 @@ from datetime import timedelta
 import pytest
 
 import aflow as af
-from aflow.graph.nodes import Edge
-from aflow.operators.ingestion_time import IngestionTimeOperator
 from aflow.testing import Pause, ScriptedSource, run_flow
 
 START = 1_357_000_000_000
@@ -19,11 +17,9 @@ START = 1_357_000_000_000
 def test_a_window_fires_on_time_while_the_source_is_silent(parallelism: int) -> None:
     flow, fired = af.Flow("arrivals"), list[tuple[int, float]]()
     minute = Pause(timedelta(minutes=1))
-    flow.source(ScriptedSource[str]("a", "b", minute, "c", minute), name="source")
-    *_, node = flow.graph
-    step = flow.graph.add_step("ingestion_time", "arrived", (Edge(node),), IngestionTimeOperator)
     (
-        af.Stream[str](flow.graph, Edge(step))
+        flow.source(ScriptedSource[str]("a", "b", minute, "c", minute), name="source")
+        .ingestion_time()
         .key_by(lambda _: "all")
         .window(af.Tumbling(timedelta(seconds=1)))
         .fold(int, lambda count, _: count + 1, name="count")
