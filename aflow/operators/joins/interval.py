@@ -36,7 +36,6 @@ from typing import Any, Final
 from aflow.errors import FlowDefinitionError, RestoreError
 from aflow.model.batch import Batch
 from aflow.model.codecs import Codec, CodecError
-from aflow.model.keys import check_key
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, StateSize
 from aflow.operators.joins.columns import cut, decoded, encoded, insert
@@ -185,7 +184,6 @@ class IntervalJoinOperator(JoinOperator):
                     else:
                         insert(own_times, own, at, value)
                 else:
-                    check_key(key)
                     mine.add(key, at, value, met=False, gone=gone)
         except RAISED as exc:
             left, right = (value, partner) if from_left else (partner, value)
@@ -209,7 +207,6 @@ class IntervalJoinOperator(JoinOperator):
             if at < watermark:
                 late.append(index)
                 continue
-            self._check_key(batch, index)
             # At the watermark itself those who had to go by now are one millisecond before the others.
             low = at + mine.first + (at == watermark)
             met_times, met = other.meet(key, low, at + mine.last)

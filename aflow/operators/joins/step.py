@@ -15,7 +15,7 @@ from aflow.errors import (
 )
 from aflow.model.batch import BATCH_RECORDS, Batch
 from aflow.model.codecs import PLAIN, CodecError
-from aflow.model.keys import check_key
+from aflow.model.key_groups import KeyRouter
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, OperatorContext, TwoInputOperator, unsupported
 from aflow.state.filing import KeyedFiling
@@ -56,11 +56,15 @@ class JoinOperator(TwoInputOperator):
             key_groups=context.key_groups,
             key_group_count=context.key_group_count,
         )
+        self._known_keys = KeyRouter(parallelism=1, key_groups=context.key_group_count)
 
     def _columns(
         self, batch: Batch[Any], side: str
     ) -> tuple[Sequence[Hashable], Sequence[Timestamp]]:
-        """Keys and timestamps of a batch. Raises ``OperatorError`` if its records have no timestamps."""
+        """Keys and timestamps of a batch.
+
+        Raises ``OperatorError`` if its records have no timestamps, and for a key that cannot be one.
+        """
         if batch.keys is None:
             raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
         if batch.timestamps is None:
@@ -70,6 +74,7 @@ class JoinOperator(TwoInputOperator):
                 operator=self.name,
                 record=batch.values[0],
             )
+        self._check_keys(batch, batch.keys)
         return batch.keys, batch.timestamps
 
     def _emit(self, values: list[Any], times: list[Timestamp]) -> None:
@@ -100,8 +105,6 @@ class JoinOperator(TwoInputOperator):
         self, cause: BaseException, key: Hashable, at: Timestamp, left: object, right: object
     ) -> OperatorError:
         """Describe ``cause``, raised by the function that joins two records, one of which has timestamp ``at``."""
-        if isinstance(cause, TypeError) and (reason := unsupported(key)):
-            cause = reason
         return OperatorError(
             f"step {self.name!r} failed to join left record {shown(left)} with right record {shown(right)}, "
             f"key {shown(key)}, timestamp {at} ({readable(at)}): {type(cause).__name__}: {cause}",
@@ -111,13 +114,17 @@ class JoinOperator(TwoInputOperator):
             timestamp=at,
         )
 
-    def _check_key(self, batch: Batch[Any], index: int) -> None:
-        """Raise ``OperatorError`` for a key that cannot be one."""
-        assert batch.keys is not None
+    def _check_keys(self, batch: Batch[Any], keys: Sequence[Hashable]) -> None:
+        """Raise ``OperatorError`` if one of the keys cannot be one. Each is checked when it is first seen."""
+        known = self._known_keys
         try:
-            check_key(batch.keys[index])
-        except RAISED as exc:
-            raise self.failure_at(exc, batch, index) from exc
+            for key in [key for key in set(keys) if key not in known]:
+                known[key]
+        except TypeError as exc:
+            for index, key in enumerate(keys):
+                if reason := unsupported(key):
+                    raise self.failure_at(reason, batch, index) from exc
+            raise
 
     def _stored_watermark(self) -> dict[str, tuple[bytes, ...]]:
         return {_WATERMARK: (PLAIN.encode(self.watermark),)}

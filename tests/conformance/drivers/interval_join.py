@@ -18,7 +18,10 @@ from tests.conformance.scenarios import Json, UnknownWord
 #: What the data calls the late outputs.
 _OUTPUTS: Final = {"left_late": LATE_LEFT, "right_late": LATE_RIGHT}
 
-_EVERY_PAIR: Final = "context left ts = left element ts; context right ts = right element ts; output ts = the larger of both"
+_EVERY_PAIR: Final = (
+    "context left ts = left element ts; context right ts = right element ts; "
+    "output ts = the larger of both"
+)
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,13 @@ Step: TypeAlias = Left | Right | Advance | Restart
 
 
 @st.composite
-def histories(draw: st.DrawFn, *, span: int = 12, keys: str = "ab") -> list[Step]:
-    """Steps in which no record is late: records come up to ``span`` ms after the watermark, never at it."""
+def histories(
+    draw: st.DrawFn, *, span: int = 12, keys: str = "ab", late_rights: bool = False
+) -> list[Step]:
+    """Steps in which no record is late: records come up to ``span`` ms after the watermark, never at it.
+
+    With ``late_rights`` right records come up to ``span`` ms before it too.
+    """
     steps: list[Step] = []
     watermark = -20
     numbers = iter(range(10_000))
@@ -66,11 +71,9 @@ def histories(draw: st.DrawFn, *, span: int = 12, keys: str = "ab") -> list[Step
         elif kind == "x":
             steps.append(Restart())
         else:
-            some = draw(
-                st.lists(
-                    st.tuples(st.sampled_from(keys), st.integers(1, span)), min_size=1, max_size=4
-                )
-            )
+            first = -span if late_rights and kind == "r" else 1
+            one = st.tuples(st.sampled_from(keys), st.integers(first, span))
+            some = draw(st.lists(one, min_size=1, max_size=4))
             records = [Record(key, watermark + ahead, next(numbers)) for key, ahead in some]
             steps.append(Left(records) if kind == "l" else Right(records))
     return steps

@@ -1,0 +1,163 @@
+"""Each record with what held at its time: a join with a stream of versions.
+
+Theory. The right input is a history: its record r of a key holds from r.ts until the next one. A left record l meets
+the newest r of its key with r.ts ≤ l.ts, and with a tolerance only if l.ts - r.ts is not above it: what pandas calls
+``merge_asof`` with ``direction="backward"``. Event time decides and not the order of arrival, so l waits until the
+watermark has reached l.ts; then no r that could hold at l.ts is still to come. Left records come out in the order of
+time, with their own timestamps, before that watermark is sent on: never late, so watermarks pass without delay.
+
+*Late* is a left record at or behind the watermark: its time is over. For right records see ``versions.py``: one that
+comes late is heeded for left records still to come unless it makes no difference to any of them; those that make none
+go to the late output. What came out before a late version is not corrected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any, Final
+
+from aflow.errors import FlowDefinitionError
+from aflow.model.batch import BATCH_RECORDS, Batch
+from aflow.model.codecs import Codec, CodecError
+from aflow.model.time import Timestamp
+from aflow.operators.base import RAISED, StateSize
+from aflow.operators.joins.columns import Columns, decoded, encoded
+from aflow.operators.joins.kinds import Join
+from aflow.operators.joins.late import LATE_LEFT, LATE_RIGHT
+from aflow.operators.joins.step import Into, JoinOperator
+from aflow.operators.joins.versions import Versions
+from aflow.operators.joins.waiting import Waiting
+from aflow.state.snapshot import OperatorSnapshot
+
+#: Keyed state: the left records that wait, and the versions that matter.
+_WAITING: Final = "@waiting"
+_VERSIONS: Final = "@versions"
+
+
+class AsOfJoinOperator(JoinOperator):
+    """Emits ``into(left, right)`` for each left record and the newest right one of its key up to its time.
+
+    Where there is none that is at most ``tolerance`` ms older, a ``LEFT`` join emits ``into(left, None)`` and an
+    ``INNER`` one nothing. Without a tolerance one version is kept for each key that ever came.
+
+    Raises ``FlowDefinitionError`` for another kind, and for a negative tolerance.
+    """
+
+    def __init__(
+        self,
+        into: Into,
+        *,
+        kind: Join = Join.INNER,
+        tolerance: int | None = None,
+        left_type: type[Any] | None = None,
+        right_type: type[Any] | None = None,
+        key_type: type[Hashable] | None = None,
+    ) -> None:
+        super().__init__(into, left_type=left_type, right_type=right_type, key_type=key_type)
+        if kind.keeps_right:
+            raise FlowDefinitionError(
+                f"an as-of join is made for each left record, so its kind is INNER or LEFT, not {kind.name}; "
+                f"to see right records alone, join by interval"
+            )
+        if tolerance is not None and tolerance < 0:
+            raise FlowDefinitionError(
+                f"tolerance is how old a version may be and not negative: {tolerance} ms"
+            )
+        self._keeps_left = kind.keeps_left
+        self._waiting = Waiting()
+        self._versions = Versions(tolerance)
+
+    def process_left(self, batch: Batch[Any]) -> None:
+        keys, times = self._columns(batch, "left")
+        watermark, add = self.watermark, self._waiting.add
+        late: list[int] = []
+        for index, (key, at, value) in enumerate(zip(keys, times, batch.values, strict=True)):
+            if at > watermark:
+                add(at, key, value)
+            else:
+                late.append(index)
+        self._side(LATE_LEFT, batch, late)
+
+    def process_right(self, batch: Batch[Any]) -> None:
+        keys, times = self._columns(batch, "right")
+        put = self._versions.put
+        late: list[int] = []
+        for index, (key, at, value) in enumerate(zip(keys, times, batch.values, strict=True)):
+            if not put(key, at, value):
+                late.append(index)
+        self._side(LATE_RIGHT, batch, late)
+
+    def on_watermark(self, timestamp: Timestamp) -> None:
+        if timestamp <= self.watermark:
+            return  # after a restore the inputs catch up with what was known
+        self.watermark = timestamp
+        self._emit_due(timestamp)
+        self._versions.advance(timestamp)
+        self.output.watermark(timestamp)
+
+    def size(self) -> StateSize:
+        return StateSize(
+            entries=len(self._waiting) + self._versions.size(),
+            event_timers=self._waiting.moments() + len(self._versions.expiry),
+        )
+
+    def snapshot(self) -> OperatorSnapshot:
+        """Raises ``CheckpointError`` for a key or a record that cannot be encoded."""
+        waiting, versions = self._waiting.by_key().items(), self._versions.by_key()
+        return OperatorSnapshot(
+            self._filing.file(
+                {
+                    _WAITING: self._stored(waiting, self._left_codec, "left"),
+                    _VERSIONS: self._stored(versions, self._right_codec, "right"),
+                }
+            ),
+            self._stored_watermark(),
+        )
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        self._restore_watermark(snapshot)
+        self._versions.watermark = self.watermark
+        for key, data in self._filing.read(snapshot.keyed, _WAITING):
+            for at, value in self._read(key, data, self._left_codec, "left"):
+                self._waiting.add(at, key, value)
+        for key, data in self._filing.read(snapshot.keyed, _VERSIONS):
+            for at, value in self._read(key, data, self._right_codec, "right"):
+                self._versions.put(key, at, value)
+
+    def _emit_due(self, watermark: Timestamp) -> None:
+        """Send on the left records up to ``watermark``, each with what held at its time."""
+        # Hot path: once for each left record.
+        into, version_at, keeps_left = self._into, self._versions.at, self._keeps_left
+        values: list[Any] = []
+        stamps: list[Timestamp] = []
+        for at, keys, lefts in self._waiting.due(watermark):
+            for key, left in zip(keys, lefts, strict=True):
+                found, right = version_at(key, at)
+                if found or keeps_left:
+                    try:
+                        values.append(into(left, right))
+                    except RAISED as exc:
+                        raise self._failed(exc, key, at, left, right) from exc
+                    stamps.append(at)
+            if len(values) >= BATCH_RECORDS:
+                self._emit(values, stamps)
+                values, stamps = [], []
+        self._emit(values, stamps)
+
+    def _stored(
+        self, held: Iterable[tuple[Hashable, Columns]], codec: Codec[Any], side: str
+    ) -> Iterator[tuple[Hashable, bytes]]:
+        for key, columns in held:
+            try:
+                yield key, encoded(*columns, codec)
+            except CodecError as exc:
+                raise self._cannot_store(key, side, exc) from exc
+
+    def _read(
+        self, key: Hashable, data: bytes, codec: Codec[Any], side: str
+    ) -> Iterator[tuple[Timestamp, Any]]:
+        try:
+            times, values, _ = decoded(data, codec)
+        except CodecError as exc:
+            raise self._cannot_read(key, side, exc) from exc
+        return zip(times, values, strict=True)
