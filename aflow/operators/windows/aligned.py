@@ -14,37 +14,28 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from heapq import heappop, heappush
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from aflow.errors import CheckpointError, InternalError, OperatorError, RestoreError, shown
 from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows
-from aflow.model.batch import BATCH_RECORDS, Batch
-from aflow.model.codecs import PLAIN, CodecError
+from aflow.model.batch import Batch
 from aflow.model.keys import check_key
-from aflow.model.time import MAX_TIMESTAMP, Timestamp
-from aflow.model.windows import TimeWindow, Windowed
+from aflow.model.time import Timestamp
+from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.base import RAISED, Operator, OperatorContext
-from aflow.operators.windows.late import LATE
-from aflow.state.filing import KeyedFiling
-from aflow.state.layouts import state_codec
+from aflow.operators.base import RAISED, StateSize
+from aflow.operators.windows.incremental import Contents, IncrementalWindows
 from aflow.state.snapshot import OperatorSnapshot
 
-#: Keyed state: each accumulator with the start of its window, and whether that has fired.
+#: Keyed state: each accumulator with the start of its window, and how often that has fired.
 _CONTENTS: Final = "@windows"
 
-#: Operator state: the last watermark.
-_WATERMARK: Final = "@watermark"
 
-Contents = dict[Hashable, Any]
-"""Accumulators by key."""
-
-
-class WindowAggregateOperator(Operator):
+class WindowAggregateOperator(IncrementalWindows):
     """Folds the records of each key and window, and emits a ``Windowed`` for each when the watermark passes its end.
 
     ``lateness`` in ms. ``of`` and ``key_type`` are the types of accumulators and keys, which snapshots need unless
-    they are plain Python values.
+    they are plain Python values. What is emitted is not changed afterwards, with one exception: an accumulator that
+    ``add`` changes, is itself the result, and has no ``merge`` by which it could be copied, grows with late records.
     """
 
     def __init__(
@@ -56,14 +47,11 @@ class WindowAggregateOperator(Operator):
         of: type[Any] | None = None,
         key_type: type[Hashable] | None = None,
     ) -> None:
+        super().__init__(accumulation, lateness=lateness, of=of, key_type=key_type)
         self._assigner = assigner
         self._start_of = assigner.start_of
         self._size = assigner.size
         self._tumbling = isinstance(assigner, TumblingWindows)
-        self._accumulation = accumulation
-        self._lateness = lateness
-        self._codec = state_codec(of)
-        self._key_type = key_type
         #: Contents of the windows that have not fired, by start; never empty.
         self._open: dict[Timestamp, Contents] = {}
         #: Contents of the windows that have fired and are kept for the allowed lateness, by start; never empty.
@@ -71,29 +59,13 @@ class WindowAggregateOperator(Operator):
         #: The keys of ``_open`` and of ``_fired``, as heaps.
         self._to_fire: list[Timestamp] = []
         self._to_clean: list[Timestamp] = []
-
-    def open(self, context: OperatorContext) -> None:
-        super().open(context)
-        self._filing = KeyedFiling(
-            operator=context.name,
-            key_type=self._key_type,
-            key_groups=context.key_groups,
-            key_group_count=context.key_group_count,
-        )
+        #: How often the windows in ``_fired`` have fired, for the keys for which it was more than once.
+        self._firings: dict[Timestamp, dict[Hashable, int]] = {}
 
     def process(self, batch: Batch[Any]) -> None:
-        keys, times = batch.keys, batch.timestamps
-        if keys is None:
-            raise InternalError(f"step {self.name!r} got a batch without keys")
-        if times is None:
-            raise OperatorError(
-                f"step {self.name!r} needs event time, but its records have no timestamps; "
-                f"call .event_time(…) before .key_by(…)",
-                operator=self.name,
-                record=batch.values[0],
-            )
+        keys, times = self._columns(batch)
         start = self._start_of(min(times))
-        if not self._tumbling or self._passed(start):
+        if not self._tumbling or self._ahead or self._passed(start, self.watermark):
             self._add_each(batch, keys, times)
         elif max(times) < start + self._size:
             self._add_all(batch, keys, start)
@@ -103,39 +75,42 @@ class WindowAggregateOperator(Operator):
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:
             return  # after a restore the inputs catch up with what was known
-        self.watermark = timestamp
-        while self._to_fire and self._passed(self._to_fire[0]):
-            start = heappop(self._to_fire)
-            contents = self._open.pop(start)
-            self._emit(start, contents)
-            if not self._gone(start):
-                self._contents(start, fired=True).update(contents)
-        while self._to_clean and self._gone(self._to_clean[0]):
-            del self._fired[heappop(self._to_clean)]
+        self._advance(timestamp)
+        while self._to_fire and self._passed(self._to_fire[0], timestamp):
+            self._fire(heappop(self._to_fire))
+        while self._to_clean and self._gone(self._to_clean[0], timestamp):
+            start = heappop(self._to_clean)
+            del self._fired[start]
+            self._firings.pop(start, None)
         self.output.watermark(timestamp)
 
     def snapshot(self) -> OperatorSnapshot:
         """Raises ``CheckpointError`` for a key or an accumulator that cannot be encoded."""
         entries = [
-            (key, self._encoded(start, fired, key, held))
-            for fired, windows in ((False, self._open), (True, self._fired))
-            for start, contents in windows.items()
+            (key, self._encoded(key, held, start, 0))
+            for start, contents in self._open.items()
             for key, held in contents.items()
         ]
-        return OperatorSnapshot(
-            self._filing.file({_CONTENTS: entries}),
-            {_WATERMARK: (PLAIN.encode(self.watermark),)},
-        )
+        entries += [
+            (key, self._encoded(key, held, start, self._firings_of(start, key)))
+            for start, contents in self._fired.items()
+            for key, held in contents.items()
+        ]
+        return self._snapshot({_CONTENTS: entries})
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """The watermark goes on where the slowest of the former subtasks was."""
+        self._restore_watermark(snapshot)
         for key, data in self._filing.read(snapshot.keyed, _CONTENTS):
-            start, fired, held = self._decoded(data)
-            self._contents(start, fired=fired)[key] = held
-        watermarks = [PLAIN.decode(data) for data in snapshot.operator.get(_WATERMARK, ())]
-        self.watermark = min(
-            (at for at in watermarks if isinstance(at, int)), default=self.watermark
-        )
+            held, (start, firings) = self._decoded(data)
+            self._contents(start, fired=firings > 0)[key] = held
+            if firings > 1:
+                self._firings.setdefault(start, {})[key] = firings
+
+    def size(self) -> StateSize:
+        """Entries are accumulators; a window is one timer, waiting to fire or to be cleaned up."""
+        windows = [*self._open.values(), *self._fired.values()]
+        return StateSize(sum(map(len, windows)), event_timers=len(windows))
 
     def _add_all(self, batch: Batch[Any], keys: Sequence[Hashable], start: Timestamp) -> None:
         """Fold a batch that lies in one window, on time."""
@@ -182,28 +157,60 @@ class WindowAggregateOperator(Operator):
         """Fold record by record: sliding windows, and batches with records behind the watermark."""
         late: list[int] = []
         for index, (key, time, value) in enumerate(zip(keys, times, batch.values, strict=True)):
-            alive = [w.start for w in self._assigner.assign(value, time) if not self._gone(w.start)]
-            if not alive and time + self._lateness <= self.watermark:
+            watermark = self._watermark_for(key)
+            windows = self._assigner.assign(value, time)
+            alive = [w.start for w in windows if not self._gone(w.start, watermark)]
+            if not alive and time + self._lateness <= watermark:
                 late.append(index)
             for start in alive:
-                fired = self._passed(start)
+                fired = self._passed(start, watermark)
                 contents = self._contents(start, fired=fired)
                 try:
-                    self._add(contents, key, value)
+                    known = self._add(contents, key, value)
                 except RAISED as exc:
                     raise self.failure_at(exc, batch, index) from exc
                 if fired:
-                    self._emit(start, {key: contents[key]})
-        if late:
-            values = [batch.values[index] for index in late]
-            self.output.side(LATE, Batch(values, [times[index] for index in late]))
+                    self._fire_again(start, key, contents[key], known)
+        self._emit_late(batch, late)
 
-    def _add(self, contents: Contents, key: Hashable, value: object) -> None:
+    def _add(self, contents: Contents, key: Hashable, value: object) -> bool:
+        """Fold a record in; True if its key had something before."""
         if key in contents:
             contents[key] = self._accumulation.add(contents[key], value)
+            return True
+        check_key(key)
+        contents[key] = self._accumulation.first(value)
+        return False
+
+    def _fire(self, start: Timestamp) -> None:
+        contents = self._open.pop(start)
+        window = TimeWindow(start, start + self._size)
+        if self._gone(start, self.watermark):
+            self._emit_window(window, contents)
         else:
-            check_key(key)
-            contents[key] = self._accumulation.first(value)
+            self._emit_window(window, {key: self._given(key, contents[key]) for key in contents})
+            self._contents(start, fired=True).update(contents)
+
+    def _fire_again(self, start: Timestamp, key: Hashable, held: Any, known: bool) -> None:
+        """Fire a window that is kept, for one key; ``known`` if it has fired for that key before."""
+        firing = 1
+        if known:
+            firing = self._firings_of(start, key) + 1
+            self._firings.setdefault(start, {})[key] = firing
+        window = TimeWindow(start, start + self._size)
+        result = self._windowed(window, key, self._given(key, held), firing)
+        self.output.emit(Batch([result], [window.max_timestamp]))
+
+    def _given(self, key: Hashable, held: Any) -> Any:
+        """What may be emitted of an accumulator that is kept."""
+        try:
+            return self._copy(held)
+        except RAISED as exc:
+            raise self._failed(exc, key, held) from exc
+
+    def _firings_of(self, start: Timestamp, key: Hashable) -> int:
+        counts = self._firings.get(start)
+        return 1 if counts is None else counts.get(key, 1)
 
     def _contents(self, start: Timestamp, *, fired: bool) -> Contents:
         windows, heap = (self._fired, self._to_clean) if fired else (self._open, self._to_fire)
@@ -213,48 +220,10 @@ class WindowAggregateOperator(Operator):
             heappush(heap, start)
         return contents
 
-    def _passed(self, start: Timestamp) -> bool:
+    def _passed(self, start: Timestamp, watermark: Timestamp) -> bool:
         """True if the watermark has reached the window's last timestamp."""
-        return start + self._size - 1 <= self.watermark
+        return start + self._size - 1 <= watermark
 
-    def _gone(self, start: Timestamp) -> bool:
-        """True if the window's clean-up time has come; one beyond the end of time never comes."""
-        cleanup = start + self._size - 1 + self._lateness
-        return cleanup <= self.watermark and cleanup <= MAX_TIMESTAMP
-
-    def _emit(self, start: Timestamp, contents: Contents) -> None:
-        window = TimeWindow(start, start + self._size)
-        result = self._accumulation.result
-        if result is None:
-            values = [Windowed(key, window, held) for key, held in contents.items()]
-        else:
-            values = [
-                Windowed(key, window, self._result(key, held)) for key, held in contents.items()
-            ]
-        for at in range(0, len(values), BATCH_RECORDS):
-            some = values[at : at + BATCH_RECORDS]
-            self.output.emit(Batch(some, [window.max_timestamp] * len(some)))
-
-    def _result(self, key: Hashable, held: object) -> object:
-        assert self._accumulation.result is not None
-        try:
-            return self._accumulation.result(held)
-        except RAISED as exc:
-            raise OperatorError.of(self.name, exc, record=held, key=key) from exc
-
-    def _encoded(self, start: Timestamp, fired: bool, key: Hashable, held: object) -> bytes:
-        try:
-            return PLAIN.encode([start, fired, self._codec.encode(held)])
-        except CodecError as exc:
-            raise CheckpointError(
-                f"step {self.name!r} cannot store what key {shown(key)} has in the window that begins at {start}: {exc}"
-            ) from exc
-
-    def _decoded(self, data: bytes) -> tuple[Timestamp, bool, Any]:
-        try:
-            start, fired, held = cast("tuple[int, bool, bytes]", PLAIN.decode(data))
-            return start, fired, self._codec.decode(held)
-        except CodecError as exc:
-            raise RestoreError(
-                f"step {self.name!r} cannot read the contents of a window: {exc}"
-            ) from exc
+    def _gone(self, start: Timestamp, watermark: Timestamp) -> bool:
+        """True if the window's clean-up time has come; one beyond the end of time never comes, like its watermark."""
+        return start + self._size - 1 + self._lateness <= watermark

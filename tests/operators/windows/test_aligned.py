@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from aflow.errors import CheckpointError, OperatorError
 from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows
+from aflow.model.key_groups import key_group
 from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP
 from aflow.model.windows import Windowed
-from aflow.operators.accumulation import Accumulation
+from aflow.operators.accumulation import Accumulation, folding
+from aflow.operators.base import StateSize
 from aflow.operators.windows.aligned import WindowAggregateOperator
 from aflow.operators.windows.late import LATE
 from aflow.state.snapshot import merge
@@ -119,6 +121,88 @@ def test_within_the_lateness_a_record_fires_its_window_again_for_its_key_only(mo
 
     assert rows(step) == [("a", 0, 1), ("b", 0, 10), ("a", 0, 3), ("c", 0, 7)]
     assert late(step) == [("a", 4)]
+
+
+@every_way
+def test_results_say_which_firing_of_their_key_and_window_they_are(mode: Mode) -> None:
+    step = harness(mode, lateness=20)
+    step.push(("a", 1), 1)
+    step.push(("a", 1), 11)
+    step.watermark(9)
+
+    step.push(("a", 2), 2)
+    step.push(("b", 7), 2)
+    step.push(("a", 4), 2)
+    step.push(("b", 1), 2)
+    step.watermark(19)
+
+    found = [(w.key, w.window.start, w.value, w.firing) for w in step.values]
+    assert found == [
+        ("a", 0, 1, 1),
+        ("a", 0, 3, 2),
+        ("b", 0, 7, 1),
+        ("a", 0, 7, 3),
+        ("b", 0, 8, 2),
+        ("a", 10, 1, 1),
+    ]
+
+
+@every_way
+def test_a_result_that_was_given_away_does_not_grow_with_late_records(mode: Mode) -> None:
+    def append(so_far: list[int], event: Event) -> list[int]:
+        so_far.append(event[1])
+        return so_far
+
+    def extend(a: list[int], b: list[int]) -> list[int]:
+        a.extend(b)
+        return a
+
+    step: OperatorHarness[Event, Windowed[str, list[int]]] = OperatorHarness(
+        lambda: WindowAggregateOperator(
+            TumblingWindows(10), folding(list[int], append, extend), lateness=5
+        ),
+        key=lambda event: event[0],
+        mode=mode,
+    )
+    step.push(("a", 1), 1)
+    step.watermark(9)
+
+    step.push(("a", 2), 1)
+    step.push(("a", 3), 1)
+
+    assert [w.value for w in step.values] == [[1], [1, 2], [1, 2, 3]]
+
+
+def test_a_window_is_one_timer_however_many_keys_it_has() -> None:
+    step = harness(lateness=5)
+    step.push_batch([("a", 1), ("b", 1), ("a", 1)], [1, 1, 11])
+    both_open = step.size
+    step.watermark(9)
+    one_fired = step.size
+    step.watermark(24)
+
+    assert both_open == one_fired == StateSize(entries=3, event_timers=2)
+    assert step.size == StateSize()
+
+
+def test_keys_of_a_subtask_that_was_ahead_go_on_where_they_were() -> None:
+    halves = [harness(parallelism=2, subtask=subtask) for subtask in range(2)]
+    groups = [half.operator.context.key_groups for half in halves]
+    keys = [next(f"k{n}" for n in range(99) if key_group(f"k{n}") in own) for own in groups]
+    for half, key, watermark in zip(halves, keys, (14, 4), strict=True):
+        half.push((key, 1), 5)
+        half.watermark(watermark)
+    snapshots = [half.snapshot() for half in halves]
+    fast, slow = keys
+
+    step = harness()
+    step.restore(*(snapshot for snapshot in snapshots if snapshot is not None))
+    step.restart()
+    step.push_batch([(fast, 2), (slow, 2), (fast, 4)], [9, 9, 10])
+    step.watermark(MAX_TIMESTAMP)
+
+    assert rows(step) == [(slow, 0, 3), (fast, 10, 4)]
+    assert late(step) == [(fast, 2)]
 
 
 @every_way

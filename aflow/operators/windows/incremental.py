@@ -1,0 +1,183 @@
+"""What the fast window steps have in common: event time, the default trigger, one accumulator instead of records.
+
+A key goes on where it was: subtasks may have come differently far when a checkpoint was taken (where idle inputs or
+unaligned barriers are about), and after a restore with another parallelism keys of several of them meet in one. It
+continues with the smallest of their watermarks, and remembers by key group who had come further, until it has come
+that far itself: their windows have fired, and a record that was late for them still is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final, cast
+
+from aflow.errors import CheckpointError, InternalError, OperatorError, RestoreError, shown
+from aflow.model.batch import BATCH_RECORDS, Batch
+from aflow.model.codecs import PLAIN, CodecError
+from aflow.model.key_groups import key_group
+from aflow.model.time import Timestamp
+from aflow.model.windows import TimeWindow, Windowed
+from aflow.operators.accumulation import Accumulation
+from aflow.operators.base import RAISED, Operator, OperatorContext
+from aflow.operators.windows.late import LATE
+from aflow.state.filing import KeyedFiling
+from aflow.state.layouts import state_codec
+from aflow.state.snapshot import OperatorSnapshot
+
+#: Operator state: watermarks with the key groups for which they hold, as [watermark, first, end (exclusive)].
+_WATERMARK: Final = "@watermark"
+
+Contents = dict[Hashable, Any]
+"""Accumulators by key."""
+
+
+class IncrementalWindows(Operator):
+    """Base of the fast window steps.
+
+    ``lateness`` in ms. ``of`` and ``key_type`` are the types of accumulators and keys, which snapshots need unless
+    they are plain Python values.
+    """
+
+    def __init__(
+        self,
+        accumulation: Accumulation,
+        *,
+        lateness: int,
+        of: type[Any] | None,
+        key_type: type[Hashable] | None,
+    ) -> None:
+        self._accumulation = accumulation
+        self._lateness = lateness
+        self._codec = state_codec(of)
+        self._key_type = key_type
+        #: Key groups restored from a subtask that had come further than this one, with its watermark.
+        self._ahead: dict[int, Timestamp] = {}
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._filing = KeyedFiling(
+            operator=context.name,
+            key_type=self._key_type,
+            key_groups=context.key_groups,
+            key_group_count=context.key_group_count,
+        )
+
+    def _columns(self, batch: Batch[Any]) -> tuple[Sequence[Hashable], list[Timestamp]]:
+        """Keys and timestamps of a batch. Raises ``OperatorError`` if it has no timestamps."""
+        keys, times = batch.keys, batch.timestamps
+        if keys is None:
+            raise InternalError(f"step {self.name!r} got a batch without keys")
+        if times is None:
+            raise OperatorError(
+                f"step {self.name!r} needs event time, but its records have no timestamps; "
+                f"call .event_time(…) before .key_by(…)",
+                operator=self.name,
+                record=batch.values[0],
+            )
+        return keys, times
+
+    def _watermark_for(self, key: Hashable) -> Timestamp:
+        """How far event time has come for ``key``: where its former subtask was, if this one is not yet there."""
+        if not self._ahead:
+            return self.watermark
+        group = key_group(key, self.context.key_group_count)
+        return self._ahead.get(group, self.watermark)
+
+    def _advance(self, timestamp: Timestamp) -> None:
+        """Event time has come to ``timestamp``."""
+        self.watermark = timestamp
+        if self._ahead:
+            self._ahead = {group: at for group, at in self._ahead.items() if at > timestamp}
+
+    def _copy(self, held: Any) -> Any:
+        """An accumulator like ``held`` that may be changed, or given away, while ``held`` is kept."""
+        accumulation = self._accumulation
+        if accumulation.fresh is None or accumulation.merge is None:
+            return held
+        return accumulation.merge(accumulation.fresh(), held)
+
+    def _windowed(
+        self, window: TimeWindow, key: Hashable, held: Any, firing: int
+    ) -> Windowed[Any, Any]:
+        result = self._accumulation.result
+        if result is None:
+            return Windowed(key, window, held, firing)
+        try:
+            return Windowed(key, window, result(held), firing)
+        except RAISED as exc:
+            raise self._failed(exc, key, held) from exc
+
+    def _emit_window(self, window: TimeWindow, contents: Mapping[Hashable, Any]) -> None:
+        """Send on the first result of a window for each of some keys."""
+        result = self._accumulation.result
+        if result is None:
+            values = [Windowed(key, window, held) for key, held in contents.items()]
+        else:
+            values = [self._windowed(window, key, held, 1) for key, held in contents.items()]
+        for at in range(0, len(values), BATCH_RECORDS):
+            some = values[at : at + BATCH_RECORDS]
+            self.output.emit(Batch(some, [window.max_timestamp] * len(some)))
+
+    def _emit_late(self, batch: Batch[Any], indexes: Sequence[int]) -> None:
+        """Send the records at ``indexes`` to the late output, as they were."""
+        times = batch.timestamps
+        assert times is not None
+        if indexes:
+            values = [batch.values[index] for index in indexes]
+            self.output.side(LATE, Batch(values, [times[index] for index in indexes]))
+
+    def _failed(self, cause: BaseException, key: Hashable, held: object) -> OperatorError:
+        """Describe ``cause``, raised by a user function that was given accumulator ``held``."""
+        return OperatorError.of(self.name, cause, record=held, key=key)
+
+    # ------------------------------------------------------------------------------------- snapshots
+
+    def _snapshot(self, named: Mapping[str, Iterable[tuple[Hashable, bytes]]]) -> OperatorSnapshot:
+        groups = self.context.key_groups
+        watermarks = [(self.watermark, groups.start, groups.stop)]
+        watermarks += [(at, group, group + 1) for group, at in self._ahead.items()]
+        return OperatorSnapshot(
+            self._filing.file(named),
+            {_WATERMARK: tuple(PLAIN.encode(list(entry)) for entry in watermarks)},
+        )
+
+    def _restore_watermark(self, snapshot: OperatorSnapshot) -> None:
+        """The watermark goes on where the slowest of the former subtasks was."""
+        parts = snapshot.operator.get(_WATERMARK, ())
+        former = [cast("tuple[int, int, int]", self._read(data)) for data in parts]
+        self.watermark = min((at for at, _, _ in former), default=self.watermark)
+        self._ahead = {
+            group: at
+            for at, start, stop in sorted(
+                former
+            )  # where two are known of a group, the greater one holds
+            if at > self.watermark
+            for group in range(start, stop)
+            if group in self.context.key_groups
+        }
+
+    def _encoded(self, key: Hashable, held: Any, *numbers: int) -> bytes:
+        """An accumulator with the numbers that say where it belongs. Raises ``CheckpointError``."""
+        try:
+            return PLAIN.encode([self._codec.encode(held), *numbers])
+        except CodecError as exc:
+            raise CheckpointError(
+                f"step {self.name!r} cannot store what key {shown(key)} has in the window that begins at "
+                f"{numbers[0]}: {exc}"
+            ) from exc
+
+    def _decoded(self, data: bytes) -> tuple[Any, list[int]]:
+        held, *numbers = cast("list[Any]", self._read(data))
+        try:
+            return self._codec.decode(held), numbers
+        except CodecError as exc:
+            raise self._unreadable(exc) from exc
+
+    def _read(self, data: bytes) -> object:
+        try:
+            return PLAIN.decode(data)
+        except CodecError as exc:
+            raise self._unreadable(exc) from exc
+
+    def _unreadable(self, cause: CodecError) -> RestoreError:
+        return RestoreError(f"step {self.name!r} cannot read the contents of a window: {cause}")
