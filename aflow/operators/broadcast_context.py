@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any, Final, TypeVar, overload
 
+from aflow.errors import FlowDefinitionError
 from aflow.model.time import Clock
 from aflow.operators.context import Context, ProcessContext, undeclared
 from aflow.operators.sides import SideOutputs
@@ -60,4 +61,15 @@ class ControlContext(ProcessContext):
         try:
             return self._cells[spec]
         except KeyError:
-            raise undeclared(spec, self._cells) from None
+            raise _no_broadcast_state(spec, self._cells) from None
+
+
+def _no_broadcast_state(spec: object, cells: Mapping[Any, Any]) -> FlowDefinitionError:
+    match spec:
+        case StateSpec(name=name):
+            return FlowDefinitionError(
+                f"state {name!r} is kept for each key, and a control record has none; process_broadcast writes "
+                f"BroadcastState, which process reads"
+            )
+        case _:
+            return undeclared(spec, cells)
