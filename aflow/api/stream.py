@@ -111,7 +111,9 @@ class Stream(Generic[T]):
         if time is not None:
             check_function(time, "event_time")
         strategy = time_strategy(max_delay, generator, idle_after, align)
-        return self._step("event_time", name, lambda: EventTimeOperator(time, strategy))
+        return self._step(
+            "event_time", name, lambda: EventTimeOperator(time, strategy), begins_time=True
+        )
 
     def key_by(
         self,
@@ -143,7 +145,7 @@ class Stream(Generic[T]):
 
         The clock moves event time on, so windows fire while the source is silent. A replay gives other timestamps.
         """
-        return self._step("ingestion_time", name, IngestionTimeOperator)
+        return self._step("ingestion_time", name, IngestionTimeOperator, begins_time=True)
 
     def union(self, *others: Stream[T], name: str | None = None) -> Stream[T]:
         """Mix this stream with others of the same type; event time is that of the slowest of them."""

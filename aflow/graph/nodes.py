@@ -81,6 +81,8 @@ class Node:
     parallelism: int | None = None
     """Asked for at this node; None: as the inputs have it, or the job's where records are exchanged."""
     stateful: bool = False
+    begins_time: bool = False
+    """True if event time begins here: before it there are no watermarks (but that of the end)."""
     sides: bool = False
     """True if it may have side outputs of any tag, and nothing but those."""
     named: bool = True

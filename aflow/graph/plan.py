@@ -7,6 +7,9 @@ nothing, so it is no exchange.
 Parallelism rule: a source takes its own or the job's, bounded by the source; a step behind an exchange takes the
 one asked for there or the job's; every other step has that of its input. A broadcast beside an input that is no
 exchange has no say: the step stays with the records that it handles, and the broadcast goes wherever they are.
+
+Time rule: event time begins at the steps that say so (``event_time``). Behind a step that reads several inputs, time is
+that of the slowest; but an input on which it never began would stop time for the others, so they do not wait for it.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ class Channels:
 
     edge: Edge
     reader: Node
+    timeless: bool = False
+    """True if its records have no event time and those of another input have: the reader's time waits for those."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +91,10 @@ def make_plan(
     graph.validate()
     drafts: list[_Draft] = []
     home: dict[int, _Draft] = {}
+    timed: dict[int, bool] = {}
     for node in graph:
+        with_time = [timed[edge.origin.id] for edge in node.inputs]
+        timed[node.id] = node.begins_time or any(with_time)
         wanted = _parallelism(node, home, parallelism)
         _check_key_groups(node, wanted, key_groups)
         inputs = tuple(
@@ -97,7 +105,11 @@ def make_plan(
             draft = home[node.inputs[0].origin.id]
             draft.nodes.append(planned)
         else:
-            draft = _Draft([planned], wanted, [Channels(edge, planned) for edge in inputs])
+            incoming = [
+                Channels(edge, planned, timeless=timed[node.id] and not has_time)
+                for edge, has_time in zip(inputs, with_time, strict=True)
+            ]
+            draft = _Draft([planned], wanted, incoming)
             drafts.append(draft)
         home[node.id] = draft
     tasks = tuple(

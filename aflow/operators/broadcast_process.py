@@ -35,8 +35,8 @@ class BroadcastProcess(KeyedFunction[BroadcastContext[K], U], Generic[K, T, C, U
     records from different senders does not matter (one sender: a control stream of parallelism 1).
 
     When a control record takes effect among the records of the stream is not known, and may differ between subtasks.
-    The watermark waits for the control stream as for any input: give it event time, and ``idle_after`` if it is mostly
-    silent. For a stream without keys ``K`` is None; then keyed state is refused, and timers and ``ctx.key`` fail.
+    A control stream without event time does not hold that of the other; one that has it is waited for as any input, so
+    give it ``idle_after`` if it is mostly silent. For a stream without keys ``K`` is None; then keyed state is refused, and timers and ``ctx.key`` fail.
     """
 
     comes_behind = ".connect_broadcast(control)"

@@ -163,7 +163,18 @@ class Builder:
         inputs = self._in_channels(plan, subtask)
         doors = _doors(chain.operators[0], links[head.id], counters[head.id], len(inputs))
         heads = [door for door, some in zip(doors, inputs, strict=True) for _ in some]
-        return Gate([channel for some in inputs for channel in some], heads, size, clock)
+        without_time = [
+            exchange.timeless
+            for exchange, some in zip(plan.incoming, inputs, strict=True)
+            for _ in some
+        ]
+        return Gate(
+            [channel for some in inputs for channel in some],
+            heads,
+            size,
+            clock,
+            timeless=[index for index, without in enumerate(without_time) if without],
+        )
 
     def _count(self, node: Node) -> StepCounters:
         counters = StepCounters()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from aflow.errors import InternalError
 from aflow.machines.batch_size import BatchSize
@@ -31,6 +31,8 @@ class Gate:
         heads: Sequence[Output],
         size: BatchSize,
         clock: RuntimeClock,
+        *,
+        timeless: Collection[int] = (),
     ) -> None:
         self._channels = channels
         #: Where the batches of each channel go.
@@ -40,6 +42,10 @@ class Gate:
         self._size = size
         self._steady = clock.steady
         self._valve = WatermarkValve(len(channels))
+        #: Indices of the channels that never say anything about time but that it is over: idle for ever, for the valve.
+        self._timeless = frozenset(timeless)
+        for index in self._timeless:
+            self._valve.on_idle(index)
         #: Indices of the channels that are not empty, in the order in which they will be served; no index twice.
         self._ready: deque[int] = deque()
         self._open = len(channels)
@@ -92,6 +98,8 @@ class Gate:
                 combined = valve.on_watermark(index, timestamp)
                 if combined is not None:
                     self._head.watermark(combined)
+            case Idle() | Active() if index in self._timeless:
+                pass
             case Idle():
                 self._push(valve.on_idle(index))
             case Active():

@@ -78,15 +78,15 @@ def test_a_stream_of_a_union_that_has_ended_is_not_waited_for() -> None:
     assert fired == [(0, 5.0), (1_000, 600.0)]
 
 
-def test_a_stream_without_event_time_holds_that_of_a_union_until_it_ends() -> None:
+def test_a_stream_without_event_time_does_not_hold_that_of_a_union() -> None:
     flow = af.Flow("timeless")
-    timed = flow.source(ScriptedSource[int](100, 1_500, after(600)), name="timed")
+    timed = flow.source(ScriptedSource[int](100, after(5), 1_500, after(600)), name="timed")
     timeless = flow.source(ScriptedSource[int](after(300)), name="timeless")
     fired = windows(timed.event_time(lambda n: n).union(timeless))
 
     run_flow(flow)
 
-    assert fired == [(0, 300.0), (1_000, 600.0)]
+    assert fired == [(0, 5.0), (1_000, 605.0)]
 
 
 class Beats:
