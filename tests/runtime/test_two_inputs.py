@@ -16,8 +16,6 @@ from aflow.connect import Sink, Writer, WriterContext
 from aflow.graph.nodes import Broadcast, Edge, HashByKey, Partitioning
 from aflow.model.batch import Batch
 from aflow.model.time import MAX_TIMESTAMP
-from aflow.operators.broadcast_process import BroadcastProcessOperator
-from aflow.operators.co_process import CoProcessOperator
 from aflow.testing import At, CollectSink, FlowDriver, Pause, ScriptedSource, run_flow
 from aflow.testing.virtual_time import virtual_time
 from tests.runtime.two_inputs import BROADCAST, Both, Clock, connect
@@ -278,7 +276,7 @@ def test_state_that_commutes_comes_to_the_batch_answer_in_any_interleaving(
     flow, sink = af.Flow("balances"), CollectSink[tuple[int, int]]()
     left = flow.source(deposits).rebalance(2).key_by(lambda n: n % 17)
     right = flow.source(withdrawals).key_by(lambda n: n % 17)
-    connect(flow, left, right, lambda: CoProcessOperator(Balance())).to(sink)
+    left.connect(right).process(Balance(), name="balances").to(sink)
 
     options = af.Options(batch_records=16, channel_records=32)
     run_flow(flow, parallelism=parallelism, seed=seed, options=options)
@@ -314,16 +312,13 @@ class Priced(af.BroadcastProcess[int, int, tuple[int, int], tuple[int, int]]):
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_every_subtask_goes_by_the_control_records_that_have_come(parallelism: int) -> None:
     flow, sink, aside = af.Flow("prices"), CollectSink[tuple[int, int]](), CollectSink[int]()
-    control = ScriptedSource((0, 5), (1, 7), Pause(timedelta(seconds=10)), (2, 1), (0, 50))
+    control = ScriptedSource[tuple[int, int]](
+        (0, 5), (1, 7), Pause(timedelta(seconds=10)), (2, 1), (0, 50)
+    )
     second = Pause(timedelta(seconds=1))
     sales = flow.source(ScriptedSource(second, 0, 1, 2, Pause(timedelta(seconds=20)), 0, 1, 2))
-    sold = connect(
-        flow,
-        sales.key_by(lambda article: article),
-        flow.source(control),
-        lambda: BroadcastProcessOperator(Priced()),
-        by=(HashByKey(), Broadcast()),
-    )
+    by_article = sales.key_by(lambda article: article)
+    sold = by_article.connect_broadcast(flow.source(control)).process(Priced(), name="sold")
     sold.to(sink)
     sold.side(Priced.unknown).to(aside)
 
@@ -331,3 +326,29 @@ def test_every_subtask_goes_by_the_control_records_that_have_come(parallelism: i
 
     assert sorted(sink.values) == [(0, 5), (0, 55), (1, 7), (1, 14), (2, 1)]
     assert aside.values == [2]
+
+
+class Known(af.BroadcastProcess[None, int, int, str]):
+    """What is known of a number, in each subtask by itself."""
+
+    names = af.BroadcastState("names", key=int, of=int)
+
+    def process(self, value: int, ctx: af.BroadcastContext[None]) -> Iterable[str]:
+        return [f"{value} {'known' if value in ctx.state(self.names) else 'unknown'}"]
+
+    def process_broadcast(self, value: int, ctx: af.ControlContext) -> None:
+        ctx.state(self.names).put(value, value)
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_stream_without_keys_goes_by_control_records_where_it_is(parallelism: int) -> None:
+    flow, sink = af.Flow("names"), CollectSink[str]()
+    late = ScriptedSource(Pause(timedelta(seconds=1)), *range(100))
+    stream = flow.source(late).rebalance(parallelism)
+    known = stream.connect_broadcast(flow.source(range(0, 100, 2)))
+    known.process(Known(), name="known").to(sink)
+
+    run_flow(flow, options=af.Options(batch_records=8))
+
+    odd_even = [f"{n} {'unknown' if n % 2 else 'known'}" for n in range(100)]
+    assert sorted(sink.values) == sorted(odd_even)

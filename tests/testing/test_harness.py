@@ -15,7 +15,7 @@ from aflow.model.elements import ACTIVE, IDLE
 from aflow.model.key_groups import key_group
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.operators.accumulation import Accumulation, folding
-from aflow.operators.base import Operator
+from aflow.operators.base import Operator, StateSize
 from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
 from aflow.operators.map import MapOperator
 from aflow.operators.windows.aligned import WindowAggregateOperator
@@ -164,6 +164,23 @@ def test_records_behind_the_watermark_are_late() -> None:
     harness.push("a", 4)
 
     assert harness.side(LATE) == [At("a", 4)]
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_the_size_counts_what_a_step_remembers_and_its_timers(mode: Mode) -> None:
+    harness = OperatorHarness.of(CountTo3(), key=first_letter, mode=mode)
+
+    for value in ("a1", "b1", "a2"):
+        harness.push(value)
+    before = harness.size
+    harness.advance_processing_time(10_000)
+
+    assert before == StateSize(entries=2, processing_timers=2)
+    assert harness.size == StateSize(entries=2)
+
+
+def test_a_step_that_remembers_nothing_has_no_size() -> None:
+    assert OperatorHarness.of(Shout()).size == StateSize()
 
 
 def test_restoring_mode_finds_state_that_no_snapshot_holds() -> None:
