@@ -11,7 +11,7 @@ import inspect
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from aflow.errors import FlowDefinitionError, MailboxClosed
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -38,6 +38,9 @@ _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 class Driver:
     """Plays scenarios of one kind. A child takes what is ``given`` as keyword arguments."""
 
+    #: Words that stand beside an action and belong to it: its method gets them as keywords too.
+    BESIDE: ClassVar[frozenset[str]] = frozenset()
+
     def close(self) -> None:
         """Give back what the driver holds."""
         return None
@@ -63,6 +66,9 @@ def run(scenario: Scenario, driver: Driver) -> None:
         where = f"step {number}, {step}"
         word, argument = next(iter(step.items()))
         rest = {key: value for key, value in step.items() if key not in (word, "note")}
+        more = {key: rest.pop(key) for key in driver.BESIDE & rest.keys()}
+        if more:
+            argument = {**argument, **more}
         if word == "expect":
             assert not rest, f"{where}: `expect` stands alone"
             check(driver, argument, where)

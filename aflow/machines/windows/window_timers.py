@@ -1,0 +1,127 @@
+"""Timers of windows: of one key in a window, or of a window with all its keys.
+
+Theory. At the end of a window as many timers are due as it has keys, all at one moment. So timers are kept in groups,
+by moment and window, with the keys behind each: a million keys that wait for the end of one window are a million
+entries of a dict and one entry of the heap. A timer of the whole window stands for all its keys, whichever they are
+when it is due. A group has the timers of keys or the one of the window, never both: the latter sees to all keys.
+
+A timer is its identity, (time, window, key); setting it again is no second timer. Groups leave in the order of time,
+and those of one time in the order in which they came to be. As in ``TimerQueue``, the dict of groups is the truth and
+an entry of the heap without a group is dead; when the dead outnumber the living, the heap is made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from aflow.model.time import Timestamp
+from aflow.model.windows import TimeWindow
+
+K = TypeVar("K", bound=Hashable)
+
+#: Dead entries that are never worth making a heap anew.
+_FEW: Final = 64
+
+
+class DueWindow(NamedTuple):
+    """Timers of ``window`` that are due: those of ``keys``, or the one of the whole window if that is None."""
+
+    time: Timestamp
+    window: TimeWindow
+    keys: list[Hashable] | None
+
+
+class WindowTimers(Generic[K]):
+    """The timers of one time domain. Setting and deleting cost a dict entry, and O(log n) for the first of a group."""
+
+    __slots__ = ("_count", "_groups", "_heap", "_numbers")
+
+    def __init__(self) -> None:
+        #: The keys of each group in the order of setting; None for the timer of a whole window. Never empty.
+        self._groups: dict[tuple[Timestamp, TimeWindow], dict[K, None] | None] = {}
+        #: (time, number, window) for each group, and for some that are gone.
+        self._heap: list[tuple[Timestamp, int, TimeWindow]] = []
+        self._numbers = count()
+        self._count = 0
+
+    def __len__(self) -> int:
+        """How many timers there are; the one of a whole window is one."""
+        return self._count
+
+    @property
+    def earliest(self) -> Timestamp | None:
+        """The time of the timer that is due first (epoch ms); None if there is none."""
+        heap, groups = self._heap, self._groups
+        while heap and (heap[0][0], heap[0][2]) not in groups:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def set(self, time: Timestamp, window: TimeWindow, key: K) -> bool:
+        """Add a timer of ``key``; False if it is there already, or if the whole window has one for that time."""
+        # Hot path: once for each record where a trigger waits for something else than the end of its window.
+        place = (time, window)
+        groups = self._groups
+        if place in groups:
+            keys = groups[place]
+            if keys is None or key in keys:
+                return False
+            keys[key] = None
+        else:
+            groups[place] = {key: None}
+            heappush(self._heap, (time, next(self._numbers), window))
+        self._count += 1
+        return True
+
+    def set_whole(self, time: Timestamp, window: TimeWindow) -> None:
+        """Add a timer of all keys of ``window``, in place of those that single keys have for that time."""
+        place = (time, window)
+        known = place in self._groups
+        replaced = self._groups.get(place)
+        self._groups[place] = None
+        if not known:
+            heappush(self._heap, (time, next(self._numbers), window))
+            self._count += 1
+        elif replaced is not None:
+            self._count += 1 - len(replaced)
+
+    def delete(self, time: Timestamp, window: TimeWindow, key: K) -> bool:
+        """Remove a timer of ``key``; False if it has none of its own for that time."""
+        place = (time, window)
+        keys = self._groups.get(place)
+        if keys is None or key not in keys:
+            return False
+        del keys[key]
+        self._count -= 1
+        if not keys:
+            del self._groups[place]
+            self._tidy()
+        return True
+
+    def due(self, now: Timestamp) -> Iterator[DueWindow]:
+        """Take the groups with a time at or before ``now``, one by one; one is gone once it is handed out.
+
+        Timers set or deleted meanwhile are heeded, in groups that were not handed out yet.
+        """
+        heap, groups = self._heap, self._groups
+        while heap and heap[0][0] <= now:
+            time, _, window = heappop(heap)
+            if (time, window) not in groups:
+                continue
+            keys = groups.pop((time, window))
+            self._count -= 1 if keys is None else len(keys)
+            yield DueWindow(time, window, None if keys is None else list(keys))
+
+    def of_keys(self) -> Iterator[tuple[Timestamp, TimeWindow, K]]:
+        """All timers of single keys, for a snapshot; setting them in this order restores them. Do not change any."""
+        for (time, window), keys in self._groups.items():
+            for key in keys or ():
+                yield time, window, key
+
+    def _tidy(self) -> None:
+        if len(self._heap) > 2 * len(self._groups) + _FEW:
+            # In place: a pass of `due` may be looking at it. In the order of numbers, which is that of the dict.
+            self._heap[:] = [(time, next(self._numbers), window) for time, window in self._groups]
+            heapify(self._heap)

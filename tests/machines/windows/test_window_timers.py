@@ -1,0 +1,167 @@
+"""Timers in groups, by moment and window: identity, order, whole windows, and what a pass may change."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from aflow.machines.windows.window_timers import DueWindow, WindowTimers
+from aflow.model.windows import TimeWindow
+
+EARLY = TimeWindow(0, 10)
+LATER = TimeWindow(10, 20)
+
+
+def due(timers: WindowTimers[str], now: int) -> list[DueWindow]:
+    return list(timers.due(now))
+
+
+def test_the_keys_of_a_window_that_wait_for_one_moment_are_due_together() -> None:
+    timers = WindowTimers[str]()
+    timers.set(9, EARLY, "a")
+    timers.set(9, EARLY, "b")
+    timers.set(9, LATER, "a")
+
+    assert timers.earliest == 9
+    assert due(timers, 9) == [(9, EARLY, ["a", "b"]), (9, LATER, ["a"])]
+    assert len(timers) == 0
+    assert timers.earliest is None
+
+
+def test_setting_a_timer_again_sets_no_second_one() -> None:
+    timers = WindowTimers[str]()
+
+    first, second = timers.set(9, EARLY, "a"), timers.set(9, EARLY, "a")
+
+    assert (first, second, len(timers)) == (True, False, 1)
+
+
+def test_groups_are_due_in_the_order_of_time() -> None:
+    timers = WindowTimers[str]()
+    timers.set(30, EARLY, "a")
+    timers.set(10, LATER, "a")
+    timers.set(20, EARLY, "a")
+
+    assert [time for time, *_ in due(timers, 25)] == [10, 20]
+    assert timers.earliest == 30
+
+
+def test_a_deleted_timer_is_not_due() -> None:
+    timers = WindowTimers[str]()
+    timers.set(9, EARLY, "a")
+    timers.set(9, EARLY, "b")
+    timers.set(8, EARLY, "a")
+
+    deleted = [
+        timers.delete(9, EARLY, "a"),
+        timers.delete(9, EARLY, "a"),
+        timers.delete(8, EARLY, "a"),
+    ]
+
+    assert deleted == [True, False, True]
+    assert timers.earliest == 9
+    assert due(timers, 9) == [(9, EARLY, ["b"])]
+
+
+def test_the_timer_of_a_whole_window_stands_for_those_of_its_keys() -> None:
+    timers = WindowTimers[str]()
+    timers.set(9, EARLY, "a")
+    timers.set(9, EARLY, "b")
+    timers.set_whole(9, EARLY)
+
+    again = timers.set(9, EARLY, "c"), timers.delete(9, EARLY, "a")
+
+    assert (again, len(timers)) == ((False, False), 1)
+    assert due(timers, 9) == [(9, EARLY, None)]
+    assert len(timers) == 0
+
+
+def test_a_timer_that_is_set_while_others_are_due_is_due_in_the_same_pass() -> None:
+    timers = WindowTimers[str]()
+    timers.set(5, EARLY, "a")
+    seen: list[DueWindow] = []
+
+    for each in timers.due(10):
+        seen.append(each)
+        if each.time < 7:
+            timers.set(each.time + 1, EARLY, "a")
+
+    assert [each.time for each in seen] == [5, 6, 7]
+
+
+def test_a_timer_that_is_deleted_while_others_are_due_is_not_due() -> None:
+    timers = WindowTimers[str]()
+    timers.set(5, EARLY, "a")
+    timers.set(6, EARLY, "a")
+    seen: list[int] = []
+
+    for each in timers.due(10):
+        seen.append(each.time)
+        timers.delete(6, EARLY, "a")
+
+    assert seen == [5]
+
+
+def test_timers_that_come_and_go_leave_no_heap_behind() -> None:
+    timers = WindowTimers[int]()
+    timers.set(10**6, EARLY, 0)
+
+    for at in range(1000):
+        timers.set(at, EARLY, 1)
+        timers.delete(at, EARLY, 1)
+
+    assert len(timers._heap) < 100  # pyright: ignore[reportPrivateUsage] - what is not there is seen nowhere else
+    assert timers.earliest == 10**6
+
+
+def test_only_the_timers_of_keys_are_listed_for_a_snapshot() -> None:
+    timers = WindowTimers[str]()
+    timers.set(9, EARLY, "a")
+    timers.set_whole(19, LATER)
+
+    assert list(timers.of_keys()) == [(9, EARLY, "a")]
+
+
+class AsASet(RuleBasedStateMachine):
+    """The timers of keys are a set that is searched from end to end."""
+
+    TIMES = st.integers(0, 20)
+    WINDOWS = st.sampled_from([EARLY, LATER])
+    KEYS = st.sampled_from("abc")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timers = WindowTimers[str]()
+        self.model: set[tuple[int, TimeWindow, str]] = set()
+
+    @rule(time=TIMES, window=WINDOWS, key=KEYS)
+    def set_one(self, time: int, window: TimeWindow, key: str) -> None:
+        assert self.timers.set(time, window, key) is ((time, window, key) not in self.model)
+        self.model.add((time, window, key))
+
+    @rule(time=TIMES, window=WINDOWS, key=KEYS)
+    def delete_one(self, time: int, window: TimeWindow, key: str) -> None:
+        assert self.timers.delete(time, window, key) is ((time, window, key) in self.model)
+        self.model.discard((time, window, key))
+
+    @rule(now=TIMES)
+    def take_due(self, now: int) -> None:
+        taken = [
+            (time, window, key) for time, window, keys in self.timers.due(now) for key in keys or ()
+        ]
+        assert [time for time, *_ in taken] == sorted(time for time, *_ in taken)
+        assert sorted(taken, key=str) == sorted(
+            (timer for timer in self.model if timer[0] <= now), key=str
+        )
+        self.model = {timer for timer in self.model if timer[0] > now}
+
+    @invariant()
+    def as_many_and_the_same_first(self) -> None:
+        assert len(self.timers) == len(self.model)
+        assert self.timers.earliest == min((time for time, *_ in self.model), default=None)
+        assert set(self.timers.of_keys()) == self.model
+
+
+TestAsASet = AsASet.TestCase
+TestAsASet.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
