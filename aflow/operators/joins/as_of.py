@@ -69,6 +69,7 @@ class AsOfJoinOperator(JoinOperator):
 
     def process_left(self, batch: Batch[Any]) -> None:
         keys, times = self._columns(batch, "left")
+        self._check_keys(batch, keys)
         watermark, add = self.watermark, self._waiting.add
         late: list[int] = []
         for index, (key, at, value) in enumerate(zip(keys, times, batch.values, strict=True)):
@@ -80,6 +81,7 @@ class AsOfJoinOperator(JoinOperator):
 
     def process_right(self, batch: Batch[Any]) -> None:
         keys, times = self._columns(batch, "right")
+        self._check_keys(batch, keys)
         put = self._versions.put
         late: list[int] = []
         for index, (key, at, value) in enumerate(zip(keys, times, batch.values, strict=True)):

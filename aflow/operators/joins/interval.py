@@ -38,7 +38,7 @@ from aflow.model.batch import Batch
 from aflow.model.codecs import Codec, CodecError
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, StateSize
-from aflow.operators.joins.columns import cut, decoded, encoded, insert
+from aflow.operators.joins.columns import decoded, encoded, insert
 from aflow.operators.joins.interval_side import IntervalSide
 from aflow.operators.joins.kinds import Join
 from aflow.operators.joins.late import LATE_LEFT, LATE_RIGHT
@@ -157,35 +157,42 @@ class IntervalJoinOperator(JoinOperator):
         # Hot path (benchmark `join`): what `_join` does, without a call or an object for a record.
         into, from_left = self._into, mine is self._left
         first, last, gone = mine.first, mine.last, mine.gone(self.watermark)
-        held, partners = mine.held, other.held
+        held, partners, known = mine.held, other.held, self._known_keys
         values: list[Any] = []
         stamps: list[Timestamp] = []
+        result, stamp = values.append, stamps.append
         key: Hashable = None
         at, value, partner = MIN_TIMESTAMP, None, None
         try:
             for key, at, value in zip(keys, times, batch.values, strict=True):
                 if key in partners:
                     met_times, met = partners[key]
-                    start = bisect_left(met_times, at + first)
-                    for index in range(start, bisect_right(met_times, at + last, start)):
+                    index = bisect_left(met_times, at + first)
+                    stop = bisect_right(met_times, at + last, index)
+                    while index < stop:
                         partner = met[index]
-                        values.append(into(value, partner) if from_left else into(partner, value))
+                        result(into(value, partner) if from_left else into(partner, value))
                         met_at = met_times[index]
-                        stamps.append(met_at if met_at > at else at)
+                        stamp(met_at if met_at > at else at)
+                        index += 1
                 if at <= gone:
                     continue
-                if key in held:
-                    own_times, own = held[key]
-                    if own_times[0] <= gone:
-                        cut(own_times, own, gone)
-                    if not own_times or own_times[-1] <= at:
-                        own_times.append(at)
-                        own.append(value)
-                    else:
-                        insert(own_times, own, at, value)
-                else:
+                if key not in held:
+                    if key not in known:
+                        self._check_keys(batch, keys)
                     mine.add(key, at, value, met=False, gone=gone)
+                    continue
+                own_times, own = held[key]
+                if own_times[0] <= gone:
+                    index = bisect_right(own_times, gone)
+                    del own_times[:index], own[:index]
+                if not own_times or own_times[-1] <= at:
+                    own_times.append(at)
+                    own.append(value)
+                else:
+                    insert(own_times, own, at, value)
         except RAISED as exc:
+            self._check_keys(batch, keys)
             left, right = (value, partner) if from_left else (partner, value)
             raise self._failed(exc, key, at, left, right) from exc
         self._emit(values, stamps)
@@ -199,6 +206,7 @@ class IntervalJoinOperator(JoinOperator):
         other: IntervalSide,
     ) -> None:
         """Join records of any kind, one by one."""
+        self._check_keys(batch, keys)
         watermark, gone = self.watermark, mine.gone(self.watermark)
         late: list[int] = []
         values: list[Any] = []

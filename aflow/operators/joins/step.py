@@ -61,10 +61,7 @@ class JoinOperator(TwoInputOperator):
     def _columns(
         self, batch: Batch[Any], side: str
     ) -> tuple[Sequence[Hashable], Sequence[Timestamp]]:
-        """Keys and timestamps of a batch.
-
-        Raises ``OperatorError`` if its records have no timestamps, and for a key that cannot be one.
-        """
+        """Keys and timestamps of a batch. Raises ``OperatorError`` if its records have no timestamps."""
         if batch.keys is None:
             raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
         if batch.timestamps is None:
@@ -74,7 +71,6 @@ class JoinOperator(TwoInputOperator):
                 operator=self.name,
                 record=batch.values[0],
             )
-        self._check_keys(batch, batch.keys)
         return batch.keys, batch.timestamps
 
     def _emit(self, values: list[Any], times: list[Timestamp]) -> None:
