@@ -1,0 +1,282 @@
+"""Event-time sessions that keep one accumulator: a fixed gap, the default trigger, accumulations that can be merged.
+
+Theory. A record makes a session of its own, from its timestamp until the gap after it; sessions of a key that touch
+become one. A session fires when the watermark reaches its last timestamp, and is then kept for the allowed lateness: a
+record that touches it in that time is merged into it. If the session still lies behind the watermark it fires again at
+once, else when the watermark reaches its new end. So a record may join a session that has fired and one that has not:
+what comes of it fires once, at its end, and counts its firings on from the greater count. Late is a record that touches
+no session and whose own is gone already.
+
+Nearly every record comes into the newest session of its key and at most makes its end later. Such a record costs one
+look into a dict, and no timer is touched: a session has one timer, which is looked at when it is due, and set again if
+the session has grown since.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Hashable, Iterator
+from heapq import heappop, heappush, heapreplace
+from itertools import chain, count
+from operator import attrgetter
+from typing import Any, Final
+
+from aflow.errors import FlowDefinitionError
+from aflow.model.batch import BATCH_RECORDS, Batch
+from aflow.model.keys import check_key
+from aflow.model.time import MAX_TIMESTAMP, Timestamp
+from aflow.model.windows import TimeWindow
+from aflow.operators.accumulation import Accumulation
+from aflow.operators.base import RAISED, StateSize
+from aflow.operators.windows.incremental import IncrementalWindows
+from aflow.operators.windows.late import LATE
+from aflow.state.snapshot import OperatorSnapshot
+
+#: Keyed state: an accumulator with start and end of its session, how often it has fired, and if it has as it is now.
+_SESSIONS: Final = "@sessions"
+
+
+class _Session:
+    """The records of a key between two gaps, as far as they are known."""
+
+    __slots__ = ("end", "fired", "firings", "held", "key", "retired", "start")
+
+    def __init__(
+        self,
+        key: Hashable,
+        start: Timestamp,
+        end: Timestamp,
+        held: Any,
+        firings: int = 0,
+        fired: bool = False,
+    ) -> None:
+        self.key = key
+        self.start = start
+        self.end = end
+        self.held = held
+        self.firings = firings
+        #: True if the watermark has reached the last timestamp: the session has fired, and is kept for late records.
+        self.fired = fired
+        #: True once another session has taken its place; its timer means nothing any more.
+        self.retired = False
+
+
+_Result = tuple[TimeWindow, Hashable, Any, int]
+"""Window, key, accumulator and firing."""
+
+
+class SessionAggregateOperator(IncrementalWindows):
+    """Folds the records of each session, and emits a ``Windowed`` for each when the watermark passes its end.
+
+    ``gap`` and ``lateness`` in ms. ``of`` and ``key_type`` are the types of accumulators and keys, which snapshots need
+    unless they are plain Python values. Raises ``FlowDefinitionError`` for an accumulation without ``merge``.
+    """
+
+    def __init__(
+        self,
+        gap: int,
+        accumulation: Accumulation,
+        *,
+        lateness: int = 0,
+        of: type[Any] | None = None,
+        key_type: type[Hashable] | None = None,
+    ) -> None:
+        if accumulation.merge is None:
+            raise FlowDefinitionError(
+                "sessions need accumulators that can be merged, since a record may join two; give the fold a merge="
+            )
+        if gap <= 0:
+            raise FlowDefinitionError(f"gap of sessions must be longer than 0 ms, not {gap} ms")
+        super().__init__(accumulation, lateness=lateness, of=of, key_type=key_type)
+        self._merge = accumulation.merge
+        self._gap = gap
+        #: The newest session of a key, if it has not fired. No other session of the key can touch what follows it.
+        self._newest: dict[Hashable, _Session] = {}
+        #: The other sessions of a key in the order of time: those that have fired, and older ones; never empty.
+        self._others: dict[Hashable, list[_Session]] = {}
+        #: A heap of times at which to look at a session: not after it is to fire, or to be cleaned up if it has fired.
+        self._timers: list[tuple[Timestamp, int, _Session]] = []
+        self._numbers = count()
+        #: Results of this batch for sessions that have fired again.
+        self._again: list[_Result] = []
+
+    def process(self, batch: Batch[Any]) -> None:
+        keys, times = self._columns(batch)
+        newest, add, gap = self._newest, self._accumulation.add, self._gap
+        late: list[Any] = []
+        late_times: list[Timestamp] = []
+        left = iter(batch.values)
+        try:
+            # Hot path (benchmark `session`).
+            for key, time, value in zip(keys, times, left, strict=False):
+                session = newest.get(key)
+                if session is not None and session.start <= time <= session.end:
+                    session.held = add(session.held, value)
+                    if time + gap > session.end:
+                        session.end = time + gap
+                elif not self._place(key, time, value):
+                    late.append(value)
+                    late_times.append(time)
+        except RAISED as exc:
+            raise self.failure(exc, batch, left) from exc
+        if self._again:
+            again, self._again = self._again, []
+            self._emit(again)
+        if late:
+            self.output.side(LATE, Batch(late, late_times))
+
+    def on_watermark(self, timestamp: Timestamp) -> None:
+        if timestamp <= self.watermark:
+            return  # after a restore the inputs catch up with what was known
+        self._advance(timestamp)
+        timers = self._timers
+        results: list[_Result] = []
+        while timers and timers[0][0] <= timestamp:
+            at, number, session = timers[0]
+            if session.retired:
+                heappop(timers)
+            elif (due := self._due(session)) > at:
+                heapreplace(timers, (due, number, session))  # it has grown
+            else:
+                heappop(timers)
+                self._forget(session)
+                if not session.fired:
+                    results.append(self._fired(session))
+        if results:
+            self._emit(results)
+        self.output.watermark(timestamp)
+
+    def snapshot(self) -> OperatorSnapshot:
+        """Raises ``CheckpointError`` for a key or an accumulator that cannot be encoded."""
+        entries = [
+            (s.key, self._encoded(s.key, s.held, s.start, s.end, s.firings, int(s.fired)))
+            for s in self._all()
+        ]
+        return self._snapshot({_SESSIONS: entries})
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        """The watermark goes on where the slowest of the former subtasks was."""
+        self._restore_watermark(snapshot)
+        for key, data in self._filing.read(snapshot.keyed, _SESSIONS):
+            held, (start, end, firings, fired) = self._decoded(data)
+            self._file(_Session(key, start, end, held, firings, bool(fired)))
+
+    def size(self) -> StateSize:
+        """Entries are sessions; each is one timer, waiting to fire or to be cleaned up."""
+        timers = sum(not session.retired for _, _, session in self._timers)
+        return StateSize(sum(1 for _ in self._all()), event_timers=timers)
+
+    # --------------------------------------------------------------------------------------- records
+
+    def _place(self, key: Hashable, time: Timestamp, value: object) -> bool:
+        """Fold a record into the sessions that it touches, or into one of its own; False if it is late."""
+        end = time + self._gap
+        watermark = self._watermark_for(key)
+        touched = [s for s in self._of(key) if s.start <= end and time <= s.end]
+        if not touched:
+            if end - 1 + self._lateness <= watermark:
+                return False
+            check_key(key)
+            session = _Session(key, time, end, self._accumulation.first(value))
+            self._keep(session, watermark)
+        elif len(touched) == 1 and (not touched[0].fired or end - 1 <= watermark):
+            session = touched[0]  # goes on as it is, and its timer with it
+            self._fold(session, time, end, value)
+            if session.fired:
+                self._again.append(self._fire(session))
+        else:
+            session = self._merged(touched)
+            self._fold(session, time, end, value)
+            self._keep(session, watermark)
+        return True
+
+    def _fold(self, session: _Session, time: Timestamp, end: Timestamp, value: object) -> None:
+        session.held = self._accumulation.add(session.held, value)
+        session.start = min(session.start, time)
+        session.end = max(session.end, end)
+
+    def _merged(self, former: list[_Session]) -> _Session:
+        """One session in place of several, or of one that has fired and is to fire at its end once more."""
+        first, last = former[0], former[-1]
+        held = first.held
+        for session in former[1:]:
+            held = self._merge(held, session.held)
+        for session in former:
+            session.retired = True
+            self._forget(session)
+        return _Session(
+            first.key, first.start, last.end, held, max(session.firings for session in former)
+        )
+
+    def _keep(self, session: _Session, watermark: Timestamp) -> None:
+        """Take a session up; it fires at once if it lies behind the watermark."""
+        if session.end - 1 <= watermark:
+            self._again.append(self._fire(session))
+        self._file(session)
+
+    def _file(self, session: _Session) -> None:
+        """Put a session where it belongs, with a timer."""
+        key, due = session.key, self._due(session)
+        if due <= MAX_TIMESTAMP:
+            heappush(self._timers, (due, next(self._numbers), session))
+        older: _Session | None = session
+        if not session.fired:
+            newest = self._newest.get(key)
+            if newest is None or newest.start < session.start:
+                self._newest[key] = session
+                older = newest
+        if older is not None:
+            insort(self._others.setdefault(key, []), older, key=_start)
+
+    def _forget(self, session: _Session) -> None:
+        key = session.key
+        if self._newest.get(key) is session:
+            del self._newest[key]
+            return
+        others = self._others[key]
+        others.remove(session)
+        if not others:
+            del self._others[key]
+
+    def _of(self, key: Hashable) -> list[_Session]:
+        """The sessions of a key in the order of time."""
+        sessions = list(self._others.get(key, ()))
+        if key in self._newest:
+            sessions.append(self._newest[key])
+        return sessions
+
+    def _all(self) -> Iterator[_Session]:
+        return chain(self._newest.values(), chain.from_iterable(self._others.values()))
+
+    # --------------------------------------------------------------------------------------- firings
+
+    def _due(self, session: _Session) -> Timestamp:
+        """When to look at a session: to fire it, or to clean it up (beyond the end of time: never)."""
+        return session.end - 1 + (self._lateness if session.fired else 0)
+
+    def _fired(self, session: _Session) -> _Result:
+        """Fire a session at its time, and take it up again if it is kept for late records."""
+        try:
+            result = self._fire(session)
+        except RAISED as exc:
+            raise self._failed(exc, session.key, session.held) from exc
+        if self._lateness:
+            self._file(session)
+        return result
+
+    def _fire(self, session: _Session) -> _Result:
+        session.firings += 1
+        session.fired = True
+        window = TimeWindow(session.start, session.end)
+        held = self._copy(session.held) if self._lateness else session.held
+        return window, session.key, held, session.firings
+
+    def _emit(self, results: list[_Result]) -> None:
+        times = [window.max_timestamp for window, _, _, _ in results]
+        values = [self._windowed(*result) for result in results]
+        for at in range(0, len(values), BATCH_RECORDS):
+            stop = at + BATCH_RECORDS
+            self.output.emit(Batch(values[at:stop], times[at:stop]))
+
+
+_start = attrgetter("start")
