@@ -36,7 +36,8 @@ class BroadcastProcess(KeyedFunction[BroadcastContext[K], U], Generic[K, T, C, U
 
     When a control record takes effect among the records of the stream is not known, and may differ between subtasks.
     A control stream without event time does not hold that of the other; one that has it is waited for as any input, so
-    give it ``idle_after`` if it is mostly silent. For a stream without keys ``K`` is None; then keyed state is refused, and timers and ``ctx.key`` fail.
+    give it ``idle_after`` if it is mostly silent. For a stream without keys ``K`` is None; then keyed state is refused,
+    and timers and ``ctx.key`` fail.
     """
 
     comes_behind = ".connect_broadcast(control)"
