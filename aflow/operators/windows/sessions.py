@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Hashable, Iterator
-from heapq import heappop, heappush, heapreplace
-from itertools import chain, count
+from heapq import heappop, heappush
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
@@ -94,9 +94,10 @@ class SessionAggregateOperator(IncrementalWindows):
         self._newest: dict[Hashable, _Session] = {}
         #: The other sessions of a key in the order of time: those that have fired, and older ones; never empty.
         self._others: dict[Hashable, list[_Session]] = {}
-        #: A heap of times at which to look at a session: not after it is to fire, or to be cleaned up if it has fired.
-        self._timers: list[tuple[Timestamp, int, _Session]] = []
-        self._numbers = count()
+        #: When to look at a session: not after it is to fire, or to be cleaned up if it has fired. As many share
+        #: a moment, only the moments are a heap.
+        self._timers: dict[Timestamp, list[_Session]] = {}
+        self._moments: list[Timestamp] = []
         #: Results of this batch for sessions that have fired again.
         self._again: list[_Result] = []
 
@@ -129,16 +130,19 @@ class SessionAggregateOperator(IncrementalWindows):
         if timestamp <= self.watermark:
             return  # after a restore the inputs catch up with what was known
         self._advance(timestamp)
-        timers = self._timers
+        moments, lateness = self._moments, self._lateness
         results: list[_Result] = []
-        while timers and timers[0][0] <= timestamp:
-            at, number, session = timers[0]
-            if session.retired:
-                heappop(timers)
-            elif (due := self._due(session)) > at:
-                heapreplace(timers, (due, number, session))  # it has grown
-            else:
-                heappop(timers)
+        while moments and moments[0] <= timestamp:
+            at = heappop(moments)
+            for session in self._timers.pop(at):
+                due = session.end - 1
+                if session.fired:
+                    due += lateness
+                if session.retired:
+                    continue
+                if due > at:
+                    self._set_timer(session, due)  # it has grown
+                    continue
                 self._forget(session)
                 if not session.fired:
                     results.append(self._fired(session))
@@ -163,7 +167,7 @@ class SessionAggregateOperator(IncrementalWindows):
 
     def size(self) -> StateSize:
         """Entries are sessions; each is one timer, waiting to fire or to be cleaned up."""
-        timers = sum(not session.retired for _, _, session in self._timers)
+        timers = sum(not session.retired for some in self._timers.values() for session in some)
         return StateSize(sum(1 for _ in self._all()), event_timers=timers)
 
     # --------------------------------------------------------------------------------------- records
@@ -216,9 +220,11 @@ class SessionAggregateOperator(IncrementalWindows):
 
     def _file(self, session: _Session) -> None:
         """Put a session where it belongs, with a timer."""
-        key, due = session.key, self._due(session)
-        if due <= MAX_TIMESTAMP:
-            heappush(self._timers, (due, next(self._numbers), session))
+        key, due = session.key, session.end - 1
+        if session.fired:
+            due += self._lateness
+        if due <= MAX_TIMESTAMP:  # else it is never cleaned up
+            self._set_timer(session, due)
         older: _Session | None = session
         if not session.fired:
             newest = self._newest.get(key)
@@ -227,6 +233,14 @@ class SessionAggregateOperator(IncrementalWindows):
                 older = newest
         if older is not None:
             insort(self._others.setdefault(key, []), older, key=_start)
+
+    def _set_timer(self, session: _Session, due: Timestamp) -> None:
+        some = self._timers.get(due)
+        if some is None:
+            self._timers[due] = [session]
+            heappush(self._moments, due)
+        else:
+            some.append(session)
 
     def _forget(self, session: _Session) -> None:
         key = session.key
@@ -249,10 +263,6 @@ class SessionAggregateOperator(IncrementalWindows):
         return chain(self._newest.values(), chain.from_iterable(self._others.values()))
 
     # --------------------------------------------------------------------------------------- firings
-
-    def _due(self, session: _Session) -> Timestamp:
-        """When to look at a session: to fire it, or to clean it up (beyond the end of time: never)."""
-        return session.end - 1 + (self._lateness if session.fired else 0)
 
     def _fired(self, session: _Session) -> _Result:
         """Fire a session at its time, and take it up again if it is kept for late records."""
