@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aflow.cli.demo.data import FlightData, write_replay
+from aflow.cli.demo.data import FlightData, write_replay, write_weather
 from aflow.cli.demo.files import Files
 from tests.demo.running import Answers, answers
 
@@ -21,9 +21,10 @@ def data(require: Callable[[str, str], None]) -> FlightData:
 def replay(data: FlightData, tmp_path_factory: pytest.TempPathFactory) -> Files:
     files = Files(tmp_path_factory.mktemp("replay"))
     write_replay(data, files.replay)
+    write_weather(data, files.weather)
     return files
 
 
 @pytest.fixture(scope="session")
 def year(replay: Files) -> Answers:
-    return answers(replay.source(), replay.folder)
+    return answers(replay.source(), replay.folder, weather=replay.weather_source())

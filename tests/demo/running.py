@@ -12,7 +12,9 @@ import orjson
 
 import aflow as af
 from aflow.cli.demo.files import Files
-from aflow.cli.demo.pipeline import Flight, build
+from aflow.cli.demo.flights import Flight
+from aflow.cli.demo.pipeline import build
+from aflow.cli.demo.weather import Observation
 
 MAX_DELAY = timedelta(hours=2)
 
@@ -34,9 +36,16 @@ class Answers:
         return (self.folder / f"{name}.jsonl").read_text().splitlines()
 
 
-def answers(source: af.Source[Flight], folder: Path, *, parallelism: int = 1) -> Answers:
-    """Run the pipeline from ``source`` into the files of ``folder``."""
-    flow = build(source, Files(folder).results(), max_delay=MAX_DELAY)
+def answers(
+    flights: af.Source[Flight],
+    folder: Path,
+    *,
+    weather: af.Source[Observation] | None = None,
+    parallelism: int = 1,
+) -> Answers:
+    """Run the pipeline from ``flights`` and ``weather``, which may be left out, into the files of ``folder``."""
+    observed = af.IterableSource[Observation](()) if weather is None else weather
+    flow = build(flights, observed, Files(folder).results(), max_delay=MAX_DELAY)
     asyncio.run(flow.run(parallelism=parallelism))
     return Answers(folder)
 

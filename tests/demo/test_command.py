@@ -20,8 +20,8 @@ from rich.console import Console
 import aflow as af
 from aflow.cli.demo.command import run_demo
 from aflow.cli.demo.data import FlightData
+from aflow.cli.demo.delays import AirportHour, CarrierDay, Delays
 from aflow.cli.demo.files import Files
-from aflow.cli.demo.pipeline import AirportHour, CarrierDay, Delays
 from aflow.cli.demo.progress import Follower, Standing
 from aflow.cli.demo.tables import new_york, show_worst
 from aflow.model.time import MAX_TIMESTAMP
@@ -93,12 +93,12 @@ def test_tables_show_the_worst_first_in_local_time_with_full_names(
     files = Files(tmp_path)
     winter, summer = datetime(2013, 1, 1, 23, tzinfo=UTC), datetime(2013, 7, 1, 23, tzinfo=UTC)
     write(
-        files.hourly,
+        files.result("hourly"),
         AirportHour("EWR", winter, Delays(20, 10.0, 44)),
         AirportHour("LGA", winter, Delays(1, 900.0, 900)),  # a bad flight, not a bad hour
         AirportHour("JFK", summer, Delays(10, 99.6, 240)),
     )
-    write(files.daily, CarrierDay("B6", date(2013, 7, 1), Delays(1234, 61.4, 300)))
+    write(files.result("daily"), CarrierDay("B6", date(2013, 7, 1), Delays(1234, 61.4, 300)))
 
     shown = rows_of(data, files)
 
@@ -126,8 +126,8 @@ def test_a_machine_without_time_zones_is_told_where_to_get_them(
 
 def test_a_table_of_nothing_is_empty(data: FlightData, tmp_path: Path) -> None:
     files = Files(tmp_path)
-    write(files.hourly)
-    write(files.daily)
+    write(files.result("hourly"))
+    write(files.result("daily"))
 
     assert rows_of(data, files) == []
 

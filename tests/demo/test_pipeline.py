@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 import aflow as af
+from aflow.cli.demo.delays import Departure, Statistics, Tally
 from aflow.cli.demo.files import Files
-from aflow.cli.demo.pipeline import Departure, Flight, Statistics, Tally
+from aflow.cli.demo.flights import Flight
 from tests.demo.running import Answers, answers, in_order
 
-HEADER = "year,month,day,dep_delay,carrier,flight,origin,dest,minute,time_hour"
-GOOD = "2013,7,4,12,UA,1545,EWR,IAH,15,2013-07-04T10:00:00Z"
+HEADER = "year,month,day,dep_delay,carrier,flight,tailnum,origin,dest,minute,time_hour"
+GOOD = "2013,7,4,12,UA,1545,N14228,EWR,IAH,15,2013-07-04T10:00:00Z"
 
 
 def flight(time: str, delay: int | None, *, origin: str = "EWR", carrier: str = "UA") -> Flight:
@@ -24,6 +25,7 @@ def flight(time: str, delay: int | None, *, origin: str = "EWR", carrier: str = 
         dep_delay=delay,
         carrier=carrier,
         flight=7,
+        tailnum="N14228",
         origin=origin,
         dest="IAH",
     )
@@ -109,7 +111,7 @@ def test_a_cancelled_flight_is_in_no_window_and_yet_tells_the_time(tmp_path: Pat
     ("line", "reason"),
     [
         (GOOD.replace(",12,", ",soon,"), "Expected `int | null`, got `str` - at `$.dep_delay`"),
-        (GOOD.replace(",EWR", ""), "it has 9 fields, but there are 10 columns"),
+        (GOOD.replace(",EWR", ""), "it has 10 fields, but there are 11 columns"),
         (GOOD.replace("07-04T", "02-30T"), "Invalid RFC3339 encoded datetime - at `$.time_hour`"),
         (GOOD.replace("00Z", "00"), "timezone component - at `$.time_hour`"),
         (GOOD.replace(",15,", ",75,"), "Expected `int` <= 59 - at `$.minute`"),

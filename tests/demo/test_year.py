@@ -10,7 +10,7 @@ import pytest
 import aflow as af
 from aflow.cli.demo.data import FlightData
 from aflow.cli.demo.files import Files
-from aflow.cli.demo.pipeline import MALFORMED, Flight
+from aflow.cli.demo.flights import MALFORMED, Flight
 from tests.demo.expected import Expected, expected
 from tests.demo.running import MAX_DELAY, Answers, answers, in_order
 

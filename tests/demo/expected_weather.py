@@ -1,0 +1,179 @@
+"""The answers about weather, aircraft and storms, worked out a second time with pandas: ``merge_asof`` and group-by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas
+
+pd: Any = pandas  # its annotations do not say what indexing a frame gives
+Frame = Any
+
+Row = dict[str, Any]
+Cells = tuple[Any, ...]
+
+_UTC = "%Y-%m-%dT%H:%M:%S+00:00"
+_FLIGHT = ["carrier", "flight", "origin", "dest", "scheduled", "delay"]
+_WEATHER = ["origin", "time_hour", "wind_speed", "wind_gust", "precip", "visib"]
+_SIX_HOURS = pd.Timedelta(hours=6)
+
+
+@dataclass(frozen=True)
+class ExpectedWeather:
+    """Rows of each file of results, as they should stand there in some order; of the large ones the cells alone."""
+
+    in_weather: list[Cells]
+    by_wind: list[Row]
+    aircraft_days: list[Cells]
+    around_storms: list[Row]
+    no_tail: list[Row]
+    doubtful: list[Row]
+
+
+def expected_weather(folder: Path) -> ExpectedWeather:
+    """What the pipeline should make of the tables in ``folder``."""
+    flights = read_flights(folder)
+    weather = read_weather(folder)
+    doubtful = weather[weather["wind_speed"] > 300]
+    weather["wind_speed"] = weather["wind_speed"].where(weather["wind_speed"] <= 300)
+    joined = _joined(flights, weather)
+    return ExpectedWeather(
+        in_weather=_in_weather(joined),
+        by_wind=_by_wind(joined),
+        aircraft_days=_aircraft_days(flights[flights["tailnum"].notna()]),
+        around_storms=_around_storms(_storms(weather), flights),
+        no_tail=_no_tail(flights[flights["tailnum"].isna()]),
+        doubtful=[
+            {"airport": airport, "hour": at.strftime(_UTC), "column": "wind_speed", "value": value}
+            for airport, at, value in zip(
+                doubtful["origin"], doubtful["observed"], doubtful["wind_speed"], strict=True
+            )
+        ],
+    )
+
+
+def read_flights(folder: Path) -> Frame:
+    """The table of flights by scheduled departure, which is ``at``."""
+    flights = pd.read_csv(folder / "flights.csv.zip").rename(columns={"dep_delay": "delay"})
+    hours = pd.to_datetime(flights["time_hour"], utc=True)
+    flights["at"] = hours + pd.to_timedelta(flights["minute"], unit="min")
+    flights["scheduled"] = flights["at"].dt.strftime(_UTC)
+    return flights.sort_values("at", kind="stable").reset_index(drop=True)
+
+
+def read_weather(folder: Path) -> Frame:
+    """The table of weather by time, which is ``observed``."""
+    weather = pd.read_csv(folder / "weather.csv")
+    weather["observed"] = pd.to_datetime(weather["time_hour"], utc=True)
+    weather["time_hour"] = weather["observed"].dt.strftime(_UTC)
+    return weather.sort_values("observed", kind="stable").reset_index(drop=True)
+
+
+def _joined(flights: Frame, weather: Frame) -> Frame:
+    return pd.merge_asof(
+        flights.drop(columns="time_hour"),
+        weather[[*_WEATHER, "observed"]],
+        left_on="at",
+        right_on="observed",
+        by="origin",
+        tolerance=pd.Timedelta(hours=2),
+    )
+
+
+def _in_weather(joined: Frame) -> list[Cells]:
+    """Flight and weather, flat; all of the weather missing where there is none."""
+    return _cells(joined[[*_FLIGHT, *_WEATHER[1:]]])
+
+
+def _by_wind(joined: Frame) -> list[Row]:
+    names = ["below 10 mph", "10 to 20 mph", "20 to 30 mph", "30 mph and more"]
+    bins = [0, 10, 20, 30, float("inf")]
+    wind = pd.cut(joined["wind_speed"], bins, right=False, labels=names).astype(object)
+    wind = wind.where(joined["wind_speed"].notna(), "not measured")
+    wind = wind.where(joined["time_hour"].notna(), "no observation")
+    return [
+        {
+            "airport": airport,
+            "wind": name,
+            "since": "2013-01-01T05:00:00+00:00",
+            "flights": _punctuality(group),
+        }
+        for (airport, name), group in joined.groupby(["origin", wind])
+    ]
+
+
+def _aircraft_days(flights: Frame) -> list[Cells]:
+    """Tail number, legs, cancelled, airports with spaces between them, first, last, delay."""
+    flights = flights.sort_values(["tailnum", "at"], kind="stable")
+    pauses = flights.groupby("tailnum")["at"].diff()
+    flights["day"] = (pauses.isna() | (pauses > _SIX_HOURS)).cumsum()
+    flights["cancelled"] = flights["delay"].isna()
+    days = flights.groupby("day").agg(
+        tail=("tailnum", "first"),
+        legs=("at", "size"),
+        cancelled=("cancelled", "sum"),
+        first=("scheduled", "min"),
+        last=("scheduled", "max"),
+        delay=("delay", "sum"),
+    )
+    places = flights[["day", "origin"]].drop_duplicates().sort_values(["day", "origin"])
+    days.insert(3, "airports", places.groupby("day")["origin"].agg(" ".join))
+    return _cells(days)
+
+
+def _storms(weather: Frame) -> Frame:
+    stormy = weather[(weather["wind_gust"] >= 39) | (weather["precip"] > 0.3)]
+    pauses = stormy.groupby("origin")["observed"].diff()
+    return stormy[pauses.isna() | (pauses > _SIX_HOURS)]
+
+
+def _around_storms(storms: Frame, flights: Frame) -> list[Row]:
+    columns = ["origin", "observed", "time_hour", "wind_gust", "precip"]
+    pairs = flights[["origin", "at", "delay"]].merge(storms[columns], on="origin")
+    since = pairs["at"] - pairs["observed"]
+    pairs = pairs[(since >= -_SIX_HOURS) & (since < _SIX_HOURS)]
+    pairs["after"] = pairs["at"] >= pairs["observed"]
+    return [
+        {
+            "storm": {
+                "airport": airport,
+                "began": began,
+                "gust": None if pd.isna(gust) else gust,
+                "rain": rain,
+            },
+            "before": _punctuality(group[~group["after"]]),
+            "after": _punctuality(group[group["after"]]),
+        }
+        for (airport, began, gust, rain), group in pairs.groupby(
+            ["origin", "time_hour", "wind_gust", "precip"], dropna=False
+        )
+    ]
+
+
+def _no_tail(flights: Frame) -> list[Row]:
+    assert flights["delay"].isna().all()
+    rows = flights.assign(
+        time_hour=flights["at"].dt.floor("h").dt.strftime(_UTC), dep_delay=None, tailnum=None
+    )
+    names = ["time_hour", "minute", "dep_delay", "carrier", "flight", "tailnum", "origin", "dest"]
+    return [dict(zip(names, cells, strict=True)) for cells in _cells(rows[names])]
+
+
+def _punctuality(flights: Frame) -> Row:
+    left = flights["delay"].dropna()
+    return {
+        "flights": len(flights),
+        "cancelled": len(flights) - len(left),
+        "mean": float(left.mean()) if len(left) else None,
+    }
+
+
+def _cells(table: Frame) -> list[Cells]:
+    """Rows of plain values; None where one is missing."""
+    columns = (
+        [None if missing else value for value, missing in zip(*pair, strict=True)]
+        for pair in ((table[name].tolist(), table[name].isna().tolist()) for name in table)
+    )
+    return list(zip(*columns, strict=True))
