@@ -23,10 +23,7 @@ from typing import Any
 
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.accumulation import Accumulation
-
-Contents = dict[Hashable, Any]
-"""Accumulators by key."""
-
+from aflow.operators.windows.incremental import Contents
 
 class Panes(dict[Timestamp, Contents]):
     """Accumulators by key, by the start of their pane; ``order`` has the starts in the order of time."""
