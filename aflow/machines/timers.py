@@ -5,10 +5,12 @@ when its time is at or before now (the watermark, or the clock). Due timers leav
 in the order in which they were registered. They leave one by one: what handles one may register and delete others,
 and a new one that is due leaves in the same pass.
 
-``TimerQueue`` keeps a heap and, as the truth, a dict of the live timers with the number of their registration.
-Deleting removes from the dict only; an entry of the heap whose number is not the one in the dict is dead and is
-dropped when it comes to the top. When the dead outnumber the living, the heap is made anew, so deleted timers cost
-at most as much memory as live ones.
+``TimerQueue`` keeps, as the truth, a dict from each time to the timers there are at it, and a heap of the times alone:
+timers that share a moment (windows do) share an entry of the heap, and plain ints are compared, which is the fastest
+thing that a heap can do. Most moments have one timer only, which then stands in the dict itself; a second one makes a
+dict of the two. Deleting removes from the dicts only; a time of the heap that has no timers is dead and is dropped when
+it comes to the top. When the dead outnumber the living, the heap is made anew, so deleted timers cost less memory than
+live ones.
 
 ``Alarm`` decides when the clock has to wake us: at the earliest timer and at no other, however many there are. (One
 physical timer for each would cost a million entries in the event loop for a million idle keys.)
@@ -19,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from aflow.model.time import Timestamp
 
@@ -33,7 +35,7 @@ _FEW: Final = 64
 class Timer(NamedTuple, Generic[K, N]):
     """Something to do for ``key`` at ``time`` (epoch ms); ``namespace`` tells timers of one key apart (a window, say).
 
-    A tuple and no dataclass: it is made and hashed for each registration, which a tuple does in C, 2.4 times as fast.
+    A tuple and no dataclass: one is made for each timer that is due, which a tuple does in C.
     """
 
     time: Timestamp
@@ -41,49 +43,79 @@ class Timer(NamedTuple, Generic[K, N]):
     namespace: N
 
 
+_At: TypeAlias = tuple[K, N] | dict[tuple[K, N], int]
+"""The timers of one moment: key and namespace of the only one; or of each, with the number of its registration."""
+
+
 class TimerQueue(Generic[K, N]):
     """The timers of one domain. Registering, deleting and firing cost O(log n), spread over many calls."""
 
-    __slots__ = ("_heap", "_live", "_next")
+    __slots__ = ("_at", "_count", "_next", "_times")
 
     def __init__(self) -> None:
-        #: The timers there are, with the number of their registration, in the order of registration.
-        self._live: dict[Timer[K, N], int] = {}
-        #: (time, number, timer) for each live timer, and for dead ones: those whose number is not in `_live`.
-        self._heap: list[tuple[Timestamp, int, Timer[K, N]]] = []
-        self._next = 0
+        #: The timers there are, by time. No dict in here is empty, but for that of a moment whose timers are leaving.
+        self._at: dict[Timestamp, _At[K, N]] = {}
+        #: A heap of all times in `_at`, and of dead ones; a time may be in it more than once.
+        self._times: list[Timestamp] = []
+        self._count = 0
+        #: The number of the next registration that finds another timer at its moment.
+        self._next = 1
 
     def __len__(self) -> int:
-        return len(self._live)
+        return self._count
 
     @property
     def earliest(self) -> Timestamp | None:
         """The time of the timer that is due first (epoch ms); None if there is none."""
-        heap, live = self._heap, self._live
-        while heap and live.get(heap[0][2]) != heap[0][1]:
-            heappop(heap)
-        return heap[0][0] if heap else None
+        times, at = self._times, self._at
+        while times and not at.get(times[0]):
+            at.pop(heappop(times), None)
+        return times[0] if times else None
 
     def register(self, time: Timestamp, key: K, namespace: N) -> bool:
-        """Add a timer; False if it is there already."""
-        # Hot path: once for each record that sets a timer.
-        timer = Timer(time, key, namespace)
-        live = self._live
-        number = self._next
-        if live.setdefault(timer, number) != number:
+        """Add a timer; False if it is there already. Raises ``TypeError`` for a key that cannot be hashed."""
+        # Hot path (benchmark `timers`): once for each record that sets a timer.
+        hash(key)  # now, and not when another timer comes to the same moment
+        who = (key, namespace)
+        there = self._at.setdefault(time, who)
+        if there is who:
+            heappush(self._times, time)
+        elif isinstance(there, dict):
+            if who in there:
+                return False
+            there[who] = self._next
+            self._next += 1
+        elif there == who:
             return False
-        self._next = number + 1
-        heappush(self._heap, (time, number, timer))
+        else:
+            self._at[time] = {there: 0, who: self._next}
+            self._next += 1
+        self._count += 1
         return True
 
     def delete(self, time: Timestamp, key: K, namespace: N) -> bool:
-        """Remove a timer; False if it is not there."""
-        if self._live.pop(Timer(time, key, namespace), None) is None:
+        """Remove a timer; False if it is not there. Raises ``TypeError`` for a key that cannot be hashed."""
+        # Hot path (benchmark `timers`): once for each record that puts a timer off.
+        hash(key)
+        at = self._at
+        there = at.get(time)
+        if there is None:
             return False
-        if len(self._heap) > 2 * len(self._live) + _FEW:
+        who = (key, namespace)
+        if isinstance(there, dict):
+            if there.pop(who, None) is None:
+                return False
+            if not there:
+                del at[time]
+        elif there == who:
+            del at[time]
+        else:
+            return False
+        self._count -= 1
+        if len(self._times) > 2 * len(at) + _FEW:
             # In place: a pass of `due` may be looking at it.
-            self._heap[:] = [(timer.time, number, timer) for timer, number in self._live.items()]
-            heapify(self._heap)
+            self._times[:] = at
+            heapify(self._times)
         return True
 
     def due(self, now: Timestamp) -> Iterator[Timer[K, N]]:
@@ -91,20 +123,39 @@ class TimerQueue(Generic[K, N]):
 
         Timers registered or deleted meanwhile are heeded. Those that were not asked for are still there.
         """
-        heap, live = self._heap, self._live
-        while heap and heap[0][0] <= now:
-            _, number, timer = heappop(heap)
-            if live.get(timer) == number:
-                del live[timer]
-                yield timer
+        times, at = self._times, self._at
+        while times and times[0] <= now:
+            time = times[0]
+            there = at.get(time)
+            if isinstance(there, tuple):
+                heappop(times)
+                del at[time]
+                self._count -= 1
+                yield Timer(time, there[0], there[1])
+            elif there:
+                yield from self._due_at(time, there)
+            else:
+                at.pop(heappop(times), None)
+
+    def _due_at(self, time: Timestamp, there: dict[tuple[K, N], int]) -> Iterator[Timer[K, N]]:
+        """Take those that are at one moment now. What handles them may set earlier ones, which go first."""
+        for who, number in list(there.items()):
+            if there.get(who) == number:  # not deleted meanwhile, nor registered anew
+                del there[who]
+                self._count -= 1
+                yield Timer(time, who[0], who[1])
+                if self._times and self._times[0] < time:
+                    yield from self.due(time - 1)
 
     def count(self, namespace: N) -> int:
         """How many timers ``namespace`` has. Looks at all timers."""
-        return sum(timer.namespace == namespace for timer in self._live)
+        return sum(timer.namespace == namespace for timer in self.entries())
 
     def entries(self) -> Iterator[Timer[K, N]]:
         """All timers, for a snapshot; registering them in this order restores the queue. Do not change it meanwhile."""
-        return iter(self._live)
+        for time, there in self._at.items():
+            for key, namespace in (there,) if isinstance(there, tuple) else there:
+                yield Timer(time, key, namespace)
 
 
 @dataclass(frozen=True, slots=True)

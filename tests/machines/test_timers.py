@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -110,6 +111,72 @@ def test_a_pass_goes_on_when_so_many_timers_are_deleted_that_the_heap_is_made_an
     assert fired == [1, 3, 4]
 
 
+def test_what_is_registered_anew_while_its_moment_leaves_leaves_last() -> None:
+    queue = queue_of((1, "a", ""), (1, "b", ""), (1, "c", ""))
+
+    fired: list[str] = []
+    for timer in queue.due(1):
+        fired.append(timer.key)
+        if timer.key == "a":
+            queue.delete(1, "b", "")
+            queue.register(1, "b", "")
+
+    assert fired == ["a", "c", "b"]
+
+
+def test_an_earlier_timer_that_is_set_among_several_of_one_moment_leaves_next() -> None:
+    queue = queue_of((3, "a", ""), (3, "b", ""), (3, "c", ""))
+
+    fired: list[tuple[int, str]] = []
+    for timer in queue.due(9):
+        fired.append((timer.time, timer.key))
+        if timer == (3, "a", ""):
+            queue.register(2, "x", "")
+            queue.register(2, "y", "")
+            queue.register(4, "z", "")
+
+    assert fired == [(3, "a"), (2, "x"), (2, "y"), (3, "b"), (3, "c"), (4, "z")]
+
+
+def test_a_moment_whose_last_timer_has_just_left_can_have_others() -> None:
+    queue = queue_of((3, "a", ""), (3, "b", ""))
+
+    fired: list[str] = []
+    for timer in queue.due(3):
+        fired.append(timer.key)
+        if timer.key == "b":
+            assert queue.earliest is None
+            queue.register(3, "c", "")
+            assert queue.earliest == 3
+
+    assert fired == ["a", "b", "c"]
+
+
+def test_a_pass_that_is_left_half_way_leaves_the_rest_of_its_moment() -> None:
+    queue = queue_of((3, "a", ""), (3, "b", ""), (3, "c", ""))
+
+    for timer in queue.due(3):
+        if timer.key == "b":
+            break
+
+    assert (len(queue), queue.earliest) == (1, 3)
+    assert queue.register(3, "a", "")
+    assert [timer.key for timer in queue.due(3)] == ["c", "a"]
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_a_key_that_cannot_be_hashed_is_refused_whatever_else_is_there(others: int) -> None:
+    queue: TimerQueue[Any, None] = TimerQueue()
+    for key in range(others):
+        queue.register(5, key, None)
+
+    with pytest.raises(TypeError, match="unhashable"):
+        queue.register(5, [], None)
+    with pytest.raises(TypeError, match="unhashable"):
+        queue.delete(5, [], None)
+    assert len(queue) == others
+
+
 def test_timers_that_were_not_asked_for_are_still_there() -> None:
     queue = queue_of((1, "a", ""), (2, "a", ""))
 
@@ -195,6 +262,27 @@ class TimerQueueRules(RuleBasedStateMachine):
         self.model = [t for t in self.model if t[0] > now]
 
         assert list(self.queue.due(now)) == due
+
+    @rule(
+        now=times,
+        acts=st.lists(
+            st.tuples(st.sampled_from(["register", "delete", "nothing"]), times, keys, namespaces),
+            max_size=6,
+        ),
+    )
+    def fire_and_act(self, now: int, acts: list[tuple[str, int, str, str]]) -> None:
+        """What handles a timer does one of ``acts``."""
+        left = iter(acts)
+        for timer in self.queue.due(now):
+            due = [t for t in self.model if t[0] <= now]
+            assert timer == min(due, key=lambda t: t[0])
+            self.model.remove(timer)
+            what, time, key, namespace = next(left, ("nothing", 0, "", ""))
+            if what == "register":
+                self.register(time, key, namespace)
+            elif what == "delete":
+                self.delete(time, key, namespace)
+        assert not [t for t in self.model if t[0] <= now]
 
     @rule(count=st.integers(30, 200))
     def churn(self, count: int) -> None:

@@ -1,0 +1,232 @@
+"""``timers``: as many live timers as records; set, put off (deleted and set anew), and rung as the watermark goes on.
+
+``TimerQueue`` alone and a ``KeyedProcess`` in a flow (``dormant.py``), each beside the same by hand with a heap and a
+dict. By hand nothing is deleted: a timer that was put off stays in the heap and is passed over when its time comes,
+which does for one timer a key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import time
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from heapq import heappop, heappush
+from typing import Any
+
+import aflow as af
+from aflow.machines.timers import TimerQueue
+from bench.dormant import Rang, Reading, dormant_by_hand, dormant_in_flow, readings
+from bench.harness import Budget, Measurement, compare, run_async, timed
+
+#: In how many steps event time comes to its end.
+STEPS = 1_000
+#: Event time in ms for each record: times are spread so that few timers share a moment.
+SPREAD = 10
+#: Event time (ms) beyond that of all records.
+LAST = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A timer for each key, what it is put off to, and the moments to which event time advances."""
+
+    set: list[int]
+    put_off: list[int]
+    moments: list[int]
+
+    @staticmethod
+    def of(keys: int) -> Work:
+        """The same for the same number of keys."""
+        chance = random.Random(7)
+        end = keys * SPREAD
+        first = [chance.randrange(end) for _ in range(keys)]
+        later = [at + chance.randrange(1, end) for at in first]
+        return Work(first, later, [2 * end * step // STEPS for step in range(1, STEPS + 1)])
+
+
+class Watch:
+    """Seconds spent in each part of a program."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._since = time.perf_counter()
+
+    def lap(self, part: str) -> None:
+        """``part`` is over, and the next begins."""
+        now = time.perf_counter()
+        self.laps[part] = now - self._since
+        self._since = now
+
+
+Program = Callable[[Work, Watch], list[Rang]]
+
+
+def with_queue(work: Work, watch: Watch) -> list[Rang]:
+    """``TimerQueue`` alone."""
+    queue: TimerQueue[int, None] = TimerQueue()
+    rang: list[Rang] = []
+    for key, at in enumerate(work.set):
+        queue.register(at, key, None)
+    watch.lap("set")
+    for key, (at, later) in enumerate(zip(work.set, work.put_off, strict=True)):
+        queue.delete(at, key, None)
+        queue.register(later, key, None)
+    watch.lap("put_off")
+    for moment in work.moments:
+        for at, key, _ in queue.due(moment):
+            rang.append((at, key))
+    watch.lap("ring")
+    return rang
+
+
+def by_hand(work: Work, watch: Watch) -> list[Rang]:
+    """A heap, and a dict of the time of each key."""
+    heap: list[Rang] = []
+    live: dict[int, int] = {}
+    rang: list[Rang] = []
+    for key, at in enumerate(work.set):
+        live[key] = at
+        heappush(heap, (at, key))
+    watch.lap("set")
+    for key, later in enumerate(work.put_off):
+        live[key] = later
+        heappush(heap, (later, key))
+    watch.lap("put_off")
+    for moment in work.moments:
+        while heap and heap[0][0] <= moment:
+            at, key = heappop(heap)
+            if live.get(key) == at:
+                del live[key]
+                rang.append((at, key))
+    watch.lap("ring")
+    return rang
+
+
+def measure(records: int, rounds: int) -> Measurement:
+    """``ratio`` compares the queue with the heap by hand, ``flow_ratio`` the pipeline with the loop by hand."""
+    laps, ratio, seconds = _measure_queue(Work.of(records), rounds)
+    flow_seconds, flow_ratio = _measure_flow(readings(records), rounds)
+    return Measurement(
+        "timers",
+        {
+            "records": records,
+            "seconds": round(seconds, 4),
+            "records_per_s": round(records / seconds),
+            **{f"{part}_ns": round(lap / records * 1e9) for part, lap in laps.items()},
+            "ratio": round(ratio, 3),
+            "bytes_per_timer": round(_bytes(records, _some_timers)),
+            "baseline_bytes_per_timer": round(_bytes(records, _some_by_hand)),
+            "flow_records_per_s": round(records / flow_seconds),
+            "flow_ratio": round(flow_ratio, 3),
+            "all_at_once_ms": round(max(run_async(_delays(records))) * 1000),
+            "rounds": rounds,
+            "verified": True,
+        },
+        [
+            Budget("ratio", at_least=0.8),
+            Budget("bytes_per_timer", at_most=150),
+            Budget("flow_ratio", at_least=0.3),
+        ],
+    )
+
+
+def _measure_queue(work: Work, rounds: int) -> tuple[dict[str, float], float, float]:
+    """Seconds of each part, of both programs; how many times faster the queue is; its seconds in all."""
+    expected = sorted(by_hand(work, Watch()))
+    laps: dict[str, list[float]] = {}
+    times: dict[str, list[float]] = {"": [], "baseline_": []}
+    for _ in range(rounds):
+        for who, program in (("baseline_", by_hand), ("", with_queue)):
+            watch = Watch()
+            seconds, rang = timed(partial(program, work, watch))
+            _check(sorted(rang), expected)
+            times[who].append(seconds)
+            for part, lap in watch.laps.items():
+                laps.setdefault(who + part, []).append(lap)
+    ours, theirs = (statistics.median(times[who]) for who in ("", "baseline_"))
+    return {part: statistics.median(some) for part, some in laps.items()}, theirs / ours, ours
+
+
+def _measure_flow(records: list[Reading], rounds: int) -> tuple[float, float]:
+    """Seconds of the pipeline, and how many times faster it is than the loop by hand."""
+    both = compare(
+        "timers",
+        len(records),
+        lambda: dormant_in_flow(records),
+        lambda: dormant_by_hand(records),
+        at_least=0,
+        rounds=rounds,
+        canonical=sorted,
+    )
+    return float(both.figures["seconds"]), float(both.figures["ratio"])
+
+
+def _check(rang: list[Rang], expected: list[Rang]) -> None:
+    if rang != expected:
+        raise SystemExit("timers: other timers rang than by hand; nothing was measured")
+
+
+def _bytes(timers: int, make: Callable[[Iterator[int]], Any]) -> float:
+    """Memory of what ``make`` makes of as many times, beyond the times themselves."""
+    times = [at * SPREAD + 1_000 for at in range(timers)]
+    random.Random(3).shuffle(times)
+    tracemalloc.start()
+    kept = make(iter(times))
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    del kept
+    return size / timers
+
+
+def _some_timers(times: Iterator[int]) -> TimerQueue[int, None]:
+    queue: TimerQueue[int, None] = TimerQueue()
+    for at in times:
+        queue.register(at, at, None)
+    return queue
+
+
+def _some_by_hand(times: Iterator[int]) -> object:
+    heap: list[Rang] = []
+    live: dict[int, int] = {}
+    for at in times:
+        live[at] = at
+        heappush(heap, (at, at))
+    return heap, live
+
+
+class AtTheEnd(af.KeyedProcess[int, int, int]):
+    """Sets a timer for each key that rings when the input ends."""
+
+    def process(self, value: int, ctx: af.Context[int]) -> None:
+        ctx.set_event_timer(LAST - value)
+
+    def on_timer(self, at: int, ctx: af.Context[int]) -> Iterable[int]:
+        return [ctx.key]
+
+
+async def _delays(timers: int) -> list[float]:
+    """How late (s) a coroutine is that ticks beside a pipeline in which all timers ring at one watermark."""
+    flow, rang = af.Flow("all at once"), af.CollectSink[int]()
+    flow.source(range(timers)).key_by(lambda n: n).process(AtTheEnd(), name="end").to(rang)
+    late: list[float] = []
+
+    async def tick() -> None:
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(0.005)
+            late.append(time.perf_counter() - before - 0.005)
+
+    ticking = asyncio.create_task(tick())
+    await flow.run()
+    await asyncio.sleep(0.01)
+    ticking.cancel()
+    with suppress(asyncio.CancelledError):
+        await ticking
+    _check([(0, key) for key in sorted(rang.values)], [(0, key) for key in range(timers)])
+    return late
