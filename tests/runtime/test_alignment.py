@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -317,6 +318,38 @@ def test_three_sources_wait_for_the_slowest_of_them() -> None:
 
     assert watch.lead <= 8
     assert len(sink.values) == 180
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_whatever_the_sources_do_nobody_waits_for_ever_and_no_record_is_lost(seed: int) -> None:
+    chance = random.Random(seed)
+    idle_after = chance.choice([None, timedelta(milliseconds=700)])
+    align = af.Alignment("all", timedelta(milliseconds=chance.choice([0, 5, 50])))
+    scripts = [
+        {name: any_script(chance) for name in "abc"[: chance.randint(1, 3)]}
+        for _ in range(chance.randint(2, 3))
+    ]
+    flow, sink = af.Flow("any"), CollectSink[int]()
+    for number, script in enumerate(scripts):
+        source = flow.source(ScriptedSource.of_splits(script), name=f"source {number}")
+        source.event_time(lambda n: n, align=align, idle_after=idle_after).to(sink)
+
+    options = af.Options(batch_records=chance.choice([1, 3, 1024]))
+    run_flow(flow, parallelism=chance.randint(1, 2), options=options, seed=seed)
+
+    lines = [line for script in scripts for split in script.values() for line in split]
+    assert sorted(sink.values) == sorted(line for line in lines if isinstance(line, int))
+
+
+def any_script(chance: random.Random) -> list[int | Pause]:
+    """Up to thirty records, each its own timestamp in ms and in order, and pauses between them."""
+    lines: list[int | Pause] = []
+    at = chance.randrange(100)
+    for _ in range(chance.randrange(30)):
+        at += chance.randrange(20)
+        pause = chance.choice([10, 500, 1_000])
+        lines.append(Pause(timedelta(milliseconds=pause)) if chance.random() < 0.2 else at)
+    return lines
 
 
 # -------------------------------------------------------------------------------- ends while waiting
