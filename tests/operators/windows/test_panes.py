@@ -134,6 +134,25 @@ def test_a_record_whose_first_windows_have_fired_counts_in_the_others_only(mode:
 
 
 @every_way
+def test_records_behind_fired_windows_do_not_spoil_the_panes_of_the_others(mode: Mode) -> None:
+    step = harness(mode, windows=SlidingWindows(40, 10), accumulation=SORTED)
+    step.push_batch([("a", number) for number in range(4)], [0, 10, 20, 30])
+    step.watermark(39)
+
+    step.push(("a", 7), 25)
+    step.watermark(49)
+    step.push(("a", 8), 35)
+    step.watermark(MAX_TIMESTAMP)
+
+    assert rows(step)[3:] == [
+        ("a", 0, [0, 1, 2, 3]),
+        ("a", 10, [1, 2, 3, 7]),
+        ("a", 20, [2, 3, 7, 8]),
+        ("a", 30, [3, 8]),
+    ]
+
+
+@every_way
 def test_a_record_without_a_window_any_more_goes_to_the_late_output_as_it_was(mode: Mode) -> None:
     step = harness(mode)
     step.watermark(29)

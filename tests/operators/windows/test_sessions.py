@@ -209,6 +209,23 @@ def test_what_comes_of_a_fired_and_an_open_session_fires_once_and_counts_on(mode
 
 
 @every_way
+def test_of_two_sessions_that_have_fired_the_greater_count_goes_on(mode: Mode) -> None:
+    step = harness(mode, lateness=100)
+    step.push_batch([("a", 1), ("a", 2)], [10, 30])
+    step.watermark(50)
+    step.push(("a", 4), 30)
+
+    step.push(("a", 8), 20)
+
+    assert rows(step) == [
+        ("a", 10, 20, 1, 1),
+        ("a", 30, 40, 2, 1),
+        ("a", 30, 40, 6, 2),
+        ("a", 10, 40, 15, 3),
+    ]
+
+
+@every_way
 def test_a_session_whose_clean_up_time_lies_beyond_the_end_of_time_is_kept(mode: Mode) -> None:
     step = harness(mode, lateness=MAX_TIMESTAMP)
     step.push(("a", 1), 1)
