@@ -140,7 +140,7 @@ class Operator(ABC):
         """No batch of ``split`` comes any more."""
 
     def on_backpressure(self, blocked: bool, now: Timestamp) -> None:
-        """The task stops (True) or goes on (False): no room, or too far ahead of aligned sources; ``now`` in epoch ms."""
+        """The task stops (True) or goes on (False) for want of room, or ahead of its group; ``now`` in epoch ms."""
 
     def end_input(self) -> None:
         """No batch comes any more: push what is still held back."""
