@@ -1,23 +1,28 @@
-"""Which windows a timestamp falls into: windows that lie on a fixed grid.
+"""Which windows a record is in.
 
-Theory. The grid begins at ``offset`` ms after 1970-01-01T00:00Z and goes on in both directions, in steps of
-``size`` (tumbling) or ``slide`` (sliding). A window includes its start and excludes its end. Every timestamp is in
-exactly one tumbling window, and in ``size / slide`` sliding ones, rounded down or up where the slide does not
-divide the size. If the slide is longer than the size there are gaps between the windows, and what falls into one is
-in no window at all.
+Theory. Windows of most kinds lie on a grid, which begins at ``offset`` ms after 1970-01-01T00:00Z and goes on in both
+directions, in steps of ``size`` (tumbling) or ``slide`` (sliding). A window includes its start and excludes its end.
+Every timestamp is in exactly one tumbling window, and in ``size / slide`` sliding ones, rounded down or up where the
+slide does not divide the size. If the slide is longer than the size there are gaps between the windows, and what falls
+into one is in no window at all.
 
-All lengths are ms, all timestamps epoch ms. Windows that depend on the data (sessions) are another file's matter.
+*Sessions* depend on the data. To begin with each record has a session of its own, from its timestamp to a gap after it;
+sessions of a key that overlap or touch become one. A record with a short gap therefore never ends a session earlier
+than another record of it wants.
+
+All lengths are ms, all timestamps epoch ms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from aflow.errors import FlowDefinitionError
+from aflow.errors import FlowDefinitionError, shown
+from aflow.machines.windows.merging import Merged, merge_touching
 from aflow.model.time import TimeDomain, Timestamp
-from aflow.model.windows import TimeWindow
+from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
 
 T_contra = TypeVar("T_contra", contravariant=True)
 
@@ -32,8 +37,12 @@ class WindowAssigner(Protocol[T_contra]):
 
     @property
     def merging(self) -> bool:
-        """True if windows of a key that touch become one."""
+        """True if windows of a key may become one."""
         return False
+
+    def merge(self, windows: Sequence[TimeWindow]) -> Sequence[Merged]:
+        """Which of a key's windows become one, asked where ``merging`` is true; by default those that touch."""
+        return merge_touching(windows)
 
     def assign(self, value: T_contra, timestamp: Timestamp) -> Sequence[TimeWindow]:
         """The windows that a record of ``timestamp`` (epoch ms) is in; none: it is dropped, as late if it is."""
@@ -46,6 +55,7 @@ class TumblingWindows(WindowAssigner[object]):
 
     size: int
     offset: int = 0
+    domain: TimeDomain = TimeDomain.EVENT  # pyright: ignore[reportIncompatibleMethodOverride] - read-only, as frozen
 
     def __post_init__(self) -> None:
         _check_positive("size", self.size)
@@ -72,6 +82,7 @@ class SlidingWindows(WindowAssigner[object]):
     size: int
     slide: int
     offset: int = 0
+    domain: TimeDomain = TimeDomain.EVENT  # pyright: ignore[reportIncompatibleMethodOverride] - read-only, as frozen
 
     def __post_init__(self) -> None:
         _check_positive("size", self.size)
@@ -87,6 +98,55 @@ class SlidingWindows(WindowAssigner[object]):
         latest = self.start_of(timestamp)
         starts = range(latest, timestamp - self.size, -self.slide)
         return [TimeWindow(start, start + self.size) for start in reversed(starts)]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindows(WindowAssigner[object]):
+    """Windows of records that are ``gap`` ms apart at most. Raises ``FlowDefinitionError`` unless gap > 0."""
+
+    gap: int
+    domain: TimeDomain = TimeDomain.EVENT  # pyright: ignore[reportIncompatibleMethodOverride] - read-only, as frozen
+
+    def __post_init__(self) -> None:
+        _check_positive("gap", self.gap)
+
+    @property
+    def merging(self) -> bool:
+        return True
+
+    def assign(self, value: object, timestamp: Timestamp) -> list[TimeWindow]:
+        """The session that a record would have for itself."""
+        return [TimeWindow(timestamp, timestamp + self.gap)]
+
+
+@dataclass(frozen=True)
+class DynamicSessionWindows(WindowAssigner[T_contra], Generic[T_contra]):
+    """Sessions in which ``gap_of(value)`` says how many ms a record lets the next one wait."""
+
+    gap_of: Callable[[T_contra], int]
+    domain: TimeDomain = TimeDomain.EVENT  # pyright: ignore[reportIncompatibleMethodOverride] - read-only, as frozen
+
+    @property
+    def merging(self) -> bool:
+        return True
+
+    def assign(self, value: T_contra, timestamp: Timestamp) -> list[TimeWindow]:
+        """The session that a record would have for itself. Raises ``FlowDefinitionError`` unless its gap > 0."""
+        gap = self.gap_of(value)
+        if gap <= 0:
+            raise FlowDefinitionError(
+                f"the gap of a session must be longer than 0 ms, not {gap} ms as behind {shown(value)}"
+            )
+        return [TimeWindow(timestamp, timestamp + gap)]
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalWindows(WindowAssigner[object]):
+    """One window for everything."""
+
+    def assign(self, value: object, timestamp: Timestamp) -> list[TimeWindow]:
+        """The one window."""
+        return [GLOBAL_WINDOW]
 
 
 def _check_positive(name: str, length: int) -> None:

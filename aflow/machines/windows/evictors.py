@@ -1,0 +1,93 @@
+"""The evictors that there are. What evictors do, and when, is said in ``evictor``."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+from aflow.errors import FlowDefinitionError, shown
+from aflow.machines.windows.evictor import Element, Evictor
+from aflow.model.time import positive_millis
+from aflow.model.windows import TimeWindow
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _OnceEvictor(Evictor[T]):
+    """Drops before the window's function sees the records, or with ``after_function`` once it has seen them."""
+
+    after_function: bool = field(default=False, kw_only=True)
+
+    @abstractmethod
+    def _kept(self, elements: Sequence[Element[T]]) -> Sequence[Element[T]]:
+        """Which of ``elements`` stay; there is one at least."""
+
+    def before(self, elements: Sequence[Element[T]], window: TimeWindow) -> Sequence[Element[T]]:
+        return elements if self.after_function or not elements else self._kept(elements)
+
+    def after(self, elements: Sequence[Element[T]], window: TimeWindow) -> Sequence[Element[T]]:
+        return self._kept(elements) if self.after_function and elements else elements
+
+
+@dataclass(frozen=True)
+class Count(_OnceEvictor[Any]):
+    """Keeps the last ``size`` records, in order of arrival. Raises ``FlowDefinitionError`` unless size ≥ 1."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if type(self.size) is not int or self.size < 1:
+            raise FlowDefinitionError(
+                f"evictors.Count keeps a number of records from 1 on, not {shown(self.size)}"
+            )
+
+    def _kept(self, elements: Sequence[Element[Any]]) -> Sequence[Element[Any]]:
+        return elements[-self.size :]
+
+
+@dataclass(frozen=True)
+class Time(_OnceEvictor[Any]):
+    """Keeps the records that are less than ``size`` older than the newest one, whatever the order of their arrival.
+
+    Raises ``FlowDefinitionError`` unless size > 0.
+    """
+
+    size: timedelta
+    _millis: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_millis", positive_millis(self.size, what="evictors.Time size"))
+
+    def _kept(self, elements: Sequence[Element[Any]]) -> Sequence[Element[Any]]:
+        cutoff = max(element.timestamp for element in elements) - self._millis
+        return [element for element in elements if element.timestamp > cutoff]
+
+
+@dataclass(frozen=True)
+class Delta(_OnceEvictor[T], Generic[T]):
+    """Keeps the records for which ``delta(value, newest)`` is below ``threshold``; ``newest`` is the last to arrive."""
+
+    threshold: float
+    delta: Callable[[T, T], float]
+
+    def __post_init__(self) -> None:
+        check_delta(self.threshold, self.delta, "evictors.Delta")
+
+    def _kept(self, elements: Sequence[Element[T]]) -> Sequence[Element[T]]:
+        newest = elements[-1].value
+        delta, threshold = self.delta, self.threshold
+        return [element for element in elements if delta(element.value, newest) < threshold]
+
+
+def check_delta(threshold: object, delta: object, what: str) -> None:
+    """Refuse what is no number and no function. Raises ``FlowDefinitionError``."""
+    if not isinstance(threshold, int | float) or isinstance(threshold, bool):
+        raise FlowDefinitionError(f"threshold of {what} is a number, not {shown(threshold)}")
+    if not callable(delta):
+        raise FlowDefinitionError(
+            f"delta of {what} is a function of two values, not {shown(delta)}"
+        )

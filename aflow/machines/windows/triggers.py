@@ -1,0 +1,364 @@
+"""The triggers that there are. What triggers are asked, and when, is said in ``trigger``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final, Generic, TypeVar, cast
+
+from aflow.errors import FlowDefinitionError, shown
+from aflow.machines.windows.evictors import check_delta
+from aflow.machines.windows.trigger import MergeContext, Trigger, TriggerContext, TriggerResult
+from aflow.machines.windows.trigger_scope import Scope
+from aflow.model.time import MAX_TIMESTAMP, Timestamp, positive_millis
+from aflow.model.windows import TimeWindow
+
+T = TypeVar("T")
+
+CONTINUE: Final = TriggerResult.CONTINUE
+FIRE: Final = TriggerResult.FIRE
+
+#: Names under which triggers remember things.
+_NEXT: Final = "next"
+_COUNT: Final = "count"
+_LAST: Final = "last"
+
+
+@dataclass(frozen=True)
+class EventTime(Trigger[T], Generic[T]):
+    """Fires once when the watermark has reached the window's end, and again for each late record that still counts.
+
+    ``early`` may fire the window before that: until then it is asked about each record and each of its timers. ``late``
+    decides about the late records in place of firing for each of them. Each remembers what it wants under names of its
+    own until the window goes, ``early`` also beyond the end, where nobody asks it any more: a record that was counted
+    early does not count for ``late``. What ``early`` purges is not in the result at the end.
+    """
+
+    early: Trigger[T] | None = None
+    late: Trigger[T] | None = None
+
+    def __post_init__(self) -> None:
+        for name, trigger in (("early", self.early), ("late", self.late)):
+            if trigger is not None and not isinstance(trigger, Trigger):
+                raise FlowDefinitionError(f"{name}= takes a trigger, not {shown(trigger)}")
+
+    @property
+    def merges(self) -> bool:
+        return all(trigger is None or trigger.merges for trigger in (self.early, self.late))
+
+    def on_element(
+        self, value: T, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        end = window.max_timestamp
+        if end <= ctx.watermark:
+            if self.late is None:
+                return FIRE
+            return self.late.on_element(value, timestamp, window, Scope("late", ctx))
+        ctx.set_event_timer(end)
+        if self.early is None:
+            return CONTINUE
+        return self.early.on_element(value, timestamp, window, Scope("early", ctx))
+
+    def on_event_time(
+        self, at: Timestamp, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        end = window.max_timestamp
+        if at == end:
+            return FIRE
+        name, trigger = ("early", self.early) if at < end else ("late", self.late)
+        return CONTINUE if trigger is None else trigger.on_event_time(at, window, Scope(name, ctx))
+
+    def on_processing_time(
+        self, at: Timestamp, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        over = window.max_timestamp <= ctx.watermark
+        name, trigger = ("late", self.late) if over else ("early", self.early)
+        return (
+            CONTINUE
+            if trigger is None
+            else trigger.on_processing_time(at, window, Scope(name, ctx))
+        )
+
+    def on_merge(self, window: TimeWindow, ctx: MergeContext) -> None:
+        if window.max_timestamp > ctx.watermark:
+            ctx.set_event_timer(window.max_timestamp)
+        for name, trigger in self._parts():
+            trigger.on_merge(window, Scope(name, ctx))
+
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        ctx.delete_event_timer(window.max_timestamp)
+        for name, trigger in self._parts():
+            trigger.clear(window, Scope(name, ctx))
+
+    def _parts(self) -> list[tuple[str, Trigger[T]]]:
+        parts = (("early", self.early), ("late", self.late))
+        return [(name, trigger) for name, trigger in parts if trigger is not None]
+
+
+@dataclass(frozen=True)
+class ProcessingTime(Trigger[Any]):
+    """Fires once when the clock has reached the window's end: the default for windows of processing time."""
+
+    @property
+    def merges(self) -> bool:
+        return True
+
+    def on_element(
+        self, value: Any, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        ctx.set_processing_timer(window.max_timestamp)
+        return CONTINUE
+
+    def on_processing_time(
+        self, at: Timestamp, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        return FIRE if at == window.max_timestamp else CONTINUE
+
+    def on_merge(self, window: TimeWindow, ctx: MergeContext) -> None:
+        if window.max_timestamp > ctx.processing_time:
+            ctx.set_processing_timer(window.max_timestamp)
+
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        ctx.delete_processing_timer(window.max_timestamp)
+
+
+@dataclass(frozen=True)
+class _ContinuousTrigger(Trigger[Any]):
+    """Fires at multiples of ``every``: at the first one after a record has come, and at no other.
+
+    So a window in which nothing has changed does not give the same result again.
+    """
+
+    every: timedelta
+    _millis: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        what = f"triggers.{type(self).__name__} every"
+        object.__setattr__(self, "_millis", positive_millis(self.every, what=what))
+
+    @property
+    def merges(self) -> bool:
+        return True
+
+    def _after(self, time: Timestamp) -> Timestamp | None:
+        """The first multiple of ``every`` after ``time``; None if that is beyond the end of time."""
+        following = time - time % self._millis + self._millis
+        return following if following <= MAX_TIMESTAMP else None
+
+
+@dataclass(frozen=True)
+class ContinuousEventTime(_ContinuousTrigger):
+    """Fires whenever event time passes a multiple of ``every`` since 1970-01-01T00:00Z, and at the window's end.
+
+    The multiple is the first after a record's timestamp, so a window without new records does not fire again; late
+    records fire at once. Raises ``FlowDefinitionError`` unless every > 0.
+    """
+
+    def on_element(
+        self, value: Any, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        if window.max_timestamp <= ctx.watermark:
+            return FIRE
+        ctx.set_event_timer(window.max_timestamp)
+        if _following(ctx) is None:
+            following = self._after(max(timestamp, ctx.watermark))
+            if following is not None:
+                ctx.put(_NEXT, following)
+                ctx.set_event_timer(following)
+        return CONTINUE
+
+    def on_event_time(
+        self, at: Timestamp, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        if _following(ctx) == at:
+            ctx.drop(_NEXT)
+            return FIRE if at <= window.max_timestamp else CONTINUE
+        return FIRE if at == window.max_timestamp else CONTINUE
+
+    def on_merge(self, window: TimeWindow, ctx: MergeContext) -> None:
+        if window.max_timestamp > ctx.watermark:
+            ctx.set_event_timer(window.max_timestamp)
+        following = _earliest(ctx)
+        if following is not None:
+            ctx.put(_NEXT, following)
+            ctx.set_event_timer(following)
+
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        following = _following(ctx)
+        if following is not None:
+            ctx.delete_event_timer(following)
+            ctx.drop(_NEXT)
+
+
+@dataclass(frozen=True)
+class ContinuousProcessingTime(_ContinuousTrigger):
+    """Fires whenever the clock passes a multiple of ``every`` since 1970-01-01T00:00Z and a record has come since.
+
+    It knows nothing of the window's end. In windows of event time that is fine for results on the way, as the
+    ``early`` trigger of ``EventTime``. Raises ``FlowDefinitionError`` unless every > 0.
+    """
+
+    def on_element(
+        self, value: Any, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        if _following(ctx) is None:
+            following = self._after(ctx.processing_time)
+            if following is not None:
+                ctx.put(_NEXT, following)
+                ctx.set_processing_timer(following)
+        return CONTINUE
+
+    def on_processing_time(
+        self, at: Timestamp, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        if _following(ctx) != at:
+            return CONTINUE
+        ctx.drop(_NEXT)
+        return FIRE
+
+    def on_merge(self, window: TimeWindow, ctx: MergeContext) -> None:
+        following = _earliest(ctx)
+        if following is not None:
+            ctx.put(_NEXT, following)
+            ctx.set_processing_timer(following)
+
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        following = _following(ctx)
+        if following is not None:
+            ctx.delete_processing_timer(following)
+            ctx.drop(_NEXT)
+
+
+@dataclass(frozen=True)
+class Count(Trigger[Any]):
+    """Fires at each ``n``-th record of a window. It knows nothing of the window's end.
+
+    The records of merged windows are added up, and looked at when the next one comes. Raises ``FlowDefinitionError``
+    unless n ≥ 1.
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        if type(self.n) is not int or self.n < 1:
+            raise FlowDefinitionError(
+                f"triggers.Count takes a number of records from 1 on, not {shown(self.n)}"
+            )
+
+    @property
+    def merges(self) -> bool:
+        return True
+
+    def on_element(
+        self, value: Any, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        count = ctx.get(_COUNT, 0) + 1
+        if count < self.n:
+            ctx.put(_COUNT, count)
+            return CONTINUE
+        ctx.drop(_COUNT)
+        return FIRE
+
+    def on_merge(self, window: TimeWindow, ctx: MergeContext) -> None:
+        count = sum(ctx.merged(_COUNT, 0))
+        if count:
+            ctx.put(_COUNT, count)
+
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        ctx.drop(_COUNT)
+
+
+@dataclass(frozen=True)
+class Delta(Trigger[T], Generic[T]):
+    """Fires when a record differs from the last one that fired: ``delta(last, value) > threshold``.
+
+    To begin with the window's first record stands for the last one that fired. It is remembered as it is, so snapshots
+    need it to be a plain Python value. Windows that merge are refused: whose last record would it be?
+    """
+
+    threshold: float
+    delta: Callable[[T, T], float]
+
+    def __post_init__(self) -> None:
+        check_delta(self.threshold, self.delta, "triggers.Delta")
+
+    def on_element(
+        self, value: T, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        # In a tuple, since a record may be None.
+        last = ctx.get(_LAST, cast("tuple[T, ...]", ()))
+        if last and not self.delta(last[0], value) > self.threshold:
+            return CONTINUE
+        ctx.put(_LAST, (value,))
+        return FIRE if last else CONTINUE
+
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        ctx.drop(_LAST)
+
+
+@dataclass(frozen=True)
+class Purging(Trigger[T], Generic[T]):
+    """Does as ``trigger`` does, and drops the window's contents whenever it fires."""
+
+    trigger: Trigger[T]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.trigger, Trigger):
+            raise FlowDefinitionError(f"Purging takes a trigger, not {shown(self.trigger)}")
+
+    @property
+    def merges(self) -> bool:
+        return self.trigger.merges
+
+    def on_element(
+        self, value: T, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        return _purged(self.trigger.on_element(value, timestamp, window, ctx))
+
+    def on_event_time(
+        self, at: Timestamp, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        return _purged(self.trigger.on_event_time(at, window, ctx))
+
+    def on_processing_time(
+        self, at: Timestamp, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        return _purged(self.trigger.on_processing_time(at, window, ctx))
+
+    def on_merge(self, window: TimeWindow, ctx: MergeContext) -> None:
+        self.trigger.on_merge(window, ctx)
+
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        self.trigger.clear(window, ctx)
+
+
+@dataclass(frozen=True)
+class Never(Trigger[Any]):
+    """Never fires: the default for global windows, which have no end to fire at."""
+
+    @property
+    def merges(self) -> bool:
+        return True
+
+    def on_element(
+        self, value: Any, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        return CONTINUE
+
+    def on_merge(self, window: TimeWindow, ctx: MergeContext) -> None:
+        """Nothing is remembered."""
+
+
+def _purged(result: TriggerResult) -> TriggerResult:
+    return TriggerResult.FIRE_AND_PURGE if result is FIRE else result
+
+
+def _following(ctx: TriggerContext) -> Timestamp | None:
+    """When a continuous trigger fires next."""
+    return ctx.get(_NEXT, cast("Timestamp | None", None))
+
+
+def _earliest(ctx: MergeContext) -> Timestamp | None:
+    known = [following for following in ctx.merged(_NEXT, cast("int | None", None)) if following]
+    return min(known, default=None)
