@@ -186,6 +186,24 @@ def test_within_the_lateness_a_record_fires_each_of_its_fired_windows_again(mode
 
 
 @every_way
+def test_firing_again_does_not_spoil_the_panes(mode: Mode) -> None:
+    step = harness(mode, windows=SlidingWindows(40, 10), accumulation=SORTED, lateness=100)
+    step.push_batch([("a", number) for number in range(4)], [0, 10, 20, 30])
+    step.watermark(39)
+
+    step.push(("a", 7), 5)
+    step.watermark(49)
+
+    assert firings(step)[4:] == [
+        ("a", -30, [0, 7], 2),
+        ("a", -20, [0, 1, 7], 2),
+        ("a", -10, [0, 1, 2, 7], 2),
+        ("a", 0, [0, 1, 2, 3, 7], 2),
+        ("a", 10, [1, 2, 3], 1),
+    ]
+
+
+@every_way
 def test_what_falls_between_windows_is_in_none_and_late_only_behind_the_watermark(
     mode: Mode,
 ) -> None:
