@@ -6,17 +6,21 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tests.conformance.drivers.alignment import Alignment
+from tests.conformance.drivers.evictors import Evictors
 from tests.conformance.drivers.interval_join import IntervalJoin
 from tests.conformance.drivers.mailbox import MailboxOrder
 from tests.conformance.drivers.processor import Processor
 from tests.conformance.drivers.timers import Timers
 from tests.conformance.drivers.watermarks import Generator, IdlenessTimer, Multiplexer, Valve
 from tests.conformance.drivers.window_assigners import WindowAssigners
+from tests.conformance.drivers.window_operator import WindowOperators
+from tests.conformance.drivers.window_operator_contract import WindowOperatorContract
 from tests.conformance.running import Driver, call
 from tests.conformance.scenarios import Scenario, UnknownWord
 
 #: By area, and within it by ``given.kind``; the empty kind is for scenarios that name none.
 AREAS: Final[Mapping[str, Mapping[str, Callable[..., Driver]]]] = {
+    "evictors": {"": Evictors},
     "interval_join": {"": IntervalJoin},
     "mailbox": {"mailbox": MailboxOrder, "executor": Processor, "processor": Processor},
     "timers": {"": Timers},
@@ -29,6 +33,8 @@ AREAS: Final[Mapping[str, Mapping[str, Callable[..., Driver]]]] = {
         "valve": Valve,
     },
     "window_assigners": {"": WindowAssigners},
+    "window_operator": {"": WindowOperators},
+    "window_operator_contract": {"": WindowOperatorContract},
 }
 
 

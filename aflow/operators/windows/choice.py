@@ -1,0 +1,151 @@
+"""Which operator does what a window step is told, and what cannot be done at all.
+
+Each rule that can do less than ``WindowOperator`` is there because it is faster; what they give is the same.
+"""
+
+from __future__ import annotations
+
+from inspect import iscoroutinefunction
+from typing import Final
+
+from aflow.errors import FlowDefinitionError, shown
+from aflow.machines.windows.assigners import SessionWindows, SlidingWindows, TumblingWindows
+from aflow.machines.windows.evictor import Evictor
+from aflow.machines.windows.trigger import Trigger
+from aflow.machines.windows.triggers import EventTime
+from aflow.model.time import TimeDomain
+from aflow.operators.base import Operator
+from aflow.operators.windows.aligned import WindowAggregateOperator
+from aflow.operators.windows.function import check_window_function
+from aflow.operators.windows.general import WindowOperator
+from aflow.operators.windows.logic import WindowLogic
+from aflow.operators.windows.panes import PaneAggregateOperator
+from aflow.operators.windows.sessions import SessionAggregateOperator
+from aflow.state.layouts import state_codec
+
+
+#: Assigners that are understood without calling them; what a subclass of one assigns may be something else.
+_KNOWN: Final = (TumblingWindows, SlidingWindows, SessionWindows)
+
+
+def window_operator(logic: WindowLogic) -> Operator:
+    """A new operator for ``logic``, which ``check_logic`` has checked."""
+    return _incremental(logic) or WindowOperator(logic)
+
+
+def check_logic(logic: WindowLogic) -> None:
+    """Raises ``FlowDefinitionError`` for what no operator can do."""
+    _check_parts(logic)
+    _check_result(logic)
+    if logic.lateness < 0:
+        raise FlowDefinitionError(f"lateness must not be negative, it is {logic.lateness} ms")
+    if logic.assigner.merging:
+        _check_merging(logic)
+    for of in (logic.of, logic.key_type):
+        state_codec(of)
+
+
+def _incremental(logic: WindowLogic) -> Operator | None:
+    """A faster operator, if all there is to do is fold, and give the result once event time has passed the window."""
+    trigger, accumulation = logic.trigger, logic.accumulation
+    if (
+        logic.assigner.domain is not TimeDomain.EVENT
+        or type(trigger) is not EventTime
+        or trigger.early is not None
+        or trigger.late is not None
+        or logic.evictor is not None
+        or logic.function is not None
+        or accumulation is None
+        or type(logic.assigner) not in _KNOWN
+    ):
+        return None
+    lateness, of, key_type = logic.lateness, logic.of, logic.key_type
+    match logic.assigner:
+        case SessionWindows(gap):
+            return SessionAggregateOperator(
+                gap, accumulation, lateness=lateness, of=of, key_type=key_type
+            )
+        case SlidingWindows(size, slide) as windows if slide < size and accumulation.merge:
+            return PaneAggregateOperator(
+                windows, accumulation, lateness=lateness, of=of, key_type=key_type
+            )
+        case TumblingWindows() | SlidingWindows() as windows:
+            return WindowAggregateOperator(
+                windows, accumulation, lateness=lateness, of=of, key_type=key_type
+            )
+        case _:
+            return None
+
+
+def _check_parts(logic: WindowLogic) -> None:
+    parts = [
+        (
+            "trigger",
+            Trigger,
+            logic.trigger,
+            ("on_element", "on_event_time", "on_processing_time", "on_merge", "clear"),
+        ),
+        ("evictor", Evictor, logic.evictor, ("before", "after")),
+    ]
+    for what, kind, part, methods in parts:
+        if part is None and what == "evictor":
+            continue
+        if isinstance(part, type):
+            raise FlowDefinitionError(
+                f"{what} must be a {kind.__name__} object, not its class; write {part.__name__}(…)"
+            )
+        if not isinstance(part, kind):
+            raise FlowDefinitionError(
+                f"{what} must be a {kind.__name__}, not {shown(part)}; subclass {kind.__name__}"
+            )
+        _check_plain(part, methods)
+    assigner: object = logic.assigner
+    if isinstance(assigner, type):
+        raise FlowDefinitionError(
+            f"windows must be an object, not a class; write {assigner.__name__}(…)"
+        )
+    if not callable(getattr(assigner, "assign", None)):
+        raise FlowDefinitionError(
+            f"windows must be a WindowAssigner, not {shown(assigner)}; subclass WindowAssigner"
+        )
+    _check_plain(assigner, ("assign",))
+    if not isinstance(getattr(assigner, "domain", None), TimeDomain):
+        raise FlowDefinitionError(
+            f"{type(assigner).__name__}.domain must be a TimeDomain, not {shown(getattr(assigner, 'domain', None))}"
+        )
+
+
+def _check_result(logic: WindowLogic) -> None:
+    if logic.function is not None:
+        check_window_function(logic.function)
+    if logic.apply is not None and (logic.accumulation is not None or logic.function is not None):
+        raise FlowDefinitionError("apply takes the records themselves, so it stands alone")
+    if logic.accumulation is None and logic.function is None and logic.apply is None:
+        raise FlowDefinitionError(
+            "a window needs an accumulation, a function or apply to give results"
+        )
+
+
+def _check_merging(logic: WindowLogic) -> None:
+    if not logic.trigger.merges:
+        raise FlowDefinitionError(
+            f"{type(logic.assigner).__name__} has windows that merge, and {type(logic.trigger).__name__} does not say "
+            f"what becomes of its timers and memory then; give it on_merge, and merges = True, or use another trigger"
+        )
+    if (
+        logic.evictor is None
+        and logic.accumulation is not None
+        and logic.accumulation.merge is None
+    ):
+        raise FlowDefinitionError(
+            f"{type(logic.assigner).__name__} has windows that merge, and nobody says how two accumulators become one; "
+            f"give merge= to fold, or use aggregate"
+        )
+
+
+def _check_plain(part: object, methods: tuple[str, ...]) -> None:
+    for name in methods:
+        if iscoroutinefunction(getattr(part, name)):
+            raise FlowDefinitionError(
+                f"{type(part).__name__}.{name} is a coroutine function and would never run; make it a plain method"
+            )

@@ -1,0 +1,192 @@
+"""What a key has in a window, and how records become part of it.
+
+``Contents`` is the choice that a window step makes once: to fold records as they come, to keep them in a list, or to
+keep them with their timestamps for an evictor. What it keeps is opaque to everybody else, and ``EMPTY`` if there is
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from enum import Enum
+from typing import Any, Final, Protocol, TypeAlias, cast
+
+from aflow.machines.windows.evictor import Element, Evictor
+from aflow.model.codecs import PLAIN
+from aflow.model.time import Timestamp
+from aflow.model.windows import TimeWindow
+from aflow.operators.accumulation import Accumulation
+from aflow.operators.windows.logic import WindowLogic
+from aflow.state.layouts import Many, state_codec
+
+
+class Empty(Enum):
+    """The type of ``EMPTY``."""
+
+    EMPTY = "no contents"
+
+
+#: In place of contents: there was no record, or they were purged. None would not do, which a fold may come to.
+EMPTY: Final = Empty.EMPTY
+
+
+class KeyWindow:
+    """What is remembered of one key in one window."""
+
+    __slots__ = ("cleanup", "firing", "held", "key", "memory", "timers", "window")
+
+    def __init__(self, key: Hashable, window: TimeWindow, cleanup: Timestamp | None) -> None:
+        self.key = key
+        self.window = window
+        #: When the window goes; None for never.
+        self.cleanup = cleanup
+        #: Its contents, in the form that `Contents` has chosen.
+        self.held: Any = EMPTY
+        #: How many results there were.
+        self.firing = 0
+        #: What the trigger remembers; never an empty dict.
+        self.memory: dict[str, object] | None = None
+        #: How many timers the trigger has set for this key and window, in both domains; the clean-up timer is not one.
+        self.timers = 0
+
+    @property
+    def entries(self) -> int:
+        """How many things are remembered: the contents, and each name of the trigger's memory."""
+        return (self.held is not EMPTY) + len(self.memory or ())
+
+
+See: TypeAlias = Callable[[Any], None]
+"""Takes what the window's function is to see."""
+
+
+class Contents(Protocol):
+    """How the records of a key and window are kept."""
+
+    def add(self, held: Any, value: Any, timestamp: Timestamp, /) -> Any:
+        """The contents with one more record; ``held`` may be ``EMPTY`` and may be changed and returned."""
+        ...
+
+    def merge(self, held: Any, other: Any) -> Any:
+        """The contents of two windows, neither of them ``EMPTY``; ``held`` may be changed and returned."""
+        ...
+
+    def fire(self, held: Any, window: TimeWindow, see: See) -> Any:
+        """Show ``see`` what the contents amount to, unless that is nothing, and return those that stay."""
+        ...
+
+    def encode(self, held: Any) -> bytes:
+        """Raises ``CodecError``."""
+        ...
+
+    def decode(self, data: bytes) -> Any:
+        """Raises ``CodecError``."""
+        ...
+
+
+def contents_for(logic: WindowLogic) -> Contents:
+    """The one that does the least: only evictors need timestamps, and only they undo a fold."""
+    if logic.evictor is not None:
+        return Evicted(logic.evictor, logic.accumulation, logic.of)
+    if logic.accumulation is not None:
+        return Folded(logic.accumulation, logic.of)
+    return Listed(logic.of)
+
+
+class Folded:
+    """One accumulator."""
+
+    def __init__(self, accumulation: Accumulation, of: type[Any] | None) -> None:
+        self._first = accumulation.first
+        self._add = accumulation.add
+        self._merge = accumulation.merge
+        self._result = accumulation.result
+        self._codec = state_codec(of)
+
+    def add(self, held: Any, value: Any, _timestamp: Timestamp, /) -> Any:
+        return self._first(value) if held is EMPTY else self._add(held, value)
+
+    def merge(self, held: Any, other: Any) -> Any:
+        assert self._merge is not None  # check_logic asks for it where windows merge
+        return self._merge(held, other)
+
+    def fire(self, held: Any, window: TimeWindow, see: See) -> Any:
+        see(held if self._result is None else self._result(held))
+        return held
+
+    def encode(self, held: Any) -> bytes:
+        return self._codec.encode(held)
+
+    def decode(self, data: bytes) -> Any:
+        return self._codec.decode(data)
+
+
+class Listed:
+    """A list of the records in the order of their arrival."""
+
+    def __init__(self, of: type[Any] | None) -> None:
+        self._layout = Many(state_codec(of))
+
+    def add(self, held: Any, value: Any, _timestamp: Timestamp, /) -> Any:
+        if held is EMPTY:
+            return [value]
+        held.append(value)
+        return held
+
+    def merge(self, held: Any, other: Any) -> Any:
+        held.extend(other)
+        return held
+
+    def fire(self, held: Any, window: TimeWindow, see: See) -> Any:
+        see(held.copy())
+        return held
+
+    def encode(self, held: Any) -> bytes:
+        return self._layout.encode(held)
+
+    def decode(self, data: bytes) -> Any:
+        return self._layout.decode(data)
+
+
+class Evicted:
+    """A list of the records with their timestamps, of which an evictor drops some at each firing."""
+
+    def __init__(
+        self, evictor: Evictor[Any], accumulation: Accumulation | None, of: type[Any] | None
+    ) -> None:
+        self._evictor = evictor
+        self._accumulation = accumulation
+        self._layout = Many(state_codec(of))
+
+    def add(self, held: Any, value: Any, timestamp: Timestamp, /) -> Any:
+        if held is EMPTY:
+            return [Element(value, timestamp)]
+        held.append(Element(value, timestamp))
+        return held
+
+    def merge(self, held: Any, other: Any) -> Any:
+        held.extend(other)
+        return held
+
+    def fire(self, held: Any, window: TimeWindow, see: See) -> Any:
+        elements = list(self._evictor.before(held, window))
+        if not elements:
+            return EMPTY
+        see(self._folded([element.value for element in elements]))
+        return list(self._evictor.after(elements, window)) or EMPTY
+
+    def encode(self, held: Any) -> bytes:
+        values = self._layout.encode([element.value for element in held])
+        return PLAIN.encode([values, [element.timestamp for element in held]])
+
+    def decode(self, data: bytes) -> Any:
+        values, timestamps = cast("tuple[bytes, list[int]]", PLAIN.decode(data))
+        return list(map(Element, self._layout.decode(values), timestamps))
+
+    def _folded(self, values: list[Any]) -> Any:
+        if self._accumulation is None:
+            return values
+        first, *rest = values
+        held = self._accumulation.first(first)
+        for value in rest:
+            held = self._accumulation.add(held, value)
+        return held if self._accumulation.result is None else self._accumulation.result(held)

@@ -1,0 +1,94 @@
+"""How a window step's windows and timers are stored: filed by key, so that another parallelism can pick its share."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Final, cast
+
+from aflow.errors import CheckpointError, RestoreError, shown
+from aflow.model.codecs import PLAIN, CodecError
+from aflow.model.time import TimeDomain
+from aflow.operators.windows.contents import EMPTY, Contents, KeyWindow
+from aflow.operators.windows.merged import MergingWindows
+from aflow.operators.windows.separate import SeparateWindows
+from aflow.operators.windows.timers import TIMER_NAMES, DomainTimers
+from aflow.operators.windows.trigger_context import window_text
+from aflow.operators.windows.window_state import PREFIX
+from aflow.state.filing import Keyed, KeyedFiling
+from aflow.state.specs import RESERVED
+
+#: Keyed state: what each key has in each window, and where that is.
+FILED_WINDOWS: Final = "@key windows"
+
+#: What begins with "@" and may stand beside them; the last one is the backend's.
+_KNOWN: Final = frozenset({FILED_WINDOWS, *TIMER_NAMES.values(), "@states"})
+
+
+class FiledWindows:
+    """Writes windows and timers into snapshots and reads them again. Clean-up timers follow from the windows."""
+
+    def __init__(
+        self,
+        filing: KeyedFiling,
+        contents: Contents,
+        windows: SeparateWindows | MergingWindows,
+        timers: DomainTimers,
+    ) -> None:
+        self._filing = filing
+        self._contents = contents
+        self._windows = windows
+        self._timers = timers
+
+    def snapshot(self) -> Keyed:
+        """Raises ``CheckpointError`` for a key, contents or trigger memory without encoding."""
+        timers = {TIMER_NAMES[domain]: self._timers.entries(domain) for domain in TimeDomain}
+        return self._filing.file({FILED_WINDOWS: self._entries(), **timers})
+
+    def restore(self, keyed: Keyed) -> None:
+        """Raises ``RestoreError`` for bytes that are no window, and for what another kind of step has written."""
+        self._check_names(keyed)
+        for key, data in self._filing.read(keyed, FILED_WINDOWS):
+            self._restore_one(key, data)
+        for domain in TimeDomain:
+            timers = self._timers.of(domain)
+            for key, at, window in self._timers.read(domain, self._filing, keyed):
+                if timers.set(at, window, key):
+                    for one in self._windows.find(window, [key]):
+                        one.timers += 1
+        self._timers.arm()
+
+    def _entries(self) -> Iterator[tuple[Hashable, bytes]]:
+        for one in self._windows:
+            try:
+                held = None if one.held is EMPTY else self._contents.encode(one.held)
+                entry = [self._windows.encode(one), one.firing, one.memory, held]
+                yield one.key, PLAIN.encode(entry)
+            except CodecError as exc:
+                raise CheckpointError(
+                    f"step {self._filing.operator!r} cannot store what key {shown(one.key)} has in the "
+                    f"{window_text(one.window)}: {exc}"
+                ) from exc
+
+    def _restore_one(self, key: Hashable, data: bytes) -> None:
+        try:
+            where, firing, memory, held = cast(
+                "tuple[list[int], int, dict[str, object] | None, bytes | None]", PLAIN.decode(data)
+            )
+            one: KeyWindow = self._windows.restore(key, where)
+            one.firing = firing
+            one.memory = memory
+            one.held = EMPTY if held is None else self._contents.decode(held)
+        except CodecError as exc:
+            raise RestoreError(
+                f"step {self._filing.operator!r} cannot read what key {shown(key)} had in a window: {exc}"
+            ) from exc
+
+    def _check_names(self, keyed: Keyed) -> None:
+        names = {name for names in self._filing.own(keyed) for name in names}
+        for name in sorted(names - _KNOWN):
+            if name.startswith(RESERVED) and not name.startswith(PREFIX):
+                raise RestoreError(
+                    f"the snapshot of step {self._filing.operator!r} holds {name!r}, which this kind of window step "
+                    f"does not know; were its windows, its trigger or its function of another kind? "
+                    f"Give the changed step a new name"
+                )

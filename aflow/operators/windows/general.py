@@ -1,0 +1,285 @@
+"""Windows of every kind: any assigner, also of windows that merge, any trigger, evictors, functions of all records.
+
+What happens, in order. A record is put into each of its windows that is not gone, the trigger is asked, and what it
+says is done: a firing before a purge. When a timer is due, the trigger is asked in the same way, and if it is the
+clean-up timer, everything about the window goes after that: contents, the trigger's memory, the function's state. A
+timer of a window that was purged asks the trigger, but no function is called without contents; a timer of a window
+that is gone does nothing.
+
+In windows of processing time a record belongs where the clock is when its batch is handled. Such windows that have
+not fired when the input ends do not fire: only the clock ends them, while the end of the input ends all event time.
+
+A window that never goes (a global one) begins anew when its contents are purged: results are counted from 1 again,
+and nothing stays behind for a key of which the trigger remembers nothing and for which no timer is set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import repeat
+from operator import length_hint
+from typing import Any, Final
+
+from aflow.errors import InternalError, OperatorError, readable, shown
+from aflow.machines.windows.assigners import GlobalWindows
+from aflow.machines.windows.trigger import TriggerResult
+from aflow.model.batch import BATCH_RECORDS, Batch
+from aflow.model.codecs import PLAIN
+from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
+from aflow.operators.base import RAISED, OperatorContext, StateSize
+from aflow.operators.keyed_state import keyed_backend
+from aflow.operators.process import ProcessFunctionOperator
+from aflow.operators.results import TAKEN, iterable
+from aflow.operators.windows.contents import EMPTY, KeyWindow, contents_for
+from aflow.operators.windows.filed import FiledWindows
+from aflow.operators.windows.function import WindowFunction
+from aflow.operators.windows.function_context import AsWindowed, FiringContext
+from aflow.operators.windows.horizon import Horizon
+from aflow.operators.windows.late import LATE
+from aflow.operators.windows.logic import WindowLogic
+from aflow.operators.windows.merged import MergingWindows
+from aflow.operators.windows.separate import SeparateWindows
+from aflow.operators.windows.timers import DomainTimers
+from aflow.operators.windows.trigger_context import KeyWindowContext, window_text
+from aflow.operators.windows.window_state import WindowState
+from aflow.state.filing import filed_together
+from aflow.state.snapshot import OperatorSnapshot
+from aflow.state.specs import declared_states
+
+#: Operator state: the last watermark.
+_WATERMARK: Final = "@watermark"
+
+
+class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
+    """Does what ``logic`` says, one key and window after the other; ``check_logic`` says what it takes."""
+
+    def __init__(self, logic: WindowLogic) -> None:
+        super().__init__(logic.function or AsWindowed(logic.apply))
+        self._logic = logic
+        self._contents = contents_for(logic)
+
+    def open(self, context: OperatorContext) -> None:
+        logic = self._logic
+        merging = logic.assigner.merging
+        specs = declared_states(self._function)
+        self._horizon = Horizon(logic.assigner.domain, logic.lateness)
+        self._timers = DomainTimers(context.alarm)
+        self._asked = KeyWindowContext(self._horizon, context.clock, self._timers)
+        self._windows = self._kept_windows()
+        self._backend = keyed_backend(context, logic.key_type)
+        self._window_state = None if merging else WindowState(context, logic.key_type, specs)
+        self._filed = FiledWindows(
+            self._backend.filing, self._contents, self._windows, self._timers
+        )
+        #: Results that were not emitted yet, and their timestamps.
+        self._values: list[Any] = []
+        self._times: list[Timestamp] = []
+        super().open(context)
+        self._firing: FiringContext[Any] = FiringContext(
+            context,
+            horizon=self._horizon,
+            sides=self._sides,
+            backend=self._backend,
+            specs=specs,
+            window_state=self._window_state,
+        )
+
+    def process(self, batch: Batch[Any]) -> None:
+        if batch.keys is None:
+            raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
+        # Hot path (benchmark `windows`): nothing is made for a record but the list of where it belongs.
+        place, add, ask = self._windows.place, self._contents.add, self._logic.trigger.on_element
+        asked, late_until = self._asked, self._horizon.late
+        go_on = TriggerResult.CONTINUE
+        late: list[int] = []
+        one: KeyWindow | None = None
+        left = iter(batch.values)
+        self._sides.begin()
+        try:
+            for value, key, time in zip(left, batch.keys, self._moments(batch), strict=False):
+                one = None
+                for one in place(key, value, time):
+                    asked.at = one
+                    one.held = add(one.held, value, time)
+                    said = ask(value, time, one.window, asked)
+                    if said is not go_on:
+                        self._obey(said, one)
+                        if one.cleanup is None:
+                            self._windows.settle(one)
+                if one is None and time <= late_until:
+                    late.append(len(batch) - length_hint(left) - 1)
+        except RAISED as exc:
+            index = len(batch) - length_hint(left) - 1
+            raise self._failed_on(exc, batch, index, one) from exc
+        self._emit_late(batch, late)
+        self._handled()
+
+    def on_watermark(self, timestamp: Timestamp) -> None:
+        if timestamp <= self.watermark:
+            return  # after a restore the inputs catch up with what was known
+        self._horizon.watermark = timestamp
+        self._windows.advanced()
+        self._ring(TimeDomain.EVENT, timestamp)
+        super().on_watermark(timestamp)
+
+    def on_processing_time(self, now: Timestamp) -> None:
+        self._timers.rang()
+        self._ring(TimeDomain.PROCESSING, now)
+
+    def snapshot(self) -> OperatorSnapshot:
+        """Raises ``CheckpointError`` for what cannot be encoded: a key, contents, what a trigger remembers, state."""
+        keyed = filed_together(self._backend.snapshot(), self._filed.snapshot())
+        if self._window_state is not None:
+            keyed = filed_together(keyed, self._window_state.snapshot())
+        return OperatorSnapshot(keyed, {_WATERMARK: (PLAIN.encode(self.watermark),)})
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        """The watermark goes on where the slowest of the former subtasks was."""
+        watermarks = [PLAIN.decode(data) for data in snapshot.operator.get(_WATERMARK, ())]
+        self.watermark = self._horizon.watermark = min(
+            (at for at in watermarks if isinstance(at, int)), default=self.watermark
+        )
+        self._backend.restore(snapshot.keyed)
+        if self._window_state is not None:
+            self._window_state.restore(snapshot.keyed)
+        self._filed.restore(snapshot.keyed)
+
+    def size(self) -> StateSize:
+        windows = sum(one.entries for one in self._windows)
+        return StateSize(
+            entries=windows + self._windows.entries + self._firing.entries,
+            event_timers=len(self._timers.event),
+            processing_timers=len(self._timers.processing),
+        )
+
+    def _kept_windows(self) -> SeparateWindows | MergingWindows:
+        logic, horizon = self._logic, self._horizon
+        timers = self._timers.of(horizon.domain)
+        if not logic.assigner.merging:
+            return SeparateWindows(logic.assigner, horizon, timers)
+        return MergingWindows(
+            logic.assigner, horizon, timers, logic.trigger, self._asked, self._contents.merge
+        )
+
+    def _moments(self, batch: Batch[Any]) -> Iterable[Timestamp]:
+        """The time of each record, as windows and triggers see it."""
+        if self._horizon.domain is TimeDomain.PROCESSING:
+            return repeat(self.context.clock.now())
+        if batch.timestamps is not None:
+            return batch.timestamps
+        if isinstance(self._logic.assigner, GlobalWindows):
+            return repeat(MIN_TIMESTAMP)  # there is but one window, whatever the time
+        raise OperatorError(
+            f"step {self.name!r} needs event time, but its records have no timestamps; "
+            f"call .event_time(…) before .key_by(…)",
+            operator=self.name,
+            record=batch.values[0],
+        )
+
+    def _ring(self, domain: TimeDomain, now: Timestamp) -> None:
+        """Ask the trigger for each timer that is due, and clean up the windows whose time has come."""
+        trigger, asked = self._logic.trigger, self._asked
+        ask = trigger.on_event_time if domain is TimeDomain.EVENT else trigger.on_processing_time
+        own = domain is self._horizon.domain
+        self._sides.begin()
+        for at, window, keys in self._timers.due(domain, now):
+            for one in self._windows.find(window, keys):
+                asked.at = one
+                cleanup = own and one.cleanup == at
+                one.timers -= not cleanup
+                try:
+                    said = ask(at, window, asked)
+                    if said is not TriggerResult.CONTINUE:
+                        self._obey(said, one)
+                    if cleanup:
+                        self._clean(one)
+                except RAISED as exc:
+                    raise self._failed_at(exc, f"{domain.value} timer", at, one) from exc
+                if one.cleanup is None:
+                    self._windows.settle(one)
+                if len(self._values) >= BATCH_RECORDS:
+                    self._flush()
+        self._handled()
+
+    def _obey(self, said: TriggerResult, one: KeyWindow) -> None:
+        """Do what the trigger said about ``one``."""
+        if not isinstance(said, TriggerResult):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"{type(self._logic.trigger).__name__} answered {shown(said)}, not a TriggerResult"
+            )
+        if said.fires and one.held is not EMPTY:
+            self._fire(one)
+        if said.purges:
+            one.held = EMPTY
+        if one.cleanup is None and one.held is EMPTY:
+            one.firing = 0
+
+    def _fire(self, one: KeyWindow) -> None:
+        one.held = self._contents.fire(one.held, one.window, self._call)
+
+    def _call(self, value: Any) -> None:
+        """Let the function make the results of a firing, for whom the trigger was just asked."""
+        one = self._asked.at
+        one.firing += 1
+        self._firing.enter(one)
+        results = self._function.process(value, self._firing)
+        if results is not None:
+            self._values.extend(results if type(results) in TAKEN else iterable(results))
+            missing = len(self._values) - len(self._times)
+            self._times.extend([one.window.max_timestamp] * missing)
+        self._firing.leave()
+
+    def _clean(self, one: KeyWindow) -> None:
+        """All about ``one`` goes."""
+        one.held = EMPTY
+        self._logic.trigger.clear(one.window, self._asked)
+        self._firing.enter(one)
+        self._function.on_clear(self._firing)
+        self._firing.leave()
+        if self._window_state is not None:
+            self._window_state.clear(one.key, one.window)
+        self._windows.remove(one)
+
+    def _emit_late(self, batch: Batch[Any], late: list[int]) -> None:
+        if late:
+            times = batch.timestamps
+            values = [batch.values[index] for index in late]
+            stamps = None if times is None else [times[index] for index in late]
+            self.output.side(LATE, Batch(values, stamps))
+
+    def _handled(self) -> None:
+        self._timers.arm()
+        self._flush()
+        self._sides.emit(self.output)
+
+    def _flush(self) -> None:
+        values, times = self._values, self._times
+        self._values, self._times = [], []
+        for at in range(0, len(values), BATCH_RECORDS):
+            until = at + BATCH_RECORDS
+            self.output.emit(Batch(values[at:until], times[at:until]))
+
+    def _failed_on(
+        self, cause: BaseException, batch: Batch[Any], index: int, one: KeyWindow | None
+    ) -> OperatorError:
+        error = self.failure_at(cause, batch, index)
+        if one is None:
+            return error
+        return OperatorError(
+            f"{error}; in the {window_text(one.window)}",
+            operator=self.name,
+            record=error.record,
+            key=error.key,
+            timestamp=error.timestamp,
+        )
+
+    def _failed_at(
+        self, cause: BaseException, timer: str, at: Timestamp, one: KeyWindow
+    ) -> OperatorError:
+        return OperatorError(
+            f"step {self.name!r} failed in the {timer} at {at} ({readable(at)}) of key {shown(one.key)} in the "
+            f"{window_text(one.window)}: {type(cause).__name__}: {cause}",
+            operator=self.name,
+            key=one.key,
+            timestamp=at,
+        )

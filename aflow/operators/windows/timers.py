@@ -1,0 +1,72 @@
+"""The timers of a window step in both domains: the alarm for them, and how they are filed in a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Final, cast
+
+from aflow.errors import RestoreError
+from aflow.machines.timers import Alarm as Wake
+from aflow.machines.timers import Arm, Disarm
+from aflow.machines.windows.window_timers import DueWindow, WindowTimers
+from aflow.model.codecs import PLAIN, CodecError
+from aflow.model.time import TimeDomain, Timestamp
+from aflow.model.windows import TimeWindow
+from aflow.operators.base import Alarm
+from aflow.state.filing import Keyed, KeyedFiling
+
+#: Under which names of a snapshot timers are filed.
+TIMER_NAMES: Final = {
+    TimeDomain.EVENT: "@event timers",
+    TimeDomain.PROCESSING: "@processing timers",
+}
+
+
+class DomainTimers:
+    """Timers by window and key; only the earliest processing timer is on the clock."""
+
+    def __init__(self, alarm: Alarm) -> None:
+        self.event: Final = WindowTimers[Hashable]()
+        self.processing: Final = WindowTimers[Hashable]()
+        self._alarm = alarm
+        self._wake = Wake()
+
+    def of(self, domain: TimeDomain) -> WindowTimers[Hashable]:
+        """The timers of one domain."""
+        return self.event if domain is TimeDomain.EVENT else self.processing
+
+    def due(self, domain: TimeDomain, now: Timestamp) -> Iterator[DueWindow]:
+        """Take all timers up to ``now``, in time order, those that are set meanwhile included."""
+        return self.of(domain).due(now)
+
+    def arm(self) -> None:
+        """Set the alarm to the earliest processing timer, if it is not."""
+        match self._wake.update(self.processing.earliest):
+            case Arm(at):
+                self._alarm.set(at)
+            case Disarm():
+                self._alarm.set(None)
+            case None:
+                pass
+
+    def rang(self) -> None:
+        """The alarm rang, so it is set to nothing."""
+        self._wake.rang()
+
+    def entries(self, domain: TimeDomain) -> Iterator[tuple[Hashable, bytes]]:
+        """The timers of single keys, encoded; those of whole windows follow from the windows there are."""
+        for at, window, key in self.of(domain).of_keys():
+            yield key, PLAIN.encode([at, window.start, window.end])
+
+    def read(
+        self, domain: TimeDomain, filing: KeyedFiling, keyed: Keyed
+    ) -> Iterator[tuple[Hashable, Timestamp, TimeWindow]]:
+        """The timers in a snapshot for this subtask's keys. Raises ``RestoreError`` for bytes that are no timer."""
+        for key, data in filing.read(keyed, TIMER_NAMES[domain]):
+            try:
+                at, start, end = cast("tuple[int, int, int]", PLAIN.decode(data))
+            except CodecError as exc:
+                raise RestoreError(
+                    f"step {filing.operator!r} cannot read a stored timer: {exc}"
+                ) from exc
+            yield key, at, TimeWindow(start, end)
