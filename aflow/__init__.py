@@ -13,12 +13,13 @@ This is the front door: all that users need is here, ``aflow.connect`` is for au
 ``aflow.testing`` for tests.
 """
 
+from aflow.api import evictors, triggers
 from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams, JoinResults
 from aflow.api.flow import Flow
 from aflow.api.keyed import KeyedStream
 from aflow.api.stream import Stream
 from aflow.api.windowed import WindowedStream, WindowResults
-from aflow.api.windows import Sliding, Tumbling
+from aflow.api.windows import Count, DynamicSession, Global, Session, Sliding, Tumbling
 from aflow.connect import BadRecord, Delivery, Sink, Source
 from aflow.errors import (
     AflowError,
@@ -41,6 +42,9 @@ from aflow.machines.watermarks.generators import (
     Punctuated,
     WatermarkGenerator,
 )
+from aflow.machines.windows.assigners import WindowAssigner
+from aflow.machines.windows.evictor import Evictor
+from aflow.machines.windows.trigger import Trigger
 from aflow.model.tags import Tag
 from aflow.model.time import TimeDomain
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow, Windowed
@@ -52,6 +56,7 @@ from aflow.operators.context import Context, ProcessContext
 from aflow.operators.joins.kinds import Join
 from aflow.operators.keyed_process import KeyedProcess
 from aflow.operators.process import ProcessFunction
+from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.runtime.ends import (
     AsyncIterableSource,
     CallbackSink,
@@ -100,9 +105,13 @@ __all__ = [
     "ConnectorError",
     "Context",
     "ControlContext",
+    "Count",
     "Delivery",
+    "DynamicSession",
+    "Evictor",
     "Flow",
     "FlowDefinitionError",
+    "Global",
     "InternalError",
     "IterableSource",
     "Job",
@@ -127,6 +136,7 @@ __all__ = [
     "RestoreError",
     "ResultSink",
     "Results",
+    "Session",
     "Sink",
     "SinkError",
     "Sliding",
@@ -140,10 +150,16 @@ __all__ = [
     "ThreadSource",
     "TimeDomain",
     "TimeWindow",
+    "Trigger",
     "Tumbling",
     "ValueState",
     "WatermarkGenerator",
+    "WindowAssigner",
+    "WindowContext",
+    "WindowFunction",
     "WindowResults",
     "Windowed",
     "WindowedStream",
+    "evictors",
+    "triggers",
 ]

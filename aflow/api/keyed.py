@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from aflow.api.checks import check_function, check_storable
-from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams
+from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams, JoinResults
 from aflow.api.functions import Initial
+from aflow.api.joins import as_of_join, co_group, interval_join, window_join
 from aflow.api.place import Pair, Place, check_flow, place_of
 from aflow.api.stream import Stream
-from aflow.api.windowed import WindowedStream
-from aflow.api.windows import Windows
-from aflow.errors import FlowDefinitionError, shown
+from aflow.api.windowed import WindowedStream, WindowResults
+from aflow.api.windows import Session, Windows, choose
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge
-from aflow.model.time import to_millis
+from aflow.machines.windows.assigners import WindowAssigner
+from aflow.machines.windows.evictor import Evictor
+from aflow.machines.windows.trigger import Trigger
+from aflow.model.windows import Windowed
 from aflow.operators.accumulation import Accumulation, folding, reducing
 from aflow.operators.base import Operator
+from aflow.operators.joins.kinds import Join
 from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
 from aflow.operators.keyed_process import (
     KeyedProcess,
@@ -91,23 +95,31 @@ class KeyedStream(Generic[K, T]):
         return self._accumulate("fold", name, folding(initial, fn), of)
 
     def window(
-        self, windows: Windows, *, lateness: timedelta = timedelta(0)
+        self,
+        windows: Windows[T] | WindowAssigner[T],
+        *,
+        trigger: Trigger[T] | None = None,
+        evictor: Evictor[T] | None = None,
+        lateness: timedelta = timedelta(0),
     ) -> WindowedStream[K, T]:
-        """Collect the records of each key in windows of event time.
+        """Collect the records of each key in windows.
 
-        A window gives its result when the watermark passes its end. For ``lateness`` after that, a record that
-        belongs to it still counts and gives the result of its key again, corrected; later ones go to ``.late``.
+        A window of event time gives its result when the watermark passes its end, one of processing time when the clock
+        does; ``trigger`` (``aflow.triggers``) says otherwise. For ``lateness`` after that, a record that belongs to it
+        still counts and gives the result of its key again, corrected; later ones go to ``.late``. ``evictor``
+        (``aflow.evictors``) drops records when the window fires.
         """
-        allowed = to_millis(lateness, what="lateness")
-        if allowed < 0:
-            raise FlowDefinitionError(f"lateness must not be negative, and it is {lateness!r}")
-        if not isinstance(windows, Windows):
-            raise FlowDefinitionError(
-                f"window() takes aflow.Tumbling or aflow.Sliding, not {shown(windows)}"
-            )
-        return WindowedStream(
-            self._graph, self._edge, windows, allowed, self._key_type, self._parallelism
-        )
+        chosen = choose(windows, trigger, evictor, lateness)
+        return WindowedStream(self._graph, self._edge, chosen, self._key_type, self._parallelism)
+
+    def sessions(
+        self, gap: timedelta, *, name: str, of: type[T] | None = None
+    ) -> WindowResults[T, Windowed[K, list[T]]]:
+        """Cut the records of each key into sessions: all that are at most ``gap`` of event time apart, as one list.
+
+        A session comes out when the watermark has passed its end. Records within it are in the order of arrival.
+        """
+        return self.window(Session(gap)).apply(_as_they_are, name=name, of=of)
 
     def connect(self, other: KeyedStream[K, R]) -> ConnectedStreams[K, T, R]:
         """Bring the records of two streams together by key; go on with ``.process(CoProcess)``."""
@@ -118,6 +130,258 @@ class KeyedStream(Generic[K, T]):
         read = place_of(control, "connect_broadcast", keyed=False)
         check_flow(self.place, read, "connect_broadcast")
         return BroadcastConnectedStreams(self.place, read)
+
+    @overload
+    def interval_join(
+        self,
+        other: KeyedStream[K, R],
+        *,
+        between: tuple[timedelta, timedelta],
+        into: Callable[[T, R], U],
+        name: str,
+        kind: Literal[Join.INNER] = Join.INNER,
+        lower_inclusive: bool = True,
+        upper_inclusive: bool = True,
+        of: type[T] | None = None,
+        other_of: type[R] | None = None,
+    ) -> JoinResults[T, R, U]: ...
+
+    @overload
+    def interval_join(
+        self,
+        other: KeyedStream[K, R],
+        *,
+        between: tuple[timedelta, timedelta],
+        into: Callable[[T, R | None], U],
+        name: str,
+        kind: Literal[Join.LEFT],
+        lower_inclusive: bool = True,
+        upper_inclusive: bool = True,
+        of: type[T] | None = None,
+        other_of: type[R] | None = None,
+    ) -> JoinResults[T, R, U]: ...
+
+    @overload
+    def interval_join(
+        self,
+        other: KeyedStream[K, R],
+        *,
+        between: tuple[timedelta, timedelta],
+        into: Callable[[T | None, R], U],
+        name: str,
+        kind: Literal[Join.RIGHT],
+        lower_inclusive: bool = True,
+        upper_inclusive: bool = True,
+        of: type[T] | None = None,
+        other_of: type[R] | None = None,
+    ) -> JoinResults[T, R, U]: ...
+
+    @overload
+    def interval_join(
+        self,
+        other: KeyedStream[K, R],
+        *,
+        between: tuple[timedelta, timedelta],
+        into: Callable[[T | None, R | None], U],
+        name: str,
+        kind: Literal[Join.FULL],
+        lower_inclusive: bool = True,
+        upper_inclusive: bool = True,
+        of: type[T] | None = None,
+        other_of: type[R] | None = None,
+    ) -> JoinResults[T, R, U]: ...
+
+    def interval_join(
+        self,
+        other: KeyedStream[K, R],
+        *,
+        between: tuple[timedelta, timedelta],
+        into: Callable[..., U],
+        name: str,
+        kind: Join = Join.INNER,
+        lower_inclusive: bool = True,
+        upper_inclusive: bool = True,
+        of: type[T] | None = None,
+        other_of: type[R] | None = None,
+    ) -> JoinResults[T, R, U]:
+        """Join each record with those of ``other`` that have its key and are ``between`` so much earlier and later.
+
+        ``between=(lower, upper)``: a pair has ``left + lower <= right <= left + upper`` in event time (without the
+        bound itself if it is not ``inclusive``). Each pair gives ``into(left, right)`` once, as soon as both are there,
+        with the later of both timestamps. The other kinds also give ``into(left, None)`` or ``into(None, right)``, with
+        the record's timestamp, once no partner can come; they hold the watermark back by as much. ``of`` and
+        ``other_of`` are the types by which snapshots store the records of either side.
+        """
+        return interval_join(
+            Pair.of(self, other, "interval_join"),
+            between,
+            into,
+            name,
+            kind,
+            inclusive=(lower_inclusive, upper_inclusive),
+            types=(of, other_of),
+        )
+
+    @overload
+    def as_of_join(
+        self,
+        other: KeyedStream[K, R],
+        *,
+        into: Callable[[T, R], U],
+        name: str,
+        kind: Literal[Join.INNER] = Join.INNER,
+        tolerance: timedelta | None = None,
+        of: type[T] | None = None,
+        other_of: type[R] | None = None,
+    ) -> JoinResults[T, R, U]: ...
+
+    @overload
+    def as_of_join(
+        self,
+        other: KeyedStream[K, R],
+        *,
+        into: Callable[[T, R | None], U],
+        name: str,
+        kind: Literal[Join.LEFT],
+        tolerance: timedelta | None = None,
+        of: type[T] | None = None,
+        other_of: type[R] | None = None,
+    ) -> JoinResults[T, R, U]: ...
+
+    def as_of_join(
+        self,
+        other: KeyedStream[K, R],
+        *,
+        into: Callable[..., U],
+        name: str,
+        kind: Join = Join.INNER,
+        tolerance: timedelta | None = None,
+        of: type[T] | None = None,
+        other_of: type[R] | None = None,
+    ) -> JoinResults[T, R, U]:
+        """Join each record with the newest of ``other`` that has its key and is not later: what held at its time.
+
+        Event time decides, not arrival: a record waits until the watermark of both streams has reached it, and comes
+        out as ``into(left, right)`` with its own timestamp. A right record that is older than ``tolerance`` is none. A
+        record that finds none is dropped, or with ``kind=Join.LEFT`` given as ``into(left, None)``. For each key the
+        newest right record is kept, for ever if there is no ``tolerance``.
+        """
+        return as_of_join(
+            Pair.of(self, other, "as_of_join"), into, name, kind, tolerance, types=(of, other_of)
+        )
+
+    @overload
+    def window_join(
+        self,
+        other: KeyedStream[K, R],
+        windows: Windows[T | R] | WindowAssigner[T | R],
+        *,
+        into: Callable[[T, R], U],
+        name: str,
+        kind: Literal[Join.INNER] = Join.INNER,
+        trigger: Trigger[T | R] | None = None,
+        lateness: timedelta = timedelta(0),
+        of: type[T] | None = None,
+        other_of: type[R] | None = None,
+    ) -> JoinResults[T, R, U]: ...
+
+    @overload
+    def window_join(
+        self,
+        other: KeyedStream[K, R],
+        windows: Windows[T | R] | WindowAssigner[T | R],
+        *,
+        into: Callable[[T, R | None], U],
+        name: str,
+        kind: Literal[Join.LEFT],
+        trigger: Trigger[T | R] | None = None,
+        lateness: timedelta = timedelta(0),
+        of: type[T] | None = None,
+        other_of: type[R] | None = None,
+    ) -> JoinResults[T, R, U]: ...
+
+    @overload
+    def window_join(
+        self,
+        other: KeyedStream[K, R],
+        windows: Windows[T | R] | WindowAssigner[T | R],
+        *,
+        into: Callable[[T | None, R], U],
+        name: str,
+        kind: Literal[Join.RIGHT],
+        trigger: Trigger[T | R] | None = None,
+        lateness: timedelta = timedelta(0),
+        of: type[T] | None = None,
+        other_of: type[R] | None = None,
+    ) -> JoinResults[T, R, U]: ...
+
+    @overload
+    def window_join(
+        self,
+        other: KeyedStream[K, R],
+        windows: Windows[T | R] | WindowAssigner[T | R],
+        *,
+        into: Callable[[T | None, R | None], U],
+        name: str,
+        kind: Literal[Join.FULL],
+        trigger: Trigger[T | R] | None = None,
+        lateness: timedelta = timedelta(0),
+        of: type[T] | None = None,
+        other_of: type[R] | None = None,
+    ) -> JoinResults[T, R, U]: ...
+
+    def window_join(
+        self,
+        other: KeyedStream[K, R],
+        windows: Windows[T | R] | WindowAssigner[T | R],
+        *,
+        into: Callable[..., U],
+        name: str,
+        kind: Join = Join.INNER,
+        trigger: Trigger[T | R] | None = None,
+        lateness: timedelta = timedelta(0),
+        of: type[T] | None = None,
+        other_of: type[R] | None = None,
+    ) -> JoinResults[T, R, U]:
+        """Join each record with all of ``other`` that have its key and are in the same window.
+
+        When the window fires, each pair gives ``into(left, right)`` with the window's last timestamp. The other kinds
+        also give ``into(left, None)`` or ``into(None, right)`` for windows with records of one side only. A window that
+        fires again, for a late record, gives all of its pairs again.
+        """
+        return window_join(
+            Pair.of(self, other, "window_join"),
+            windows,
+            into,
+            name,
+            kind,
+            trigger,
+            lateness,
+            types=(of, other_of),
+        )
+
+    def co_group(
+        self,
+        other: KeyedStream[K, R],
+        windows: Windows[T | R] | WindowAssigner[T | R],
+        *,
+        into: Callable[[list[T], list[R]], U],
+        name: str,
+        trigger: Trigger[T | R] | None = None,
+        lateness: timedelta = timedelta(0),
+        of: type[T] | None = None,
+        other_of: type[R] | None = None,
+    ) -> JoinResults[T, R, Windowed[K, U]]:
+        """Give ``into(lefts, rights)`` for each key and window: all records of both streams; one list may be empty."""
+        return co_group(
+            Pair.of(self, other, "co_group"),
+            windows,
+            into,
+            name,
+            trigger,
+            lateness,
+            types=(of, other_of),
+        )
 
     def _accumulate(
         self, what: str, name: str, accumulation: Accumulation, of: type[Any] | None
@@ -140,3 +404,7 @@ class KeyedStream(Generic[K, T]):
             parallelism=self._parallelism,
         )
         return Stream(self._graph, Edge(node))
+
+
+def _as_they_are(values: list[T]) -> list[T]:
+    return values

@@ -30,6 +30,11 @@ from aflow.operators.process import ProcessFunction, ProcessOperator, check_proc
 if TYPE_CHECKING:
     from aflow.api.connected import BroadcastConnectedStreams
     from aflow.api.keyed import KeyedStream
+    from aflow.api.windowed import WindowedStream
+    from aflow.api.windows import Windows
+    from aflow.machines.windows.assigners import WindowAssigner
+    from aflow.machines.windows.evictor import Evictor
+    from aflow.machines.windows.trigger import Trigger
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -147,6 +152,21 @@ class Stream(Generic[T]):
         """
         return self._step("ingestion_time", name, IngestionTimeOperator, begins_time=True)
 
+    def window_all(
+        self,
+        windows: Windows[T] | WindowAssigner[T],
+        *,
+        trigger: Trigger[T] | None = None,
+        evictor: Evictor[T] | None = None,
+        lateness: timedelta = timedelta(0),
+    ) -> WindowedStream[None, T]:
+        """Collect all records in windows: those of a keyed stream with one key, None, so in one subtask.
+
+        The arguments are those of ``KeyedStream.window``.
+        """
+        keyed = self.key_by(_no_key, parallelism=1)
+        return keyed.window(windows, trigger=trigger, evictor=evictor, lateness=lateness)
+
     def union(self, *others: Stream[T], name: str | None = None) -> Stream[T]:
         """Mix this stream with others of the same type; event time is that of the slowest of them."""
         for other in others:
@@ -219,3 +239,7 @@ class Stream(Generic[T]):
             what, None, (edge,), PassThroughOperator, parallelism=parallelism
         )
         return Stream(self._graph, Edge(node))
+
+
+def _no_key(value: object) -> None:
+    """The key of everything in ``window_all``."""

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows
-from aflow.model.time import positive_millis, short, to_millis
+from aflow.api.checks import check_function
+from aflow.errors import FlowDefinitionError, shown
+from aflow.machines.windows.assigners import (
+    DynamicSessionWindows,
+    GlobalWindows,
+    SessionWindows,
+    SlidingWindows,
+    TumblingWindows,
+    WindowAssigner,
+)
+from aflow.machines.windows.evictor import Evictor
+from aflow.machines.windows.evictors import Count as CountEvictor
+from aflow.machines.windows.trigger import Trigger
+from aflow.machines.windows.triggers import Count as CountTrigger
+from aflow.machines.windows.triggers import EventTime, Never, ProcessingTime, Purging
+from aflow.model.time import TimeDomain, positive_millis, short, to_millis
+from aflow.model.windows import GLOBAL_WINDOW
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 _NONE = timedelta(0)
 
@@ -18,12 +37,13 @@ class Tumbling:
 
     Windows start at multiples of ``size`` since 1970-01-01T00:00Z, shifted by ``offset`` (which may be negative
     and must be shorter than ``size``): ``Tumbling(timedelta(days=1), offset=timedelta(hours=5))`` gives days from
-    05:00 UTC. Raises ``FlowDefinitionError`` for a size that is not above zero, an offset out of bounds, or parts
-    of a millisecond.
+    05:00 UTC. In the domain of processing time a record is in the window of the moment at which it arrives. Raises
+    ``FlowDefinitionError`` for a size that is not above zero, an offset out of bounds, or parts of a millisecond.
     """
 
     size: timedelta
     offset: timedelta = _NONE
+    domain: TimeDomain = TimeDomain.EVENT
 
     def __post_init__(self) -> None:
         self.assigner()
@@ -31,11 +51,12 @@ class Tumbling:
     def assigner(self) -> TumblingWindows:
         """The machine that assigns timestamps to these windows."""
         size = positive_millis(self.size, what="Tumbling size")
-        return TumblingWindows(size, to_millis(self.offset, what="Tumbling offset"))
+        offset = to_millis(self.offset, what="Tumbling offset")
+        return TumblingWindows(size, offset, _domain(self.domain))
 
     def __str__(self) -> str:
         made = self.assigner()
-        return f"Tumbling({short(made.size)}{_shift(made.offset)})"
+        return f"Tumbling({short(made.size)}{_shift(made.offset)}{_clock(self.domain)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +64,16 @@ class Sliding:
     """Windows of ``size`` of which a new one begins every ``slide``: each record is in about ``size / slide`` of them.
 
     Windows start at multiples of ``slide`` since 1970-01-01T00:00Z, shifted by ``offset`` (shorter than
-    ``slide``). With a ``slide`` longer than ``size`` there are gaps, and records in them are in no window. A
-    record is folded into each of its windows, so the cost of a record grows with ``size / slide``. Raises
-    ``FlowDefinitionError`` as ``Tumbling`` does.
+    ``slide``). With a ``slide`` longer than ``size`` there are gaps, and records in them are in no window. Windows of
+    event time share what they have in common where the function can merge (``reduce``, ``aggregate``, ``fold`` with
+    ``merge=``): then a record is folded once, however many windows it is in. Raises ``FlowDefinitionError`` as
+    ``Tumbling`` does.
     """
 
     size: timedelta
     slide: timedelta
     offset: timedelta = _NONE
+    domain: TimeDomain = TimeDomain.EVENT
 
     def __post_init__(self) -> None:
         self.assigner()
@@ -59,15 +82,210 @@ class Sliding:
         """The machine that assigns timestamps to these windows."""
         size = positive_millis(self.size, what="Sliding size")
         slide = positive_millis(self.slide, what="Sliding slide")
-        return SlidingWindows(size, slide, to_millis(self.offset, what="Sliding offset"))
+        offset = to_millis(self.offset, what="Sliding offset")
+        return SlidingWindows(size, slide, offset, _domain(self.domain))
 
     def __str__(self) -> str:
         made = self.assigner()
-        return f"Sliding({short(made.size)} every {short(made.slide)}{_shift(made.offset)})"
+        shifted = f"{_shift(made.offset)}{_clock(self.domain)}"
+        return f"Sliding({short(made.size)} every {short(made.slide)}{shifted})"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Windows of activity: records of a key at most ``gap`` apart are in one, which ends ``gap`` after its last record.
+
+    A session is from the timestamp of its first record to ``gap`` after that of its last. A record exactly ``gap``
+    after the last still belongs to it, unless the session has given its result already: that is when the watermark is
+    1 ms behind the session's end, so a ``max_delay`` of 1 ms or more in ``event_time`` makes sure of it.
+    """
+
+    gap: timedelta
+    domain: TimeDomain = TimeDomain.EVENT
+
+    def __post_init__(self) -> None:
+        self.assigner()
+
+    def assigner(self) -> SessionWindows:
+        """The machine that assigns timestamps to these windows."""
+        return SessionWindows(positive_millis(self.gap, what="Session gap"), _domain(self.domain))
+
+    def __str__(self) -> str:
+        return f"Session({short(self.assigner().gap)}{_clock(self.domain)})"
+
+
+@dataclass(frozen=True)
+class DynamicSession(Generic[T_contra]):
+    """Sessions to which each record says how long a pause may be behind it: ``gap(value)``, which must be above zero.
+
+    A session ends when no record of it waits for more: a later record with a shorter gap never makes it end earlier.
+    """
+
+    gap: Callable[[T_contra], timedelta]
+    domain: TimeDomain = TimeDomain.EVENT
+
+    def __post_init__(self) -> None:
+        check_function(self.gap, "DynamicSession")
+        _domain(self.domain)
+
+    def assigner(self) -> DynamicSessionWindows[T_contra]:
+        """The machine that assigns records to these windows."""
+        gap = self.gap
+
+        def millis(value: T_contra) -> int:
+            return positive_millis(gap(value), what=f"the gap of a session behind {shown(value)}")
+
+        return DynamicSessionWindows(millis, self.domain)
+
+    def __str__(self) -> str:
+        return f"DynamicSession({getattr(self.gap, '__name__', 'gap')}{_clock(self.domain)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Global:
+    """One window a key that holds everything and never ends: what it gives is the trigger's matter, and so is its size.
+
+    Without a trigger it never fires. A trigger that does not purge lets its contents grow for ever.
+    """
+
+    def assigner(self) -> GlobalWindows:
+        """The machine that assigns everything to the one window."""
+        return GlobalWindows()
+
+    def __str__(self) -> str:
+        return "Global()"
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Windows of ``size`` records of a key; with ``slide``, of its last ``size`` records every ``slide`` records.
+
+    They know nothing of time: a window fires when it is full, never earlier, so what has not filled one at the end of
+    the input comes to nothing. ``Windowed.window`` is ``GLOBAL_WINDOW``. Each of a sliding window's records is kept,
+    whatever the function is. Raises ``FlowDefinitionError`` for numbers below 1.
+    """
+
+    size: int
+    slide: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, number in (("size", self.size), ("slide", self.slide)):
+            if number is not None and (type(number) is not int or number < 1):
+                raise FlowDefinitionError(
+                    f"{name} of Count windows is a number of records from 1 on, not {shown(number)}"
+                )
+
+    def assigner(self) -> GlobalWindows:
+        """The machine that assigns everything to the one window."""
+        return GlobalWindows()
+
+    def trigger(self) -> Trigger[Any]:
+        """Fires when a window is full, and drops what no later window needs."""
+        return Purging(CountTrigger(self.size)) if self.slide is None else CountTrigger(self.slide)
+
+    def evictor(self) -> Evictor[Any] | None:
+        """Keeps the last ``size`` records of a sliding window."""
+        return None if self.slide is None else CountEvictor(self.size)
+
+    def __str__(self) -> str:
+        return (
+            f"Count({self.size})"
+            if self.slide is None
+            else f"Count({self.size} every {self.slide})"
+        )
+
+
+Windows: TypeAlias = Tumbling | Sliding | Session | DynamicSession[T] | Global | Count
+
+OF_AFLOW = (Tumbling, Sliding, Session, DynamicSession, Global, Count)
+"""The same, for ``isinstance``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which windows a step has, when they fire and what they drop."""
+
+    assigner: WindowAssigner[Any]
+    trigger: Trigger[Any]
+    evictor: Evictor[Any] | None
+    lateness: int
+    detail: str
+    """For plans, as a person writes it."""
+
+
+def choose(
+    windows: Windows[Any] | WindowAssigner[Any],
+    trigger: Trigger[Any] | None,
+    evictor: Evictor[Any] | None,
+    lateness: timedelta,
+) -> Chosen:
+    """Check the arguments of ``window()`` and add what was left out. Raises ``FlowDefinitionError``."""
+    if isinstance(windows, type) or not (
+        isinstance(windows, OF_AFLOW) or callable(getattr(windows, "assign", None))
+    ):
+        raise FlowDefinitionError(
+            f"window() takes windows such as aflow.Tumbling(…), or an aflow.WindowAssigner of your own, "
+            f"not {shown(windows)}"
+        )
+    _check_extras(windows, trigger, evictor)
+    assigner = windows.assigner() if isinstance(windows, OF_AFLOW) else windows
+    allowed = _allowed(assigner, lateness)
+    said = [str(windows) if isinstance(windows, OF_AFLOW) else type(windows).__name__]
+    said += [] if trigger is None else [f"trigger {type(trigger).__name__}"]
+    said += [] if evictor is None else [f"evictor {type(evictor).__name__}"]
+    said += [f"lateness {short(allowed)}"] if allowed else []
+    if isinstance(windows, Count):
+        trigger, evictor = windows.trigger(), windows.evictor()
+    return Chosen(assigner, trigger or _default(assigner), evictor, allowed, ", ".join(said))
+
+
+def _check_extras(
+    windows: object, trigger: Trigger[Any] | None, evictor: Evictor[Any] | None
+) -> None:
+    for extra, kind in ((trigger, Trigger), (evictor, Evictor)):
+        word = kind.__name__.lower()
+        if extra is None:
+            continue
+        if not isinstance(extra, kind):
+            raise FlowDefinitionError(f"{word}= takes an aflow.{kind.__name__}, not {shown(extra)}")
+        if isinstance(windows, Count):
+            raise FlowDefinitionError(
+                f"{windows} has a {word} of its own; with another one, write aflow.Global() in place of Count"
+            )
+
+
+def _allowed(assigner: WindowAssigner[Any], lateness: timedelta) -> int:
+    allowed = to_millis(lateness, what="lateness")
+    if allowed < 0:
+        raise FlowDefinitionError(f"lateness must not be negative, and it is {lateness!r}")
+    if allowed and assigner.domain is TimeDomain.PROCESSING:
+        raise FlowDefinitionError(
+            "nothing is late for windows of processing time: leave lateness out"
+        )
+    if allowed and isinstance(assigner, GlobalWindows):
+        raise FlowDefinitionError(
+            f"nothing is late for a window that never ends ({GLOBAL_WINDOW}): leave lateness out"
+        )
+    return allowed
+
+
+def _default(assigner: WindowAssigner[Any]) -> Trigger[Any]:
+    if isinstance(assigner, GlobalWindows):
+        return Never()
+    return EventTime() if assigner.domain is TimeDomain.EVENT else ProcessingTime()
+
+
+def _domain(domain: TimeDomain) -> TimeDomain:
+    if not isinstance(domain, TimeDomain):
+        raise FlowDefinitionError(
+            f"domain= takes aflow.TimeDomain.EVENT or .PROCESSING, not {shown(domain)}"
+        )
+    return domain
 
 
 def _shift(offset: int) -> str:
     return f", offset {short(offset)}" if offset else ""
 
 
-Windows: TypeAlias = Tumbling | Sliding
+def _clock(domain: TimeDomain) -> str:
+    return f", {domain.value}" if domain is TimeDomain.PROCESSING else ""

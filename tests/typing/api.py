@@ -269,28 +269,28 @@ def windows_keep_key_and_value(per_card: PerCard) -> None:
 def window_results_follow_their_functions(windows: Windows) -> None:
     assert_type(
         windows.fold(float, lambda total, p: total + p.amount, name="total"),
-        af.WindowResults[str, Payment, float],
+        af.WindowResults[Payment, af.Windowed[str, float]],
     )
     assert_type(
         windows.fold(lambda: "", lambda joined, p: joined + p.card, name="cards"),
-        af.WindowResults[str, Payment, str],
+        af.WindowResults[Payment, af.Windowed[str, str]],
     )
     assert_type(
         windows.fold(nothing, lambda a, p: (a[0] + 1, a[1] + p.amount), name="pairs"),
-        af.WindowResults[str, Payment, tuple[int, float]],
+        af.WindowResults[Payment, af.Windowed[str, tuple[int, float]]],
     )
     assert_type(
         windows.reduce(lambda a, b: a if a.amount > b.amount else b, name="max", of=Payment),
-        af.WindowResults[str, Payment, Payment],
+        af.WindowResults[Payment, af.Windowed[str, Payment]],
     )
     assert_type(
         windows.aggregate(Mean(), name="mean"),
-        af.WindowResults[str, Payment, float],
+        af.WindowResults[Payment, af.Windowed[str, float]],
     )
 
 
 def a_window_result_is_a_stream_with_late_records(
-    results: af.WindowResults[str, Payment, float],
+    results: af.WindowResults[Payment, af.Windowed[str, float]],
 ) -> None:
     assert_type(results.late, af.Stream[Payment])
     assert_type(results.map(lambda w: w), af.Stream[af.Windowed[str, float]])

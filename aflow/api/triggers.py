@@ -1,0 +1,28 @@
+"""When windows give their results: what ``window(…, trigger=…)`` takes. Reached as ``aflow.triggers``."""
+
+from aflow.machines.windows.trigger import MergeContext, Trigger, TriggerContext, TriggerResult
+from aflow.machines.windows.triggers import (
+    ContinuousEventTime,
+    ContinuousProcessingTime,
+    Count,
+    Delta,
+    EventTime,
+    Never,
+    ProcessingTime,
+    Purging,
+)
+
+__all__ = [
+    "ContinuousEventTime",
+    "ContinuousProcessingTime",
+    "Count",
+    "Delta",
+    "EventTime",
+    "MergeContext",
+    "Never",
+    "ProcessingTime",
+    "Purging",
+    "Trigger",
+    "TriggerContext",
+    "TriggerResult",
+]
