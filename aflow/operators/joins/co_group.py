@@ -1,0 +1,176 @@
+"""Two streams in the same windows: all records of both at once (co-group), or each with each (window join).
+
+Theory. Records of both inputs come into the same windows of their key, and what a window step does with them is done
+here too: any assigner, trigger and evictor, allowed lateness, windows that merge. A window is one, not two: its trigger
+is asked for each record of either input, and a count trigger counts both. At a firing the function gets two lists.
+
+A window that fires again gives *all* its results again, corrected: a refinement after a late record, or an early
+firing, repeats the pairs of the firing before. Where each pair shall be seen once, purge (``Purging(…)``) or have
+neither lateness nor early firings; a ``Windowed`` says which firing it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from aflow.errors import FlowDefinitionError, OperatorError, shown
+from aflow.model.batch import Batch
+from aflow.model.time import Timestamp
+from aflow.operators.base import RAISED, TwoInputOperator
+from aflow.operators.joins.kinds import Join
+from aflow.operators.joins.late import LATE_LEFT, LATE_RIGHT
+from aflow.operators.joins.step import Into
+from aflow.operators.joins.two_lists import EvictedLists, Input, TwoListContents, TwoLists
+from aflow.operators.windows.choice import check_logic
+from aflow.operators.windows.contents import KeyWindow
+from aflow.operators.windows.function import WindowContext, WindowFunction
+from aflow.operators.windows.general import WindowOperator
+from aflow.operators.windows.logic import WindowLogic
+from aflow.state.layouts import state_codec
+
+Both = tuple[list[Any], list[Any]]
+"""The left records of a window and the right ones, in the order of their arrival."""
+
+
+class TwoInputWindowOperator(WindowOperator, TwoInputOperator):
+    """A window step that reads two inputs; its function, or ``apply``, gets both lists of records as a pair.
+
+    Raises ``FlowDefinitionError`` as ``check_logic`` does.
+    """
+
+    def __init__(
+        self, logic: WindowLogic, *, left_type: type[Any] | None, right_type: type[Any] | None
+    ) -> None:
+        check_logic(logic)
+        super().__init__(logic)
+        left, right = state_codec(left_type), state_codec(right_type)
+        self._lists: TwoListContents = (
+            TwoLists(left, right)
+            if logic.evictor is None
+            else EvictedLists(logic.evictor, left, right)
+        )
+        self._contents = self._lists
+
+    def process_left(self, batch: Batch[Any]) -> None:
+        self._lists.adding = Input.LEFT
+        self.process(batch)
+
+    def process_right(self, batch: Batch[Any]) -> None:
+        self._lists.adding = Input.RIGHT
+        self.process(batch)
+
+    def _emit_late(self, batch: Batch[Any], late: list[int]) -> None:
+        if late:
+            times = batch.timestamps
+            values = [batch.values[index] for index in late]
+            stamps = None if times is None else [times[index] for index in late]
+            tag = LATE_LEFT if self._lists.adding is Input.LEFT else LATE_RIGHT
+            self.output.side(tag, Batch(values, stamps))
+
+
+class CoGroupOperator(TwoInputWindowOperator):
+    """Emits ``Windowed(key, window, into(lefts, rights), firing)`` for each firing; one of the lists may be empty.
+
+    ``logic`` has no function of its own. ``left_type`` and ``right_type`` are the types of the records, which snapshots
+    need unless they are plain Python values. Late records go to ``LATE_LEFT`` and ``LATE_RIGHT``.
+    """
+
+    def __init__(
+        self,
+        logic: WindowLogic,
+        into: Callable[[list[Any], list[Any]], Any],
+        *,
+        left_type: type[Any] | None = None,
+        right_type: type[Any] | None = None,
+    ) -> None:
+        _check_bare(logic)
+
+        def apply(both: Any) -> Any:
+            return into(*both)
+
+        super().__init__(replace(logic, apply=apply), left_type=left_type, right_type=right_type)
+
+
+class WindowJoinOperator(TwoInputWindowOperator):
+    """Emits ``into(left, right)`` for each pair of records of one key in one window, with its last timestamp.
+
+    With an outer ``kind`` also ``into(left, None)``, or ``into(None, right)``, for windows in which the other input has
+    no record. Otherwise as ``CoGroupOperator``.
+    """
+
+    def __init__(
+        self,
+        logic: WindowLogic,
+        into: Into,
+        *,
+        kind: Join = Join.INNER,
+        left_type: type[Any] | None = None,
+        right_type: type[Any] | None = None,
+    ) -> None:
+        _check_bare(logic)
+        pairs = _Pairs(into, kind)
+        super().__init__(replace(logic, function=pairs), left_type=left_type, right_type=right_type)
+
+    def _failed_on(
+        self, cause: BaseException, batch: Batch[Any], index: int, one: KeyWindow | None
+    ) -> OperatorError:
+        return self._with_both(super()._failed_on(cause, batch, index, one))
+
+    def _failed_at(
+        self, cause: BaseException, timer: str, at: Timestamp, one: KeyWindow
+    ) -> OperatorError:
+        return self._with_both(super()._failed_at(cause, timer, at, one))
+
+    def _with_both(self, error: OperatorError) -> OperatorError:
+        """``error`` with both records, if they could not be joined."""
+        function = self._function
+        if not isinstance(function, _Pairs) or function.failed is None:
+            return error
+        left, right = failed = function.failed
+        return OperatorError(
+            f"{error}; left record {shown(left)}, right record {shown(right)}",
+            operator=error.operator,
+            record=failed,
+            key=error.key,
+            timestamp=error.timestamp,
+        )
+
+
+class _Pairs(WindowFunction[Any, Both, Any]):
+    """Each left record with each right one; if there are none, with None where ``kind`` keeps it."""
+
+    #: What could not be joined.
+    failed: tuple[Any, Any] | None = None
+
+    def __init__(self, into: Into, kind: Join) -> None:
+        self._into = into
+        self._kind = kind
+
+    def process(self, value: Both, ctx: WindowContext[Any]) -> list[Any]:
+        lefts, rights = value
+        into = self._into
+        if not rights and self._kind.keeps_left:
+            rights = [None]
+        elif not lefts and self._kind.keeps_right:
+            lefts = [None]
+        results: list[Any] = []
+        left = right = None
+        try:
+            for left in lefts:
+                for right in rights:
+                    results.append(into(left, right))
+        except RAISED:
+            self.failed = left, right
+            raise
+        return results
+
+
+def _check_bare(logic: WindowLogic) -> None:
+    """Refuse a logic that says what comes of one input's records."""
+    if logic.accumulation or logic.function or logic.apply or logic.of:
+        raise FlowDefinitionError(
+            "a join of windows has a function of its own and a type for each input; "
+            "give its logic neither accumulation, function, apply nor of"
+        )

@@ -1,0 +1,141 @@
+"""What a window of two inputs holds for a key: the records of each, as two lists.
+
+Records are not marked with the input that they come from: assigners, triggers and evictors see them as they are, and
+side outputs get them so. Instead the step says, before a batch, whose it is. Only where an evictor sees the records of
+both inputs together, in the order of their arrival, must each know its own.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, cast
+
+from aflow.machines.windows.evictor import Element, Evictor
+from aflow.model.codecs import PLAIN, Codec, CodecError
+from aflow.model.time import Timestamp
+from aflow.model.windows import TimeWindow
+from aflow.operators.windows.contents import EMPTY, Contents, See
+from aflow.state.layouts import Many
+
+
+class Input(Enum):
+    """Of which input a record is; the value is its place among the two lists."""
+
+    LEFT = 0
+    RIGHT = 1
+
+
+class TwoListContents(Contents):
+    """What both kinds have in common. ``see`` gets a pair: left records and right ones, as lists of its own."""
+
+    #: Whose records are added.
+    adding = Input.LEFT
+
+
+class TwoLists(TwoListContents):
+    """A pair of lists of records, each in the order of arrival."""
+
+    def __init__(self, left: Codec[Any], right: Codec[Any]) -> None:
+        self._layouts = Many(left), Many(right)
+
+    def add(self, held: Any, value: Any, _timestamp: Timestamp, /) -> Any:
+        if held is EMPTY:
+            held = ([], [])
+        held[self.adding.value].append(value)
+        return held
+
+    def merge(self, held: Any, other: Any) -> Any:
+        for mine, others in zip(held, other, strict=True):
+            mine.extend(others)
+        return held
+
+    def fire(self, held: Any, window: TimeWindow, see: See) -> Any:
+        lefts, rights = held
+        see((lefts.copy(), rights.copy()))
+        return held
+
+    def encode(self, held: Any) -> bytes:
+        return PLAIN.encode(
+            [layout.encode(some) for layout, some in zip(self._layouts, held, strict=True)]
+        )
+
+    def decode(self, data: bytes) -> Any:
+        lefts, rights = _parts(data, 2)
+        left, right = self._layouts
+        return left.decode(lefts), right.decode(rights)
+
+
+class SidedElement(Element[Any]):
+    """A record of a window for an evictor, which knows its input."""
+
+    # No slots: a named tuple has none to add to. One is made for each record, where there is an evictor.
+
+    input: Input
+
+    @staticmethod
+    def of(value: Any, timestamp: Timestamp, which: Input) -> SidedElement:
+        """Make one."""
+        element = SidedElement(value, timestamp)
+        element.input = which
+        return element
+
+
+class EvictedLists(TwoListContents):
+    """The elements of both inputs in the order of arrival, of which an evictor drops some at each firing."""
+
+    def __init__(self, evictor: Evictor[Any], left: Codec[Any], right: Codec[Any]) -> None:
+        self._evictor = evictor
+        self._codecs: tuple[Codec[Any], Codec[Any]] = left, right
+
+    def add(self, held: Any, value: Any, timestamp: Timestamp, /) -> Any:
+        element = SidedElement.of(value, timestamp, self.adding)
+        if held is EMPTY:
+            return [element]
+        held.append(element)
+        return held
+
+    def merge(self, held: Any, other: Any) -> Any:
+        held.extend(other)
+        return held
+
+    def fire(self, held: Any, window: TimeWindow, see: See) -> Any:
+        elements = self._known(self._evictor.before(held, window))
+        if not elements:
+            return EMPTY
+        lists: tuple[list[Any], list[Any]] = ([], [])
+        for element in elements:
+            lists[element.input.value].append(element.value)
+        see(lists)
+        return self._known(self._evictor.after(elements, window)) or EMPTY
+
+    def encode(self, held: Any) -> bytes:
+        elements: list[SidedElement] = held
+        inputs = [element.input.value for element in elements]
+        values = [self._codecs[element.input.value].encode(element.value) for element in elements]
+        return PLAIN.encode([inputs, values, [element.timestamp for element in elements]])
+
+    def decode(self, data: bytes) -> Any:
+        inputs, values, timestamps = _parts(data, 3)
+        return [
+            SidedElement.of(self._codecs[which.value].decode(value), at, which)
+            for which, value, at in zip(map(Input, inputs), values, timestamps, strict=True)
+        ]
+
+    def _known(self, elements: Any) -> list[SidedElement]:
+        """What an evictor gave back. Raises ``TypeError`` for elements of its own making: of which input are they?"""
+        for element in elements:
+            if not isinstance(element, SidedElement):
+                raise TypeError(
+                    f"{type(self._evictor).__name__} returned an element that it was not given; return those that stay"
+                )
+        return list(elements)
+
+
+def _parts(data: bytes, count: int) -> Any:
+    parts: object = PLAIN.decode(data)
+    if not isinstance(parts, list):
+        raise CodecError(f"{len(data)} stored bytes are not the records of two inputs")
+    found = cast("list[list[Any]]", parts)
+    if len(found) != count:
+        raise CodecError(f"{len(found)} stored lists are not the records of two inputs")
+    return found
