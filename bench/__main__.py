@@ -36,6 +36,8 @@ BENCHMARKS = [
     Benchmark(
         "keyed_window", "10 s windows, 1,000 keys, 1 s disorder: count and sum", 1_000_000, 5
     ),
+    Benchmark("sliding", "60 s every 1 s, beside windows of 10 s: count and sum", 1_000_000, 5),
+    Benchmark("session", "sessions of some 13 events, 10,000 keys: count and sum", 1_000_000, 5),
     Benchmark("files", "JSON lines → keyed_window → JSON lines", 1_000_000, 5),
     Benchmark("exchange", "2 subtasks → hash by key → 2 subtasks", 1_000_000, 5),
     Benchmark("timers", "set, put off and ring a timer for each of as many keys", 1_000_000, 3),

@@ -1,0 +1,139 @@
+"""``sliding``: windows of 60 s, one every second, beside tumbling ones of 10 s over the same events.
+
+The events are those of 100 keys at 5 a millisecond: a million of them last 200 s and give some 26,000 results of 60
+panes each, so that records, not results, are what takes the time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from statistics import median
+
+import aflow as af
+from bench.events import Event
+from bench.harness import Budget, Measurement, run_async, timed
+
+KEYS = 100
+#: Events for each millisecond of event time.
+RATE = 5
+#: Milliseconds by which an event may be behind an earlier one.
+DISORDER = 1000
+#: Seconds.
+SLIDING, SLIDE, TUMBLING = 60, 1, 10
+
+Totals = tuple[int, int]
+
+Row = tuple[str, int, int, int]
+"""Key, window start, count, sum."""
+
+
+class CountAndSum:
+    """An aggregate of two numbers."""
+
+    def create(self) -> Totals:
+        return 0, 0
+
+    def add(self, acc: Totals, value: Event) -> Totals:
+        return acc[0] + 1, acc[1] + value["value"]
+
+    def merge(self, a: Totals, b: Totals) -> Totals:
+        return a[0] + b[0], a[1] + b[1]
+
+    def result(self, acc: Totals) -> Totals:
+        return acc
+
+
+def make_events(records: int) -> list[Event]:
+    """``records`` events, each up to 1 s late; the same ones at every call."""
+    chance = random.Random(13)
+    return [
+        Event(
+            key=f"key-{chance.randrange(KEYS)}",
+            ts=DISORDER + number // RATE - chance.randrange(DISORDER),
+            value=number % 100,
+        )
+        for number in range(records)
+    ]
+
+
+def measure(records: int, rounds: int) -> Measurement:
+    """The same aggregate over windows of both kinds, in turn, each compared with sums made the plain way."""
+    events = make_events(records)
+    programs: dict[str, af.Sliding | af.Tumbling] = {
+        "sliding": af.Sliding(timedelta(seconds=SLIDING), timedelta(seconds=SLIDE)),
+        "keyed_window": af.Tumbling(timedelta(seconds=TUMBLING)),
+    }
+    expected = {
+        "sliding": expected_rows(events, SLIDING, SLIDE),
+        "keyed_window": expected_rows(events, TUMBLING, TUMBLING),
+    }
+    times: dict[str, list[float]] = {name: [] for name in programs}
+    for number in range(rounds + 1):
+        for name, windows in programs.items():
+            seconds, results = timed(partial(run, events, windows))
+            if as_rows(results) != expected[name]:
+                raise SystemExit(
+                    f"{name}: another result than the plain sums; nothing was measured"
+                )
+            if number:  # the first is to warm up
+                times[name].append(seconds)
+    ours, keyed_window = median(times["sliding"]), median(times["keyed_window"])
+    return Measurement(
+        "sliding",
+        {
+            "records": records,
+            "results": len(expected["sliding"]),
+            "seconds": round(ours, 4),
+            "records_per_s": round(records / ours),
+            "ns_per_record": round(ours / records * 1e9),
+            "keyed_window_ns_per_record": round(keyed_window / records * 1e9),
+            "times_keyed_window": round(ours / keyed_window, 3),
+            "times_keyed_window_best": round(min(times["sliding"]) / min(times["keyed_window"]), 3),
+            "rounds": rounds,
+            "verified": True,
+        },
+        [Budget("times_keyed_window", at_most=2.0)],
+    )
+
+
+def run(events: list[Event], windows: af.Sliding | af.Tumbling) -> list[af.Windowed[str, Totals]]:
+    """The results of all windows."""
+    flow, rows = af.Flow("sliding"), af.CollectSink[af.Windowed[str, Totals]]()
+    timed_events = flow.source(events).event_time(
+        lambda e: e["ts"], max_delay=timedelta(milliseconds=DISORDER)
+    )
+    timed_events.key_by(lambda e: e["key"]).window(windows).aggregate(
+        CountAndSum(), name="totals"
+    ).to(rows)
+    run_async(flow.run())
+    return rows.values
+
+
+def as_rows(results: Sequence[af.Windowed[str, Totals]]) -> list[Row]:
+    """Results as sorted rows."""
+    return sorted((one.key, one.window.start, *one.value) for one in results)
+
+
+def expected_rows(events: list[Event], size: int, slide: int) -> list[Row]:
+    """Counts and sums by second, added up for each window; ``size`` and ``slide`` in seconds."""
+    totals: defaultdict[str, defaultdict[int, list[int]]] = defaultdict(
+        lambda: defaultdict(lambda: [0, 0])
+    )
+    for event in events:
+        held = totals[event["key"]][event["ts"] // 1000]
+        held[0] += 1
+        held[1] += event["value"]
+    rows: list[Row] = []
+    for key, seconds in totals.items():
+        windows: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
+        for second, (number, total) in seconds.items():
+            first = (second - size) // slide + 1
+            for start in range(first * slide, second + 1, slide):
+                windows[start][0] += number
+                windows[start][1] += total
+        rows += [(key, start * 1000, number, total) for start, (number, total) in windows.items()]
+    return sorted(rows)
