@@ -23,9 +23,8 @@ from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.operators.windows.sessions import SessionAggregateOperator
 from aflow.state.layouts import state_codec
 
-
-#: Assigners that are understood without calling them; what a subclass of one assigns may be something else.
-_KNOWN: Final = (TumblingWindows, SlidingWindows, SessionWindows)
+#: What is understood without being called. What a subclass of one of them does may be something else.
+_KNOWN: Final = frozenset({TumblingWindows, SlidingWindows, SessionWindows, EventTime})
 
 
 def window_operator(logic: WindowLogic) -> Operator:
@@ -50,13 +49,13 @@ def _incremental(logic: WindowLogic) -> Operator | None:
     trigger, accumulation = logic.trigger, logic.accumulation
     if (
         logic.assigner.domain is not TimeDomain.EVENT
-        or type(trigger) is not EventTime
+        or not isinstance(trigger, EventTime)
         or trigger.early is not None
         or trigger.late is not None
         or logic.evictor is not None
         or logic.function is not None
         or accumulation is None
-        or type(logic.assigner) not in _KNOWN
+        or not {type(logic.assigner), type(logic.trigger)} <= _KNOWN
     ):
         return None
     lateness, of, key_type = logic.lateness, logic.of, logic.key_type
