@@ -53,6 +53,7 @@ FOREVER = """
 #: A sink that never returns from its first record, and says when a signal came in: the system would deliver two that
 #: are sent at once as one.
 ENDLESS = """
+    import os
     import signal
     import aflow as af
     from aflow_connectors.files import JsonLinesSink
@@ -61,7 +62,7 @@ ENDLESS = """
         handle = signal.getsignal(signal.SIGINT)
 
         def tell(*signal):
-            print("interrupted", flush=True)
+            os.write(1, b"interrupted\\n")  # a second signal may come in the middle of a print
             handle(*signal)
 
         signal.signal(signal.SIGINT, tell)
