@@ -176,7 +176,7 @@ class SessionAggregateOperator(IncrementalWindows):
         """Fold a record into the sessions that it touches, or into one of its own; False if it is late."""
         end = time + self._gap
         watermark = self._watermark_for(key)
-        touched = [s for s in self._of(key) if s.start <= end and time <= s.end]
+        touched = self._touched(key, time, end)
         if not touched:
             if end - 1 + self._lateness <= watermark:
                 return False
@@ -252,12 +252,13 @@ class SessionAggregateOperator(IncrementalWindows):
         if not others:
             del self._others[key]
 
-    def _of(self, key: Hashable) -> list[_Session]:
-        """The sessions of a key in the order of time."""
-        sessions = list(self._others.get(key, ()))
-        if key in self._newest:
-            sessions.append(self._newest[key])
-        return sessions
+    def _touched(self, key: Hashable, start: Timestamp, end: Timestamp) -> list[_Session]:
+        """The sessions of a key that touch a stretch of time, in the order of time."""
+        newest, others = self._newest.get(key), self._others.get(key)
+        touched = [] if others is None else [s for s in others if s.start <= end and start <= s.end]
+        if newest is not None and newest.start <= end and start <= newest.end:
+            touched.append(newest)
+        return touched
 
     def _all(self) -> Iterator[_Session]:
         return chain(self._newest.values(), chain.from_iterable(self._others.values()))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aflow.machines.windows.assigners import SessionWindows, SlidingWindows
+from aflow.machines.windows import evictors, triggers
+from aflow.machines.windows.assigners import SessionWindows, SlidingWindows, WindowAssigner
 from aflow.machines.windows.triggers import EventTime
 from aflow.model.tags import Tag
-from aflow.model.time import MAX_TIMESTAMP
+from aflow.model.time import MAX_TIMESTAMP, TimeDomain
 from aflow.operators.accumulation import Accumulation, folding, reducing
 from aflow.operators.base import Operator
+from aflow.operators.windows.aligned import WindowAggregateOperator
+from aflow.operators.windows.choice import window_operator
 from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.late import LATE
 from aflow.operators.windows.logic import WindowLogic
@@ -33,6 +37,46 @@ def inserted(so_far: list[int], event: Event) -> list[int]:
 SUM = folding(int, lambda total, event: total + event[1], lambda a, b: a + b)
 SORTED = folding(list[int], inserted, lambda a, b: sorted([*a, *b]))
 LARGEST = reducing(max)
+
+
+class OwnWindows(SlidingWindows):
+    """What it assigns is its own business."""
+
+
+@pytest.mark.parametrize(
+    ("assigner", "operator"),
+    [
+        (SessionWindows(5), SessionAggregateOperator),
+        (SessionWindows(5, TimeDomain.PROCESSING), WindowOperator),
+        (SlidingWindows(10, 5), PaneAggregateOperator),
+        (SlidingWindows(5, 5), WindowAggregateOperator),
+        (OwnWindows(10, 5), WindowOperator),
+    ],
+)
+def test_windows_of_event_time_that_only_fold_have_a_fast_operator(
+    assigner: WindowAssigner[object], operator: type[Operator]
+) -> None:
+    logic = WindowLogic(assigner=assigner, trigger=EventTime(), accumulation=SUM)
+
+    assert type(window_operator(logic)) is operator
+
+
+DEFAULT: EventTime[Any] = EventTime()
+SUMS = WindowLogic(assigner=SessionWindows(5), trigger=DEFAULT, accumulation=SUM)
+
+
+@pytest.mark.parametrize(
+    "logic",
+    [
+        replace(SUMS, trigger=EventTime[Any](early=triggers.Count(2))),
+        replace(SUMS, trigger=triggers.Purging[Any](DEFAULT)),
+        replace(SUMS, evictor=evictors.Count(3)),
+        replace(SUMS, accumulation=None, apply=sum),
+    ],
+    ids=["early", "purging", "evictor", "apply"],
+)
+def test_whatever_else_is_asked_for_the_general_operator_does(logic: WindowLogic) -> None:
+    assert type(window_operator(logic)) is WindowOperator
 
 
 Steps = list[list[tuple[str, int]] | int]
