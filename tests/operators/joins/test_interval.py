@@ -162,13 +162,16 @@ def test_a_record_behind_the_watermark_goes_to_the_late_output_of_its_input(mode
 
 
 @every_way
-def test_a_record_at_the_watermark_is_not_late_but_who_had_to_go_is_gone(mode: Mode) -> None:
-    step = harness(-2, 3, mode=mode)
-    left(step, 7, 1)
-    left(step, 8, 2)
-    step.watermark(10)
+@pytest.mark.parametrize("scale", [1, 100])  # a hundredfold, memory is given back later
+def test_a_record_at_the_watermark_is_not_late_but_who_had_to_go_is_gone(
+    mode: Mode, scale: int
+) -> None:
+    step = harness(-2 * scale, 3 * scale, mode=mode)
+    left(step, 7 * scale, 1)
+    left(step, 8 * scale, 2)
+    step.watermark(10 * scale)
 
-    right(step, 10)
+    right(step, 10 * scale)
 
     assert [found.number for found, _ in step.values] == [2]
     assert step.side(Tag[Record](LATE_RIGHT)) == []
@@ -251,6 +254,19 @@ def test_a_record_that_met_one_partner_does_not_come_out_alone(mode: Mode) -> No
     step.watermark(MAX_TIMESTAMP)
 
     assert step.values == [found]
+
+
+@every_way
+def test_who_found_a_partner_is_known_of_each_record_when_older_ones_have_gone(mode: Mode) -> None:
+    step = harness(0, 3, mode=mode, kind=Join.LEFT)
+    alone, paired, last = left(step, 10), left(step, 20), left(step, 30)
+    partner = right(step, 21)
+
+    step.watermark(13)
+    step.watermark(23)
+    step.watermark(33)
+
+    assert step.values == [(paired, partner), (alone, None), (last, None)]
 
 
 @every_way
@@ -340,6 +356,18 @@ def test_a_busy_key_that_falls_silent_leaves_nothing_behind() -> None:
     step.watermark(1000 + 100 + 5 * 200)
 
     assert step.size.entries == 0
+
+
+def test_a_snapshot_has_only_what_may_still_meet_somebody() -> None:
+    step = harness(-200, 300)
+    left(step, 700, key=A)
+    left(step, 800, key=B)
+    step.watermark(1000)
+
+    before = step.size.entries
+    step.restart()
+
+    assert (before, step.size.entries) == (2, 1)
 
 
 # ---------------------------------------------------------------------------- failures and state
