@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from aflow.errors import FlowDefinitionError, InternalError
-from aflow.machines.windows.assigners import WindowAssigner
+from aflow.machines.windows.assigners import DynamicSessionWindows, SessionWindows, WindowAssigner
 from aflow.machines.windows.merging import Merge, Merging, MergingWindowSet
 from aflow.machines.windows.trigger import Trigger
 from aflow.machines.windows.window_timers import WindowTimers
@@ -26,12 +26,14 @@ from aflow.operators.windows.trigger_context import KeyWindowContext, window_tex
 class _OfKey:
     """The windows of one key."""
 
-    __slots__ = ("states", "windows")
+    __slots__ = ("latest", "states", "windows")
 
     def __init__(self, merging: Merging) -> None:
         self.windows = MergingWindowSet(merging)
         #: What is remembered, by state window.
         self.states: dict[TimeWindow, KeyWindow] = {}
+        #: Where the last record came to, if that is still there.
+        self.latest: KeyWindow | None = None
 
 
 class MergingWindows:
@@ -48,6 +50,8 @@ class MergingWindows:
     ) -> None:
         self._assign = assigner.assign
         self._merging: Merging = assigner.merge
+        #: True if it is known what the assigner's `merge` does.
+        self._sessions = type(assigner) in (SessionWindows, DynamicSessionWindows)
         self._horizon = horizon
         #: Those of the windows' own time domain.
         self._timers = timers
@@ -89,6 +93,8 @@ class MergingWindows:
     def remove(self, one: KeyWindow) -> None:
         """Forget a window of a key; it has to be there."""
         of_key = self._keys[one.key]
+        if of_key.latest is one:
+            of_key.latest = None
         del of_key.states[self._state(of_key, one.window)]
         self._retire(one.key, of_key, one.window)
 
@@ -115,6 +121,9 @@ class MergingWindows:
     def _joined(self, key: Hashable, window: TimeWindow) -> KeyWindow | None:
         """Add a window of ``key``; None if it is gone."""
         of_key = self._of(key)
+        latest = of_key.latest
+        if latest is not None and self._takes_in(latest.window, window):
+            return latest
         joined = of_key.windows.add(window)
         if joined.merge is not None:
             self._merge(key, of_key, joined.merge)
@@ -123,7 +132,14 @@ class MergingWindows:
             self._retire(key, of_key, actual)
             return None
         state = self._state(of_key, actual)
-        return of_key.states.get(state) or self._begun(key, of_key, actual, state)
+        one = of_key.states.get(state) or self._begun(key, of_key, actual, state)
+        of_key.latest = one
+        return one
+
+    def _takes_in(self, known: TimeWindow, added: TimeWindow) -> bool:
+        """True if what has to be done is nothing: sessions lie apart, so one inside of another touches no third."""
+        # Hot path: two thirds of the time of a record that comes behind others of its session.
+        return self._sessions and known.start <= added.start and added.end <= known.end
 
     def _merge(self, key: Hashable, of_key: _OfKey, merge: Merge) -> None:
         """Make one of the windows that ``merge`` names, in the order that the contract of triggers promises."""

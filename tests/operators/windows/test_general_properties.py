@@ -10,7 +10,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows, WindowAssigner
+from aflow.machines.windows.assigners import (
+    DynamicSessionWindows,
+    SessionWindows,
+    SlidingWindows,
+    TumblingWindows,
+    WindowAssigner,
+)
 from aflow.machines.windows.triggers import Count, Purging
 from aflow.model.elements import Watermark
 from aflow.model.tags import Tag
@@ -53,6 +59,8 @@ ASSIGNERS: st.SearchStrategy[WindowAssigner[Any]] = st.sampled_from(
         SlidingWindows(15, 5),
         SlidingWindows(12, 5),
         SlidingWindows(4, 9),
+        SessionWindows(10),
+        DynamicSessionWindows[Event](lambda event: event[1]),
         Sessions(),
     ]
 )

@@ -1,0 +1,147 @@
+"""Which operator does a window step, and which steps are refused before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from aflow.errors import FlowDefinitionError
+from aflow.machines.windows import evictors
+from aflow.machines.windows.assigners import (
+    GlobalWindows,
+    SessionWindows,
+    SlidingWindows,
+    TumblingWindows,
+    WindowAssigner,
+)
+from aflow.machines.windows.evictor import Element, Evictor
+from aflow.machines.windows.trigger import TriggerContext, TriggerResult
+from aflow.machines.windows.triggers import Count, EventTime, ProcessingTime, Purging
+from aflow.model.time import TimeDomain
+from aflow.model.windows import TimeWindow
+from aflow.operators.accumulation import Accumulation
+from aflow.operators.windows.choice import check_logic, window_operator
+from aflow.operators.windows.function import WindowContext, WindowFunction
+from aflow.operators.windows.general import WindowOperator
+from aflow.operators.windows.logic import WindowLogic
+from tests.operators.windows.general_steps import SUM, Says
+
+TUMBLING = TumblingWindows(10)
+SESSIONS = SessionWindows(10)
+UNMERGED = Accumulation(SUM.first, SUM.add)
+
+
+class Function(WindowFunction[Any, Any, Any]):
+    def process(self, value: Any, ctx: WindowContext[Any]) -> None:
+        return None
+
+
+def made(**parts: Any) -> WindowLogic:
+    given: dict[str, Any] = {"assigner": TUMBLING, "trigger": EventTime(), **parts}
+    if not given.keys() & {"accumulation", "apply", "function"}:
+        given["accumulation"] = SUM
+    return WindowLogic(**given)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"trigger": Count(2)},
+        {"trigger": Purging(EventTime[Any]())},
+        {"trigger": EventTime(early=Count(2))},
+        {"trigger": EventTime(late=Count(2))},
+        {"evictor": evictors.Count(2)},
+        {"apply": len},
+        {"function": Function()},
+        {"accumulation": SUM, "function": Function()},
+        {"assigner": GlobalWindows(), "trigger": Count(2)},
+        {"assigner": TumblingWindows(10, domain=TimeDomain.PROCESSING)},
+        {"assigner": SlidingWindows(10, 5, domain=TimeDomain.PROCESSING)},
+        {"assigner": SessionWindows(10, domain=TimeDomain.PROCESSING)},
+    ],
+    ids=str,
+)
+def test_what_the_fast_operators_cannot_do_is_done_by_the_general_one(
+    parts: dict[str, Any],
+) -> None:
+    logic = made(**parts)
+    check_logic(logic)
+
+    assert isinstance(window_operator(logic), WindowOperator)
+
+
+@pytest.mark.parametrize("assigner", [TUMBLING, SlidingWindows(10, 5)], ids=str)
+def test_windows_on_a_grid_with_one_accumulator_have_a_faster_operator(
+    assigner: WindowAssigner[Any],
+) -> None:
+    assert not isinstance(window_operator(made(assigner=assigner)), WindowOperator)
+
+
+class NoDomain(GlobalWindows):
+    @property
+    def domain(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - what is tested
+        return "event"
+
+
+class Awaited(Says):
+    async def on_element(  # type: ignore[override]
+        self, value: object, timestamp: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:  # pyright: ignore[reportIncompatibleMethodOverride] - what is tested
+        return TriggerResult.FIRE
+
+
+class AwaitedEvictor(Evictor[Any]):
+    async def before(  # type: ignore[override]
+        self, elements: Sequence[Element[Any]], window: TimeWindow
+    ) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - what is tested
+        return elements
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({"trigger": EventTime}, r"not its class; write EventTime\(…\)"),
+        ({"trigger": None}, "must be a Trigger, not None"),
+        ({"trigger": Awaited(TriggerResult.FIRE)}, "on_element is a coroutine function"),
+        ({"evictor": evictors.Count}, r"not its class; write Count\(…\)"),
+        ({"evictor": 3}, "must be a Evictor, not 3"),
+        ({"evictor": AwaitedEvictor()}, "before is a coroutine function"),
+        ({"assigner": TumblingWindows}, r"not a class; write TumblingWindows\(…\)"),
+        ({"assigner": 10}, "must be a WindowAssigner, not 10"),
+        ({"assigner": NoDomain()}, "domain must be a TimeDomain, not 'event'"),
+        ({"lateness": -1}, "must not be negative, it is -1 ms"),
+        ({"of": object}, "object"),
+        ({"key_type": object}, "object"),
+        ({"accumulation": SUM, "apply": len}, "stands alone"),
+        ({"function": Function}, "not its class"),
+        ({"accumulation": None}, "needs an accumulation, a function or apply"),
+        (
+            {"assigner": SESSIONS, "trigger": Says(TriggerResult.FIRE)},
+            "SessionWindows has windows that merge, and Says does not say",
+        ),
+        (
+            {"assigner": SESSIONS, "accumulation": UNMERGED},
+            "give merge= to fold, or use aggregate",
+        ),
+    ],
+    ids=lambda part: str(part)[:60],
+)
+def test_what_nobody_can_do_is_refused_with_advice(parts: dict[str, Any], says: str) -> None:
+    with pytest.raises(FlowDefinitionError, match=says):
+        check_logic(made(**parts))
+
+
+def test_with_an_evictor_accumulators_need_not_merge_for_records_are_kept() -> None:
+    logic = made(assigner=SESSIONS, accumulation=UNMERGED, evictor=evictors.Count(3))
+
+    check_logic(logic)
+
+    assert isinstance(window_operator(logic), WindowOperator)
+
+
+def test_windows_on_the_clock_may_have_a_trigger_for_the_clock() -> None:
+    check_logic(
+        made(assigner=TumblingWindows(10, domain=TimeDomain.PROCESSING), trigger=ProcessingTime())
+    )
