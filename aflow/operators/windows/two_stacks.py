@@ -25,6 +25,7 @@ from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.windows.incremental import Contents
 
+
 class Panes(dict[Timestamp, Contents]):
     """Accumulators by key, by the start of their pane; ``order`` has the starts in the order of time."""
 
