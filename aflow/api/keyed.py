@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar, overload
 
-from aflow.api.checks import check_function, check_storable
+from aflow.api.checks import check_count, check_function, check_storable
 from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams, JoinResults
 from aflow.api.functions import Initial
 from aflow.api.joins import as_of_join, co_group, interval_join, window_join
@@ -19,9 +19,11 @@ from aflow.graph.nodes import Edge
 from aflow.machines.windows.assigners import WindowAssigner
 from aflow.machines.windows.evictor import Evictor
 from aflow.machines.windows.trigger import Trigger
+from aflow.model.time import positive_millis
 from aflow.model.windows import Windowed
 from aflow.operators.accumulation import Accumulation, folding, reducing
 from aflow.operators.base import Operator
+from aflow.operators.deduplicate import DeduplicateOperator
 from aflow.operators.joins.kinds import Join
 from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
 from aflow.operators.keyed_process import (
@@ -29,6 +31,7 @@ from aflow.operators.keyed_process import (
     KeyedProcessOperator,
     check_keyed_process,
 )
+from aflow.operators.top import TopOperator
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -120,6 +123,27 @@ class KeyedStream(Generic[K, T]):
         A session comes out when the watermark has passed its end. Records within it are in the order of arrival.
         """
         return self.window(Session(gap)).apply(_as_they_are, name=name, of=of)
+
+    def deduplicate(self, *, name: str, within: timedelta | None = None) -> Stream[T]:
+        """Let the first record of each key pass and drop those that follow, ``within`` so much event time of it.
+
+        Without ``within`` each key passes once, and is remembered for ever. With it, event time is needed, and a record
+        passes too that is at least so much away. Dropped ones are counted, as side output ``duplicates``.
+        """
+        millis = None if within is None else positive_millis(within, what="within")
+        return self._step("deduplicate", name, lambda: DeduplicateOperator(millis, self._key_type))
+
+    def top(
+        self, n: int, *, by: Callable[[T], Any], name: str, of: type[T] | None = None
+    ) -> Stream[tuple[T, ...]]:
+        """Keep the ``n`` records of each key with the highest ``by(value)``, and emit them, best first, at each change.
+
+        Of equal ones the earlier is better. For the best of each window, use ``aflow.aggregates.top_k``.
+        """
+        check_function(by, "top")
+        check_storable(of, f"step {name!r} (top)")
+        check_count(n, "top")
+        return self._step("top", name, lambda: TopOperator(n, by, self._key_type, of))
 
     def connect(self, other: KeyedStream[K, R]) -> ConnectedStreams[K, T, R]:
         """Bring the records of two streams together by key; go on with ``.process(CoProcess)``."""

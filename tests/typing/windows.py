@@ -200,6 +200,11 @@ def a_control_stream_need_not_be_keyed(users: ByUser, orders: af.Stream[Order]) 
     assert_type(results, af.Stream[str])
 
 
+def small_keyed_steps(users: ByUser) -> None:
+    assert_type(users.deduplicate(name="once", within=MINUTE), Clicks)
+    assert_type(users.top(3, by=lambda c: c.at, name="top"), af.Stream[tuple[Click, ...]])
+
+
 def clicks_of_now(clicks: Clicks) -> None:
     assert_type(clicks.ingestion_time(), Clicks)
     assert_type(

@@ -6,9 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Hashable
 from typing import Any, Final, NamedTuple
 
+from aflow.machines.expiry import Expiry
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.operators.joins.columns import Columns, cut, insert
-from aflow.operators.joins.expiry import Expiry
 
 #: A key whose records never come back is forgotten at most this part of the interval after it could be.
 _STRETCHES: Final = 8

@@ -18,9 +18,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterator
 from typing import Any, Final
 
+from aflow.machines.expiry import Expiry
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.joins.columns import Columns
-from aflow.operators.joins.expiry import Expiry
 
 #: Versions that do not matter are kept in vain for at most this long (ms) without a tolerance, and with one for
 #: this part of it.

@@ -1,0 +1,98 @@
+"""The best records of each key so far."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Hashable
+from types import GenericAlias
+from typing import Any
+
+from aflow.errors import InternalError
+from aflow.model.batch import Batch
+from aflow.model.keys import check_key
+from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize
+from aflow.operators.keyed_state import keyed_backend
+from aflow.state.snapshot import OperatorSnapshot
+from aflow.state.specs import ValueState
+
+
+class TopOperator(Operator):
+    """Keeps the ``n`` records of each key with the highest ``by(value)``, and emits them, best first, at each change.
+
+    Of equal ones the earlier is better, so a record that is only as good as the last one changes nothing. ``of`` and
+    ``key_type`` are the types of records and keys, which snapshots need unless they are plain Python values.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        by: Callable[[Any], Any],
+        key_type: type[Hashable] | None = None,
+        of: type[Any] | None = None,
+    ) -> None:
+        self._n = n
+        self._by = by
+        ranking: Any = None if of is None else GenericAlias(tuple, (of, ...))
+        self._best = ValueState[Any]("best", of=ranking)
+        self._key_type = key_type
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._backend = keyed_backend(context, self._key_type)
+        #: The best records of each key, best first.
+        self._ranking = self._backend.table(self._best)
+        #: What they were ranked by, worst first and in the order of falling arrival: made again after a restore.
+        self._scores: dict[Hashable, list[Any]] = {}
+
+    def process(self, batch: Batch[Any]) -> None:
+        if batch.keys is None:
+            raise InternalError(f"step {self.name!r} got a batch without keys")
+        # Hot path: most records are not among the best, which one comparison tells.
+        by, rankings, n = self._by, self._ranking, self._n
+        changed: list[Any] = []
+        indexes: list[int] = []
+        left = iter(batch.values)
+        try:
+            for index, (value, key) in enumerate(zip(left, batch.keys, strict=False)):
+                score = by(value)
+                scores = self._scores.get(key)
+                if scores is None:
+                    scores = self._begin(key)
+                if len(scores) == n:
+                    if not scores[0] < score:
+                        continue
+                    del scores[0]
+                # Before those that are equal: they came earlier, so they are better.
+                place = bisect_left(scores, score)
+                ranking = rankings.get(key, ())
+                behind = len(scores) - place
+                scores.insert(place, score)
+                ranking = (*ranking[:behind], value, *ranking[behind : n - 1])
+                rankings[key] = ranking
+                changed.append(ranking)
+                indexes.append(index)
+        except RAISED as exc:
+            raise self.failure(exc, batch, left) from exc
+        if changed:
+            times = batch.timestamps
+            self.output.emit(
+                Batch(changed, None if times is None else [times[index] for index in indexes])
+            )
+
+    def size(self) -> StateSize:
+        return StateSize(len(self._ranking))
+
+    def snapshot(self) -> OperatorSnapshot:
+        """Raises ``CheckpointError`` for a key or a record that cannot be encoded."""
+        return OperatorSnapshot(self._backend.snapshot())
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        """Scores are made anew from the records when their key comes."""
+        self._backend.restore(snapshot.keyed)
+        self._scores.clear()
+
+    def _begin(self, key: Hashable) -> list[Any]:
+        check_key(key)
+        scores = [self._by(value) for value in reversed(self._ranking.get(key, ()))]
+        self._scores[key] = scores
+        return scores

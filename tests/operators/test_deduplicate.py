@@ -1,0 +1,102 @@
+"""The first record of a key passes, others do not for a while: straight and with a restore after each step."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aflow.errors import OperatorError
+from aflow.model.tags import Tag
+from aflow.operators.base import StateSize
+from aflow.operators.deduplicate import DUPLICATES, DeduplicateOperator
+from aflow.testing import Mode, OperatorHarness
+
+Harness = OperatorHarness[str, str]
+DROPPED = Tag[str](DUPLICATES)
+
+both_modes = pytest.mark.parametrize("mode", Mode)
+
+
+def harness(mode: Mode = Mode.STRAIGHT, *, within: int | None = None) -> Harness:
+    """The first letter of a value is its key."""
+    return OperatorHarness(lambda: DeduplicateOperator(within), key=lambda v: v[0], mode=mode)
+
+
+@both_modes
+def test_each_key_passes_once_without_a_bound(mode: Mode) -> None:
+    step = harness(mode)
+
+    step.push_batch(["a1", "b1", "a2"])
+    step.push("b2")
+    step.push("c1")
+
+    assert step.values == ["a1", "b1", "c1"]
+    assert [record.value for record in step.side(DROPPED)] == ["a2", "b2"]
+    assert step.size == StateSize(3)
+
+
+@both_modes
+def test_a_key_passes_again_once_it_is_far_enough_away(mode: Mode) -> None:
+    step = harness(mode, within=10)
+
+    step.push("a1", 100)
+    step.push("a2", 109)
+    step.push("a3", 110)
+    step.push("a4", 119)
+    step.push("a5", 125)
+
+    assert step.values == ["a1", "a3", "a5"]
+
+
+@both_modes
+def test_a_record_out_of_order_is_measured_in_both_directions(mode: Mode) -> None:
+    step = harness(mode, within=10)
+
+    step.push_batch(["a1", "a2", "a3", "a4"], [100, 91, 90, 105])
+
+    assert step.values == ["a1", "a3"], "and the newest one that passed is what counts"
+
+
+@both_modes
+def test_what_no_record_on_time_can_repeat_is_forgotten(mode: Mode) -> None:
+    step = harness(mode, within=100)
+    for number in range(50):
+        step.push(f"{chr(ord('a') + number % 26)}{number}", number)
+
+    step.watermark(90)
+    before = step.size
+    step.watermark(160)
+
+    assert before.entries == 26
+    assert step.size == StateSize(0)
+
+
+def test_records_without_timestamps_cannot_be_compared() -> None:
+    step = harness(within=10)
+
+    with pytest.raises(OperatorError, match="event_time"):
+        step.push("a1")
+
+
+@given(
+    records=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60)), max_size=60),
+    within=st.integers(1, 20),
+)
+def test_passing_records_of_a_key_in_order_are_apart(
+    records: list[tuple[str, int]], within: int
+) -> None:
+    step = harness(within=within)
+    ordered = sorted(records, key=lambda record: record[1])
+
+    for key, at in ordered:
+        step.push(key, at)
+        step.watermark(at - 1)
+
+    expected: list[str] = []
+    last: dict[str, int] = {}
+    for key, at in ordered:
+        if key not in last or at - last[key] >= within:
+            last[key] = at
+            expected.append(key)
+    assert step.values == expected
