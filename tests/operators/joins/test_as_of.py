@@ -309,6 +309,17 @@ def test_with_a_tolerance_keys_that_never_come_back_leave_nothing_behind() -> No
     assert (step.size.entries, step.size.event_timers) == (0, 0)
 
 
+def test_with_a_tolerance_a_busy_key_that_falls_silent_leaves_nothing_behind() -> None:
+    step = harness(tolerance=100)
+    for at in range(0, 1000, 10):
+        right(step, at)
+        step.watermark(at)
+
+    step.watermark(990 + 100 + 100 // 8)
+
+    assert (step.size.entries, step.size.event_timers) == (0, 0)
+
+
 # ------------------------------------------------------------------------------ failures and state
 
 
