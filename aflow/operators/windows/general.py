@@ -87,7 +87,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
     def process(self, batch: Batch[Any]) -> None:
         if batch.keys is None:
             raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
-        # Hot path (benchmark `windows`): nothing is made for a record but the list of where it belongs.
+        # Hot path: nothing is made for a record but the list of where it belongs.
         place, add, ask = self._windows.place, self._contents.add, self._logic.trigger.on_element
         asked, late_until = self._asked, self._horizon.late
         go_on = TriggerResult.CONTINUE
@@ -118,7 +118,6 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         if timestamp <= self.watermark:
             return  # after a restore the inputs catch up with what was known
         self._horizon.watermark = timestamp
-        self._windows.advanced()
         self._ring(TimeDomain.EVENT, timestamp)
         super().on_watermark(timestamp)
 
@@ -231,7 +230,6 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
 
     def _clean(self, one: KeyWindow) -> None:
         """All about ``one`` goes."""
-        one.held = EMPTY
         self._logic.trigger.clear(one.window, self._asked)
         self._firing.enter(one)
         self._function.on_clear(self._firing)

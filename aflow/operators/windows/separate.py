@@ -50,7 +50,7 @@ class SeparateWindows:
         #: Those of the windows' own time domain.
         self._timers = timers
         self._windows: dict[TimeWindow, OpenWindow] = {}
-        #: The windows of a place on the grid, as far as they are not gone; good while none goes.
+        #: The windows of a place on the grid, as far as they are not gone; good while none goes. Nothing of late ones.
         self._grid: dict[Timestamp, list[OpenWindow]] = {}
         start_of = _grid(assigner)
         self.place: Final[Place] = self._anywhere if start_of is None else self._on_grid(start_of)
@@ -77,10 +77,6 @@ class SeparateWindows:
             del self._windows[one.window]
             self._grid.clear()
 
-    def advanced(self) -> None:
-        """The watermark has advanced."""
-        self._grid.clear()
-
     def __iter__(self) -> Iterator[KeyWindow]:
         for opened in self._windows.values():
             yield from opened.keys.values()
@@ -102,7 +98,9 @@ class SeparateWindows:
             start = start_of(time)
             windows = grid.get(start)
             if windows is None:
-                windows = grid[start] = kept(assign(value, time))
+                windows = kept(assign(value, time))
+                if windows:
+                    grid[start] = windows
             return [opened.keys.get(key) or opened.of(key) for opened in windows]
 
         return place

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from aflow.machines.windows.assigners import TumblingWindows, WindowAssigner
 from aflow.machines.windows.trigger import MergeContext, Trigger, TriggerContext, TriggerResult
@@ -12,6 +12,7 @@ from aflow.model.tags import Tag
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
 from aflow.operators.accumulation import Accumulation
+from aflow.operators.base import StateSize
 from aflow.operators.windows.choice import check_logic
 from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.late import LATE
@@ -60,6 +61,17 @@ def step(
 def rows(harness: Harness) -> list[tuple[Any, ...]]:
     """Key, start of the window, value and firing of each result so far."""
     return [(w.key, w.window.start, w.value, w.firing) for w in harness.values]
+
+
+#: What ``left`` says of a step that has forgotten everything.
+NOTHING: Final[tuple[StateSize, object]] = (StateSize(), {})
+
+
+def left(harness: Harness) -> tuple[StateSize, object]:
+    """What a step holds, and what of it would be stored for its keys."""
+    snapshot = harness.snapshot()
+    assert snapshot is not None
+    return harness.size, dict(snapshot.keyed)
 
 
 def late(harness: Harness) -> list[Event]:

@@ -10,6 +10,7 @@ import pytest
 from aflow.errors import OperatorError
 from aflow.machines.windows.assigners import (
     GlobalWindows,
+    SessionWindows,
     SlidingWindows,
     TumblingWindows,
     WindowAssigner,
@@ -31,17 +32,17 @@ from aflow.operators.windows.general import WindowOperator
 from aflow.testing import At, Mode
 from tests.operators.driver import Driver
 from tests.operators.windows.general_steps import (
+    NOTHING,
     Everywhere,
     OnProcessingTime,
     Says,
     late,
+    left,
     logic,
     numbers,
     rows,
     step,
 )
-
-NOTHING = StateSize()
 
 every_way = pytest.mark.parametrize("mode", Mode)
 
@@ -114,7 +115,7 @@ def test_within_the_lateness_a_record_fires_its_window_again_for_its_key_only(mo
 
     assert rows(harness)[first:] == [("a", 0, 3, 2), ("c", 0, 7, 1)]
     assert late(harness) == [("a", 4)]
-    assert harness.size == NOTHING
+    assert left(harness) == NOTHING
 
 
 @every_way
@@ -191,7 +192,7 @@ def test_a_purged_window_begins_anew_and_goes_on_counting_its_firings(mode: Mode
     harness.watermark(9)
 
     assert rows(harness) == [("a", 0, 1, 1), ("a", 0, 5, 2)]
-    assert harness.size == NOTHING
+    assert left(harness) == NOTHING
 
 
 @every_way
@@ -207,7 +208,54 @@ def test_a_window_without_end_counts_from_one_again_after_a_purge_and_remembers_
         (GLOBAL_WINDOW, 1, 1),
         (GLOBAL_WINDOW, 5, 1),
     ]
-    assert harness.size == NOTHING
+    assert left(harness) == NOTHING
+
+
+@every_way
+def test_what_a_trigger_remembers_of_a_window_without_end_outlives_a_purge(mode: Mode) -> None:
+    class EverySecond(Says):
+        def on_element(
+            self, value: object, timestamp: int, window: TimeWindow, ctx: TriggerContext
+        ) -> TriggerResult:
+            seen = ctx.get("seen", 0) + 1
+            ctx.put("seen", seen)
+            return TriggerResult.PURGE if seen % 2 else TriggerResult.FIRE_AND_PURGE
+
+    harness = step(mode, assigner=Everywhere(), trigger=EverySecond(TriggerResult.FIRE))
+
+    for number in range(6):
+        harness.push(("a", number), 1)
+
+    assert [(w.value, w.firing) for w in harness.values] == [(1, 1), (3, 1), (5, 1)]
+    assert harness.size == StateSize(entries=1)
+
+
+@every_way
+def test_a_window_that_was_left_empty_opens_again(mode: Mode) -> None:
+    harness = step(mode, lateness=MAX_TIMESTAMP, trigger=Purging(Count(1)))
+
+    harness.push_batch([("a", 1), ("a", 2), ("b", 3)], [1, 2, 3])
+    harness.push(("a", 4), 4)
+
+    assert [w.value for w in harness.values] == [1, 2, 3, 4]
+    assert left(harness) == NOTHING
+
+
+@every_way
+def test_a_timer_beyond_the_end_of_time_is_not_set(mode: Mode) -> None:
+    class Far(Says):
+        def on_element(
+            self, value: object, timestamp: int, window: TimeWindow, ctx: TriggerContext
+        ) -> TriggerResult:
+            ctx.set_event_timer(MAX_TIMESTAMP + 1)
+            ctx.set_processing_timer(MAX_TIMESTAMP + 1)
+            return TriggerResult.CONTINUE
+
+    harness = step(mode, trigger=Far(TriggerResult.CONTINUE))
+
+    harness.push(("a", 1), 1)
+
+    assert harness.size == StateSize(entries=1, event_timers=1)
 
 
 @every_way
@@ -233,7 +281,7 @@ def test_the_timer_of_a_purged_window_asks_the_trigger_and_calls_no_function(mod
 
         assert (asked, rows(harness)) == ([5], [])
         harness.watermark(9)
-        assert harness.size == NOTHING
+        assert left(harness) == NOTHING
 
 
 @every_way
@@ -259,11 +307,14 @@ def test_a_trigger_remembers_for_each_key_and_window(mode: Mode) -> None:
         harness.size.entries == 3 + 2
     )  # contents of (a, 0), (b, 0), (a, 10); memory of (a, 0), (a, 10)
     harness.watermark(19)
-    assert harness.size == NOTHING
+    assert left(harness) == NOTHING
 
 
 @every_way
-def test_a_trigger_cannot_delete_the_clean_up_timer(mode: Mode) -> None:
+@pytest.mark.parametrize("assigner", [TumblingWindows(10), SessionWindows(9)], ids=str)
+def test_a_trigger_cannot_delete_the_clean_up_timer(
+    mode: Mode, assigner: WindowAssigner[Any]
+) -> None:
     class Deletes(Says):
         def on_element(
             self, value: object, timestamp: int, window: TimeWindow, ctx: TriggerContext
@@ -271,12 +322,12 @@ def test_a_trigger_cannot_delete_the_clean_up_timer(mode: Mode) -> None:
             ctx.delete_event_timer(window.max_timestamp)
             return TriggerResult.CONTINUE
 
-    harness = step(mode, trigger=Deletes(TriggerResult.CONTINUE))
+    harness = step(mode, assigner=assigner, trigger=Deletes(TriggerResult.CONTINUE, merges=True))
     harness.push(("a", 1), 1)
 
     harness.watermark(9)
 
-    assert harness.size == NOTHING
+    assert left(harness) == NOTHING
 
 
 @every_way
@@ -297,11 +348,12 @@ def test_a_timer_that_a_trigger_leaves_behind_does_nothing_when_the_window_is_go
     harness = step(mode, trigger=Leaves(TriggerResult.CONTINUE))
     harness.push(("a", 1), 1)
     harness.watermark(9)
-    left = harness.size
+    waiting = harness.size
 
     harness.watermark(60)
 
-    assert (left, harness.size) == (StateSize(event_timers=1), NOTHING)
+    assert waiting == StateSize(event_timers=1)
+    assert left(harness) == NOTHING
 
 
 @every_way
@@ -359,7 +411,7 @@ def test_nothing_stays_behind_of_many_keys_and_windows(mode: Mode) -> None:
     harness.watermark(1000)
 
     assert held.entries > 100
-    assert harness.size == NOTHING
+    assert left(harness) == NOTHING
 
 
 # --------------------------------------------------------------------------------- processing time
@@ -380,7 +432,7 @@ def test_a_window_of_processing_time_fires_while_the_source_is_silent(mode: Mode
 
     assert fired == [("a", 0, 3, 1)]
     assert rows(harness) == [("a", 0, 3, 1), ("a", 10, 4, 1)]
-    assert harness.size == NOTHING
+    assert left(harness) == NOTHING
 
 
 @every_way
@@ -393,7 +445,7 @@ def test_windows_of_processing_time_know_no_late_records(mode: Mode) -> None:
 
     assert rows(harness) == [("a", 0, 1, 1)]
     assert late(harness) == []
-    assert harness.size == NOTHING
+    assert left(harness) == NOTHING
 
 
 @every_way
@@ -418,7 +470,7 @@ def test_windows_of_event_time_may_fire_by_the_clock(mode: Mode) -> None:
     harness.watermark(9)
 
     assert rows(harness) == [("a", 0, 1, 1), ("a", 0, 3, 2)]
-    assert harness.size == NOTHING
+    assert left(harness) == NOTHING
 
 
 # ------------------------------------------------------------------------------------------ output
@@ -442,4 +494,4 @@ def test_a_window_that_never_fires_gives_nothing_and_is_cleaned_up() -> None:
 
     harness.watermark(9)
 
-    assert (harness.values, harness.size) == ([], NOTHING)
+    assert (harness.values, left(harness)) == ([], NOTHING)

@@ -21,17 +21,17 @@ from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.state.specs import ListState, ValueState
 from aflow.testing import At, Mode, OperatorHarness
 from tests.operators.windows.general_steps import (
+    NOTHING,
     SUM,
     Event,
     OnProcessingTime,
     Says,
     late,
+    left,
     numbers,
     rows,
     step,
 )
-
-NOTHING = StateSize()
 
 every_way = pytest.mark.parametrize("mode", Mode)
 
@@ -222,7 +222,7 @@ def test_an_evictor_sees_the_time_of_each_record(mode: Mode) -> None:
     harness.watermark(9)
 
     assert rows(harness) == [("a", 0, [2], 1)]
-    assert harness.size == NOTHING
+    assert left(harness) == NOTHING
 
 
 @every_way
@@ -235,6 +235,17 @@ def test_an_evictor_that_drops_all_records_leaves_nothing_to_fire_and_no_firing_
     harness.push(("a", 2), 1)
 
     assert harness.values == []
+    assert harness.size == StateSize(event_timers=1)
+
+
+@every_way
+def test_a_window_whose_records_have_all_been_dropped_after_a_firing_is_empty(mode: Mode) -> None:
+    harness = step(mode, trigger=Count(2), evictor=KeepsLast(2, 0), apply=numbers)
+
+    for number in range(4):
+        harness.push(("a", number), 1)
+
+    assert rows(harness) == [("a", 0, [0, 1], 1), ("a", 0, [2, 3], 2)]
     assert harness.size == StateSize(event_timers=1)
 
 

@@ -18,9 +18,16 @@ from aflow.operators.base import StateSize
 from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.state.specs import ValueState
 from aflow.testing import Mode
-from tests.operators.windows.general_steps import SUM, Event, Says, late, numbers, step
-
-NOTHING = StateSize()
+from tests.operators.windows.general_steps import (
+    NOTHING,
+    SUM,
+    Event,
+    Says,
+    late,
+    left,
+    numbers,
+    step,
+)
 
 every_way = pytest.mark.parametrize("mode", Mode)
 
@@ -63,7 +70,7 @@ def test_windows_that_touch_become_one_with_the_contents_of_both(mode: Mode) -> 
     assert (key, start, end, sorted(value), firing) == ("a", 0, 30, [1, 2, 3], 1)
     assert apart == StateSize(entries=2 + 1, event_timers=2)
     assert together == StateSize(entries=1 + 1, event_timers=1)
-    assert harness.size == NOTHING
+    assert left(harness) == NOTHING
 
 
 @every_way
@@ -108,7 +115,7 @@ def test_whether_a_record_is_late_is_decided_by_the_merged_window(mode: Mode) ->
 
     assert rows(harness) == [("a", 0, 18, 3, 1)]
     assert late(harness) == [("b", 4)]
-    assert harness.size == NOTHING
+    assert left(harness) == NOTHING
 
 
 class Counts(Trigger[Event]):
@@ -142,7 +149,7 @@ def test_what_on_merge_remembers_survives_the_clearing_of_the_former_windows(mod
 
     assert rows(harness) == [("a", 0, 30, 7, 1)]
     harness.watermark(29)
-    assert harness.size == NOTHING
+    assert left(harness) == NOTHING
 
 
 @every_way
@@ -168,7 +175,7 @@ def test_timers_of_a_window_that_was_merged_are_ignored(mode: Mode) -> None:
 
     # 4 was set for the window from 1 to 11, which is part of the one from 0 on now; 10 is the end of that.
     assert asked == [3, 10]
-    assert harness.size == NOTHING
+    assert left(harness) == NOTHING
 
 
 @every_way
@@ -193,7 +200,7 @@ def test_sessions_on_the_clock_end_while_the_source_is_silent(mode: Mode) -> Non
     harness.advance_processing_time(20)
 
     assert rows(harness) == [("a", 0, 16, 3, 1)]
-    assert harness.size == NOTHING
+    assert left(harness) == NOTHING
 
 
 @every_way
@@ -253,4 +260,4 @@ def test_nothing_stays_behind_of_late_records_that_touch_no_window(mode: Mode) -
     harness.push(("a", 1), 0)
 
     assert late(harness) == [("a", 1)]
-    assert harness.size == NOTHING
+    assert left(harness) == NOTHING

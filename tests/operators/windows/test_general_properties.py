@@ -22,10 +22,18 @@ from aflow.model.elements import Watermark
 from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from aflow.model.windows import TimeWindow
-from aflow.operators.base import StateSize
 from aflow.operators.windows.late import LATE
 from aflow.testing import At
-from tests.operators.windows.general_steps import SUM, Event, Everywhere, Harness, numbers, step
+from tests.operators.windows.general_steps import (
+    NOTHING,
+    SUM,
+    Event,
+    Everywhere,
+    Harness,
+    left,
+    numbers,
+    step,
+)
 from tests.operators.windows.test_general_merging import Sessions
 
 
@@ -104,7 +112,7 @@ def test_any_order_in_which_no_record_is_late_gives_the_batch_answer(
     assert Counter(map(str, _results(harness))) == Counter(
         map(str, _batch_answer(records, assigner, of_list))
     )
-    assert harness.size == StateSize()
+    assert left(harness) == NOTHING
 
 
 def _watermark(harness: Harness) -> int:
@@ -248,7 +256,7 @@ def test_late_records_are_treated_as_the_specification_says(
         assert [late.value for late in harness.side(_LATE)] == specification.late
     specification.advance(200)
     harness.watermark(200)
-    assert harness.size == StateSize()
+    assert left(harness) == NOTHING
 
 
 # ------------------------------------------------------------------------------------------ counts
