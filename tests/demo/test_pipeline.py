@@ -7,32 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import aflow as af
 from aflow.cli.demo.delays import Departure, Statistics, Tally
 from aflow.cli.demo.files import Files
-from aflow.cli.demo.flights import Flight
+from tests.demo.made_up import flight, of
 from tests.demo.running import Answers, answers, in_order
 
 HEADER = "year,month,day,dep_delay,carrier,flight,tailnum,origin,dest,minute,time_hour"
 GOOD = "2013,7,4,12,UA,1545,N14228,EWR,IAH,15,2013-07-04T10:00:00Z"
-
-
-def flight(time: str, delay: int | None, *, origin: str = "EWR", carrier: str = "UA") -> Flight:
-    scheduled = datetime.fromisoformat(f"2013-{time}Z")
-    return Flight(
-        time_hour=scheduled.replace(minute=0),
-        minute=scheduled.minute,
-        dep_delay=delay,
-        carrier=carrier,
-        flight=7,
-        tailnum="N14228",
-        origin=origin,
-        dest="IAH",
-    )
-
-
-def of_flights(folder: Path, *flights: Flight) -> Answers:
-    return answers(af.IterableSource(flights), folder)
 
 
 def of_lines(folder: Path, *lines: str) -> Answers:
@@ -42,7 +23,7 @@ def of_lines(folder: Path, *lines: str) -> Answers:
 
 
 def test_delays_are_counted_by_airport_and_hour(tmp_path: Path) -> None:
-    found = of_flights(
+    found = of(
         tmp_path,
         flight("01-01T10:00", 0),
         flight("01-01T10:59", 30),
@@ -62,7 +43,7 @@ def test_delays_are_counted_by_airport_and_hour(tmp_path: Path) -> None:
 def test_a_day_of_a_carrier_is_that_of_the_calendar_in_new_york_in_winter_and_in_summer(
     tmp_path: Path,
 ) -> None:
-    found = of_flights(
+    found = of(
         tmp_path,
         flight("01-02T04:59", 5),  # 23:59 on January 1st
         flight("01-02T10:00", 7),  # 05:00 on January 2nd
@@ -77,7 +58,7 @@ def test_a_day_of_a_carrier_is_that_of_the_calendar_in_new_york_in_winter_and_in
 def test_a_departure_after_its_hour_was_closed_is_late_for_the_hour_and_counts_for_the_day(
     tmp_path: Path,
 ) -> None:
-    found = of_flights(tmp_path, flight("01-01T13:00", 0), flight("01-01T10:00", 180))
+    found = of(tmp_path, flight("01-01T13:00", 0), flight("01-01T10:00", 180))
 
     assert found.rows("late-hourly") == [
         {
@@ -94,13 +75,13 @@ def test_a_departure_after_its_hour_was_closed_is_late_for_the_hour_and_counts_f
 
 
 def test_a_departure_just_before_its_hour_is_closed_counts(tmp_path: Path) -> None:
-    found = of_flights(tmp_path, flight("01-01T12:59", 0), flight("01-01T10:00", 179))
+    found = of(tmp_path, flight("01-01T12:59", 0), flight("01-01T10:00", 179))
 
     assert found.rows("late-hourly") == []
 
 
 def test_a_cancelled_flight_is_in_no_window_and_yet_tells_the_time(tmp_path: Path) -> None:
-    found = of_flights(tmp_path, flight("01-01T13:00", None), flight("01-01T10:00", 180))
+    found = of(tmp_path, flight("01-01T13:00", None), flight("01-01T10:00", 180))
 
     assert [row["scheduled"] for row in found.rows("cancelled")] == ["2013-01-01T13:00:00+00:00"]
     assert found.rows("hourly") == []

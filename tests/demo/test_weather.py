@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,40 +11,20 @@ import pytest
 import aflow as af
 from aflow.cli.demo.data import FlightData, write_weather
 from aflow.cli.demo.files import Files
-from aflow.cli.demo.weather import FASTEST_WIND, Observation
-from tests.demo.expected_weather import read_flights, read_weather
+from aflow.cli.demo.weather import FASTEST_WIND
+from tests.demo.expected_weather import Frame
+from tests.demo.made_up import hour, of
 from tests.demo.running import Answers, answers
 
 pd: Any = pandas
-Frame = Any
 
 HEADER = "origin,year,wind_speed,wind_gust,precip,visib,time_hour"
 GOOD = "JFK,2013,12.6,NA,0.01,10,2013-01-01T06:00:00Z"
 
 
-@pytest.fixture(scope="module")
-def table(data: FlightData) -> Frame:
-    return read_weather(data.folder)
-
-
 def made_up(folder: Path, *lines: str) -> FlightData:
     (folder / "weather.csv").write_text("\n".join((HEADER, *lines, "")))
     return FlightData(folder)
-
-
-def observed(speed: float | None, gust: float | None = None) -> Observation:
-    return Observation(
-        origin="JFK",
-        time_hour=datetime(2013, 1, 1, 6, tzinfo=UTC),
-        wind_speed=speed,
-        wind_gust=gust,
-        precip=0.0,
-        visib=10.0,
-    )
-
-
-def of_observations(folder: Path, *observations: Observation) -> Answers:
-    return answers(af.IterableSource(()), folder, weather=af.IterableSource(observations))
 
 
 def of_lines(folder: Path, *lines: str) -> Answers:
@@ -116,11 +95,13 @@ def test_a_line_that_is_no_observation_is_malformed_and_the_others_are_read(
 
 
 def test_a_wind_that_cannot_be_is_named(tmp_path: Path) -> None:
-    found = of_observations(tmp_path, observed(None), observed(20.0), observed(1048.36))
+    hours = [hour("01-01T06:00", speed=speed) for speed in (None, 20.0, 1048.36)]
+
+    found = of(tmp_path, hours=hours)
 
     assert found.rows("doubtful") == [
         {
-            "airport": "JFK",
+            "airport": "EWR",
             "hour": "2013-01-01T06:00:00+00:00",
             "column": "wind_speed",
             "value": 1048.36,
@@ -129,7 +110,9 @@ def test_a_wind_that_cannot_be_is_named(tmp_path: Path) -> None:
 
 
 def test_the_fastest_wind_that_was_ever_measured_can_be(tmp_path: Path) -> None:
-    assert of_observations(tmp_path, observed(FASTEST_WIND)).rows("doubtful") == []
+    found = of(tmp_path, hours=[hour("01-01T06:00", speed=FASTEST_WIND)])
+
+    assert found.rows("doubtful") == []
 
 
 @pytest.mark.slow
@@ -144,7 +127,10 @@ class TestRoughEdges:
         assert table.equals(table.sort_values(["origin", "time_hour"]))
         assert not table["time_hour"].is_monotonic_increasing
 
-    def test_local_hours_agree_with_utc_and_one_of_them_is_there_twice(self, table: Frame) -> None:
+    def test_local_hours_agree_with_utc_and_one_of_them_is_there_twice(
+        self, table_of_weather: Frame
+    ) -> None:
+        table = table_of_weather
         there = table["observed"].dt.tz_convert("America/New_York").dt
         columns = ["year", "month", "day", "hour"]
 
@@ -157,12 +143,18 @@ class TestRoughEdges:
         ]
 
     @pytest.mark.parametrize("months", [(12, 1, 2), (6, 7, 8)], ids=["winter", "summer"])
-    def test_it_is_warmest_in_the_afternoon(self, table: Frame, months: tuple[int, ...]) -> None:
+    def test_it_is_warmest_in_the_afternoon(
+        self, table_of_weather: Frame, months: tuple[int, ...]
+    ) -> None:
+        table = table_of_weather
         season = table[table["month"].isin(months)]
 
         assert season.groupby("hour")["temp"].mean().idxmax() == 14
 
-    def test_hours_are_missing_within_the_year_and_at_its_end(self, table: Frame) -> None:
+    def test_hours_are_missing_within_the_year_and_at_its_end(
+        self, table_of_weather: Frame
+    ) -> None:
+        table = table_of_weather
         pauses = table.groupby("origin")["observed"].diff().dropna() / pd.Timedelta(hours=1)
         missing = (pauses - 1).groupby(table["origin"]).sum()
 
@@ -171,7 +163,8 @@ class TestRoughEdges:
         for edge, at in (("min", "2013-01-01T06:00Z"), ("max", "2013-12-30T23:00Z")):
             assert set(table.groupby("origin")["observed"].agg(edge)) == {pd.Timestamp(at)}
 
-    def test_values_are_missing(self, table: Frame) -> None:
+    def test_values_are_missing(self, table_of_weather: Frame) -> None:
+        table = table_of_weather
         missing = table.isna().sum()
 
         assert missing[missing > 0].to_dict() == {
@@ -184,15 +177,18 @@ class TestRoughEdges:
             "pressure": 2_729,
         }
 
-    def test_no_gust_is_weak_so_a_missing_one_is_none(self, table: Frame) -> None:
+    def test_no_gust_is_weak_so_a_missing_one_is_none(self, table_of_weather: Frame) -> None:
+        table = table_of_weather
         assert round(table["wind_gust"].min()) == 16
 
-    def test_pressure_is_missing_where_it_rains(self, table: Frame) -> None:
+    def test_pressure_is_missing_where_it_rains(self, table_of_weather: Frame) -> None:
+        table = table_of_weather
         missing = table["pressure"].isna().groupby(table["precip"] > 0).mean().round(2)
 
         assert missing.to_dict() == {False: 0.07, True: 0.53}
 
-    def test_one_wind_cannot_be(self, table: Frame, year: Answers) -> None:
+    def test_one_wind_cannot_be(self, table_of_weather: Frame, year: Answers) -> None:
+        table = table_of_weather
         impossible = table[table["wind_speed"] > FASTEST_WIND]
 
         assert impossible[["origin", "time_hour"]].to_numpy().tolist() == [
@@ -201,31 +197,35 @@ class TestRoughEdges:
         assert table["wind_speed"].drop(impossible.index).max() < 43
         assert [row["value"] for row in year.rows("doubtful")] == [1048.36058]
 
-    def test_winds_are_whole_knots(self, table: Frame) -> None:
+    def test_winds_are_whole_knots(self, table_of_weather: Frame) -> None:
+        table = table_of_weather
         knots = table[["wind_speed", "wind_gust"]].stack() / 1.15078
 
         assert (knots - knots.round()).abs().max() < 1e-9
 
-    def test_visibility_ends_at_ten_miles(self, table: Frame) -> None:
+    def test_visibility_ends_at_ten_miles(self, table_of_weather: Frame) -> None:
+        table = table_of_weather
         assert table["visib"].max() == 10
 
-    def test_flights_without_a_tail_number_were_cancelled(self, data: FlightData) -> None:
-        flights = read_flights(data.folder)
+    def test_flights_without_a_tail_number_were_cancelled(self, table_of_flights: Frame) -> None:
+        flights = table_of_flights
 
         unknown = flights[flights["tailnum"].isna()]
 
         assert len(unknown) == 2_512
         assert unknown["delay"].isna().all()
 
-    def test_one_tail_number_is_like_no_other(self, data: FlightData) -> None:
-        tails = read_flights(data.folder)["tailnum"].dropna()
+    def test_one_tail_number_is_like_no_other(self, table_of_flights: Frame) -> None:
+        tails = table_of_flights["tailnum"].dropna()
 
         odd = tails[~tails.str.startswith("N")]
 
         assert odd.tolist() == ["D942DN"] * 4
 
-    def test_some_aircraft_are_to_leave_twice_in_the_same_minute(self, data: FlightData) -> None:
-        flights = read_flights(data.folder)
+    def test_some_aircraft_are_to_leave_twice_in_the_same_minute(
+        self, table_of_flights: Frame
+    ) -> None:
+        flights = table_of_flights
 
         pairs = flights[flights["tailnum"].notna()].groupby(["tailnum", "at"]).size()
 

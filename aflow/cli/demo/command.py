@@ -13,6 +13,7 @@ from aflow.cli.demo.files import Files
 from aflow.cli.demo.pipeline import build
 from aflow.cli.demo.progress import Follower
 from aflow.cli.demo.tables import counted, new_york, show_totals, show_worst
+from aflow.cli.demo.weather_tables import show_weather
 from aflow.cli.running import Run
 from aflow.cli.usage import DONE
 from aflow.errors import SinkError
@@ -80,5 +81,6 @@ def _replay(
     seconds = time.monotonic() - began
     if status == DONE:
         show_worst(console, data, files)
+        show_weather(console, files, new_york())
         show_totals(console, ended, files, max_delay, seconds=seconds)
     return status

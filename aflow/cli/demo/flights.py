@@ -10,6 +10,9 @@ from msgspec import Meta
 
 import aflow as af
 
+#: Made once: every flight is asked for its departure several times.
+_MINUTES: Final = tuple(timedelta(minutes=minute) for minute in range(60))
+
 Airport = Annotated[str, Meta(min_length=3, max_length=3)]
 
 
@@ -32,7 +35,7 @@ class Flight:
     @property
     def scheduled(self) -> datetime:
         """The scheduled departure to the minute."""
-        return self.time_hour + timedelta(minutes=self.minute)
+        return self.time_hour + _MINUTES[self.minute]
 
 
 @dataclass(frozen=True, slots=True)

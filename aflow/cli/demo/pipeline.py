@@ -2,7 +2,8 @@
 
 Event time is the scheduled departure, and flights come in when they really leave. So the stream is out of order by as
 much as flights are delayed. There are two answers to that here, side by side. For hours and days (``delays``) one waits
-as long as the user says, and some flights come too late. For everything else one waits for every flight.
+as long as the user says, and some flights come too late. For the weather (``in_weather``), the days of aircraft
+(``aircraft``) and storms (``storms``) one waits for every flight, and the results are later, but complete.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from datetime import timedelta
 from typing import Final
 
 import aflow as af
-from aflow.cli.demo.aircraft import NO_TAIL, LeaveOutUnknown
+from aflow.cli.demo.aircraft import NO_TAIL, AircraftDay, LeaveOutUnknown, aircraft_days
 from aflow.cli.demo.delays import (
     CANCELLED,
     AirportHour,
@@ -24,6 +25,8 @@ from aflow.cli.demo.delays import (
     carrier_days,
 )
 from aflow.cli.demo.flights import MALFORMED, Flight, Malformed, malformed
+from aflow.cli.demo.in_weather import AirportInWind, FlightInWeather, by_wind, in_weather
+from aflow.cli.demo.storms import AroundStorm, around_storms, storms
 from aflow.cli.demo.weather import DOUBTFUL, Doubtful, LeaveOutDoubtful, Observation
 
 #: No flight of the year comes in after one that was to leave more than 21 hours and 40 minutes later. Strictly longer
@@ -45,6 +48,10 @@ class Results:
     late_daily: af.Sink[Departure]
     """Departures that came too late for their day."""
     cancelled: af.Sink[Cancellation]
+    in_weather: af.Sink[FlightInWeather]
+    by_wind: af.Sink[AirportInWind]
+    aircraft_days: af.Sink[AircraftDay]
+    around_storms: af.Sink[AroundStorm]
     no_tail: af.Sink[Flight]
     """Flights without a tail number, which are in no aircraft's day."""
     doubtful: af.Sink[Doubtful]
@@ -94,6 +101,11 @@ def _weather(rows: af.Stream[Flight], hours: af.Stream[Observation], results: Re
     weather = hours.event_time(
         lambda hour: hour.time_hour, max_delay=timedelta(0), align=TOGETHER, name="hours in order"
     ).process(LeaveOutDoubtful(), name="plausible")
+    joined = in_weather(flights, weather)
     known = flights.process(LeaveOutUnknown(), name="known aircraft")
+    joined.rebalance(1).to(results.in_weather, name="in weather")
+    by_wind(joined).rebalance(1).to(results.by_wind, name="by wind and airport")
+    aircraft_days(known).rebalance(1).to(results.aircraft_days, name="days of aircraft")
+    around_storms(storms(weather), flights).rebalance(1).to(results.around_storms, name="around")
     known.side(NO_TAIL).to(results.no_tail, name="no tail number")
     weather.side(DOUBTFUL).rebalance(1).to(results.doubtful, name="doubtful")

@@ -13,7 +13,7 @@ What the file is like (version 0.0.3), and what is done about it:
   departure" knows up to 51 minutes of the future, in pandas as here. A live feed would stamp what it sends later.
 - The first rows are of January 1st, 1 a.m. in New York, the last ones of December 30th, 6 p.m.: the year goes on for
   29 hours. In between 75 hours are missing (27, 24, 24) in 45 gaps; the longest is from one row to that six hours
-  later. A departure is joined with a row up to two hours old. 973 flights have none, of
+  later. A departure is joined with a row up to two hours old (``in_weather.TOLERANCE``). 973 flights have none, of
   which 871 were to leave when the rows had ended.
 - ``NA``: ``wind_gust`` in 20,778 rows. That is "no gusts" rather than "not measured": the weakest gust is 16 mph.
   ``pressure`` in 2,729 rows, but in 53% of those with rain and in 7% of those without: whoever leaves out rows without
