@@ -100,7 +100,7 @@ class Folded:
         self._add = accumulation.add
         self._merge = accumulation.merge
         self._result = accumulation.result
-        self._codec = state_codec(of)
+        self._codec = accumulation.codec_for(of)
 
     def add(self, held: Any, value: Any, _timestamp: Timestamp, /) -> Any:
         return self._first(value) if held is EMPTY else self._add(held, value)

@@ -91,12 +91,13 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         place, add, ask = self._windows.place, self._contents.add, self._logic.trigger.on_element
         asked, late_until = self._asked, self._horizon.late
         go_on = TriggerResult.CONTINUE
+        moments = self._moments(batch)
         late: list[int] = []
         one: KeyWindow | None = None
         left = iter(batch.values)
         self._sides.begin()
         try:
-            for value, key, time in zip(left, batch.keys, self._moments(batch), strict=False):
+            for value, key, time in zip(left, batch.keys, moments, strict=False):
                 one = None
                 for one in place(key, value, time):
                     asked.at = one

@@ -157,7 +157,7 @@ def test_a_window_whose_clean_up_time_lies_beyond_the_end_of_time_is_kept(mode: 
 def test_records_without_timestamps_are_refused_where_event_time_is_needed() -> None:
     harness = step()
 
-    with pytest.raises(OperatorError, match=r"call \.event_time"):
+    with pytest.raises(OperatorError, match=r"^step 'step' needs event time.* call \.event_time"):
         harness.push(("a", 1))
 
 
