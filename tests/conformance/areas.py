@@ -9,12 +9,14 @@ from tests.conformance.drivers.alignment import Alignment
 from tests.conformance.drivers.evictors import Evictors
 from tests.conformance.drivers.interval_join import IntervalJoin
 from tests.conformance.drivers.mailbox import MailboxOrder
+from tests.conformance.drivers.merging_window_set import MergingWindows
 from tests.conformance.drivers.processor import Processor
 from tests.conformance.drivers.timers import Timers
 from tests.conformance.drivers.watermarks import Generator, IdlenessTimer, Multiplexer, Valve
 from tests.conformance.drivers.window_assigners import WindowAssigners
 from tests.conformance.drivers.window_operator import WindowOperators
 from tests.conformance.drivers.window_operator_contract import WindowOperatorContract
+from tests.conformance.drivers.window_triggers import window_triggers
 from tests.conformance.running import Driver, call
 from tests.conformance.scenarios import Scenario, UnknownWord
 
@@ -23,6 +25,7 @@ AREAS: Final[Mapping[str, Mapping[str, Callable[..., Driver]]]] = {
     "evictors": {"": Evictors},
     "interval_join": {"": IntervalJoin},
     "mailbox": {"mailbox": MailboxOrder, "executor": Processor, "processor": Processor},
+    "merging_window_set": {"": MergingWindows},
     "timers": {"": Timers},
     "watermarks": {
         "": IdlenessTimer,
@@ -35,6 +38,7 @@ AREAS: Final[Mapping[str, Mapping[str, Callable[..., Driver]]]] = {
     "window_assigners": {"": WindowAssigners},
     "window_operator": {"": WindowOperators},
     "window_operator_contract": {"": WindowOperatorContract},
+    "window_triggers": {"": window_triggers},
 }
 
 

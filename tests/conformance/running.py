@@ -29,6 +29,7 @@ _ERRORS: Final[Mapping[type[Exception], str]] = {
 
 #: How an expected value is compared with what was found, by the ending of its word.
 _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "_one_of": lambda found, expected: found in expected,
     "_any_order": lambda found, expected: _multiset(found) == _multiset(expected),
     "_min": lambda found, expected: found >= expected,
     "_max": lambda found, expected: found <= expected,
@@ -131,7 +132,7 @@ def _perform(driver: Driver, word: str, argument: object, rest: Json) -> Outcome
 def _find(word: str, lookup: Callable[[str], Any]) -> tuple[Any, Callable[[Any, Any], bool]]:
     """What ``lookup`` has for ``word``, or for the word without an ending that says how to compare."""
     if (found := lookup(word)) is not None:
-        return found, lambda found, expected: found == expected
+        return found, lambda found, expected: _settled(found) == _settled(expected)
     for ending, same in _COMPARISONS.items():
         if word.endswith(ending) and (found := lookup(word.removesuffix(ending))) is not None:
             return found, same
@@ -140,4 +141,20 @@ def _find(word: str, lookup: Callable[[str], Any]) -> tuple[Any, Callable[[Any, 
 
 def _multiset(values: Iterable[object]) -> Counter[str]:
     # As text, which is the same for equal values of the data, whatever the order of members.
-    return Counter(json.dumps(value, sort_keys=True) for value in values)
+    return Counter(_text(value) for value in values)
+
+
+def _text(value: object) -> str:
+    return json.dumps(_settled(value), sort_keys=True)
+
+
+def _settled(value: Any) -> Any:
+    """``value`` with the members that may have any order in one of their own."""
+    if isinstance(value, list):
+        return [_settled(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        name: sorted(part, key=_text) if name.endswith("_any_order") else _settled(part)
+        for name, part in value.items()  # pyright: ignore[reportUnknownVariableType]
+    }

@@ -91,11 +91,11 @@ def _check_parts(logic: WindowLogic) -> None:
             continue
         if isinstance(part, type):
             raise FlowDefinitionError(
-                f"{what} must be a {kind.__name__} object, not its class; write {part.__name__}(…)"
+                f"{what} must be an object of class {kind.__name__}, not its class; write {part.__name__}(…)"
             )
         if not isinstance(part, kind):
             raise FlowDefinitionError(
-                f"{what} must be a {kind.__name__}, not {shown(part)}; subclass {kind.__name__}"
+                f"{what} must be an object of class {kind.__name__}, not {shown(part)}; subclass {kind.__name__}"
             )
         _check_plain(part, methods)
     assigner: object = logic.assigner

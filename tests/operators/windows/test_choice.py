@@ -103,10 +103,10 @@ class AwaitedEvictor(Evictor[Any]):
     ("parts", "says"),
     [
         ({"trigger": EventTime}, r"not its class; write EventTime\(…\)"),
-        ({"trigger": None}, "must be a Trigger, not None"),
+        ({"trigger": None}, "of class Trigger, not None"),
         ({"trigger": Awaited(TriggerResult.FIRE)}, "on_element is a coroutine function"),
         ({"evictor": evictors.Count}, r"not its class; write Count\(…\)"),
-        ({"evictor": 3}, "must be a Evictor, not 3"),
+        ({"evictor": 3}, "of class Evictor, not 3"),
         ({"evictor": AwaitedEvictor()}, "before is a coroutine function"),
         ({"assigner": TumblingWindows}, r"not a class; write TumblingWindows\(…\)"),
         ({"assigner": 10}, "must be a WindowAssigner, not 10"),
