@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from aflow.state.aggregate import Aggregate
+from aflow.model.codecs import Codec
+from aflow.state.aggregate import Aggregate, own_codec
+from aflow.state.layouts import state_codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,12 @@ class Accumulation:
     merge: Callable[[Any, Any], Any] | None = None
     """None: accumulators cannot be merged (a fold that was given no ``merge``)."""
     fresh: Callable[[], Any] | None = None
+    codec: Codec[Any] | None = None
+    """How snapshots store accumulators where no type is declared; None: as plain Python values."""
+
+    def codec_for(self, of: type[Any] | None) -> Codec[Any]:
+        """How snapshots store accumulators, declared to be of type ``of`` or not. Raises ``FlowDefinitionError``."""
+        return state_codec(of) if of is not None or self.codec is None else self.codec
 
 
 def folding(
@@ -45,8 +53,13 @@ def reducing(fn: Callable[[Any, Any], Any]) -> Accumulation:
 
 
 def aggregating(aggregate: Aggregate[Any, Any, Any]) -> Accumulation:
-    """Do as ``aggregate`` says."""
+    """Do as ``aggregate`` says. Raises ``FlowDefinitionError`` for one whose ``codec`` is none."""
     create, add = aggregate.create, aggregate.add
     return Accumulation(
-        lambda value: add(create(), value), add, aggregate.result, aggregate.merge, create
+        lambda value: add(create(), value),
+        add,
+        aggregate.result,
+        aggregate.merge,
+        create,
+        own_codec(aggregate),
     )

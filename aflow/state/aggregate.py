@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
+
+from aflow.errors import FlowDefinitionError, shown
+from aflow.model.codecs import Codec
+from aflow.state.layouts import state_codec
 
 IN = TypeVar("IN", contravariant=True)
 ACC = TypeVar("ACC")
@@ -16,6 +20,9 @@ class Aggregate(Protocol[IN, ACC, OUT]):
     Subclass it, or write a class with the same four methods. They are called in any order that the data asks for, so
     ``add`` should not depend on the order of values, and none of them may keep anything in ``self``. An accumulator may
     be changed in place as long as it is returned.
+
+    Snapshots store accumulators by the type that the step or state declares with ``of=``; without it by the ``Codec``
+    in the attribute ``codec``, if there is one; else accumulators must be plain Python values.
 
     >>> class Mean(Aggregate[float, tuple[float, int], float]):
     ...     def create(self) -> tuple[float, int]:
@@ -50,3 +57,22 @@ class Aggregate(Protocol[IN, ACC, OUT]):
     def result(self, acc: ACC) -> OUT:
         """What the values seen so far amount to. Called as often as somebody asks; must leave ``acc`` as it is."""
         ...
+
+
+def accumulator_codec(aggregate: Aggregate[Any, ACC, Any], of: type[ACC] | None) -> Codec[ACC]:
+    """How snapshots store the accumulators of ``aggregate``. Raises ``FlowDefinitionError``."""
+    codec = own_codec(aggregate)
+    return state_codec(of) if of is not None or codec is None else codec
+
+
+def own_codec(aggregate: Aggregate[Any, ACC, Any]) -> Codec[ACC] | None:
+    """The ``codec`` that ``aggregate`` brings along, if it does. Raises ``FlowDefinitionError`` if it cannot be one."""
+    codec = cast("Codec[ACC] | None", getattr(aggregate, "codec", None))
+    if codec is None:
+        return None
+    if not (callable(getattr(codec, "encode", None)) and callable(getattr(codec, "decode", None))):
+        raise FlowDefinitionError(
+            f"{type(aggregate).__name__}.codec must be a Codec for accumulators, with encode, decode and name, "
+            f"not {shown(codec)}; give the attribute another name if it is something else"
+        )
+    return codec

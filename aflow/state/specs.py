@@ -16,7 +16,7 @@ from types import MemberDescriptorType
 from typing import Any, Final, Generic, Protocol, TypeGuard, TypeVar
 
 from aflow.errors import FlowDefinitionError, shown
-from aflow.state.aggregate import Aggregate
+from aflow.state.aggregate import Aggregate, accumulator_codec
 from aflow.state.cells import AggregatingCell, ListCell, MapCell, ReducingCell, ValueCell
 from aflow.state.layouts import Layout, Many, One, Pairs, state_codec
 
@@ -152,7 +152,10 @@ class ReducingState(StateSpec[ReducingCell[T]]):
 
 @dataclass(frozen=True, eq=False)
 class AggregatingState(StateSpec[AggregatingCell[IN, OUT]], Generic[IN, ACC, OUT]):
-    """The accumulator of an ``Aggregate`` for each key; ``of`` is the type of the accumulator."""
+    """The accumulator of an ``Aggregate`` for each key; ``of`` is the type of the accumulator.
+
+    The ready-made ones of ``aflow.aggregates`` need no ``of``.
+    """
 
     aggregate: Aggregate[IN, ACC, OUT]
     of: type[ACC] | None = field(default=None, kw_only=True)
@@ -162,7 +165,7 @@ class AggregatingState(StateSpec[AggregatingCell[IN, OUT]], Generic[IN, ACC, OUT
         self._check_types()
 
     def layout(self) -> Layout[ACC]:
-        return One("aggregating", state_codec(self.of))
+        return One("aggregating", accumulator_codec(self.aggregate, self.of))
 
     def cell(self, cells: Cells) -> AggregatingCell[IN, OUT]:
         return cells.aggregating_cell(self)

@@ -21,7 +21,6 @@ from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.operators.windows.late import LATE
 from aflow.state.filing import KeyedFiling
-from aflow.state.layouts import state_codec
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Operator state: watermarks with the key groups for which they hold, as [watermark, first, end (exclusive)].
@@ -48,7 +47,7 @@ class IncrementalWindows(Operator):
     ) -> None:
         self._accumulation = accumulation
         self._lateness = lateness
-        self._codec = state_codec(of)
+        self._codec = accumulation.codec_for(of)
         self._key_type = key_type
         #: Key groups restored from a subtask that had come further than this one, with its watermark.
         self._ahead: dict[int, Timestamp] = {}

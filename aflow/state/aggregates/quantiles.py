@@ -1,0 +1,164 @@
+"""Quantiles, approximately, in little space: KLL sketches of Apache DataSketches.
+
+Karnin, Lang and Liberty, "Optimal Quantile Approximation in Streams", 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import nan
+from typing import Any, Final, Protocol, TypeVar, overload
+
+from aflow.errors import FlowDefinitionError, shown
+from aflow.model.codecs import CodecError
+from aflow.state.aggregate import Aggregate
+from aflow.state.aggregates.picking import pick
+from aflow.state.aggregates.sketches import datasketches
+
+T = TypeVar("T")
+
+#: How small and how large a sketch may be, in the unit of its parameter k.
+_K: Final = range(8, 65536)
+
+
+class QuantileSketch(Protocol):
+    """What is used of a ``kll_doubles_sketch``."""
+
+    def update(self, item: float, /) -> None: ...
+
+    def merge(self, sketch: Any, /) -> None: ...
+
+    def is_empty(self) -> bool: ...
+
+    def get_quantiles(self, ranks: Sequence[float], inclusive: bool, /) -> list[float]: ...
+
+    def serialize(self) -> bytes: ...
+
+
+@overload
+def quantile(q: float, *, error: float = 0.01) -> Aggregate[float, QuantileSketch, float]: ...
+
+
+@overload
+def quantile(
+    q: float, of: Callable[[T], float], *, error: float = 0.01
+) -> Aggregate[T, QuantileSketch, float]: ...
+
+
+@overload
+def quantile(
+    q: Sequence[float], *, error: float = 0.01
+) -> Aggregate[float, QuantileSketch, list[float]]: ...
+
+
+@overload
+def quantile(
+    q: Sequence[float], of: Callable[[T], float], *, error: float = 0.01
+) -> Aggregate[T, QuantileSketch, list[float]]: ...
+
+
+def quantile(
+    q: float | Sequence[float], of: Callable[[Any], float] | None = None, *, error: float = 0.01
+) -> Aggregate[Any, QuantileSketch, Any]:
+    """About the value below which the part ``q`` of all ``of(record)`` lies: ``quantile(0.5, …)`` is the median.
+
+    Several quantiles, as a list, cost hardly more than one: ``quantile([0.5, 0.95, 0.99], …)``. Values are floats, so
+    large integers are rounded; those that come out are among those that went in, none in between. NaN is left out,
+    and comes out only if there is nothing else.
+
+    ``error`` is one of rank: with 0.01 the median is, with a probability of 99 %, a value between the quantiles 0.49
+    and 0.51. How far those lie apart is up to the data. The smallest and the greatest (0 and 1) are exact; so is all as
+    long as there are about ``2.3 / error`` values or fewer. The sketch of a key takes about ``50 / error`` bytes.
+    It makes random choices: the same records may give another value within the error.
+
+    Needs ``aflow[sketch]``: raises ``FlowDefinitionError`` without it, as it does for a ``q`` outside 0 to 1 and for an
+    ``error`` that no sketch keeps.
+    """
+    several = isinstance(q, Sequence)
+    return _Quantiles(tuple(q) if several else (q,), several, pick(of, "quantile"), error)
+
+
+class _Quantiles(Aggregate[Any, QuantileSketch, Any]):
+    def __init__(
+        self, ranks: Sequence[float], several: bool, of: Callable[[Any], Any], error: float
+    ) -> None:
+        _check_ranks(ranks)
+        self._sketch: Final[Any] = datasketches("quantile").kll_doubles_sketch
+        self._k: Final = _size(error, lambda k: self._sketch.get_normalized_rank_error(k, False))
+        self._ranks: Final = ranks
+        self._several: Final = several
+        self._of: Final = of
+        self.codec: Final = _SketchCodec(self._sketch.deserialize)
+
+    def create(self) -> QuantileSketch:
+        sketch: QuantileSketch = self._sketch(self._k)
+        return sketch
+
+    def add(self, acc: QuantileSketch, value: Any) -> QuantileSketch:
+        number = self._of(value)
+        try:
+            acc.update(number)
+        except TypeError as exc:
+            raise TypeError(f"quantiles are made of floats, and {number!r} cannot be one") from exc
+        return acc
+
+    def merge(self, a: QuantileSketch, b: QuantileSketch) -> QuantileSketch:
+        a.merge(b)
+        return a
+
+    def result(self, acc: QuantileSketch) -> Any:
+        if acc.is_empty():
+            found = [nan] * len(self._ranks)
+        else:
+            found = acc.get_quantiles(self._ranks, True)
+        return found if self._several else found[0]
+
+
+def _check_ranks(ranks: Sequence[object]) -> None:
+    if not ranks:
+        raise FlowDefinitionError(
+            "quantile: q must be a number from 0 to 1, or several; it is empty"
+        )
+    for rank in ranks:
+        if not isinstance(rank, (int, float)) or not 0 <= rank <= 1:
+            raise FlowDefinitionError(
+                f"quantile: q must be a number from 0 to 1, not {shown(rank)}; the 95th percentile is 0.95"
+            )
+
+
+def _size(error: object, error_of: Callable[[int], float]) -> int:
+    """The smallest k that keeps ``error``."""
+    least = error_of(_K[-1])
+    if not isinstance(error, (int, float)) or not least <= error < 1:
+        raise FlowDefinitionError(
+            f"quantile: error must be a part of all values, from {least:.6f} up to 1, not {shown(error)}"
+        )
+    low, high = _K[0], _K[-1]
+    while low < high:
+        middle = (low + high) // 2
+        if error_of(middle) <= error:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@dataclass(frozen=True, slots=True)
+class _SketchCodec:
+    """The portable format of Apache DataSketches, which its libraries for other languages read too."""
+
+    deserialize: Callable[[bytes], QuantileSketch]
+
+    @property
+    def name(self) -> str:
+        return "KLL sketch"
+
+    def encode(self, value: QuantileSketch) -> bytes:
+        return value.serialize()
+
+    def decode(self, data: bytes) -> QuantileSketch:
+        try:
+            return self.deserialize(data)
+        except Exception as exc:  # whatever the library finds wrong
+            raise CodecError(f"{len(data)} stored bytes are no KLL sketch: {exc}") from exc

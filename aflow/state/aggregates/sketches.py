@@ -1,0 +1,19 @@
+"""The package of the approximate aggregates, imported by those who ask for one."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from aflow.errors import FlowDefinitionError
+
+
+def datasketches(what: str) -> ModuleType:
+    """Apache DataSketches. Raises ``FlowDefinitionError`` with the command that installs it."""
+    try:
+        import datasketches as module
+    except ImportError as exc:
+        raise FlowDefinitionError(
+            f"{what} needs the package datasketches, which cannot be imported ({exc}): "
+            f'pip install "aflow[sketch]"; it is there for Python 3.11 to 3.13'
+        ) from exc
+    return module
