@@ -48,6 +48,9 @@ def test_a_short_replay_ends_with_tables_and_totals(
     assert "The worst hours to leave New York, of those with at least 10 flights" in shown
     assert "The worst days of a carrier, of those with at least 10 flights" in shown
     assert "Newark Liberty Intl" in shown
+    assert "Mean delay in wind" in shown
+    assert "The worst storms" in shown
+    assert "The longest days of aircraft" in shown
     assert "scheduled 2 hours after its end" in shown
     assert re.search(r"2,000 flights read in .*; cancelled: 17; malformed lines: 0\.", shown)
     assert re.search(r"their hour: 24; for their day: 1\.", shown)
