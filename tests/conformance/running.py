@@ -11,7 +11,7 @@ import inspect
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias, cast
 
 from aflow.errors import FlowDefinitionError, MailboxClosed
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -148,13 +148,20 @@ def _text(value: object) -> str:
     return json.dumps(_settled(value), sort_keys=True)
 
 
-def _settled(value: Any) -> Any:
+def _settled(value: object) -> object:
     """``value`` with the members that may have any order in one of their own."""
-    if isinstance(value, list):
-        return [_settled(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
-    if not isinstance(value, Mapping):
-        return value
-    return {
-        name: sorted(part, key=_text) if name.endswith("_any_order") else _settled(part)
-        for name, part in value.items()  # pyright: ignore[reportUnknownVariableType]
-    }
+    match value:
+        case list():
+            return [_settled(each) for each in cast("list[object]", value)]
+        case dict():
+            members = cast("dict[str, object]", value)
+            return {name: _settled_as(name, part) for name, part in members.items()}
+        case _:
+            return value
+
+
+def _settled_as(name: str, part: object) -> object:
+    settled = _settled(part)
+    if name.endswith("_any_order") and isinstance(settled, list):
+        return sorted(cast("list[object]", settled), key=_text)
+    return settled

@@ -1,17 +1,36 @@
-"""window_assigners.json: which windows a timestamp falls into."""
+"""window_assigners.json: which windows a timestamp falls into, and which windows become one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows, WindowAssigner
+from aflow.machines.windows.assigners import (
+    DynamicSessionWindows,
+    SessionWindows,
+    SlidingWindows,
+    TumblingWindows,
+    WindowAssigner,
+)
+from aflow.model.windows import TimeWindow
 from tests.conformance.running import Driver, Outcome, call
 from tests.conformance.scenarios import Json, UnknownWord
+
+
+def _dynamic(gap: str) -> WindowAssigner[object]:
+    found = re.fullmatch(r"(-?\d+) for every element", gap)
+    if found is None:
+        raise UnknownWord(f"what is a gap of {gap!r}?")
+    millis = int(found[1])
+    return DynamicSessionWindows(lambda value: millis)
+
 
 _ASSIGNERS: Final[Mapping[str, Callable[..., WindowAssigner[object]]]] = {
     "tumbling_event_time": TumblingWindows,
     "sliding_event_time": SlidingWindows,
+    "event_time_session": SessionWindows,
+    "dynamic_event_time_session": _dynamic,
 }
 
 
@@ -24,10 +43,24 @@ class WindowAssigners(Driver):
     def do_construct(self, **assigner: Any) -> None:
         _make(assigner)
 
-    def do_assign(self, ts: int) -> Outcome:
+    def do_assign(self, ts: int, value: object = None) -> Outcome:
         assert self._assigner is not None
         return {
-            "returns": [[window.start, window.end] for window in self._assigner.assign(None, ts)]
+            "returns": [[window.start, window.end] for window in self._assigner.assign(value, ts)]
+        }
+
+    def do_merge_windows(self, windows: Sequence[Sequence[int]]) -> Outcome:
+        assert self._assigner is not None
+        assert self._assigner.merging
+        merged = self._assigner.merge([TimeWindow(*bounds) for bounds in windows])
+        return {
+            "merge_calls": [
+                {
+                    "windows_any_order": [[window.start, window.end] for window in each.windows],
+                    "into": [each.window.start, each.window.end],
+                }
+                for each in merged
+            ]
         }
 
 

@@ -1,0 +1,156 @@
+"""A trigger with all windows of one key in memory: what it remembers and what timers it has set can be counted.
+
+There is no clean-up time here and there are no contents: a window is there from when the trigger is first asked about
+it, and what is left of it after ``clear`` is what the trigger has left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+from aflow.machines.windows.trigger import Trigger, TriggerResult
+from aflow.model.time import MIN_TIMESTAMP, Timestamp
+from aflow.model.windows import TimeWindow
+
+S = TypeVar("S")
+
+Answers = list[tuple[TimeWindow, TriggerResult]]
+
+
+class Timers:
+    """The timers of one time domain, each with its window, in the order of setting."""
+
+    def __init__(self) -> None:
+        self._all: dict[tuple[Timestamp, TimeWindow], None] = {}
+
+    def __iter__(self) -> Any:
+        return iter(self._all)
+
+    def set(self, at: Timestamp, window: TimeWindow) -> None:
+        self._all[at, window] = None
+
+    def delete(self, at: Timestamp, window: TimeWindow) -> None:
+        self._all.pop((at, window), None)
+
+    def of(self, window: TimeWindow) -> list[Timestamp]:
+        """When those of ``window`` are due, earliest first."""
+        return sorted(at for at, of in self._all if of == window)
+
+    def take(self, now: Timestamp) -> tuple[Timestamp, TimeWindow] | None:
+        """The next one that is due at ``now``, which is gone then."""
+        due = [timer for timer in self._all if timer[0] <= now]
+        if not due:
+            return None
+        first = min(due, key=lambda timer: timer[0])
+        del self._all[first]
+        return first
+
+
+class Asked:
+    """A trigger, asked about the windows of one key as a window step would ask it."""
+
+    def __init__(self, trigger: Trigger[Any]) -> None:
+        self.trigger = trigger
+        self.watermark = MIN_TIMESTAMP
+        self.clock = 0
+        self.event = Timers()
+        self.processing = Timers()
+        #: What is remembered of each window; no empty dicts.
+        self.memory: dict[TimeWindow, dict[str, object]] = {}
+
+    @property
+    def entries(self) -> int:
+        """How many things are remembered, of all windows."""
+        return sum(len(names) for names in self.memory.values())
+
+    def element(
+        self, window: TimeWindow, at: Timestamp | None = None, value: Any = None
+    ) -> TriggerResult:
+        """A record, at the window's start unless told otherwise."""
+        moment = window.start if at is None else at
+        return self.trigger.on_element(value, moment, window, OfWindow(self, window))
+
+    def event_time(self, at: Timestamp, window: TimeWindow) -> TriggerResult:
+        """A timer that the trigger has not set, as that of a clean-up."""
+        return self.trigger.on_event_time(at, window, OfWindow(self, window))
+
+    def processing_time(self, at: Timestamp, window: TimeWindow) -> TriggerResult:
+        """A timer that the trigger has not set, as that of a clean-up."""
+        return self.trigger.on_processing_time(at, window, OfWindow(self, window))
+
+    def advance_watermark(self, to: Timestamp) -> Answers:
+        """What the trigger says to each timer that is due."""
+        self.watermark = to
+        return self._ring(self.event, to, self.event_time)
+
+    def advance_clock(self, to: Timestamp) -> Answers:
+        """What the trigger says to each timer that is due."""
+        self.clock = to
+        return self._ring(self.processing, to, self.processing_time)
+
+    def merge(self, windows: Sequence[TimeWindow], into: TimeWindow) -> None:
+        """``windows`` become ``into``, which is none of them."""
+        former = [self.memory.get(window, {}) for window in windows]
+        self.trigger.on_merge(into, OfWindow(self, into, former))
+        for window in windows:
+            self.clear(window)
+
+    def clear(self, window: TimeWindow) -> None:
+        self.trigger.clear(window, OfWindow(self, window))
+
+    def _ring(
+        self, timers: Timers, now: Timestamp, ask: Callable[[Timestamp, TimeWindow], TriggerResult]
+    ) -> Answers:
+        answers: Answers = []
+        while (timer := timers.take(now)) is not None:
+            at, window = timer
+            answers.append((window, ask(at, window)))
+        return answers
+
+
+class OfWindow:
+    """The ``MergeContext`` of one window."""
+
+    def __init__(
+        self, asked: Asked, window: TimeWindow, former: Sequence[dict[str, object]] | None = None
+    ) -> None:
+        self._asked = asked
+        self._window = window
+        self._former = former
+
+    @property
+    def watermark(self) -> Timestamp:
+        return self._asked.watermark
+
+    @property
+    def processing_time(self) -> Timestamp:
+        return self._asked.clock
+
+    def set_event_timer(self, at: Timestamp) -> None:
+        self._asked.event.set(at, self._window)
+
+    def delete_event_timer(self, at: Timestamp) -> None:
+        self._asked.event.delete(at, self._window)
+
+    def set_processing_timer(self, at: Timestamp) -> None:
+        self._asked.processing.set(at, self._window)
+
+    def delete_processing_timer(self, at: Timestamp) -> None:
+        self._asked.processing.delete(at, self._window)
+
+    def get(self, name: str, default: S) -> S:
+        return cast("S", self._asked.memory.get(self._window, {}).get(name, default))
+
+    def put(self, name: str, value: object) -> None:
+        self._asked.memory.setdefault(self._window, {})[name] = value
+
+    def drop(self, name: str) -> None:
+        names = self._asked.memory.get(self._window, {})
+        names.pop(name, None)
+        if not names:
+            self._asked.memory.pop(self._window, None)
+
+    def merged(self, name: str, default: S) -> list[S]:
+        assert self._former is not None, "only on_merge may ask what former windows remember"
+        return [cast("S", names.get(name, default)) for names in self._former]
