@@ -69,14 +69,14 @@ def quantile(
 
     ``error`` is one of rank: with 0.01 the median is, with a probability of 99 %, a value between the quantiles 0.49
     and 0.51. How far those lie apart is up to the data. The smallest and the greatest (0 and 1) are exact; so is all as
-    long as there are about ``2.3 / error`` values or fewer. The sketch of a key takes about ``50 / error`` bytes.
+    long as there are about ``2.6 / error`` values or fewer. The sketch of a key takes up to about ``65 / error`` bytes.
     It makes random choices: the same records may give another value within the error.
 
     Needs ``aflow[sketch]``: raises ``FlowDefinitionError`` without it, as it does for a ``q`` outside 0 to 1 and for an
     ``error`` that no sketch keeps.
     """
-    several = isinstance(q, Sequence)
-    return _Quantiles(tuple(q) if several else (q,), several, pick(of, "quantile"), error)
+    ranks = tuple(q) if isinstance(q, Sequence) else (q,)
+    return _Quantiles(ranks, isinstance(q, Sequence), pick(of, "quantile"), error)
 
 
 class _Quantiles(Aggregate[Any, QuantileSketch, Any]):
@@ -108,10 +108,8 @@ class _Quantiles(Aggregate[Any, QuantileSketch, Any]):
         return a
 
     def result(self, acc: QuantileSketch) -> Any:
-        if acc.is_empty():
-            found = [nan] * len(self._ranks)
-        else:
-            found = acc.get_quantiles(self._ranks, True)
+        ranks = self._ranks
+        found = [nan] * len(ranks) if acc.is_empty() else acc.get_quantiles(ranks, True)
         return found if self._several else found[0]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+from typing import Any, cast
 
 from aflow.errors import FlowDefinitionError
 
 
-def datasketches(what: str) -> ModuleType:
+def datasketches(what: str) -> Any:
     """Apache DataSketches. Raises ``FlowDefinitionError`` with the command that installs it."""
     try:
         import datasketches as module
@@ -16,4 +16,4 @@ def datasketches(what: str) -> ModuleType:
             f"{what} needs the package datasketches, which cannot be imported ({exc}): "
             f'pip install "aflow[sketch]"; it is there for Python 3.11 to 3.13'
         ) from exc
-    return module
+    return cast("Any", module)  # it comes without types
