@@ -8,7 +8,6 @@ from typing import Any, Final, Generic, TypeVar
 
 from aflow.errors import InternalError, OperatorError, readable, shown
 from aflow.model.batch import Batch
-from aflow.model.codecs import PLAIN
 from aflow.model.key_groups import KeyRouter
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
@@ -17,12 +16,10 @@ from aflow.operators.key_timers import KeyTimers
 from aflow.operators.keyed_state import keyed_backend
 from aflow.operators.process import LifeCycle, ProcessFunctionOperator
 from aflow.operators.results import TAKEN, iterable
+from aflow.operators.stored_watermark import restored_watermark, stored_watermark
 from aflow.state.filing import filed_together
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import StateSpec, declared_states
-
-#: Operator state: the last watermark.
-_WATERMARK: Final = "@watermark"
 
 C = TypeVar("C", bound=Context[Any])
 U = TypeVar("U")
@@ -125,15 +122,12 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         backend = self._backend
         return OperatorSnapshot(
             filed_together(backend.snapshot(), self._timers.snapshot(backend.filing)),
-            {_WATERMARK: (PLAIN.encode(self.watermark),)},
+            stored_watermark(self.watermark),
         )
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """The watermark goes on where the slowest of the former subtasks was."""
-        watermarks = [PLAIN.decode(data) for data in snapshot.operator.get(_WATERMARK, ())]
-        self.watermark = self._ctx.watermark = min(
-            (at for at in watermarks if isinstance(at, int)), default=self.watermark
-        )
+        self.watermark = self._ctx.watermark = restored_watermark(snapshot, self.watermark)
         self._backend.restore(snapshot.keyed)
         self._timers.restore(self._backend.filing, snapshot.keyed)
 

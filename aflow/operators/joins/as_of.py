@@ -27,6 +27,7 @@ from aflow.operators.joins.late import LATE_LEFT, LATE_RIGHT
 from aflow.operators.joins.step import Into, JoinOperator
 from aflow.operators.joins.versions import Versions
 from aflow.operators.joins.waiting import Waiting
+from aflow.operators.stored_watermark import restored_watermark, stored_watermark
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Keyed state: the left records that wait, and the versions that matter.
@@ -113,11 +114,11 @@ class AsOfJoinOperator(JoinOperator):
                     _VERSIONS: self._stored(versions, self._right_codec, "right"),
                 }
             ),
-            self._stored_watermark(),
+            stored_watermark(self.watermark),
         )
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        self._restore_watermark(snapshot)
+        self.watermark = restored_watermark(snapshot, self.watermark)
         self._versions.watermark = self.watermark
         for key, data in self._filing.read(snapshot.keyed, _WAITING):
             for at, value in self._read(key, data, self._left_codec, "left"):

@@ -43,6 +43,7 @@ from aflow.operators.joins.interval_side import IntervalSide
 from aflow.operators.joins.kinds import Join
 from aflow.operators.joins.late import LATE_LEFT, LATE_RIGHT
 from aflow.operators.joins.step import Into, JoinOperator
+from aflow.operators.stored_watermark import restored_watermark, stored_watermark
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Keyed state: the columns of each input, with what found a partner where that is known.
@@ -133,11 +134,11 @@ class IntervalJoinOperator(JoinOperator):
                     _RIGHT: self._stored(self._right, self._right_codec, "right"),
                 }
             ),
-            self._stored_watermark(),
+            stored_watermark(self.watermark),
         )
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        self._restore_watermark(snapshot)
+        self.watermark = restored_watermark(snapshot, self.watermark)
         for name, side, codec, what in (
             (_LEFT, self._left, self._left_codec, "left"),
             (_RIGHT, self._right, self._right_codec, "right"),

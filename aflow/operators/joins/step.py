@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from aflow.errors import (
     CheckpointError,
@@ -14,16 +14,12 @@ from aflow.errors import (
     shown,
 )
 from aflow.model.batch import BATCH_RECORDS, Batch
-from aflow.model.codecs import PLAIN, CodecError
+from aflow.model.codecs import CodecError
 from aflow.model.key_groups import KeyRouter
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, OperatorContext, TwoInputOperator, unsupported
-from aflow.state.filing import KeyedFiling
+from aflow.operators.keyed_state import keyed_filing
 from aflow.state.layouts import state_codec
-from aflow.state.snapshot import OperatorSnapshot
-
-#: Operator state: the last watermark.
-_WATERMARK: Final = "@watermark"
 
 Into: TypeAlias = Callable[[Any, Any], Any]
 """Makes a result of a left record and a right one, either of which may be None where the join is an outer one."""
@@ -50,12 +46,7 @@ class JoinOperator(TwoInputOperator):
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
-        self._filing = KeyedFiling(
-            operator=context.name,
-            key_type=self._key_type,
-            key_groups=context.key_groups,
-            key_group_count=context.key_group_count,
-        )
+        self._filing = keyed_filing(context, self._key_type)
         self._known_keys = KeyRouter(parallelism=1, key_groups=context.key_group_count)
 
     def _columns(
@@ -121,16 +112,6 @@ class JoinOperator(TwoInputOperator):
                 if reason := unsupported(key):
                     raise self.failure_at(reason, batch, index) from exc
             raise
-
-    def _stored_watermark(self) -> dict[str, tuple[bytes, ...]]:
-        return {_WATERMARK: (PLAIN.encode(self.watermark),)}
-
-    def _restore_watermark(self, snapshot: OperatorSnapshot) -> None:
-        """The watermark goes on where the slowest of the former subtasks was."""
-        watermarks = [PLAIN.decode(data) for data in snapshot.operator.get(_WATERMARK, ())]
-        self.watermark = min(
-            (at for at in watermarks if isinstance(at, int)), default=self.watermark
-        )
 
     def _cannot_store(self, key: Hashable, side: str, cause: CodecError) -> CheckpointError:
         return CheckpointError(

@@ -18,18 +18,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import repeat
 from operator import length_hint
-from typing import Any, Final
+from typing import Any
 
 from aflow.errors import InternalError, OperatorError, readable, shown
 from aflow.machines.windows.assigners import GlobalWindows
 from aflow.machines.windows.trigger import TriggerResult
 from aflow.model.batch import BATCH_RECORDS, Batch
-from aflow.model.codecs import PLAIN
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.keyed_state import keyed_backend
 from aflow.operators.process import ProcessFunctionOperator
 from aflow.operators.results import TAKEN, iterable
+from aflow.operators.stored_watermark import restored_watermark, stored_watermark
 from aflow.operators.windows.contents import EMPTY, KeyWindow, contents_for
 from aflow.operators.windows.filed import FiledWindows
 from aflow.operators.windows.function import WindowFunction
@@ -45,9 +45,6 @@ from aflow.operators.windows.window_state import WindowState
 from aflow.state.filing import filed_together
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import declared_states
-
-#: Operator state: the last watermark.
-_WATERMARK: Final = "@watermark"
 
 
 class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
@@ -131,14 +128,11 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         keyed = filed_together(self._backend.snapshot(), self._filed.snapshot())
         if self._window_state is not None:
             keyed = filed_together(keyed, self._window_state.snapshot())
-        return OperatorSnapshot(keyed, {_WATERMARK: (PLAIN.encode(self.watermark),)})
+        return OperatorSnapshot(keyed, stored_watermark(self.watermark))
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """The watermark goes on where the slowest of the former subtasks was."""
-        watermarks = [PLAIN.decode(data) for data in snapshot.operator.get(_WATERMARK, ())]
-        self.watermark = self._horizon.watermark = min(
-            (at for at in watermarks if isinstance(at, int)), default=self.watermark
-        )
+        self.watermark = self._horizon.watermark = restored_watermark(snapshot, self.watermark)
         self._backend.restore(snapshot.keyed)
         if self._window_state is not None:
             self._window_state.restore(snapshot.keyed)

@@ -19,8 +19,8 @@ from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow, Windowed
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, Operator, OperatorContext
+from aflow.operators.keyed_state import keyed_filing
 from aflow.operators.windows.late import LATE
-from aflow.state.filing import KeyedFiling
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Operator state: watermarks with the key groups for which they hold, as [watermark, first, end (exclusive)].
@@ -54,12 +54,7 @@ class IncrementalWindows(Operator):
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
-        self._filing = KeyedFiling(
-            operator=context.name,
-            key_type=self._key_type,
-            key_groups=context.key_groups,
-            key_group_count=context.key_group_count,
-        )
+        self._filing = keyed_filing(context, self._key_type)
 
     def _columns(self, batch: Batch[Any]) -> tuple[Sequence[Hashable], list[Timestamp]]:
         """Keys and timestamps of a batch. Raises ``OperatorError`` if it has no timestamps."""
