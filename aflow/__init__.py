@@ -13,7 +13,7 @@ This is the front door: all that users need is here, ``aflow.connect`` is for au
 ``aflow.testing`` for tests.
 """
 
-from aflow.api import evictors, triggers
+from aflow.api import aggregates, evictors, triggers
 from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams, JoinResults
 from aflow.api.flow import Flow
 from aflow.api.keyed import KeyedStream
@@ -160,6 +160,7 @@ __all__ = [
     "WindowResults",
     "Windowed",
     "WindowedStream",
+    "aggregates",
     "evictors",
     "triggers",
 ]

@@ -1,5 +1,28 @@
-"""Ready-made aggregates, for windows and for aggregating state. Reached as ``aflow.aggregates``."""
+"""Ready-made aggregates, for windows and for aggregating state. Reached as ``aflow.aggregates``.
 
+``of`` picks from a record the value that is meant, and is called once for each record; without it the record itself is
+meant. Snapshots need no ``of=`` on the step: each aggregate says how its accumulators are stored.
+"""
+
+from aflow.state.aggregates.distinct import distinct
+from aflow.state.aggregates.extremes import max, min
+from aflow.state.aggregates.fields import fields
+from aflow.state.aggregates.kept import collect, first, last
 from aflow.state.aggregates.numbers import count, mean, sum
+from aflow.state.aggregates.quantiles import quantile
+from aflow.state.aggregates.ranked import top_k
 
-__all__ = ["count", "mean", "sum"]
+__all__ = [
+    "collect",
+    "count",
+    "distinct",
+    "fields",
+    "first",
+    "last",
+    "max",
+    "mean",
+    "min",
+    "quantile",
+    "sum",
+    "top_k",
+]

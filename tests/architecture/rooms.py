@@ -38,6 +38,7 @@ FOR_CONNECTORS: Final = frozenset({"errors", "model", "connect"})
 THIRD_PARTY: Final = {
     "anyio": frozenset({"runtime", "api", "testing", "cli"}),
     "click": frozenset({"cli"}),
+    "datasketches": frozenset({"state"}),
     "msgspec": frozenset({"model", "state", "operators", "cli"}),
     "orjson": frozenset({"model", "cli"}),
     "rich": frozenset({"cli"}),

@@ -21,9 +21,7 @@ def min(*, stored_as: type[C] | None = None) -> Aggregate[C, list[C], C]: ...
 
 
 @overload
-def min(
-    of: Callable[[T], C], *, stored_as: type[C] | None = None
-) -> Aggregate[T, list[C], C]: ...
+def min(of: Callable[[T], C], *, stored_as: type[C] | None = None) -> Aggregate[T, list[C], C]: ...
 
 
 @overload
@@ -63,9 +61,7 @@ def max(*, stored_as: type[C] | None = None) -> Aggregate[C, list[C], C]: ...
 
 
 @overload
-def max(
-    of: Callable[[T], C], *, stored_as: type[C] | None = None
-) -> Aggregate[T, list[C], C]: ...
+def max(of: Callable[[T], C], *, stored_as: type[C] | None = None) -> Aggregate[T, list[C], C]: ...
 
 
 @overload

@@ -43,9 +43,7 @@ def last(*, stored_as: type[T] | None = None) -> Aggregate[T, list[T], T]: ...
 
 
 @overload
-def last(
-    of: Callable[[T], V], *, stored_as: type[V] | None = None
-) -> Aggregate[T, list[V], V]: ...
+def last(of: Callable[[T], V], *, stored_as: type[V] | None = None) -> Aggregate[T, list[V], V]: ...
 
 
 def last(

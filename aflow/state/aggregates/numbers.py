@@ -17,7 +17,8 @@ Average: TypeAlias = tuple[int, Total]
 """How many there were, and their sum."""
 
 
-def count() -> Aggregate[object, int, int]:
+# Any, and not object: beside another aggregate in `fields`, mypy would take object for the type of the records.
+def count() -> Aggregate[Any, int, int]:
     """How many records there are; 0 for none."""
     return _Count()
 
@@ -50,11 +51,11 @@ def mean(of: Callable[[T], float]) -> Aggregate[T, Average, float]:
     return _Mean(pick(of, "mean"))
 
 
-class _Count(Aggregate[object, int, int]):
+class _Count(Aggregate[Any, int, int]):
     def create(self) -> int:
         return 0
 
-    def add(self, acc: int, value: object) -> int:
+    def add(self, acc: int, value: Any) -> int:
         return acc + 1
 
     def merge(self, a: int, b: int) -> int:

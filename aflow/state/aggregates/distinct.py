@@ -1,0 +1,202 @@
+"""How many different values there are: exactly, or approximately in little space.
+
+The approximate count is a HyperLogLog sketch of Apache DataSketches (Flajolet, Fusy, Gandouet and Meunier,
+"HyperLogLog: the analysis of a near-optimal cardinality estimation algorithm", 2007).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from math import nan
+from typing import Any, Final, Literal, Protocol, TypeVar, overload
+
+from aflow.errors import FlowDefinitionError
+from aflow.model.codecs import PLAIN, Codec, CodecError
+from aflow.state.aggregate import Aggregate
+from aflow.state.aggregates.picking import pick
+from aflow.state.aggregates.sketches import datasketches
+from aflow.state.aggregates.stored import values_codec
+
+T = TypeVar("T")
+
+#: 2**12 registers of a byte: a standard error of 1.04 / 2**6.
+_LOG_SIZE: Final = 12
+
+#: The ints that a sketch takes as they are.
+_INTS: Final = range(-(2**63), 2**63)
+
+
+class DistinctSketch(Protocol):
+    """What is used of an ``hll_union``, which unlike an ``hll_sketch`` can be both updated and merged."""
+
+    def update(self, datum: Any, /) -> None: ...
+
+    def get_estimate(self) -> float: ...
+
+    def get_result(self, kind: Any, /) -> Any: ...
+
+
+@overload
+def distinct(
+    *, approximate: Literal[False] = False, stored_as: type[Any] | None = None
+) -> Aggregate[Any, set[Any], int]: ...
+
+
+@overload
+def distinct(
+    of: Callable[[T], Hashable],
+    *,
+    approximate: Literal[False] = False,
+    stored_as: type[Any] | None = None,
+) -> Aggregate[T, set[Any], int]: ...
+
+
+@overload
+def distinct(*, approximate: Literal[True]) -> Aggregate[Any, DistinctSketch, int]: ...
+
+
+@overload
+def distinct(
+    of: Callable[[T], Hashable], *, approximate: Literal[True]
+) -> Aggregate[T, DistinctSketch, int]: ...
+
+
+def distinct(
+    of: Callable[[Any], Hashable] | None = None,
+    *,
+    approximate: bool = False,
+    stored_as: type[Any] | None = None,
+) -> Aggregate[Any, Any, int]:
+    """How many different ``of(record)`` there are; different records without ``of``. 0 for none.
+
+    Values are the same if they are equal, as in a set: 1, 1.0 and True are one value. All NaNs are one value too.
+    Memory grows with the number of different values. Snapshots store them by the type ``stored_as``, which is needed
+    unless they are plain Python values.
+
+    ``approximate=True`` takes 4 KB for each key, however many there are (less for the first few hundred), and is off by
+    1.6 % (one standard deviation; three of them in one case of 400). Up to some hundred it is exact, as far as one can
+    see. Values must be plain Python values and no sets. Ints, floats and bools are the same if they are equal; values
+    of other types, and what is inside of tuples, must agree in type as well. It needs ``aflow[sketch]``, and raises
+    ``FlowDefinitionError`` without it.
+    """
+    picked = pick(of, "distinct")
+    if not approximate:
+        return _Distinct(picked, stored_as)
+    if stored_as is not None:
+        raise FlowDefinitionError(
+            "distinct: an approximate count keeps no values, so there is nothing to store as "
+            f"{stored_as!r}; leave stored_as away"
+        )
+    return _ApproximatelyDistinct(picked)
+
+
+class _Distinct(Aggregate[Any, set[Any], int]):
+    def __init__(self, of: Callable[[Any], Any], stored_as: type[Any] | None) -> None:
+        self._of: Final = of
+        self.codec: Final = _SetCodec(values_codec(stored_as))
+
+    def create(self) -> set[Any]:
+        return set()
+
+    def add(self, acc: set[Any], value: Any) -> set[Any]:
+        found = self._of(value)
+        acc.add(found if found == found else nan)
+        return acc
+
+    def merge(self, a: set[Any], b: set[Any]) -> set[Any]:
+        a |= b
+        return a
+
+    def result(self, acc: set[Any]) -> int:
+        return len(acc)
+
+
+@dataclass(frozen=True, slots=True)
+class _SetCodec:
+    values: Codec[list[Any]]
+
+    @property
+    def name(self) -> str:
+        return f"set of {self.values.name}"
+
+    def encode(self, value: set[Any]) -> bytes:
+        return self.values.encode(list(value))
+
+    def decode(self, data: bytes) -> set[Any]:
+        # A set knows a NaN by its identity only, so it has to be the one that `add` takes for all of them.
+        return {found if found == found else nan for found in self.values.decode(data)}
+
+
+class _ApproximatelyDistinct(Aggregate[Any, DistinctSketch, int]):
+    def __init__(self, of: Callable[[Any], Any]) -> None:
+        module = datasketches("distinct(approximate=True)")
+        self._union: Final[Any] = module.hll_union
+        self._form: Final[Any] = module.tgt_hll_type.HLL_8
+        self._of: Final = of
+        self.codec: Final = _SketchCodec(self.create, module.hll_sketch.deserialize, self._form)
+
+    def create(self) -> DistinctSketch:
+        union: DistinctSketch = self._union(_LOG_SIZE)
+        return union
+
+    def add(self, acc: DistinctSketch, value: Any) -> DistinctSketch:
+        acc.update(_datum(self._of(value)))
+        return acc
+
+    def merge(self, a: DistinctSketch, b: DistinctSketch) -> DistinctSketch:
+        a.update(b.get_result(self._form))
+        return a
+
+    def result(self, acc: DistinctSketch) -> int:
+        return round(acc.get_estimate())
+
+
+def _datum(value: object) -> int | float | str:
+    """What a sketch takes for ``value``: the same for equal values, and in every process."""
+    # Hot path: once per record, and mostly a text or an int.
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, int) and value in _INTS:
+        return value
+    if isinstance(value, (int, float)):
+        return _number(value)
+    if isinstance(value, (set, frozenset)):
+        raise TypeError(
+            f"{value!r} has no order, so equal ones look different; make it a sorted tuple"
+        )
+    # Sketches take no bytes, and leave out the empty text. No text of a user's begins like this.
+    return "\0plain:" + PLAIN.encode(value).hex()
+
+
+def _number(value: int | float) -> int | float | str:
+    """Numbers that are equal as the same; large ones as text, since a sketch rounds those it takes."""
+    if isinstance(value, float) and not value.is_integer():
+        return value  # infinities and NaN too
+    whole = int(value)
+    return whole if whole in _INTS else f"\0int:{whole:x}"
+
+
+@dataclass(frozen=True, slots=True)
+class _SketchCodec:
+    """The portable format of Apache DataSketches, which its libraries for other languages read too."""
+
+    create: Callable[[], DistinctSketch]
+    deserialize: Callable[[bytes], Any]
+    form: Any
+
+    @property
+    def name(self) -> str:
+        return "HLL sketch"
+
+    def encode(self, value: DistinctSketch) -> bytes:
+        data: bytes = value.get_result(self.form).serialize_compact()
+        return data
+
+    def decode(self, data: bytes) -> DistinctSketch:
+        union = self.create()
+        try:
+            union.update(self.deserialize(data))
+        except Exception as exc:  # whatever the library finds wrong
+            raise CodecError(f"{len(data)} stored bytes are no HLL sketch: {exc}") from exc
+        return union
