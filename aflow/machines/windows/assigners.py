@@ -61,6 +61,9 @@ class TumblingWindows(WindowAssigner[object]):
         _check_positive("size", self.size)
         _check_offset(self.offset, "size", self.size)
 
+    def __str__(self) -> str:
+        return f"tumbling ({self.size} ms, offset {self.offset} ms)"
+
     def start_of(self, timestamp: Timestamp) -> Timestamp:
         """The start of the window that ``timestamp`` is in."""
         # Hot path: once for each batch, or for each record of a batch that lies in several windows.
@@ -88,6 +91,9 @@ class SlidingWindows(WindowAssigner[object]):
         _check_positive("size", self.size)
         _check_positive("slide", self.slide)
         _check_offset(self.offset, "slide", self.slide)
+
+    def __str__(self) -> str:
+        return f"sliding ({self.size} ms every {self.slide} ms, offset {self.offset} ms)"
 
     def start_of(self, timestamp: Timestamp) -> Timestamp:
         """The start of the latest window that begins at or before ``timestamp``; with gaps, it may end before."""
@@ -131,8 +137,12 @@ class DynamicSessionWindows(WindowAssigner[T_contra], Generic[T_contra]):
         return True
 
     def assign(self, value: T_contra, timestamp: Timestamp) -> list[TimeWindow]:
-        """The session that a record would have for itself. Raises ``FlowDefinitionError`` unless its gap > 0."""
+        """The session that a record would have for itself. Raises ``FlowDefinitionError`` unless its gap is an int > 0."""
         gap = self.gap_of(value)
+        if type(gap) is not int:
+            raise FlowDefinitionError(
+                f"the gap of a session is a whole number of ms, not {shown(gap)} as behind {shown(value)}"
+            )
         if gap <= 0:
             raise FlowDefinitionError(
                 f"the gap of a session must be longer than 0 ms, not {gap} ms as behind {shown(value)}"

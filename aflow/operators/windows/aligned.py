@@ -47,7 +47,9 @@ class WindowAggregateOperator(IncrementalWindows):
         of: type[Any] | None = None,
         key_type: type[Hashable] | None = None,
     ) -> None:
-        super().__init__(accumulation, lateness=lateness, of=of, key_type=key_type)
+        super().__init__(
+            accumulation, windows=str(assigner), lateness=lateness, of=of, key_type=key_type
+        )
         self._assigner = assigner
         self._start_of = assigner.start_of
         self._size = assigner.size

@@ -26,6 +26,9 @@ from aflow.state.snapshot import OperatorSnapshot
 #: Operator state: watermarks with the key groups for which they hold, as [watermark, first, end (exclusive)].
 _WATERMARK: Final = "@watermark"
 
+#: Operator state: which windows the contents are of.
+_WINDOWS: Final = "@windows"
+
 Contents = dict[Hashable, Any]
 """Accumulators by key."""
 
@@ -41,10 +44,13 @@ class IncrementalWindows(Operator):
         self,
         accumulation: Accumulation,
         *,
+        windows: str,
         lateness: int,
         of: type[Any] | None,
         key_type: type[Hashable] | None,
     ) -> None:
+        #: Which windows these are, as far as what is stored of them depends on it.
+        self._windows = windows
         self._accumulation = accumulation
         self._lateness = lateness
         self._codec = accumulation.codec_for(of)
@@ -132,11 +138,23 @@ class IncrementalWindows(Operator):
         watermarks += [(at, group, group + 1) for group, at in self._ahead.items()]
         return OperatorSnapshot(
             self._filing.file(named),
-            {_WATERMARK: tuple(PLAIN.encode(list(entry)) for entry in watermarks)},
+            {
+                _WATERMARK: tuple(PLAIN.encode(list(entry)) for entry in watermarks),
+                _WINDOWS: (PLAIN.encode(self._windows),),
+            },
         )
 
     def _restore_watermark(self, snapshot: OperatorSnapshot) -> None:
-        """The watermark goes on where the slowest of the former subtasks was."""
+        """The watermark goes on where the slowest of the former subtasks was.
+
+        Raises ``RestoreError`` for what was stored of other windows: it would be read as if it were of these.
+        """
+        known = {str(self._read(data)) for data in snapshot.operator.get(_WINDOWS, ())}
+        if (known or snapshot.keyed) and known != {self._windows}:
+            raise RestoreError(
+                f"step {self.name!r} has {self._windows} windows, and the snapshot holds the contents of "
+                f"{', '.join(sorted(known)) or 'another kind of'} windows; give the changed step a new name"
+            )
         parts = snapshot.operator.get(_WATERMARK, ())
         former = [cast("tuple[int, int, int]", self._read(data)) for data in parts]
         self.watermark = min((at for at, _, _ in former), default=self.watermark)

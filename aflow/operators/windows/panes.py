@@ -59,7 +59,13 @@ class PaneAggregateOperator(IncrementalWindows):
             raise FlowDefinitionError(
                 "windows can share panes only if accumulators can be merged; give the fold a merge="
             )
-        super().__init__(accumulation, lateness=lateness, of=of, key_type=key_type)
+        super().__init__(
+            accumulation,
+            windows=f"panes of {assigner}",
+            lateness=lateness,
+            of=of,
+            key_type=key_type,
+        )
         self._merge = accumulation.merge
         self._start_of = assigner.start_of
         self._size, self._slide, self._offset = assigner.size, assigner.slide, assigner.offset

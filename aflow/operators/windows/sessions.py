@@ -87,7 +87,9 @@ class SessionAggregateOperator(IncrementalWindows):
             )
         if gap <= 0:
             raise FlowDefinitionError(f"gap of sessions must be longer than 0 ms, not {gap} ms")
-        super().__init__(accumulation, lateness=lateness, of=of, key_type=key_type)
+        super().__init__(
+            accumulation, windows="session", lateness=lateness, of=of, key_type=key_type
+        )
         self._merge = accumulation.merge
         self._gap = gap
         #: The newest session of a key, if it has not fired. No other session of the key can touch what follows it.

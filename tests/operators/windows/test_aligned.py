@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aflow.errors import CheckpointError, OperatorError
+from aflow.errors import CheckpointError, OperatorError, RestoreError
 from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows
+from aflow.machines.windows.triggers import EventTime
 from aflow.model.key_groups import key_group
 from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP
@@ -15,7 +16,9 @@ from aflow.model.windows import Windowed
 from aflow.operators.accumulation import Accumulation, folding
 from aflow.operators.base import StateSize
 from aflow.operators.windows.aligned import WindowAggregateOperator
+from aflow.operators.windows.choice import window_operator
 from aflow.operators.windows.late import LATE
+from aflow.operators.windows.logic import WindowLogic
 from aflow.state.snapshot import merge
 from aflow.testing import Mode, OperatorHarness
 
@@ -332,3 +335,28 @@ def test_a_restore_after_every_step_changes_nothing(
 
     assert sorted(rows(straight)) == sorted(rows(restored))
     assert late(straight) == late(restored)
+
+
+def test_windows_of_another_size_do_not_read_what_was_stored() -> None:
+    before = harness(assigner=TumblingWindows(10))
+    before.push(("a", 1), 5)
+    stored = before.snapshot()
+    assert stored is not None
+
+    with pytest.raises(RestoreError, match=r"20 ms.*contents of tumbling \(10 ms.*new name"):
+        harness(assigner=TumblingWindows(20)).restore(stored)
+    with pytest.raises(RestoreError, match=r"sliding \(10 ms every 5 ms"):
+        harness(assigner=SlidingWindows(10, 5)).restore(stored)
+
+
+def test_what_the_general_step_has_stored_is_refused_too() -> None:
+    logic = WindowLogic(assigner=TumblingWindows(10), trigger=EventTime(), apply=len)
+    general: Harness = OperatorHarness(
+        lambda: window_operator(logic), key=lambda event: event[0], name="step"
+    )
+    general.push(("a", 1), 5)
+    stored = general.snapshot()
+    assert stored is not None
+
+    with pytest.raises(RestoreError, match="another kind of windows"):
+        harness().restore(stored)
