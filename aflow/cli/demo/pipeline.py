@@ -29,11 +29,11 @@ from aflow.cli.demo.in_weather import AirportInWind, FlightInWeather, by_wind, i
 from aflow.cli.demo.storms import AroundStorm, around_storms, storms
 from aflow.cli.demo.weather import DOUBTFUL, Doubtful, LeaveOutDoubtful, Observation
 
-#: No flight of the year comes in after one that was to leave more than 21 hours and 40 minutes later. Strictly longer
-#: than that: then nothing is late, and no session ends a ms before the flight that touches it comes in.
+#: No flight comes in after one that was to leave more than 21 hours and 40 minutes later (the test of the year says
+#: so). Longer than that: then nothing is late, and no session is over a ms before the flight that touches it comes in.
 AWAITED: Final = timedelta(days=1)
 
-#: The table of weather is read ten times as fast as that of flights: it waits, so that joins need not keep the year.
+#: There are ten rows about flights for one about the weather. The weather waits: joins need not keep the whole year.
 TOGETHER: Final = af.Alignment("replay", max_drift=timedelta(days=1))
 
 
@@ -101,11 +101,14 @@ def _weather(rows: af.Stream[Flight], hours: af.Stream[Observation], results: Re
     weather = hours.event_time(
         lambda hour: hour.time_hour, max_delay=timedelta(0), align=TOGETHER, name="hours in order"
     ).process(LeaveOutDoubtful(), name="plausible")
-    joined = in_weather(flights, weather)
+    flights_there = flights.key_by(lambda flight: flight.origin)
+    weather_there = weather.key_by(lambda hour: hour.origin)
+    joined = in_weather(flights_there, weather_there)
+    around = around_storms(storms(weather_there), flights_there)
     known = flights.process(LeaveOutUnknown(), name="known aircraft")
     joined.rebalance(1).to(results.in_weather, name="in weather")
     by_wind(joined).rebalance(1).to(results.by_wind, name="by wind and airport")
     aircraft_days(known).rebalance(1).to(results.aircraft_days, name="days of aircraft")
-    around_storms(storms(weather), flights).rebalance(1).to(results.around_storms, name="around")
+    around.rebalance(1).to(results.around_storms, name="around")
     known.side(NO_TAIL).to(results.no_tail, name="no tail number")
     weather.side(DOUBTFUL).rebalance(1).to(results.doubtful, name="doubtful")

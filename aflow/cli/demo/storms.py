@@ -85,20 +85,22 @@ class StormBegins(af.KeyedProcess[str, Observation, Storm]):
         return (Storm(value.origin, value.time_hour, value.wind_gust, value.precip),)
 
 
-def storms(weather: af.Stream[Observation]) -> af.Stream[Storm]:
-    """The beginnings of all storms."""
-    return weather.key_by(lambda hour: hour.origin).process(StormBegins(), name="storms")
+def storms(weather: af.KeyedStream[str, Observation]) -> af.Stream[Storm]:
+    """The beginnings of all storms, from the weather by airport."""
+    return weather.process(StormBegins(), name="storms")
 
 
-def around_storms(storms: af.Stream[Storm], flights: af.Stream[Flight]) -> af.Stream[AroundStorm]:
-    """What each storm did. Event time of ``flights`` is their scheduled departure.
+def around_storms(
+    storms: af.Stream[Storm], flights: af.KeyedStream[str, Flight]
+) -> af.Stream[AroundStorm]:
+    """What each storm did to the flights of its airport, whose event time is the scheduled departure.
 
     Pairs have the time of the later one: the storm's for a flight before, the flight's for one after. So all pairs of
     a storm are less than ``COMPARED`` apart, and a session with that gap holds them together without knowing where they
     begin. A storm around which no flight was to leave is not in the result.
     """
     near = storms.key_by(lambda storm: storm.airport).interval_join(
-        flights.key_by(lambda flight: flight.origin),
+        flights,
         between=(-COMPARED, COMPARED),
         upper_inclusive=False,
         into=_near,
