@@ -137,7 +137,7 @@ class DynamicSessionWindows(WindowAssigner[T_contra], Generic[T_contra]):
         return True
 
     def assign(self, value: T_contra, timestamp: Timestamp) -> list[TimeWindow]:
-        """The session that a record would have for itself. Raises ``FlowDefinitionError`` unless its gap is an int > 0."""
+        """The session that a record would have for itself. Raises ``FlowDefinitionError`` unless its gap > 0."""
         gap = self.gap_of(value)
         if type(gap) is not int:
             raise FlowDefinitionError(

@@ -85,7 +85,12 @@ class Delta(_OnceEvictor[T], Generic[T]):
 
 def check_delta(threshold: object, delta: object, what: str) -> None:
     """Refuse what is no number and no function. Raises ``FlowDefinitionError``."""
-    if not isinstance(threshold, int | float) or isinstance(threshold, bool):
+    # NaN is the one number that is not itself: nothing would ever be above it, or below.
+    if (
+        not isinstance(threshold, int | float)
+        or isinstance(threshold, bool)
+        or threshold != threshold
+    ):
         raise FlowDefinitionError(f"threshold of {what} is a number, not {shown(threshold)}")
     if not callable(delta):
         raise FlowDefinitionError(

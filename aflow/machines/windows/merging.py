@@ -7,7 +7,7 @@ of them is kept, and what is filed under the others has to be folded into it. Th
 ``Merge``; a window that merely takes in one that lies inside of it is no merge.
 
 The algorithm is that of Flink's MergingWindowSet. Which windows merge is said by the assigner, for most of them those
-that touch. The set belongs to one key.
+that touch; only the group with the window that was just added counts. The set belongs to one key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from aflow.errors import InternalError
+from aflow.errors import FlowDefinitionError, InternalError
 from aflow.model.windows import TimeWindow
 
 
@@ -56,7 +56,8 @@ def merge_touching(windows: Sequence[TimeWindow]) -> list[Merged]:
     for window in sorted(windows):
         if groups and groups[-1].window.touches(window):
             cover, members = groups[-1]
-            groups[-1] = Merged(cover.cover(window), [*members, window])
+            members.append(window)
+            groups[-1] = Merged(cover.cover(window), members)
         else:
             groups.append(Merged(window, [window]))
     return [group for group in groups if len(group.windows) > 1]
@@ -87,13 +88,17 @@ class MergingWindowSet:
         return self._states.get(window)
 
     def add(self, window: TimeWindow) -> Joined:
-        """Add ``window`` and merge what has to be merged."""
+        """Add ``window`` and merge what has to be merged with it.
+
+        Raises ``FlowDefinitionError`` if windows are merged in a way by which two of them would share what is filed.
+        """
         states = self._states
         if window in states:
             return Joined(window, None)
         for merged in self._merging([*states, window]):
             if window in merged.windows:
                 return self._merge(merged, window)
+        self._check_name(window)
         states[window] = window
         return Joined(window, None)
 
@@ -109,10 +114,34 @@ class MergingWindowSet:
     def _merge(self, merged: Merged, added: TimeWindow) -> Joined:
         states = self._states
         sources = [window for window in merged.windows if window != added]
+        self._check_merged(merged, sources, added)
         former = [states.pop(window) for window in sources]
-        if not former:
-            raise InternalError(f"{added} was merged with nothing: {merged}")
         states[merged.window] = former[0]
         if sources == [merged.window]:
             return Joined(merged.window, None)
         return Joined(merged.window, Merge(merged.window, former[0], sources, former[1:]))
+
+    # Windows that merge where they touch are never refused; the assigners of users may merge in other ways.
+
+    def _check_merged(
+        self, merged: Merged, sources: Sequence[TimeWindow], added: TimeWindow
+    ) -> None:
+        there = self._states.keys()
+        if not sources or len(set(sources)) < len(sources) or not there >= set(sources):
+            raise FlowDefinitionError(
+                f"an assigner merged {merged.windows} when {added} was added, "
+                f"which it may merge with windows that there are, each once: {list(there)}"
+            )
+        if merged.window in there and merged.window not in sources:
+            raise FlowDefinitionError(
+                f"an assigner merged {merged.windows} into {merged.window}, and left out that there is such a window "
+                f"already; merge it too"
+            )
+
+    def _check_name(self, added: TimeWindow) -> None:
+        for window, state_window in self._states.items():
+            if state_window == added:
+                raise FlowDefinitionError(
+                    f"an assigner did not merge {added} with {window}, which began as {added} itself; "
+                    f"merge what comes again with what it has become"
+                )

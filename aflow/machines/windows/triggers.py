@@ -32,7 +32,8 @@ class EventTime(Trigger[T], Generic[T]):
     ``early`` may fire the window before that: until then it is asked about each record and each of its timers. ``late``
     decides about the late records in place of firing for each of them. Each remembers what it wants under names of its
     own until the window goes, ``early`` also beyond the end, where nobody asks it any more: a record that was counted
-    early does not count for ``late``. What ``early`` purges is not in the result at the end.
+    early does not count for ``late``. Of windows that merge, what ``early`` remembers is kept if the merged window has
+    not ended, else what ``late`` does. What ``early`` purges is not in the result at the end.
     """
 
     early: Trigger[T] | None = None
@@ -81,9 +82,13 @@ class EventTime(Trigger[T], Generic[T]):
         )
 
     def on_merge(self, window: TimeWindow, ctx: MergeContext) -> None:
+        # What the other one remembers is of no use any more. Above all, that `late` has set a timer: in a window that
+        # has grown beyond the watermark that timer is not for `late`, which would go on waiting for it.
+        name, trigger = ("late", self.late)
         if window.max_timestamp > ctx.watermark:
             ctx.set_event_timer(window.max_timestamp)
-        for name, trigger in self._parts():
+            name, trigger = ("early", self.early)
+        if trigger is not None:
             trigger.on_merge(window, Scope(name, ctx))
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
@@ -125,9 +130,9 @@ class ProcessingTime(Trigger[Any]):
 
 @dataclass(frozen=True)
 class _ContinuousTrigger(Trigger[Any]):
-    """Fires at multiples of ``every``: at the first one after a record has come, and at no other.
+    """Fires at a multiple of ``every`` if a record has come since it last did so.
 
-    So a window in which nothing has changed does not give the same result again.
+    So a window in which nothing has changed does not give the same result at one multiple after the other.
     """
 
     every: timedelta
@@ -141,18 +146,19 @@ class _ContinuousTrigger(Trigger[Any]):
     def merges(self) -> bool:
         return True
 
-    def _after(self, time: Timestamp) -> Timestamp | None:
-        """The first multiple of ``every`` after ``time``; None if that is beyond the end of time."""
-        following = time - time % self._millis + self._millis
-        return following if following <= MAX_TIMESTAMP else None
+    def _after(self, time: Timestamp) -> Timestamp:
+        """The first multiple of ``every`` after ``time``, or the end of time if that comes first."""
+        return min(time - time % self._millis + self._millis, MAX_TIMESTAMP)
 
 
 @dataclass(frozen=True)
 class ContinuousEventTime(_ContinuousTrigger):
-    """Fires whenever event time passes a multiple of ``every`` since 1970-01-01T00:00Z, and at the window's end.
+    """Fires when event time passes a multiple of ``every`` since 1970-01-01T00:00Z, and always at the window's end.
 
-    The multiple is the first after a record's timestamp, so a window without new records does not fire again; late
-    records fire at once. Raises ``FlowDefinitionError`` unless every > 0.
+    The multiple is the first after the timestamp of the first record that has come since it last fired at one; a record
+    behind that with an earlier timestamp does not make it earlier. Without new records it fires at no multiple. Late
+    records fire at once. The timer for the window's end is not deleted when the window goes before it, which it does
+    where windows merge; nothing comes of it then. Raises ``FlowDefinitionError`` unless every > 0.
     """
 
     def on_element(
@@ -163,9 +169,8 @@ class ContinuousEventTime(_ContinuousTrigger):
         ctx.set_event_timer(window.max_timestamp)
         if _following(ctx) is None:
             following = self._after(max(timestamp, ctx.watermark))
-            if following is not None:
-                ctx.put(_NEXT, following)
-                ctx.set_event_timer(following)
+            ctx.put(_NEXT, following)
+            ctx.set_event_timer(following)
         return CONTINUE
 
     def on_event_time(
@@ -204,9 +209,8 @@ class ContinuousProcessingTime(_ContinuousTrigger):
     ) -> TriggerResult:
         if _following(ctx) is None:
             following = self._after(ctx.processing_time)
-            if following is not None:
-                ctx.put(_NEXT, following)
-                ctx.set_processing_timer(following)
+            ctx.put(_NEXT, following)
+            ctx.set_processing_timer(following)
         return CONTINUE
 
     def on_processing_time(
@@ -360,5 +364,5 @@ def _following(ctx: TriggerContext) -> Timestamp | None:
 
 
 def _earliest(ctx: MergeContext) -> Timestamp | None:
-    known = [following for following in ctx.merged(_NEXT, cast("int | None", None)) if following]
-    return min(known, default=None)
+    former = ctx.merged(_NEXT, cast("Timestamp | None", None))
+    return min((following for following in former if following is not None), default=None)

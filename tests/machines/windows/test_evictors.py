@@ -1,0 +1,167 @@
+"""Which records of a window stay when it fires."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aflow.errors import FlowDefinitionError
+from aflow.machines.windows.evictor import Element, Evictor
+from aflow.machines.windows.evictors import Count, Delta, Time
+from aflow.model.windows import TimeWindow
+
+WINDOW = TimeWindow(-100, 100)
+FIVE = timedelta(milliseconds=5)
+
+
+def above(value: float, newest: float) -> float:
+    return newest - value
+
+
+def elements(*times: int) -> list[Element[int]]:
+    """Records whose values are their timestamps."""
+    return [Element(at, at) for at in times]
+
+
+def times(kept: Sequence[Element[Any]]) -> list[int]:
+    return [element.timestamp for element in kept]
+
+
+def before(evictor: Evictor[Any], *at: int) -> list[int]:
+    return times(evictor.before(elements(*at), WINDOW))
+
+
+def test_count_keeps_the_last_in_order_of_arrival_whatever_their_timestamps() -> None:
+    assert before(Count(2), 9, 1, 5, 3) == [5, 3]
+
+
+def test_count_keeps_all_if_there_are_no_more() -> None:
+    assert before(Count(3), 3, 1, 2) == [3, 1, 2]
+    assert before(Count(3), 3) == [3]
+
+
+def test_time_keeps_what_is_less_than_its_size_older_than_the_newest() -> None:
+    assert before(Time(FIVE), 4, 5, 6, 10) == [6, 10]
+
+
+def test_time_takes_the_newest_record_not_the_last_to_arrive() -> None:
+    assert before(Time(FIVE), 4, 10, 6, 5) == [10, 6]
+
+
+def test_time_keeps_all_records_of_the_newest_moment() -> None:
+    assert before(Time(timedelta(milliseconds=1)), 7, 7, 6, 7) == [7, 7, 7]
+
+
+def test_time_goes_on_before_1970() -> None:
+    assert before(Time(FIVE), -10, -4, -6, -5, -9) == [-4, -6, -5]
+    assert before(Time(FIVE), -4, 0, 1) == [0, 1]
+    assert before(Time(FIVE), -3, 0, 1) == [-3, 0, 1]
+
+
+def test_delta_keeps_what_lies_below_its_threshold_from_the_last_to_arrive() -> None:
+    evictor = Delta[float](3, above)
+
+    assert before(evictor, 1, 7, 8, 9, 10) == [8, 9, 10]
+
+
+def test_delta_drops_what_lies_at_its_threshold() -> None:
+    assert before(Delta[float](3, above), 7, 10) == [10]
+
+
+def test_delta_measures_from_the_last_to_arrive_not_from_the_newest_or_greatest() -> None:
+    assert before(Delta[float](3, above), 10, 1, 4) == [10, 4]
+
+
+def test_delta_drops_the_last_record_too_if_it_is_not_below_the_threshold_itself() -> None:
+    assert before(Delta[float](0, above), 5, 5) == []
+
+
+def test_delta_sees_values_not_timestamps() -> None:
+    some = [Element("long", 1), Element("no", 2), Element("it", 3)]
+    evictor = Delta[str](1, lambda value, newest: abs(len(value) - len(newest)))
+
+    assert times(evictor.before(some, WINDOW)) == [2, 3]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda after: Count(1, after_function=after),
+        lambda after: Time(FIVE, after_function=after),
+        lambda after: Delta[float](5, above, after_function=after),
+    ],
+    ids=["Count", "Time", "Delta"],
+)
+def test_records_are_dropped_on_one_side_of_the_function_only(
+    make: Callable[[bool], Evictor[Any]], after: bool
+) -> None:
+    evictor, some = make(after), elements(1, 10)
+
+    shown = evictor.before(some, WINDOW)
+    left = evictor.after(shown, WINDOW)
+
+    assert times(shown) == ([1, 10] if after else [10])
+    assert times(left) == [10]
+    assert times(some) == [1, 10]
+    assert evictor.before([], WINDOW) == []
+    assert evictor.after([], WINDOW) == []
+
+
+def test_an_evictor_that_says_nothing_else_keeps_all() -> None:
+    class Keeps(Evictor[int]):
+        pass
+
+    some = elements(3, 1)
+
+    assert Keeps().before(some, WINDOW) == Keeps().after(some, WINDOW) == some
+
+
+@given(
+    st.lists(st.integers(-20, 20)).map(lambda at: elements(*at)),
+    st.sampled_from(
+        [
+            *(Count(n) for n in (1, 2, 5)),
+            *(Time(timedelta(milliseconds=size)) for size in (1, 3, 50)),
+            *(Delta[float](threshold, above) for threshold in (-3, 0.5, 4)),
+        ]
+    ),
+)
+def test_what_is_kept_stays_in_order_and_to_evict_again_drops_no_more(
+    some: list[Element[int]], evictor: Evictor[Any]
+) -> None:
+    kept = evictor.before(some, WINDOW)
+
+    left = iter(some)
+    assert all(any(element is one for one in left) for element in kept)
+    # Delta may drop the record that it measured from; then it measures from another one.
+    if not isinstance(evictor, Delta) or not some or (kept and kept[-1] is some[-1]):
+        assert list(evictor.before(kept, WINDOW)) == list(kept)
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: Count(0), r"evictors.Count keeps a number of records from 1 on, not 0"),
+        (lambda: Count(-1), r"evictors.Count keeps a number of records from 1 on, not -1"),
+        (lambda: Count(True), r"evictors.Count keeps .*, not True"),
+        (lambda: Count(cast("int", "2")), r"evictors.Count keeps .*, not '2'"),
+        (lambda: Time(timedelta(0)), r"evictors.Time size must be longer than zero"),
+        (lambda: Time(-FIVE), r"evictors.Time size must be longer than zero"),
+        (lambda: Time(cast("Any", 5)), r"evictors.Time size must be a timedelta, not int: 5"),
+        (lambda: Delta(cast("Any", None), above), r"threshold of evictors.Delta is .*, not None"),
+        (lambda: Delta(float("nan"), above), r"threshold of evictors.Delta is .*, not nan"),
+        (lambda: Delta(3, cast("Any", 3)), r"delta of evictors.Delta is a function .*, not 3"),
+    ],
+    ids=range(10),
+)
+def test_what_makes_no_evictor_is_refused_by_name(
+    make: Callable[[], object], complaint: str
+) -> None:
+    with pytest.raises(FlowDefinitionError, match=complaint):
+        make()

@@ -1,0 +1,518 @@
+"""When windows give their results: triggers of time, of counts and differences, and those that wrap others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from aflow.errors import FlowDefinitionError
+from aflow.machines.windows.trigger import Trigger, TriggerContext, TriggerResult
+from aflow.machines.windows.triggers import (
+    Count,
+    Delta,
+    EventTime,
+    Never,
+    ProcessingTime,
+    Purging,
+)
+from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
+from tests.machines.windows.asked import Asked
+
+CONTINUE = TriggerResult.CONTINUE
+FIRE = TriggerResult.FIRE
+PURGE = TriggerResult.PURGE
+FIRE_AND_PURGE = TriggerResult.FIRE_AND_PURGE
+
+FIRST = TimeWindow(0, 10)
+SECOND = TimeWindow(10, 20)
+BOTH = TimeWindow(0, 20)
+
+
+def nothing_left(asked: Asked) -> bool:
+    return not asked.memory and not list(asked.event) and not list(asked.processing)
+
+
+# Event time.
+
+
+def test_event_time_fires_once_when_the_watermark_reaches_the_end() -> None:
+    asked = Asked(EventTime())
+
+    answers = [asked.element(FIRST, at) for at in (0, 9)]
+
+    assert answers == [CONTINUE, CONTINUE]
+    assert asked.advance_watermark(8) == []
+    assert asked.advance_watermark(9) == [(FIRST, FIRE)]
+    assert asked.advance_watermark(100) == []
+    assert nothing_left(asked)
+
+
+def test_event_time_fires_for_each_late_record_and_sets_no_timer() -> None:
+    asked = Asked(EventTime())
+    asked.advance_watermark(9)
+
+    assert [asked.element(FIRST), asked.element(FIRST)] == [FIRE, FIRE]
+    assert nothing_left(asked)
+
+
+def test_event_time_does_nothing_at_times_that_are_not_its_own() -> None:
+    asked = Asked(EventTime())
+    asked.element(FIRST)
+
+    assert asked.event_time(12, FIRST) is CONTINUE
+    assert asked.processing_time(9, FIRST) is CONTINUE
+
+
+def test_event_time_waits_for_windows_before_1970_too() -> None:
+    asked = Asked(EventTime())
+    before = TimeWindow(-20, -10)
+    asked.element(before)
+
+    assert asked.event.of(before) == [-11]
+    assert asked.advance_watermark(-11) == [(before, FIRE)]
+
+
+def test_event_time_waits_for_the_end_of_the_merged_window_only() -> None:
+    asked = Asked(EventTime())
+    asked.element(FIRST)
+    asked.element(SECOND)
+
+    asked.merge([FIRST, SECOND], BOTH)
+
+    assert list(asked.event) == [(19, BOTH)]
+    assert asked.advance_watermark(19) == [(BOTH, FIRE)]
+
+
+def test_event_time_sets_no_timer_for_a_merged_window_that_has_ended() -> None:
+    asked = Asked(EventTime())
+    asked.advance_watermark(19)
+
+    asked.merge([FIRST, SECOND], BOTH)
+
+    assert nothing_left(asked)
+
+
+# Early and late.
+
+
+def test_early_fires_before_the_end_and_event_time_at_it() -> None:
+    asked = Asked(EventTime(early=Count(2)))
+
+    assert [asked.element(FIRST) for _ in range(5)] == [CONTINUE, FIRE, CONTINUE, FIRE, CONTINUE]
+    assert asked.advance_watermark(9) == [(FIRST, FIRE)]
+
+
+def test_late_decides_about_late_records_in_place_of_firing_for_each() -> None:
+    asked = Asked(EventTime(late=Count(2)))
+    asked.element(FIRST)
+    asked.advance_watermark(9)
+
+    assert [asked.element(FIRST) for _ in range(4)] == [CONTINUE, FIRE, CONTINUE, FIRE]
+
+
+def test_a_record_that_was_counted_early_does_not_count_for_late() -> None:
+    asked = Asked(EventTime(early=Count(2), late=Count(2)))
+    asked.element(FIRST)
+    asked.advance_watermark(9)
+
+    assert [asked.element(FIRST), asked.element(FIRST)] == [CONTINUE, FIRE]
+
+
+def test_with_never_as_late_no_late_record_fires() -> None:
+    asked = Asked(EventTime(late=Never()))
+    asked.element(FIRST)
+
+    assert asked.advance_watermark(9) == [(FIRST, FIRE)]
+    assert asked.element(FIRST) is CONTINUE
+
+
+def test_early_is_not_asked_about_timers_behind_the_end() -> None:
+    asked = Asked(EventTime(early=ProcessingTime()))
+    asked.element(FIRST)
+    asked.advance_watermark(9)
+
+    assert asked.advance_clock(100) == [(FIRST, CONTINUE)]
+
+
+def test_early_is_asked_about_its_timers_until_the_end() -> None:
+    asked = Asked(EventTime(early=ProcessingTime()))
+    asked.element(FIRST)
+
+    assert asked.advance_clock(9) == [(FIRST, FIRE)]
+
+
+def test_late_is_asked_about_its_timers_behind_the_end() -> None:
+    asked = Asked(EventTime(late=ProcessingTime()))
+    asked.advance_watermark(9)
+    asked.element(FIRST)
+
+    assert asked.advance_clock(9) == [(FIRST, FIRE)]
+
+
+def test_of_merged_windows_that_have_not_ended_the_early_counts_are_added_up() -> None:
+    asked = Asked(EventTime(early=Count(3), late=Count(3)))
+    asked.element(FIRST)
+    asked.element(SECOND)
+
+    asked.merge([FIRST, SECOND], BOTH)
+
+    assert asked.element(BOTH) is FIRE
+    assert list(asked.event) == [(19, BOTH)]
+
+
+def test_of_merged_windows_that_have_ended_the_late_counts_are_added_up() -> None:
+    asked = Asked(EventTime(early=Count(3), late=Count(3)))
+    asked.element(FIRST)
+    asked.advance_watermark(19)
+    asked.element(FIRST)
+    asked.element(SECOND)
+
+    asked.merge([FIRST, SECOND], BOTH)
+
+    assert asked.element(BOTH) is FIRE
+    assert nothing_left(asked)
+
+
+def test_a_window_that_has_grown_beyond_the_watermark_forgets_what_late_waited_for() -> None:
+    asked = Asked(EventTime(late=Count(2)))
+    asked.advance_watermark(9)
+    asked.element(FIRST)
+
+    asked.merge([FIRST], BOTH)
+    asked.element(BOTH)
+    at_end = asked.advance_watermark(19)
+
+    assert at_end == [(BOTH, FIRE)]
+    assert [asked.element(BOTH), asked.element(BOTH)] == [CONTINUE, FIRE]
+
+
+def test_windows_merge_with_event_time_if_they_do_with_its_parts() -> None:
+    delta = Delta[Any](1, lambda one, other: 0)
+
+    assert EventTime().merges
+    assert EventTime(early=Count(1), late=Never()).merges
+    assert not EventTime(early=delta).merges
+    assert not EventTime(late=delta).merges
+
+
+class Bell(Trigger[object]):
+    """Wants to be asked at a moment, and fires then."""
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+
+    def on_element(
+        self, value: object, timestamp: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        ctx.set_event_timer(self._at)
+        return CONTINUE
+
+    def on_event_time(self, at: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        return FIRE if at == self._at else CONTINUE
+
+
+@pytest.mark.parametrize(
+    ("trigger", "watermarks", "answers"),
+    [
+        (EventTime(early=Bell(5)), (5, 9), [FIRE, FIRE]),
+        (EventTime(early=Bell(9)), (9,), [FIRE]),
+        (EventTime(early=Bell(12)), (9, 12), [FIRE, CONTINUE]),
+    ],
+    ids=["before the end", "at the end", "behind the end"],
+)
+def test_timers_of_early_in_event_time_count_until_the_end(
+    trigger: Trigger[Any], watermarks: tuple[int, ...], answers: list[TriggerResult]
+) -> None:
+    asked = Asked(trigger)
+    asked.element(FIRST)
+
+    said = [answer for at in watermarks for _, answer in asked.advance_watermark(at)]
+
+    assert said == answers
+
+
+def test_timers_of_late_in_event_time_count_behind_the_end() -> None:
+    asked = Asked(EventTime(late=Bell(30)))
+    asked.advance_watermark(9)
+    asked.element(FIRST)
+
+    assert asked.advance_watermark(30) == [(FIRST, FIRE)]
+
+
+# Processing time.
+
+
+def test_processing_time_fires_once_when_the_clock_reaches_the_end() -> None:
+    asked = Asked(ProcessingTime())
+
+    assert [asked.element(FIRST), asked.element(FIRST)] == [CONTINUE, CONTINUE]
+    assert asked.advance_clock(8) == []
+    assert asked.advance_clock(9) == [(FIRST, FIRE)]
+    assert nothing_left(asked)
+
+
+def test_processing_time_does_nothing_at_times_that_are_not_its_own() -> None:
+    asked = Asked(ProcessingTime())
+
+    assert asked.processing_time(5, FIRST) is CONTINUE
+    assert asked.event_time(9, FIRST) is CONTINUE
+
+
+@pytest.mark.parametrize(("clock", "timers"), [(18, [(19, BOTH)]), (19, [])], ids=str)
+def test_processing_time_waits_for_a_merged_window_that_has_not_ended(
+    clock: int, timers: list[tuple[int, TimeWindow]]
+) -> None:
+    asked = Asked(ProcessingTime())
+    asked.element(FIRST)
+    asked.element(SECOND)
+    asked.clock = clock
+
+    asked.merge([FIRST, SECOND], BOTH)
+
+    assert list(asked.processing) == timers
+
+
+# Count.
+
+
+def test_count_fires_at_each_nth_record_of_each_window() -> None:
+    asked = Asked(Count(3))
+
+    first = [asked.element(FIRST) for _ in range(7)]
+    second = [asked.element(SECOND) for _ in range(3)]
+
+    assert first == [CONTINUE, CONTINUE, FIRE, CONTINUE, CONTINUE, FIRE, CONTINUE]
+    assert second == [CONTINUE, CONTINUE, FIRE]
+    assert asked.entries == 1
+
+
+def test_a_count_of_one_fires_always_and_remembers_nothing() -> None:
+    asked = Asked(Count(1))
+
+    assert [asked.element(FIRST), asked.element(FIRST)] == [FIRE, FIRE]
+    assert nothing_left(asked)
+
+
+def test_count_does_nothing_at_the_end_of_a_window() -> None:
+    asked = Asked(Count(3))
+    asked.element(FIRST)
+
+    assert asked.event_time(9, FIRST) is CONTINUE
+    assert asked.processing_time(9, FIRST) is CONTINUE
+
+
+def test_records_of_merged_windows_are_added_up_and_looked_at_when_the_next_one_comes() -> None:
+    asked = Asked(Count(3))
+    for window in (FIRST, FIRST, SECOND, SECOND):
+        asked.element(window)
+
+    asked.merge([FIRST, SECOND], BOTH)
+
+    assert asked.memory == {BOTH: {"count": 4}}
+    assert [asked.element(BOTH), asked.element(BOTH)] == [FIRE, CONTINUE]
+
+
+def test_windows_without_a_count_merge_into_one_without() -> None:
+    asked = Asked(Count(3))
+
+    asked.merge([FIRST, SECOND], BOTH)
+
+    assert nothing_left(asked)
+
+
+# Delta.
+
+
+def drift(threshold: float = 5) -> Asked:
+    return Asked(Delta[float](threshold, lambda last, value: abs(value - last)))
+
+
+def test_delta_fires_when_a_record_differs_by_more_than_the_threshold_from_the_last_that_fired() -> (
+    None
+):
+    asked = drift()
+
+    answers = [asked.element(FIRST, value=value) for value in (10, 15, 16, 21, 10)]
+
+    assert answers == [CONTINUE, CONTINUE, FIRE, CONTINUE, FIRE]
+
+
+def test_delta_remembers_each_window_apart() -> None:
+    asked = drift()
+    asked.element(FIRST, value=0)
+
+    assert asked.element(SECOND, value=100) is CONTINUE
+    assert asked.element(FIRST, value=6) is FIRE
+
+
+def test_delta_takes_none_for_a_record_like_others() -> None:
+    asked = Asked(Delta[Any](0, lambda last, value: float(last is not value)))
+
+    answers = [asked.element(FIRST, value=value) for value in (None, None, 1, None)]
+
+    assert answers == [CONTINUE, CONTINUE, FIRE, FIRE]
+
+
+def test_a_difference_that_is_no_number_does_not_fire() -> None:
+    asked = drift()
+
+    answers = [asked.element(FIRST, value=value) for value in (0.0, float("nan"), 6.0)]
+
+    assert answers == [CONTINUE, CONTINUE, FIRE]
+
+
+def test_delta_is_not_for_windows_that_merge() -> None:
+    asked = drift()
+
+    assert not asked.trigger.merges
+    with pytest.raises(NotImplementedError, match="Delta says that it merges and has no on_merge"):
+        asked.merge([FIRST], BOTH)
+
+
+# Never.
+
+
+def test_never_does_not_fire() -> None:
+    asked = Asked(Never())
+
+    answers = [
+        asked.element(GLOBAL_WINDOW),
+        asked.event_time(9, GLOBAL_WINDOW),
+        asked.processing_time(9, GLOBAL_WINDOW),
+    ]
+    asked.merge([FIRST, SECOND], BOTH)
+
+    assert answers == [CONTINUE] * 3
+    assert asked.trigger.merges
+    assert nothing_left(asked)
+
+
+# Purging.
+
+
+def test_purging_drops_what_event_time_fires_at_the_end_and_late() -> None:
+    asked = Asked(Purging(EventTime()))
+    asked.element(FIRST)
+
+    assert asked.advance_watermark(9) == [(FIRST, FIRE_AND_PURGE)]
+    assert asked.element(FIRST) is FIRE_AND_PURGE
+
+
+def test_purging_around_early_and_late_purges_all_firings() -> None:
+    asked = Asked(Purging(EventTime(early=Count(2), late=Count(2))))
+
+    early = [asked.element(FIRST), asked.element(FIRST)]
+    at_end = asked.advance_watermark(9)
+    late = [asked.element(FIRST), asked.element(FIRST)]
+
+    assert early == late == [CONTINUE, FIRE_AND_PURGE]
+    assert at_end == [(FIRST, FIRE_AND_PURGE)]
+
+
+def test_purging_inside_of_event_time_purges_the_firings_of_its_part_only() -> None:
+    asked = Asked(EventTime(early=Purging(Count(2))))
+
+    assert [asked.element(FIRST), asked.element(FIRST)] == [CONTINUE, FIRE_AND_PURGE]
+    assert asked.advance_watermark(9) == [(FIRST, FIRE)]
+    assert asked.element(FIRST) is FIRE
+
+
+def test_purging_drops_what_fires_on_the_clock() -> None:
+    asked = Asked(Purging(ProcessingTime()))
+    asked.element(FIRST)
+
+    assert asked.advance_clock(9) == [(FIRST, FIRE_AND_PURGE)]
+
+
+def test_purging_merges_and_clears_as_its_trigger_does() -> None:
+    asked = Asked(Purging(Count(5)))
+    asked.element(FIRST)
+    asked.element(SECOND)
+
+    asked.merge([FIRST, SECOND], BOTH)
+    merged = asked.memory[BOTH]["count"]
+    asked.clear(BOTH)
+
+    assert merged == 2
+    assert nothing_left(asked)
+
+
+def test_windows_merge_with_purging_if_they_do_with_its_trigger() -> None:
+    assert Purging(Count(1)).merges
+    assert not Purging(Delta[Any](1, lambda one, other: 0)).merges
+
+
+def test_the_parts_of_nested_triggers_remember_things_apart() -> None:
+    asked = Asked(EventTime(early=Purging(EventTime(early=Count(2))), late=Count(2)))
+    asked.element(FIRST)
+    asked.advance_watermark(9)
+    asked.element(FIRST)
+
+    assert asked.memory == {FIRST: {"early.early.count": 1, "late.count": 1}}
+    asked.clear(FIRST)
+    assert nothing_left(asked)
+
+
+# All.
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        EventTime(),
+        EventTime(early=Count(3), late=ProcessingTime()),
+        EventTime(early=Delta(1, lambda one, other: 0), late=Purging(Count(4))),
+        ProcessingTime(),
+        Count(3),
+        Delta[Any](1, lambda one, other: 0),
+        Never(),
+        Purging(EventTime(early=ProcessingTime())),
+    ],
+    ids=str,
+)
+def test_clear_leaves_the_other_windows_as_they_are_and_nothing_of_its_own(
+    trigger: Trigger[Any],
+) -> None:
+    asked, alone = Asked(trigger), Asked(trigger)
+    for window in (FIRST, SECOND):
+        asked.element(window, value=1)
+    alone.element(SECOND, value=1)
+
+    asked.clear(FIRST)
+
+    assert asked.memory == alone.memory
+    assert list(asked.event) == list(alone.event)
+    assert list(asked.processing) == list(alone.processing)
+    asked.clear(SECOND)
+    assert nothing_left(asked)
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: Count(0), "triggers.Count takes a number of records from 1 on, not 0"),
+        (lambda: Count(True), "triggers.Count takes a number of records from 1 on, not True"),
+        (lambda: Count(cast("int", 2.5)), "not 2.5"),
+        (
+            lambda: Delta(cast("float", "5"), max),
+            "threshold of triggers.Delta is a number, not '5'",
+        ),
+        (lambda: Delta(True, max), "threshold of triggers.Delta is a number, not True"),
+        (lambda: Delta(float("nan"), max), "threshold of triggers.Delta is a number, not nan"),
+        (
+            lambda: Delta(5, cast("Any", 3)),
+            "delta of triggers.Delta is a function of two values, not 3",
+        ),
+        (lambda: Purging(cast("Any", Count)), "Purging takes a trigger, not .*Count"),
+        (lambda: EventTime(early=cast("Any", 5)), "early= takes a trigger, not 5"),
+        (lambda: EventTime(late=cast("Any", Never)), "late= takes a trigger, not .*Never"),
+    ],
+    ids=range(10),
+)
+def test_what_makes_no_trigger_is_refused_by_name(
+    make: Callable[[], object], complaint: str
+) -> None:
+    with pytest.raises(FlowDefinitionError, match=complaint):
+        make()
