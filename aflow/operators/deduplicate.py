@@ -1,13 +1,16 @@
 """Lets the first record of each key pass, and drops the others for a while or for ever.
 
-Theory. A record that passes is remembered by its timestamp. One that comes later passes too if it is ``within`` or more
-away from it in event time, in either direction, and is remembered in its place if it is newer. Once the watermark has
-come so far that a record on time is that far away, what is remembered is forgotten. A late record beyond that passes:
-nobody knows any more whether there was one before it, and a record too many is better than one too few.
+Theory. A record passes if it is ``within`` or more away, in event time and in either direction, from every record of
+its key that has passed. So of records on time, in whatever order they come, no two that pass are closer. One that
+passes is remembered by its timestamp until the watermark has come so far that a record on time is that far away. Nearly
+always that is one for each key, the newest; the older ones matter to records out of order only, and stand apart. A late
+record beyond what is remembered passes: nobody knows any more whether there was one before it, and a record too many is
+better than one too few.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Hashable
 from typing import Any, Final
 
@@ -37,15 +40,18 @@ class DeduplicateOperator(Operator):
 
     def __init__(self, within: int | None = None, key_type: type[Hashable] | None = None) -> None:
         self._within = within
-        self._passed = ValueState[int]("passed", of=int)
+        self._newest = ValueState[int]("passed", of=int)
+        self._others = ValueState[list[int]]("passed before", of=list[int])
         self._key_type = key_type
         self._expiry = Expiry(max(1, (within or 0) // _STRETCHES))
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         self._backend = keyed_backend(context, self._key_type)
-        #: The timestamp of the record that passed, by key; 0 for all where time does not matter.
-        self._seen = self._backend.table(self._passed)
+        #: The timestamp of the newest record that passed, by key; 0 for all where time does not matter.
+        self._seen = self._backend.table(self._newest)
+        #: Those of older ones that are not forgotten yet, ascending; never empty.
+        self._older = self._backend.table(self._others)
 
     def process(self, batch: Batch[Any]) -> None:
         if batch.keys is None:
@@ -64,16 +70,14 @@ class DeduplicateOperator(Operator):
         self._emit(batch, passing)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
-        seen, within = self._seen, self._within
-        if within is not None:
+        if self._within is not None:
             for key in self._expiry.due(timestamp):
-                at = seen.get(key)
-                if at is not None and at + within - 1 <= timestamp:
-                    del seen[key]
+                self._forget(key, timestamp - self._within + 1)
         super().on_watermark(timestamp)
 
     def size(self) -> StateSize:
-        return StateSize(len(self._seen), event_timers=len(self._expiry))
+        held = len(self._seen) + sum(map(len, self._older.values()))
+        return StateSize(held, event_timers=len(self._expiry))
 
     def snapshot(self) -> OperatorSnapshot:
         """Raises ``CheckpointError`` for a key that cannot be encoded."""
@@ -83,55 +87,81 @@ class DeduplicateOperator(Operator):
         self._backend.restore(snapshot.keyed)
         if self._within is not None:
             for key, at in self._seen.items():
-                self._expiry.note(key, at + self._within - 1)
+                for passed in (*self._older.get(key, ()), at):
+                    self._expiry.note(key, passed + self._within - 1)
 
     def _new_keys(self, batch: Batch[Any]) -> list[int]:
         """Which records are the first of their key."""
         seen = self._seen
         passing: list[int] = []
-        for index, key in enumerate(batch.keys or ()):
-            try:
-                known = key in seen
-            except TypeError as exc:
-                raise self.failure_at(exc, batch, index) from exc
-            if not known:
-                self._remember(batch, index, key, 0)
-                passing.append(index)
+        index = 0
+        try:
+            for index, key in enumerate(batch.keys or ()):
+                if key not in seen:
+                    check_key(key)
+                    seen[key] = 0
+                    passing.append(index)
+        except RAISED as exc:
+            raise self.failure_at(exc, batch, index) from exc
         return passing
 
     def _far_enough(self, batch: Batch[Any], times: list[Timestamp], within: int) -> list[int]:
         """Which records have no other of their key that has passed less than ``within`` away from them."""
+        # Hot path: one look-up for what is dropped, and no call but for what passes.
         seen, note = self._seen, self._expiry.note
         passing: list[int] = []
-        for index, (key, time) in enumerate(zip(batch.keys or (), times, strict=True)):
-            try:
-                at = seen.get(key)
-            except TypeError as exc:
-                raise self.failure_at(exc, batch, index) from exc
-            if at is not None and -within < time - at < within:
-                continue
-            passing.append(index)
-            if at is None or time > at:
-                self._remember(batch, index, key, time)
-                note(key, time + within - 1)
-        return passing
-
-    def _remember(self, batch: Batch[Any], index: int, key: Hashable, time: Timestamp) -> None:
+        index = 0
         try:
-            check_key(key)
+            for index, (key, time) in enumerate(zip(batch.keys or (), times, strict=True)):
+                at = seen.get(key)
+                if at is None:
+                    check_key(key)
+                    seen[key] = time
+                elif time - at >= within:
+                    self._older.setdefault(key, []).append(at)
+                    seen[key] = time
+                elif at - time < within or not self._fits_before(key, time, within):
+                    continue
+                passing.append(index)
+                note(key, time + within - 1)
         except RAISED as exc:
             raise self.failure_at(exc, batch, index) from exc
-        self._seen[key] = time
+        return passing
+
+    def _fits_before(self, key: Hashable, time: Timestamp, within: int) -> bool:
+        """Take ``time``, far enough before the newest one, among the older ones if none of them is too close."""
+        older = self._older.get(key)
+        if older is None:
+            self._older[key] = [time]
+            return True
+        place = bisect_left(older, time)
+        if place < len(older) and older[place] - time < within:
+            return False
+        if place and time - older[place - 1] < within:
+            return False
+        older.insert(place, time)
+        return True
+
+    def _forget(self, key: Hashable, gone: Timestamp) -> None:
+        """Forget what has passed with a timestamp up to ``gone``."""
+        older = self._older.get(key)
+        if older is not None:
+            del older[: bisect_right(older, gone)]
+            if not older:
+                del self._older[key]
+        if self._seen.get(key, gone + 1) <= gone:
+            del self._seen[key]
 
     def _emit(self, batch: Batch[Any], passing: list[int]) -> None:
         if len(passing) == len(batch):
             self.output.emit(Batch(batch.values, batch.timestamps))
             return
+        passed = bytearray(len(batch))
+        for index in passing:
+            passed[index] = 1
         if passing:
             self.output.emit(_some(batch, passing))
-        passed = set(passing)
-        dropped = [index for index in range(len(batch)) if index not in passed]
-        self.output.side(DUPLICATES, _some(batch, dropped))
+        self.output.side(DUPLICATES, _some(batch, [i for i, one in enumerate(passed) if not one]))
 
 
 def _some(batch: Batch[Any], indexes: list[int]) -> Batch[Any]:

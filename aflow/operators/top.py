@@ -19,8 +19,9 @@ from aflow.state.specs import ValueState
 class TopOperator(Operator):
     """Keeps the ``n`` records of each key with the highest ``by(value)``, and emits them, best first, at each change.
 
-    Of equal ones the earlier is better, so a record that is only as good as the last one changes nothing. ``of`` and
-    ``key_type`` are the types of records and keys, which snapshots need unless they are plain Python values.
+    Of equal ones the earlier is better, so a record that is only as good as the last one changes nothing. NaN is below
+    everything else. ``of`` and ``key_type`` are the types of records and keys, which snapshots need unless they are
+    plain Python values.
     """
 
     def __init__(
@@ -59,11 +60,11 @@ class TopOperator(Operator):
                 if scores is None:
                     scores = self._begin(key)
                 if len(scores) == n:
-                    if not scores[0] < score:
+                    worst = scores[0]
+                    if not (worst < score or (worst != worst and score == score)):
                         continue
                     del scores[0]
-                # Before those that are equal: they came earlier, so they are better.
-                place = bisect_left(scores, score)
+                place = _place(scores, score)
                 ranking = rankings.get(key, ())
                 behind = len(scores) - place
                 scores.insert(place, score)
@@ -87,12 +88,24 @@ class TopOperator(Operator):
         return OperatorSnapshot(self._backend.snapshot())
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        """Scores are made anew from the records when their key comes."""
+        """Scores are made anew from the records when their key comes. Of more than ``n`` records the best stay."""
         self._backend.restore(snapshot.keyed)
         self._scores.clear()
+        for key, ranking in self._ranking.items():
+            self._ranking[key] = ranking[: self._n]
 
     def _begin(self, key: Hashable) -> list[Any]:
         check_key(key)
         scores = [self._by(value) for value in reversed(self._ranking.get(key, ()))]
         self._scores[key] = scores
         return scores
+
+
+def _place(scores: list[Any], score: Any) -> int:
+    """Where a newer ``score`` goes: before those that are equal, since they came earlier and so are better."""
+    if score != score:
+        return 0
+    nans = 0
+    while nans < len(scores) and scores[nans] != scores[nans]:
+        nans += 1
+    return bisect_left(scores, score, nans)

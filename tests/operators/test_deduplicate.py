@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,7 +57,39 @@ def test_a_record_out_of_order_is_measured_in_both_directions(mode: Mode) -> Non
 
     step.push_batch(["a1", "a2", "a3", "a4"], [100, 91, 90, 105])
 
-    assert step.values == ["a1", "a3"], "and the newest one that passed is what counts"
+    assert step.values == ["a1", "a3"]
+
+
+@both_modes
+@pytest.mark.parametrize(
+    ("times", "passing"),
+    [([100, 0, 1], [100, 0]), ([0, 100, 1], [0, 100]), ([100, 50, 0, 45, 10], [100, 50, 0, 10])],
+    ids=["older than the newest", "before one that is newer by now", "between older ones"],
+)
+def test_a_record_out_of_order_is_compared_with_all_that_have_passed(
+    mode: Mode, times: list[int], passing: list[int]
+) -> None:
+    step = harness(mode, within=10)
+
+    for at in times:
+        step.push(f"a{at}", at)
+
+    assert step.values == [f"a{at}" for at in passing]
+
+
+@both_modes
+def test_older_ones_are_forgotten_one_by_one(mode: Mode) -> None:
+    step = harness(mode, within=10)
+    for at in (100, 50, 0):
+        step.push("a", at)
+
+    sizes = [step.size.entries]
+    for at in (9, 59, 109):
+        step.watermark(at)
+        sizes.append(step.size.entries)
+
+    assert sizes == [3, 2, 1, 0]
+    assert step.size == StateSize(0)
 
 
 @both_modes
@@ -100,3 +134,32 @@ def test_passing_records_of_a_key_in_order_are_apart(
             last[key] = at
             expected.append(key)
     assert step.values == expected
+
+
+@given(times=st.lists(st.integers(0, 80), max_size=40), within=st.integers(1, 20))
+def test_on_time_in_any_order_no_two_that_pass_are_closer_and_no_other_is_dropped(
+    times: list[int], within: int
+) -> None:
+    step = harness(within=within)
+
+    for at in times:
+        step.push("a", at)
+
+    passed: list[int] = []
+    for at in times:
+        if all(abs(at - other) >= within for other in passed):
+            passed.append(at)
+    assert [getattr(record, "timestamp", None) for record in step.output] == passed
+
+
+@pytest.mark.parametrize("within", [None, 10], ids=["for ever", "for a while"])
+@pytest.mark.parametrize("bad", [["list"], float("nan")], ids=["unhashable", "not equal to itself"])
+def test_what_cannot_be_a_key_is_named_with_its_record(within: int | None, bad: object) -> None:
+    step: OperatorHarness[tuple[str, object], object] = OperatorHarness(
+        lambda: DeduplicateOperator(within), key=itemgetter(1)
+    )
+
+    with pytest.raises(OperatorError, match="cannot be a key") as caught:
+        step.push_batch([("fine", 1), ("wrong", bad)], [1, 2])
+
+    assert caught.value.record == ("wrong", bad)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import pytest
@@ -96,3 +97,40 @@ def test_the_last_ranking_is_that_of_a_stable_sort(points: list[int], n: int, mo
         step.push(pair)
 
     assert step.values[-1] == tuple(sorted(numbered, key=lambda pair: -pair[1])[:n])
+
+
+@both_modes
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [
+        ([math.nan, 1.0, 2.0, 3.0], [3.0, 2.0]),
+        ([1.0, math.nan, 2.0, 3.0], [3.0, 2.0]),
+        ([2.0, 3.0, math.nan], [3.0, 2.0]),
+        ([math.nan, 1.0], [1.0, math.nan]),
+    ],
+    ids=["first", "between", "last", "there is nothing else"],
+)
+def test_nan_is_below_everything_else_wherever_it_comes(
+    mode: Mode, scores: list[float], best: list[float]
+) -> None:
+    step: OperatorHarness[float, tuple[float, ...]] = OperatorHarness(
+        lambda: TopOperator(2, lambda score: score), key=lambda score: 0, mode=mode
+    )
+
+    for score in scores:
+        step.push(score)
+
+    assert list(map(str, step.values[-1])) == list(map(str, best))
+
+
+def test_a_shorter_ranking_goes_on_with_the_best_of_a_longer_one() -> None:
+    old = harness(n=3)
+    old.push_batch([Score("ann", points) for points in (5, 4, 3)])
+    snapshot = old.snapshot()
+    assert snapshot is not None
+    new = harness(n=2)
+
+    new.restore(snapshot)
+    new.push_batch([Score("ann", points) for points in (1, 6)])
+
+    assert new.values == [(Score("ann", 6), Score("ann", 5))]
