@@ -6,7 +6,7 @@ it, and what is left of it after ``clear`` is what the trigger has left behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 from aflow.machines.windows.trigger import Trigger, TriggerResult
@@ -24,7 +24,7 @@ class Timers:
     def __init__(self) -> None:
         self._all: dict[tuple[Timestamp, TimeWindow], None] = {}
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[tuple[Timestamp, TimeWindow]]:
         return iter(self._all)
 
     def set(self, at: Timestamp, window: TimeWindow) -> None:
@@ -63,6 +63,11 @@ class Asked:
     def entries(self) -> int:
         """How many things are remembered, of all windows."""
         return sum(len(names) for names in self.memory.values())
+
+    @property
+    def empty(self) -> bool:
+        """True if nothing is remembered and no timer is set."""
+        return not self.memory and not list(self.event) and not list(self.processing)
 
     def element(
         self, window: TimeWindow, at: Timestamp | None = None, value: Any = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -91,17 +92,13 @@ def test_delta_sees_values_not_timestamps() -> None:
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
     "make",
-    [
-        lambda after: Count(1, after_function=after),
-        lambda after: Time(FIVE, after_function=after),
-        lambda after: Delta[float](5, above, after_function=after),
-    ],
+    [partial(Count, 1), partial(Time, FIVE), partial(Delta[float], 5, above)],
     ids=["Count", "Time", "Delta"],
 )
 def test_records_are_dropped_on_one_side_of_the_function_only(
-    make: Callable[[bool], Evictor[Any]], after: bool
+    make: Callable[..., Evictor[Any]], after: bool
 ) -> None:
-    evictor, some = make(after), elements(1, 10)
+    evictor, some = make(after_function=after), elements(1, 10)
 
     shown = evictor.before(some, WINDOW)
     left = evictor.after(shown, WINDOW)
