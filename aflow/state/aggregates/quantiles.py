@@ -33,6 +33,10 @@ class QuantileSketch(Protocol):
 
     def get_quantiles(self, ranks: Sequence[float], inclusive: bool, /) -> list[float]: ...
 
+    def get_min_value(self) -> float: ...
+
+    def get_max_value(self) -> float: ...
+
     def serialize(self) -> bytes: ...
 
 
@@ -109,8 +113,15 @@ class _Quantiles(Aggregate[Any, QuantileSketch, Any]):
 
     def result(self, acc: QuantileSketch) -> Any:
         ranks = self._ranks
-        found = [nan] * len(ranks) if acc.is_empty() else acc.get_quantiles(ranks, True)
+        found = [nan] * len(ranks) if acc.is_empty() else _quantiles(acc, ranks)
         return found if self._several else found[0]
+
+
+def _quantiles(sketch: QuantileSketch, ranks: Sequence[float]) -> list[float]:
+    found = sketch.get_quantiles(ranks, True)
+    # The sketch knows the ends, and yet gives neighbours of theirs for these ranks.
+    ends: dict[float, float] = {0: sketch.get_min_value(), 1: sketch.get_max_value()}
+    return [ends.get(rank, value) for rank, value in zip(ranks, found, strict=True)]
 
 
 def _check_ranks(ranks: Sequence[object]) -> None:

@@ -1,0 +1,197 @@
+"""What is refused when an aggregate is made, before anything runs; and what comes of no records at all."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from aflow.api import aggregates
+from aflow.errors import FlowDefinitionError
+from aflow.model.codecs import CodecError
+from aflow.state.aggregate import Aggregate, accumulator_codec
+from aflow.state.specs import AggregatingState
+from tests.state.aggregates.laws import Agg, added, stored
+
+#: The same functions for calls that type checkers refuse.
+untyped: Any = aggregates
+
+
+@dataclass(frozen=True)
+class Plain:
+    n: int
+    total: int = 0
+
+
+class Named(NamedTuple):
+    n: int
+    total: int = 0
+
+
+class Packed(msgspec.Struct):
+    n: int
+    total: int = 0
+
+
+def function(*, n: int, total: int = 0) -> tuple[int, int]:
+    return n, total
+
+
+async def later(record: int) -> int:
+    return record
+
+
+@pytest.mark.parametrize("into", [Plain, Named, Packed, function])
+def test_fields_make_what_has_such_fields(into: Callable[..., Any]) -> None:
+    both: Agg = aggregates.fields(into, n=aggregates.count(), total=aggregates.sum())
+    one: Agg = aggregates.fields(into, n=aggregates.count())
+
+    assert both.result(added(both, [3, 4])) == into(n=2, total=7)
+    assert one.result(added(one, [3, 4])) == into(n=2, total=0)
+
+
+@pytest.mark.parametrize("into", [Plain, Named, Packed, function])
+def test_fields_have_the_names_that_are_asked_for(into: Callable[..., Any]) -> None:
+    with pytest.raises(
+        FlowDefinitionError, match=rf"{into.__name__} takes .*, but is given total: .*'n'"
+    ):
+        aggregates.fields(into, total=aggregates.count())
+    with pytest.raises(FlowDefinitionError, match=r"given n, x: .*'x'"):
+        aggregates.fields(into, n=aggregates.count(), x=aggregates.count())
+
+
+def test_fields_are_aggregates_and_go_into_something() -> None:
+    with pytest.raises(FlowDefinitionError, match="which"):
+        aggregates.fields(Plain)
+    with pytest.raises(FlowDefinitionError, match=r"fields: n: .*create"):
+        untyped.fields(Plain, n=3)
+    with pytest.raises(FlowDefinitionError, match="'Plain' cannot be called"):
+        untyped.fields("Plain", n=aggregates.count())
+    with pytest.raises(FlowDefinitionError, match="does not say what it takes"):
+        untyped.fields(dict, n=aggregates.count())
+
+
+def test_fields_can_be_taken_out_of_what_is_stored_and_not_put_in() -> None:
+    one: Any = aggregates.fields(Plain, n=aggregates.count())
+    both: Any = aggregates.fields(Plain, n=aggregates.count(), total=aggregates.count())
+
+    assert one.result(one.codec.decode(stored(both, added(both, [1, 2])))) == Plain(2)
+    with pytest.raises(CodecError, match="nothing is stored for total, only for n"):
+        both.codec.decode(stored(one, one.create()))
+
+
+@pytest.mark.parametrize(
+    "name", ["sum", "mean", "min", "max", "first", "last", "collect", "distinct"]
+)
+def test_what_picks_is_a_plain_function(name: str) -> None:
+    with pytest.raises(FlowDefinitionError, match=f"{name}: of must be a function .* not 'price'"):
+        getattr(untyped, name)("price")
+    with pytest.raises(FlowDefinitionError, match=f"{name}: of must be a plain function"):
+        getattr(untyped, name)(later)
+
+
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_what_ranks_is_a_plain_function(name: str) -> None:
+    with pytest.raises(FlowDefinitionError, match=f"{name}: by must be a function"):
+        getattr(untyped, name)(by="price")
+    with pytest.raises(FlowDefinitionError, match="top_k: by must be a plain function"):
+        untyped.top_k(1, by=later)
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.0, True, "3"])
+def test_top_k_takes_a_number_of_records(k: Any) -> None:
+    with pytest.raises(FlowDefinitionError, match="k is a number of records from 1 on"):
+        aggregates.top_k(k)
+
+
+def test_no_records_count_nothing_and_have_no_mean_or_end() -> None:
+    of_none: dict[str, Agg] = {
+        "count": aggregates.count(),
+        "sum": aggregates.sum(),
+        "distinct": aggregates.distinct(),
+        "collect": aggregates.collect(),
+        "top_k": aggregates.top_k(2),
+    }
+    without: list[Agg] = [
+        aggregates.mean(float),
+        aggregates.min(),
+        aggregates.max(),
+        aggregates.min(by=float),
+        aggregates.first(),
+        aggregates.last(),
+    ]
+
+    assert {name: one.result(one.create()) for name, one in of_none.items()} == {
+        "count": 0,
+        "sum": 0,
+        "distinct": 0,
+        "collect": [],
+        "top_k": [],
+    }
+    for one in without:
+        with pytest.raises(ValueError, match="no records"):
+            one.result(one.create())
+
+
+def test_of_nothing_but_nan_the_smallest_is_nan() -> None:
+    ends: list[Agg] = [aggregates.min(), aggregates.max(), aggregates.max(by=float)]
+    for one in ends:
+        assert math.isnan(one.result(added(one, [math.nan, math.nan])))
+
+
+def test_equal_ones_rank_as_they_arrive() -> None:
+    top: Agg = aggregates.top_k(2, by=len)
+    least: Agg = aggregates.min(by=len)
+
+    older, newer = ["aa", "b"], ["cc", "dd", "e"]
+    assert top.result(top.merge(added(top, older), added(top, newer))) == ["aa", "cc"]
+    assert least.result(least.merge(added(least, older), added(least, newer))) == "b"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: aggregates.quantile(0.5), lambda: aggregates.distinct(approximate=True)],
+    ids=["quantile", "distinct"],
+)
+def test_without_the_package_of_sketches_an_error_names_the_extra(
+    make: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasketches", None)
+
+    with pytest.raises(FlowDefinitionError, match=r'pip install "aflow\[sketch\]"'):
+        make()
+
+
+class Longest(Aggregate[str, list[str], str]):
+    """Brings along what cannot be a codec."""
+
+    codec = "utf-8"
+
+    def create(self) -> list[str]:
+        return [""]
+
+    def add(self, acc: list[str], value: str) -> list[str]:
+        return max(acc, [value], key=lambda held: len(held[0]))
+
+    def merge(self, a: list[str], b: list[str]) -> list[str]:
+        return self.add(a, b[0])
+
+    def result(self, acc: list[str]) -> str:
+        return acc[0]
+
+
+def test_a_codec_is_one_or_has_another_name() -> None:
+    with pytest.raises(FlowDefinitionError, match=r"Longest.codec must be a Codec .* 'utf-8'"):
+        AggregatingState("longest", Longest())
+
+
+def test_a_declared_type_goes_before_the_codec_of_the_aggregate() -> None:
+    collected = aggregates.collect(stored_as=Plain)
+
+    assert accumulator_codec(collected, None).name == "list of Plain"
+    assert accumulator_codec(collected, list[Plain]).name == "list[" + f"{Plain.__module__}.Plain]"
