@@ -8,7 +8,7 @@ from typing import Any
 
 from aflow.model.codecs import Codec
 from aflow.state.aggregate import Aggregate, own_codec
-from aflow.state.layouts import state_codec
+from aflow.state.layouts import Many, state_codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +63,28 @@ def aggregating(aggregate: Aggregate[Any, Any, Any]) -> Accumulation:
         create,
         own_codec(aggregate),
     )
+
+
+def listing(fn: Callable[[list[Any]], Any], of: type[Any] | None) -> Accumulation:
+    """Keep the records, of type ``of``, and give ``fn(values)``: a list of its own, in the order of arrival.
+
+    Where parts are merged, the records of one part stand behind those of the other.
+    """
+    return Accumulation(
+        lambda value: [value],
+        _appended,
+        lambda values: fn(values.copy()),
+        _joined,
+        list,
+        Many(state_codec(of)),
+    )
+
+
+def _appended(values: list[Any], value: Any) -> list[Any]:
+    values.append(value)
+    return values
+
+
+def _joined(values: list[Any], others: list[Any]) -> list[Any]:
+    values += others
+    return values

@@ -77,6 +77,11 @@ class Many(Generic[T]):
     kind: str = "list"
 
     @property
+    def name(self) -> str:
+        """As the name of a codec, which this is too."""
+        return f"a list of {self.codec.name}"
+
+    @property
     def codecs(self) -> tuple[str, ...]:
         return (self.codec.name,)
 

@@ -21,10 +21,10 @@ class Codec(Protocol[T]):
         """What errors call it."""
         ...
 
-    def encode(self, value: T) -> bytes:
+    def encode(self, value: T, /) -> bytes:
         """The bytes of ``value``. Raises ``CodecError``."""
         ...
 
-    def decode(self, data: bytes) -> T:
+    def decode(self, data: bytes, /) -> T:
         """The value that ``data`` was made from. Raises ``CodecError``."""
         ...

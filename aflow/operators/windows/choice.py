@@ -14,6 +14,7 @@ from aflow.machines.windows.evictor import Evictor
 from aflow.machines.windows.trigger import Trigger
 from aflow.machines.windows.triggers import EventTime
 from aflow.model.time import TimeDomain
+from aflow.operators.accumulation import listing
 from aflow.operators.base import Operator
 from aflow.operators.windows.aligned import WindowAggregateOperator
 from aflow.operators.windows.function import check_window_function
@@ -45,8 +46,13 @@ def check_logic(logic: WindowLogic) -> None:
 
 
 def _incremental(logic: WindowLogic) -> Operator | None:
-    """A faster operator, if all there is to do is fold, and give the result once event time has passed the window."""
-    trigger, accumulation = logic.trigger, logic.accumulation
+    """A faster operator, if all there is to do is fold, and give the result once event time has passed the window.
+
+    Keeping records in a list is folding too.
+    """
+    trigger, accumulation, of = logic.trigger, logic.accumulation, logic.of
+    if accumulation is None and logic.apply is not None:
+        accumulation, of = listing(logic.apply, of), None
     if (
         logic.assigner.domain is not TimeDomain.EVENT
         or not isinstance(trigger, EventTime)
@@ -58,13 +64,15 @@ def _incremental(logic: WindowLogic) -> Operator | None:
         or not {type(logic.assigner), type(logic.trigger)} <= _KNOWN
     ):
         return None
-    lateness, of, key_type = logic.lateness, logic.of, logic.key_type
+    lateness, key_type = logic.lateness, logic.key_type
+    # Records in lists are not put together from panes, since they would not be in the order of arrival any more.
+    shared = accumulation.merge is not None and logic.apply is None
     match logic.assigner:
         case SessionWindows(gap):
             return SessionAggregateOperator(
                 gap, accumulation, lateness=lateness, of=of, key_type=key_type
             )
-        case SlidingWindows(size, slide) as windows if slide < size and accumulation.merge:
+        case SlidingWindows(size, slide) as windows if slide < size and shared:
             return PaneAggregateOperator(
                 windows, accumulation, lateness=lateness, of=of, key_type=key_type
             )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aflow.errors import CheckpointError, OperatorError, RestoreError
 from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows
-from aflow.machines.windows.triggers import EventTime
+from aflow.machines.windows.triggers import Count
 from aflow.model.key_groups import key_group
 from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP
@@ -350,7 +350,7 @@ def test_windows_of_another_size_do_not_read_what_was_stored() -> None:
 
 
 def test_what_the_general_step_has_stored_is_refused_too() -> None:
-    logic = WindowLogic(assigner=TumblingWindows(10), trigger=EventTime(), apply=len)
+    logic = WindowLogic(assigner=TumblingWindows(10), trigger=Count(2), apply=len)
     general: Harness = OperatorHarness(
         lambda: window_operator(logic), key=lambda event: event[0], name="step"
     )

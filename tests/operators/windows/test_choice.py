@@ -22,10 +22,14 @@ from aflow.machines.windows.triggers import Count, EventTime, ProcessingTime, Pu
 from aflow.model.time import TimeDomain
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
+from aflow.operators.base import Operator
+from aflow.operators.windows.aligned import WindowAggregateOperator
 from aflow.operators.windows.choice import check_logic, window_operator
 from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.logic import WindowLogic
+from aflow.operators.windows.sessions import SessionAggregateOperator
+from aflow.testing import Mode, OperatorHarness
 from tests.operators.windows.general_steps import SUM, Says
 
 TUMBLING = TumblingWindows(10)
@@ -53,7 +57,7 @@ def made(**parts: Any) -> WindowLogic:
         {"trigger": EventTime(early=Count(2))},
         {"trigger": EventTime(late=Count(2))},
         {"evictor": evictors.Count(2)},
-        {"apply": len},
+        {"apply": len, "evictor": evictors.Count(2)},
         {"function": Function()},
         {"accumulation": SUM, "function": Function()},
         {"assigner": GlobalWindows(), "trigger": Count(2)},
@@ -145,3 +149,38 @@ def test_windows_on_the_clock_may_have_a_trigger_for_the_clock() -> None:
     check_logic(
         made(assigner=TumblingWindows(10, domain=TimeDomain.PROCESSING), trigger=ProcessingTime())
     )
+
+
+@pytest.mark.parametrize(
+    ("assigner", "operator"),
+    [
+        (TUMBLING, WindowAggregateOperator),
+        (SlidingWindows(10, 5), WindowAggregateOperator),
+        (SESSIONS, SessionAggregateOperator),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("mode", Mode)
+def test_records_kept_in_lists_are_folded_too_in_the_order_of_arrival(
+    assigner: WindowAssigner[Any], operator: type[Operator], mode: Mode
+) -> None:
+    seen: list[list[int]] = []
+
+    def look(values: list[int]) -> int:
+        seen.append(list(values))
+        values.clear()  # it is the function's own
+        return len(seen[-1])
+
+    logic = made(assigner=assigner, apply=look, of=int, lateness=100)
+    step: OperatorHarness[int, Any] = OperatorHarness(
+        lambda: window_operator(logic), key=lambda _: "key", mode=mode
+    )
+
+    step.push_batch([7, 5, 6], [7, 5, 6])
+    step.watermark(40)
+    step.push(8, 8)
+
+    assert type(window_operator(logic)) is operator
+    assert seen[0] == [7, 5, 6]
+    assert seen[-1] == [7, 5, 6, 8]
+    assert step.values[-1].firing == 2

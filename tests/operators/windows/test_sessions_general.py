@@ -71,9 +71,9 @@ SUMS = WindowLogic(assigner=SessionWindows(5), trigger=DEFAULT, accumulation=SUM
         replace(SUMS, trigger=EventTime[Any](early=triggers.Count(2))),
         replace(SUMS, trigger=triggers.Purging[Any](DEFAULT)),
         replace(SUMS, evictor=evictors.Count(3)),
-        replace(SUMS, accumulation=None, apply=sum),
+        replace(SUMS, accumulation=None, apply=sum, evictor=evictors.Count(3)),
     ],
-    ids=["early", "purging", "evictor", "apply"],
+    ids=["early", "purging", "evictor", "apply with an evictor"],
 )
 def test_whatever_else_is_asked_for_the_general_operator_does(logic: WindowLogic) -> None:
     assert type(window_operator(logic)) is WindowOperator
