@@ -18,12 +18,14 @@ class Reminders(af.BroadcastProcess[str, int, str, str]):
 
     def process(self, value: int, ctx: af.BroadcastContext[str]) -> Iterable[str] | None:
         ctx.set_event_timer(value + 1_000)
+        return None
 
     def on_timer(self, at: int, ctx: af.BroadcastContext[str]) -> Iterable[str]:
         yield f"{at} {ctx.state(self.words).keys()}"
 
     def process_broadcast(self, value: str, ctx: af.ControlContext) -> Iterable[str] | None:
         ctx.state(self.words).put(value, True)
+        return None
 
 
 def test_timers_ring_while_a_control_stream_without_event_time_is_open() -> None:
