@@ -166,7 +166,9 @@ class ContinuousEventTime(_ContinuousTrigger):
     ) -> TriggerResult:
         if window.max_timestamp <= ctx.watermark:
             return FIRE
-        ctx.set_event_timer(window.max_timestamp)
+        if window.max_timestamp < MAX_TIMESTAMP:
+            # A window without end needs none: what comes is behind a multiple before that, and the timer would stay.
+            ctx.set_event_timer(window.max_timestamp)
         if _following(ctx) is None:
             following = self._after(max(timestamp, ctx.watermark))
             ctx.put(_NEXT, following)

@@ -144,6 +144,15 @@ def test_a_window_without_end_fires_at_multiples_and_when_time_ends() -> None:
     assert not list(asked.event)
 
 
+def test_a_window_without_end_keeps_no_timer_for_it() -> None:
+    asked = Asked(ContinuousEventTime(TEN))
+    asked.element(GLOBAL_WINDOW, 33)
+
+    asked.advance_watermark(40)
+
+    assert asked.event.of(GLOBAL_WINDOW) == []
+
+
 def test_a_merged_window_fires_at_the_earliest_multiple_of_its_parts_and_at_its_end() -> None:
     asked = Asked(ContinuousEventTime(TEN))
     asked.element(EARLIER, -33)
