@@ -62,7 +62,10 @@ class _Fields(Aggregate[Any, list[Any], Any]):
         return [create() for create in self._creates]
 
     def add(self, acc: list[Any], value: Any) -> list[Any]:
-        return [add(held, value) for add, held in zip(self._adds, acc, strict=True)]
+        # Hot path: once per record and field.
+        for index, add in enumerate(self._adds):
+            acc[index] = add(acc[index], value)
+        return acc
 
     def merge(self, a: list[Any], b: list[Any]) -> list[Any]:
         return [merge(x, y) for merge, x, y in zip(self._merges, a, b, strict=True)]

@@ -255,3 +255,19 @@ def keep_parts_apart(case: Case, older: list[Row], newer: list[Row], more: list[
     added(aggregate, more, aggregate.merge(added(aggregate, older), part))
 
     assert image(aggregate, part) == before
+
+
+@pytest.mark.parametrize("name", ["collect", "collect, of a type", "top_k", "top_k of values"])
+def test_a_list_that_was_given_away_changes_no_more_and_changes_nothing(name: str) -> None:
+    aggregate = CASES[name].aggregate()
+    acc = added(aggregate, [Row(1, 0.5, "a")])
+
+    given_away = aggregate.result(acc)
+    acc = added(aggregate, [Row(2, 1.5, "b")], acc)
+    later = aggregate.result(acc)
+    given_away.clear()
+
+    assert (given_away, len(later)) == ([], 2)
+    assert aggregate.result(acc) == later
+    later.clear()
+    assert len(aggregate.result(acc)) == 2
