@@ -12,12 +12,6 @@ from aflow.cli.demo.weather import Observation
 from aflow_connectors.files import CsvSource, JsonLinesSink
 
 
-class WeatherSource(CsvSource[Observation]):
-    """A file for each airport, all read side by side: one after the other, the second would be a year late."""
-
-    concurrency = None
-
-
 @dataclass(frozen=True, slots=True)
 class Files:
     """Files below ``folder``; those of an earlier run are replaced."""
@@ -43,8 +37,14 @@ class Files:
         return CsvSource(self.replay, of=Flight, missing=("NA",), dead_letters=MALFORMED)
 
     def weather_source(self) -> CsvSource[Observation]:
-        """Reads the weather."""
-        return WeatherSource(self.weather, of=Observation, missing=("NA",), dead_letters=MALFORMED)
+        """Reads the weather, all airports side by side: one after the other, the second would be a year late."""
+        return CsvSource(
+            self.weather,
+            of=Observation,
+            missing=("NA",),
+            dead_letters=MALFORMED,
+            concurrency=None,
+        )
 
     def results(self) -> Results:
         """Sinks for all results, each with the name of its stream."""

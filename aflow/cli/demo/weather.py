@@ -3,7 +3,7 @@
 What the file is like (version 0.0.3), and what is done about it:
 
 - 26,115 rows in the order of the airports (EWR, JFK, LGA) and then of time: read from top to bottom, the year would
-  come three times. ``write_weather`` makes a file for each airport, and ``WeatherSource`` reads the files side by
+  come three times. ``write_weather`` makes a file for each airport, and ``Files.weather_source`` reads them side by
   side, each with a watermark of its own. So event time is in order without any ``max_delay``.
 - ``year``, ``month``, ``day`` and ``hour`` are those of New York's clocks: the hour from 1 to 2 on November 3rd is
   there twice at each airport, which looks like three duplicates. ``time_hour`` is UTC, and unique at each airport; it

@@ -93,3 +93,12 @@ def checked_encoding(owner: str, encoding: object) -> str:
             f"convert the files first: iconv -f {encoding} -t UTF-8"
         )
     return encoding
+
+
+def checked_concurrency(owner: str, concurrency: int | None) -> int | None:
+    """A number of files from 1 on, or None for all. Raises ``FlowDefinitionError``."""
+    if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
+        raise FlowDefinitionError(
+            f"{owner}: concurrency is a number of files from 1 on, or None for all, not {shown(concurrency)}"
+        )
+    return concurrency

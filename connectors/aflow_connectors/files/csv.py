@@ -38,9 +38,10 @@ class CsvSource(FileSource[T]):
 
     Bad records, with too few or too many fields, text that cannot be converted, or broken quotes, are treated as
     ``JsonLinesSource`` treats bad lines, and so are ``path``, ``encoding``, ``max_line_bytes`` (here of a whole
-    record) and ``discover_every``. Of a folder, files count that end in ``.csv`` or ``.tsv``, also with ``.gz`` or
-    ``.zst`` behind it. A field has at most ``csv.field_size_limit()`` characters (131,072); a longer one is always
-    an error, since a quote that is never closed looks just like that; so is a file that ends inside quotes.
+    record), ``discover_every`` and ``concurrency``. Of a folder, files count that end in ``.csv`` or ``.tsv``, also
+    with ``.gz`` or ``.zst`` behind it. A field has at most ``csv.field_size_limit()`` characters (131,072); a longer
+    one is always an error, since a quote that is never closed looks just like that; so is a file that ends inside
+    quotes.
     """
 
     suffixes: ClassVar[Sequence[str]] = tuple(
@@ -59,6 +60,7 @@ class CsvSource(FileSource[T]):
         encoding: str = "utf-8",
         max_line_bytes: int = MAX_LINE_BYTES,
         discover_every: timedelta | None = None,
+        concurrency: int | None = 1,
     ) -> None: ...
 
     @overload
@@ -74,6 +76,7 @@ class CsvSource(FileSource[T]):
         encoding: str = "utf-8",
         max_line_bytes: int = MAX_LINE_BYTES,
         discover_every: timedelta | None = None,
+        concurrency: int | None = 1,
     ) -> None: ...
 
     def __init__(
@@ -88,8 +91,14 @@ class CsvSource(FileSource[T]):
         encoding: str = "utf-8",
         max_line_bytes: int = MAX_LINE_BYTES,
         discover_every: timedelta | None = None,
+        concurrency: int | None = 1,
     ) -> None:
-        super().__init__(path, dead_letters=dead_letters, discover_every=discover_every)
+        super().__init__(
+            path,
+            dead_letters=dead_letters,
+            discover_every=discover_every,
+            concurrency=concurrency,
+        )
         missing = checked_texts("CsvSource", "missing", missing)
         if columns is not None:
             columns = checked_texts("CsvSource", "columns", columns)

@@ -41,6 +41,10 @@ class JsonLinesSource(FileSource[T]):
     instead. A line longer than ``max_line_bytes`` is always an error. With ``discover_every`` the source never ends:
     the folder or pattern is looked at again that often, and new files are read. A file must be complete when it
     appears under its name: write it elsewhere (or under a name with a dot in front) and rename it.
+
+    A subtask reads one file after the other, or ``concurrency`` of them side by side; None: all of them. Files that
+    cover the same time belong side by side, since event time is that of the slowest file that is being read: one after
+    the other, the second would be late from its first line to its last.
     """
 
     suffixes: ClassVar[Sequence[str]] = tuple(
@@ -57,6 +61,7 @@ class JsonLinesSource(FileSource[T]):
         encoding: str = "utf-8",
         max_line_bytes: int = MAX_LINE_BYTES,
         discover_every: timedelta | None = None,
+        concurrency: int | None = 1,
     ) -> None: ...
 
     @overload
@@ -69,6 +74,7 @@ class JsonLinesSource(FileSource[T]):
         encoding: str = "utf-8",
         max_line_bytes: int = MAX_LINE_BYTES,
         discover_every: timedelta | None = None,
+        concurrency: int | None = 1,
     ) -> None: ...
 
     def __init__(
@@ -80,8 +86,14 @@ class JsonLinesSource(FileSource[T]):
         encoding: str = "utf-8",
         max_line_bytes: int = MAX_LINE_BYTES,
         discover_every: timedelta | None = None,
+        concurrency: int | None = 1,
     ) -> None:
-        super().__init__(path, dead_letters=dead_letters, discover_every=discover_every)
+        super().__init__(
+            path,
+            dead_letters=dead_letters,
+            discover_every=discover_every,
+            concurrency=concurrency,
+        )
         self._encoding = checked_encoding("JsonLinesSource", encoding)
         self._max_line_bytes = checked_line_bound("JsonLinesSource", max_line_bytes)
         self._of = of

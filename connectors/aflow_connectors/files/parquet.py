@@ -27,9 +27,9 @@ class ParquetSource(FileSource[T]):
     datetime). With ``of``, a dataclass, ``msgspec.Struct``, TypedDict or the like, a row that does not fit is bad;
     columns that are not declared are passed over. Only ``columns`` are read, if given.
 
-    ``path``, ``dead_letters`` and ``discover_every`` are as for ``JsonLinesSource``. Of a folder, files count that
-    end in ``.parquet``. What cannot be read at all is always a ``SourceError``, and pyarrow that is missing a
-    ``ConnectorError``.
+    ``path``, ``dead_letters``, ``discover_every`` and ``concurrency`` are as for ``JsonLinesSource``. Of a folder,
+    files count that end in ``.parquet``. What cannot be read at all is always a ``SourceError``, and pyarrow that is
+    missing a ``ConnectorError``.
     """
 
     suffixes: ClassVar[Sequence[str]] = (".parquet",)
@@ -43,6 +43,7 @@ class ParquetSource(FileSource[T]):
         columns: Sequence[str] | None = None,
         dead_letters: Tag[BadRecord] | None = None,
         discover_every: timedelta | None = None,
+        concurrency: int | None = 1,
     ) -> None: ...
 
     @overload
@@ -54,6 +55,7 @@ class ParquetSource(FileSource[T]):
         columns: Sequence[str] | None = None,
         dead_letters: Tag[BadRecord] | None = None,
         discover_every: timedelta | None = None,
+        concurrency: int | None = 1,
     ) -> None: ...
 
     def __init__(
@@ -64,8 +66,14 @@ class ParquetSource(FileSource[T]):
         columns: Sequence[str] | None = None,
         dead_letters: Tag[BadRecord] | None = None,
         discover_every: timedelta | None = None,
+        concurrency: int | None = 1,
     ) -> None:
-        super().__init__(path, dead_letters=dead_letters, discover_every=discover_every)
+        super().__init__(
+            path,
+            dead_letters=dead_letters,
+            discover_every=discover_every,
+            concurrency=concurrency,
+        )
         if columns is not None:
             columns = checked_texts("ParquetSource", "columns", columns)
         if columns is not None and not columns:

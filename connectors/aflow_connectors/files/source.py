@@ -11,6 +11,7 @@ from anyio import to_thread
 
 from aflow.connect import BadRecord, Source, SourceError, Split, Tag
 from aflow_connectors.files.arguments import (
+    checked_concurrency,
     checked_dead_letters,
     checked_interval,
     checked_path,
@@ -28,7 +29,10 @@ _SHOWN: Final = 120
 
 
 class FileSource(Source[T_co]):
-    """Files below a path, each a split of its own, read in the order of their names."""
+    """Files below a path, each a split of its own, read in the order of their names.
+
+    A subtask reads ``concurrency`` of them at a time, or all with None: then event time follows the slowest of them.
+    """
 
     #: How the names end that count in a folder.
     suffixes: ClassVar[Sequence[str]]
@@ -39,6 +43,7 @@ class FileSource(Source[T_co]):
         *,
         dead_letters: Tag[BadRecord] | None,
         discover_every: timedelta | None,
+        concurrency: int | None,
     ) -> None:
         owner = type(self).__name__
         checked_dead_letters(owner, dead_letters)
@@ -47,6 +52,7 @@ class FileSource(Source[T_co]):
         self.dead_letters = dead_letters
         self.discover_every = discover_every
         self.bounded = discover_every is None
+        self.concurrency = checked_concurrency(owner, concurrency)
         if is_file(self.path):
             self.max_parallelism = 1
 

@@ -33,8 +33,14 @@ class TextSource(FileSource[str]):
         encoding: str = "utf-8",
         max_line_bytes: int = MAX_LINE_BYTES,
         discover_every: timedelta | None = None,
+        concurrency: int | None = 1,
     ) -> None:
-        super().__init__(path, dead_letters=dead_letters, discover_every=discover_every)
+        super().__init__(
+            path,
+            dead_letters=dead_letters,
+            discover_every=discover_every,
+            concurrency=concurrency,
+        )
         self._encoding = checked_encoding("TextSource", encoding)
         self._max_line_bytes = checked_line_bound("TextSource", max_line_bytes)
 

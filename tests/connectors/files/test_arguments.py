@@ -33,6 +33,11 @@ from aflow_connectors import files
             "ParquetSource: discover_every= must be a timedelta, like timedelta(seconds=10), not 5",
         ),
         (
+            "CsvSource",
+            {"path": "a", "concurrency": 0},
+            "CsvSource: concurrency is a number of files from 1 on, or None for all, not 0",
+        ),
+        (
             "JsonLinesSource",
             {"path": "a", "encoding": None},
             "JsonLinesSource: encoding= must be the name of one, like 'utf-8', not None",
@@ -80,6 +85,7 @@ from aflow_connectors import files
             "empty path",
             "dead letters",
             "interval",
+            "concurrency",
             "encoding",
             "bound",
             "delimiter",
