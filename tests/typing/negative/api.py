@@ -119,7 +119,7 @@ def keys_of_another_type_than_declared(payments: Payments) -> None:
 
 def a_stateful_step_without_a_name(per_card: PerCard, windows: Windows) -> None:
     per_card.fold(int, len)  # error: mypy[arg-type,call-arg] pyright[reportCallIssue]
-    windows.reduce(lambda a, b: a)  # error: mypy[call-arg] pyright[reportCallIssue]
+    windows.reduce(lambda a, b: a)  # error: mypy[call-overload] pyright[reportCallIssue]
 
 
 def streams_of_different_types(payments: Payments, words: af.Stream[str]) -> None:
