@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Generic, TypeVar
 
@@ -15,9 +14,10 @@ K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TimeWindow:
+class TimeWindow(msgspec.Struct, frozen=True, order=True, gc=False):
     """The timestamps from ``start`` (inclusive) to ``end`` (exclusive), in epoch milliseconds."""
+
+    # A Struct, since windows are made, compared and hashed for each record by some steps: all of that is in C.
 
     start: Timestamp
     end: Timestamp
