@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -231,8 +231,8 @@ def choose(
     assigner = windows.assigner() if isinstance(windows, OF_AFLOW) else windows
     allowed = _allowed(assigner, lateness)
     said = [str(windows) if isinstance(windows, OF_AFLOW) else type(windows).__name__]
-    said += [] if trigger is None else [f"trigger {type(trigger).__name__}"]
-    said += [] if evictor is None else [f"evictor {type(evictor).__name__}"]
+    said += [] if trigger is None else [f"trigger {_described(trigger)}"]
+    said += [] if evictor is None else [f"evictor {_described(evictor)}"]
     said += [f"lateness {short(allowed)}"] if allowed else []
     if isinstance(windows, Count):
         trigger, evictor = windows.trigger(), windows.evictor()
@@ -273,6 +273,11 @@ def _default(assigner: WindowAssigner[Any]) -> Trigger[Any]:
     if isinstance(assigner, GlobalWindows):
         return Never()
     return EventTime() if assigner.domain is TimeDomain.EVENT else ProcessingTime()
+
+
+def _described(part: object) -> str:
+    """With its parameters, if it says them."""
+    return repr(part) if is_dataclass(part) else type(part).__name__
 
 
 def _domain(domain: TimeDomain) -> TimeDomain:
