@@ -22,7 +22,7 @@ ifneq ($(shell cat $(DEMO) 2>/dev/null),$(CURDIR))
 $(DEMO): again
 endif
 
-.PHONY: help setup demo test lint types unit format bench test-all-pythons public-names constraints news clean again
+.PHONY: help setup demo test lint types unit format bench test-all-pythons public-names constraints pictures news clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ public-names: $(SETUP) ## write the list of public names anew, after they change
 
 constraints: ## write constraints.txt anew with today's versions
 	@scripts/write-constraints
+
+pictures: $(SETUP) ## draw the pictures of the guide anew, after what they show has changed
+	@PYTHON=$(BIN)/python scripts/draw-pictures
 
 news: $(SETUP) ## show what the news fragments make of the next changelog
 	@$(BIN)/towncrier build --draft --version next
