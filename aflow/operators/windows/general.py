@@ -6,8 +6,10 @@ clean-up timer, everything about the window goes after that: contents, the trigg
 timer of a window that was purged asks the trigger, but no function is called without contents; a timer of a window
 that is gone does nothing.
 
-In windows of processing time a record belongs where the clock is when its batch is handled. Such windows that have
-not fired when the input ends do not fire: only the clock ends them, while the end of the input ends all event time.
+In windows of processing time a record belongs where the clock is when its batch is handled; or 1 ms later, if timers
+of this very millisecond have rung already, so that a window which has just ended does not begin once more. Such windows
+that have not fired when the input ends do not fire: only the clock ends them, while the end of the input ends all event
+time.
 
 A window that never goes (a global one) begins anew when its contents are purged: results are counted from 1 again,
 and nothing stays behind for a key of which the trigger remembers nothing and for which no timer is set.
@@ -68,6 +70,8 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._filed = FiledWindows(
             self._backend.filing, self._contents, self._windows, self._timers
         )
+        #: What the clock said when timers rang last. Not stored: a restore takes longer than the millisecond it is for.
+        self._rang = MIN_TIMESTAMP
         #: Results that were not emitted yet, and their timestamps.
         self._values: list[Any] = []
         self._times: list[Timestamp] = []
@@ -121,6 +125,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
 
     def on_processing_time(self, now: Timestamp) -> None:
         self._timers.rang()
+        self._rang = now
         self._ring(TimeDomain.PROCESSING, now)
 
     def snapshot(self) -> OperatorSnapshot:
@@ -158,7 +163,8 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
     def _moments(self, batch: Batch[Any]) -> Iterable[Timestamp]:
         """The time of each record, as windows and triggers see it."""
         if self._horizon.domain is TimeDomain.PROCESSING:
-            return repeat(self.context.clock.now())
+            now = self.context.clock.now()
+            return repeat(now + (now == self._rang))
         if batch.timestamps is not None:
             return batch.timestamps
         if isinstance(self._logic.assigner, GlobalWindows):

@@ -435,6 +435,21 @@ def test_a_window_of_processing_time_fires_while_the_source_is_silent(mode: Mode
     assert left(harness) == NOTHING
 
 
+def test_a_record_in_the_millisecond_in_which_its_window_has_ended_is_in_the_next_one() -> None:
+    harness = step(assigner=OnProcessingTime(), trigger=ProcessingTime())
+    harness.push(("a", 1))
+    harness.advance_processing_time(9)
+
+    harness.push(("a", 2))
+    harness.push(("b", 4))
+    harness.advance_processing_time(12)
+    harness.push(("a", 8))
+    harness.advance_processing_time(19)
+
+    assert rows(harness) == [("a", 0, 1, 1), ("a", 10, 10, 1), ("b", 10, 4, 1)]
+    assert left(harness) == NOTHING
+
+
 @every_way
 def test_windows_of_processing_time_know_no_late_records(mode: Mode) -> None:
     harness = step(mode, assigner=OnProcessingTime(), trigger=ProcessingTime(), lateness=100)
