@@ -20,12 +20,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import repeat
 from operator import length_hint
-from typing import Any
+from typing import Any, Final
 
 from aflow.errors import InternalError, OperatorError, readable, shown
 from aflow.machines.windows.assigners import GlobalWindows
 from aflow.machines.windows.trigger import TriggerResult
 from aflow.model.batch import BATCH_RECORDS, Batch
+from aflow.model.codecs import PLAIN
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.keyed_state import keyed_backend
@@ -47,6 +48,9 @@ from aflow.operators.windows.window_state import WindowState
 from aflow.state.filing import filed_together
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import declared_states
+
+#: Operator state: what the clock said when timers rang last.
+_RANG: Final = "@rang"
 
 
 class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
@@ -70,7 +74,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._filed = FiledWindows(
             self._backend.filing, self._contents, self._windows, self._timers
         )
-        #: What the clock said when timers rang last. Not stored: a restore takes longer than the millisecond it is for.
+        #: What the clock said when timers rang last.
         self._rang = MIN_TIMESTAMP
         #: Results that were not emitted yet, and their timestamps.
         self._values: list[Any] = []
@@ -133,11 +137,14 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         keyed = filed_together(self._backend.snapshot(), self._filed.snapshot())
         if self._window_state is not None:
             keyed = filed_together(keyed, self._window_state.snapshot())
-        return OperatorSnapshot(keyed, stored_watermark(self.watermark))
+        rang = {_RANG: (PLAIN.encode(self._rang),)}
+        return OperatorSnapshot(keyed, {**stored_watermark(self.watermark), **rang})
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """The watermark goes on where the slowest of the former subtasks was."""
         self.watermark = self._horizon.watermark = restored_watermark(snapshot, self.watermark)
+        rang = [PLAIN.decode(data) for data in snapshot.operator.get(_RANG, ())]
+        self._rang = max((at for at in rang if isinstance(at, int)), default=self._rang)
         self._backend.restore(snapshot.keyed)
         if self._window_state is not None:
             self._window_state.restore(snapshot.keyed)

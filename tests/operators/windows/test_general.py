@@ -435,8 +435,11 @@ def test_a_window_of_processing_time_fires_while_the_source_is_silent(mode: Mode
     assert left(harness) == NOTHING
 
 
-def test_a_record_in_the_millisecond_in_which_its_window_has_ended_is_in_the_next_one() -> None:
-    harness = step(assigner=OnProcessingTime(), trigger=ProcessingTime())
+@every_way
+def test_a_record_in_the_millisecond_in_which_its_window_has_ended_is_in_the_next_one(
+    mode: Mode,
+) -> None:
+    harness = step(mode, assigner=OnProcessingTime(), trigger=ProcessingTime())
     harness.push(("a", 1))
     harness.advance_processing_time(9)
 
