@@ -96,8 +96,8 @@ class WindowedStream(Generic[K, T]):
     ) -> WindowResults[T, Any]:
         """Fold the records of each key and window: ``fn(accumulator, value)`` returns the next accumulator.
 
-        ``initial()`` makes the first. An accumulator may be changed in place and returned, unless a window can give
-        several results (``lateness``, a trigger of your own): then what was emitted would change with it.
+        ``initial()`` makes the first. An accumulator may be changed in place and returned; if a window can give several
+        results (``lateness``, a trigger of your own), only with ``merge``, since what was emitted would change with it.
         ``merge(a, b)`` gives the accumulator of the records of both; sessions need it, and sliding windows are faster
         with it. It may change and return ``a``, and must leave ``b`` as it is.
         """

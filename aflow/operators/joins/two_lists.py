@@ -49,7 +49,7 @@ class TwoLists(TwoListContents):
             mine.extend(others)
         return held
 
-    def fire(self, held: Any, window: TimeWindow, see: See) -> Any:
+    def fire(self, held: Any, window: TimeWindow, see: See, *, last: bool) -> Any:
         lefts, rights = held
         see((lefts.copy(), rights.copy()))
         return held
@@ -98,7 +98,7 @@ class EvictedLists(TwoListContents):
         held.extend(other)
         return held
 
-    def fire(self, held: Any, window: TimeWindow, see: See) -> Any:
+    def fire(self, held: Any, window: TimeWindow, see: See, *, last: bool) -> Any:
         elements = self._known(self._evictor.before(held, window))
         if not elements:
             return EMPTY

@@ -70,8 +70,11 @@ class Contents(Protocol):
         """The contents of two windows, neither of them ``EMPTY``; ``held`` may be changed and returned."""
         ...
 
-    def fire(self, held: Any, window: TimeWindow, see: See) -> Any:
-        """Show ``see`` what the contents amount to, unless that is nothing, and return those that stay."""
+    def fire(self, held: Any, window: TimeWindow, see: See, *, last: bool) -> Any:
+        """Show ``see`` what the contents amount to, unless that is nothing, and return those that stay.
+
+        What is shown may be changed and given away. ``last`` if nothing stays, so that nothing need be copied.
+        """
         ...
 
     def encode(self, held: Any) -> bytes:
@@ -100,6 +103,7 @@ class Folded:
         self._add = accumulation.add
         self._merge = accumulation.merge
         self._result = accumulation.result
+        self._fresh = accumulation.fresh
         self._codec = accumulation.codec_for(of)
 
     def add(self, held: Any, value: Any, _timestamp: Timestamp, /) -> Any:
@@ -109,8 +113,11 @@ class Folded:
         assert self._merge is not None  # check_logic asks for it where windows merge
         return self._merge(held, other)
 
-    def fire(self, held: Any, window: TimeWindow, see: See) -> Any:
-        see(held if self._result is None else self._result(held))
+    def fire(self, held: Any, window: TimeWindow, see: See, *, last: bool) -> Any:
+        shown = held
+        if not last and self._fresh is not None and self._merge is not None:
+            shown = self._merge(self._fresh(), held)
+        see(shown if self._result is None else self._result(shown))
         return held
 
     def encode(self, held: Any) -> bytes:
@@ -136,8 +143,8 @@ class Listed:
         held.extend(other)
         return held
 
-    def fire(self, held: Any, window: TimeWindow, see: See) -> Any:
-        see(held.copy())
+    def fire(self, held: Any, window: TimeWindow, see: See, *, last: bool) -> Any:
+        see(held if last else held.copy())
         return held
 
     def encode(self, held: Any) -> bytes:
@@ -167,7 +174,7 @@ class Evicted:
         held.extend(other)
         return held
 
-    def fire(self, held: Any, window: TimeWindow, see: See) -> Any:
+    def fire(self, held: Any, window: TimeWindow, see: See, *, last: bool) -> Any:
         elements = list(self._evictor.before(held, window))
         if not elements:
             return EMPTY

@@ -197,7 +197,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
                 try:
                     said = ask(at, window, asked)
                     if said is not TriggerResult.CONTINUE:
-                        self._obey(said, one)
+                        self._obey(said, one, last=cleanup)
                     if cleanup:
                         self._clean(one)
                 except RAISED as exc:
@@ -208,21 +208,21 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
                     self._flush()
         self._handled()
 
-    def _obey(self, said: TriggerResult, one: KeyWindow) -> None:
-        """Do what the trigger said about ``one``."""
+    def _obey(self, said: TriggerResult, one: KeyWindow, *, last: bool = False) -> None:
+        """Do what the trigger said about ``one``; ``last`` if that goes then."""
         if not isinstance(said, TriggerResult):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"{type(self._logic.trigger).__name__} answered {shown(said)}, not a TriggerResult"
             )
         if said.fires and one.held is not EMPTY:
-            self._fire(one)
+            self._fire(one, last=last or said.purges)
         if said.purges:
             one.held = EMPTY
         if one.cleanup is None and one.held is EMPTY:
             one.firing = 0
 
-    def _fire(self, one: KeyWindow) -> None:
-        one.held = self._contents.fire(one.held, one.window, self._call)
+    def _fire(self, one: KeyWindow, *, last: bool) -> None:
+        one.held = self._contents.fire(one.held, one.window, self._call, last=last)
 
     def _call(self, value: Any) -> None:
         """Let the function make the results of a firing, for whom the trigger was just asked."""

@@ -11,10 +11,11 @@ from aflow.errors import CheckpointError, FlowDefinitionError, OperatorError, Re
 from aflow.machines.windows.assigners import TumblingWindows
 from aflow.machines.windows.evictor import Element, Evictor
 from aflow.machines.windows.trigger import TriggerContext, TriggerResult
-from aflow.machines.windows.triggers import Count, ProcessingTime
+from aflow.machines.windows.triggers import Count, EventTime, Never, ProcessingTime, Purging
 from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP
 from aflow.model.windows import TimeWindow
+from aflow.operators.accumulation import folding
 from aflow.operators.base import StateSize
 from aflow.operators.windows.aligned import WindowAggregateOperator
 from aflow.operators.windows.function import WindowContext, WindowFunction
@@ -247,6 +248,61 @@ def test_a_window_whose_records_have_all_been_dropped_after_a_firing_is_empty(mo
 
     assert rows(harness) == [("a", 0, [0, 1], 1), ("a", 0, [2, 3], 2)]
     assert harness.size == StateSize(event_timers=1)
+
+
+# ------------------------------------------------------------------------- results are given away
+
+
+def extended(held: list[int], more: list[int]) -> list[int]:
+    held.extend(more)
+    return held
+
+
+#: Lists that grow in place.
+GROWING = folding(list[int], lambda held, event: extended(held, [event[1]]), merge=extended)
+
+
+@every_way
+def test_a_result_does_not_grow_with_the_accumulator_of_its_window(mode: Mode) -> None:
+    harness = step(mode, accumulation=GROWING, trigger=Count(1))
+
+    harness.push_batch([("a", 1), ("a", 2)], [1, 2])
+
+    assert rows(harness) == [("a", 0, [1], 1), ("a", 0, [1, 2], 2)]
+
+
+@every_way
+def test_what_a_function_does_to_a_result_is_not_seen_by_a_later_firing(mode: Mode) -> None:
+    class Empties(WindowFunction[str, list[int], list[int]]):
+        def process(self, value: list[int], ctx: WindowContext[str]) -> list[list[int]]:
+            seen = value.copy()
+            value.clear()
+            return [seen]
+
+    harness = step(mode, accumulation=GROWING, function=Empties(), trigger=Count(1))
+
+    harness.push_batch([("a", 1), ("a", 2)], [1, 2])
+
+    assert harness.values == [[1], [1, 2]]
+
+
+def test_nothing_is_copied_for_the_last_result_of_a_window() -> None:
+    merges: list[int] = []
+
+    def merged(one: int, other: int) -> int:
+        merges.append(other)
+        return one + other
+
+    counted = folding(int, lambda n, _: n + 1, merge=merged)
+    ending = step(accumulation=counted, trigger=EventTime(early=Never()))
+    purging = step(accumulation=counted, trigger=Purging(Count(1)))
+
+    ending.push(("a", 1), 1)
+    ending.watermark(9)
+    purging.push(("a", 1), 1)
+
+    assert rows(ending) == rows(purging) == [("a", 0, 1, 1)]
+    assert merges == []
 
 
 # -------------------------------------------------------------------------------------- what fails
