@@ -21,9 +21,8 @@ from aflow.machines.windows.evictor import Evictor
 from aflow.machines.windows.evictors import Count as CountEvictor
 from aflow.machines.windows.trigger import Trigger
 from aflow.machines.windows.triggers import Count as CountTrigger
-from aflow.machines.windows.triggers import EventTime, Never, ProcessingTime, Purging
+from aflow.machines.windows.triggers import EventTime, ProcessingTime, Purging
 from aflow.model.time import TimeDomain, positive_millis, short, to_millis
-from aflow.model.windows import GLOBAL_WINDOW
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -145,7 +144,7 @@ class DynamicSession(Generic[T_contra]):
 class Global:
     """One window a key that holds everything and never ends: what it gives is the trigger's matter, and so is its size.
 
-    Without a trigger it never fires. A trigger that does not purge lets its contents grow for ever.
+    So it needs a trigger. One that does not purge lets the contents grow for ever.
     """
 
     def assigner(self) -> GlobalWindows:
@@ -228,6 +227,11 @@ def choose(
             f"not {shown(windows)}"
         )
     _check_extras(windows, trigger, evictor)
+    if isinstance(windows, Global) and trigger is None:
+        raise FlowDefinitionError(
+            "a Global window has no end to fire at, so it needs a trigger: window(Global(), trigger=…) with one of "
+            "aflow.triggers"
+        )
     assigner = windows.assigner() if isinstance(windows, OF_AFLOW) else windows
     allowed = _allowed(assigner, lateness)
     said = [str(windows) if isinstance(windows, OF_AFLOW) else type(windows).__name__]
@@ -247,7 +251,10 @@ def _check_extras(
         if extra is None:
             continue
         if not isinstance(extra, kind):
-            raise FlowDefinitionError(f"{word}= takes an aflow.{kind.__name__}, not {shown(extra)}")
+            hint = f"; write {extra.__name__}(…)" if isinstance(extra, type) else ""
+            raise FlowDefinitionError(
+                f"{word}= takes an aflow.{kind.__name__}, not {shown(extra)}{hint}"
+            )
         if isinstance(windows, Count):
             raise FlowDefinitionError(
                 f"{windows} has a {word} of its own; with another one, write aflow.Global() in place of Count"
@@ -264,14 +271,12 @@ def _allowed(assigner: WindowAssigner[Any], lateness: timedelta) -> int:
         )
     if allowed and isinstance(assigner, GlobalWindows):
         raise FlowDefinitionError(
-            f"nothing is late for a window that never ends ({GLOBAL_WINDOW}): leave lateness out"
+            "nothing is late for a window that never ends: leave lateness out"
         )
     return allowed
 
 
 def _default(assigner: WindowAssigner[Any]) -> Trigger[Any]:
-    if isinstance(assigner, GlobalWindows):
-        return Never()
     return EventTime() if assigner.domain is TimeDomain.EVENT else ProcessingTime()
 
 

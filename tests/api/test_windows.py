@@ -196,14 +196,15 @@ def keyed() -> af.KeyedStream[int, int]:
         (lambda: keyed().window(SECOND), "window\\(\\) takes windows"),  # type: ignore[arg-type]
         (
             lambda: keyed().window(af.Tumbling(SECOND), trigger=af.triggers.Count),  # type: ignore[arg-type]
-            "trigger= takes an aflow.Trigger",
+            r"trigger= takes an aflow.Trigger.*write Count\(…\)",
         ),
+        (lambda: keyed().window(af.Global()), "needs a trigger"),
         (
             lambda: keyed().window(af.Count(3), trigger=af.triggers.Never()),
             "has a trigger of its own.*aflow.Global",
         ),
         (
-            lambda: keyed().window(af.Global(), lateness=SECOND),
+            lambda: keyed().window(af.Global(), trigger=af.triggers.Never(), lateness=SECOND),
             "never ends",
         ),
         (

@@ -341,7 +341,7 @@ class Purging(Trigger[T], Generic[T]):
 
 @dataclass(frozen=True)
 class Never(Trigger[Any]):
-    """Never fires: the default for global windows, which have no end to fire at."""
+    """Never fires."""
 
     @property
     def merges(self) -> bool:
