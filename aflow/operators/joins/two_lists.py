@@ -35,6 +35,8 @@ class TwoListContents(Contents):
 class TwoLists(TwoListContents):
     """A pair of lists of records, each in the order of arrival."""
 
+    kind: ClassVar[str] = "records of two inputs"
+
     def __init__(self, left: Codec[Any], right: Codec[Any]) -> None:
         self._layouts = Many(left), Many(right)
 
@@ -82,6 +84,8 @@ class SidedElement(Element[Any]):
 
 class EvictedLists(TwoListContents):
     """The elements of both inputs in the order of arrival, of which an evictor drops some at each firing."""
+
+    kind: ClassVar[str] = "records of two inputs with timestamps"
 
     def __init__(self, evictor: Evictor[Any], left: Codec[Any], right: Codec[Any]) -> None:
         self._evictor = evictor

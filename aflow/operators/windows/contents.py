@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from enum import Enum
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, cast
 
 from aflow.machines.windows.evictor import Element, Evictor
 from aflow.model.codecs import PLAIN
@@ -62,6 +62,9 @@ See: TypeAlias = Callable[[Any], None]
 class Contents(Protocol):
     """How the records of a key and window are kept."""
 
+    #: What is kept: encoded contents of another kind cannot be read.
+    kind: ClassVar[str]
+
     def add(self, held: Any, value: Any, timestamp: Timestamp, /) -> Any:
         """The contents with one more record; ``held`` may be ``EMPTY`` and may be changed and returned."""
         ...
@@ -98,6 +101,8 @@ def contents_for(logic: WindowLogic) -> Contents:
 class Folded:
     """One accumulator."""
 
+    kind: ClassVar[str] = "an accumulator"
+
     def __init__(self, accumulation: Accumulation, of: type[Any] | None) -> None:
         self._first = accumulation.first
         self._add = accumulation.add
@@ -130,6 +135,8 @@ class Folded:
 class Listed:
     """A list of the records in the order of their arrival."""
 
+    kind: ClassVar[str] = "records"
+
     def __init__(self, of: type[Any] | None) -> None:
         self._layout = Many(state_codec(of))
 
@@ -156,6 +163,8 @@ class Listed:
 
 class Evicted:
     """A list of the records with their timestamps, of which an evictor drops some at each firing."""
+
+    kind: ClassVar[str] = "records with timestamps"
 
     def __init__(
         self, evictor: Evictor[Any], accumulation: Accumulation | None, of: type[Any] | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Final, cast
 
 from aflow.errors import CheckpointError, RestoreError, shown
@@ -15,10 +15,14 @@ from aflow.operators.windows.timers import TIMER_NAMES, DomainTimers
 from aflow.operators.windows.trigger_context import window_text
 from aflow.operators.windows.window_state import PREFIX
 from aflow.state.filing import Keyed, KeyedFiling
+from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import RESERVED
 
 #: Keyed state: what each key has in each window, and where that is.
 FILED_WINDOWS: Final = "@key windows"
+
+#: Operator state: of which windows these are, and what is kept in them.
+_KIND: Final = "@kind of windows"
 
 #: What begins with "@" and may stand beside them; the last one is the backend's.
 _KNOWN: Final = frozenset({FILED_WINDOWS, *TIMER_NAMES.values(), "@states"})
@@ -38,15 +42,22 @@ class FiledWindows:
         self._contents = contents
         self._windows = windows
         self._timers = timers
+        self._kind = f"{windows.kind}, each with {contents.kind}"
+
+    def kind(self) -> Mapping[str, tuple[bytes, ...]]:
+        """Operator state by which ``restore`` knows whether it can read what is stored."""
+        return {_KIND: (PLAIN.encode(self._kind),)}
 
     def snapshot(self) -> Keyed:
         """Raises ``CheckpointError`` for a key, contents or trigger memory without encoding."""
         timers = {TIMER_NAMES[domain]: self._timers.entries(domain) for domain in TimeDomain}
         return self._filing.file({FILED_WINDOWS: self._entries(), **timers})
 
-    def restore(self, keyed: Keyed) -> None:
+    def restore(self, snapshot: OperatorSnapshot) -> None:
         """Raises ``RestoreError`` for bytes that are no window, and for what another kind of step has written."""
+        keyed = snapshot.keyed
         self._check_names(keyed)
+        self._check_kind(snapshot.operator.get(_KIND, ()))
         for key, data in self._filing.read(keyed, FILED_WINDOWS):
             self._restore_one(key, data)
         for domain in TimeDomain:
@@ -82,6 +93,13 @@ class FiledWindows:
             raise RestoreError(
                 f"step {self._filing.operator!r} cannot read what key {shown(key)} had in a window: {exc}"
             ) from exc
+
+    def _check_kind(self, stored: Iterable[bytes]) -> None:
+        for kind in {str(PLAIN.decode(data)) for data in stored} - {self._kind}:
+            raise RestoreError(
+                f"step {self._filing.operator!r} has {self._kind}, and the snapshot holds {kind}; "
+                f"give the changed step a new name"
+            )
 
     def _check_names(self, keyed: Keyed) -> None:
         names = {name for names in self._filing.own(keyed) for name in names}

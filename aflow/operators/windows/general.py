@@ -138,7 +138,8 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         if self._window_state is not None:
             keyed = filed_together(keyed, self._window_state.snapshot())
         rang = {_RANG: (PLAIN.encode(self._rang),)}
-        return OperatorSnapshot(keyed, {**stored_watermark(self.watermark), **rang})
+        known = {**stored_watermark(self.watermark), **rang, **self._filed.kind()}
+        return OperatorSnapshot(keyed, known)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """The watermark goes on where the slowest of the former subtasks was."""
@@ -148,7 +149,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._backend.restore(snapshot.keyed)
         if self._window_state is not None:
             self._window_state.restore(snapshot.keyed)
-        self._filed.restore(snapshot.keyed)
+        self._filed.restore(snapshot)
 
     def size(self) -> StateSize:
         windows = sum(one.entries for one in self._windows)

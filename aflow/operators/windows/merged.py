@@ -39,6 +39,8 @@ class _OfKey:
 class MergingWindows:
     """All windows of a subtask, key by key, each with its own clean-up timer: hardly any two of them are the same."""
 
+    kind = "windows that merge"
+
     def __init__(
         self,
         assigner: WindowAssigner[Any],

@@ -39,6 +39,8 @@ class OpenWindow:
 class SeparateWindows:
     """All windows of a subtask, each with its keys and one clean-up timer."""
 
+    kind = "windows that stay as they are"
+
     #: How many things are remembered about windows themselves.
     entries = 0
 

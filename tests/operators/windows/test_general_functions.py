@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aflow.errors import CheckpointError, FlowDefinitionError, OperatorError, RestoreError
-from aflow.machines.windows.assigners import TumblingWindows
+from aflow.machines.windows.assigners import SessionWindows, TumblingWindows
 from aflow.machines.windows.evictor import Element, Evictor
 from aflow.machines.windows.trigger import TriggerContext, TriggerResult
 from aflow.machines.windows.triggers import Count, EventTime, Never, ProcessingTime, Purging
@@ -435,6 +435,34 @@ def test_the_snapshot_of_another_kind_of_window_step_is_refused() -> None:
 
     with pytest.raises(RestoreError, match="window step does not know"):
         step().restore(snapshot)
+
+
+FOLDED: dict[str, Any] = {"accumulation": SUM}
+KEPT: dict[str, Any] = {"apply": numbers}
+WITH_TIMESTAMPS: dict[str, Any] = {"apply": numbers, "evictor": KeepsLast(3, 2)}
+MERGING: dict[str, Any] = {"accumulation": SUM, "assigner": SessionWindows(10)}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        (KEPT, FOLDED, "each with an accumulator, and the snapshot holds .* each with records;"),
+        (FOLDED, KEPT, "each with records, .* each with an accumulator;"),
+        (KEPT, WITH_TIMESTAMPS, "each with records with timestamps, .* each with records;"),
+        (MERGING, FOLDED, "windows that stay as they are, .* holds windows that merge,"),
+        (FOLDED, MERGING, "windows that merge, .* holds windows that stay as they are,"),
+    ],
+)
+def test_windows_do_not_read_what_was_stored_of_other_contents_or_of_windows_that_merge(
+    before: dict[str, Any], after: dict[str, Any], says: str
+) -> None:
+    changed = step(**before)
+    changed.push(("a", 1), 1)
+    snapshot = changed.snapshot()
+    assert snapshot is not None
+
+    with pytest.raises(RestoreError, match=f"step 'step' has .*{says} .*give .* a new name"):
+        step(**after).restore(snapshot)
 
 
 # ----------------------------------------------------------------------------------------- scaling
