@@ -8,7 +8,7 @@ both inputs together, in the order of their arrival, must each know its own.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from aflow.machines.windows.evictor import Element, Evictor
 from aflow.model.codecs import PLAIN, Codec, CodecError
