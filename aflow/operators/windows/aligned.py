@@ -54,6 +54,9 @@ class WindowAggregateOperator(IncrementalWindows):
         self._start_of = assigner.start_of
         self._size = assigner.size
         self._tumbling = isinstance(assigner, TumblingWindows)
+        self._slide = assigner.size if isinstance(assigner, TumblingWindows) else assigner.slide
+        #: True if a record may be in no window at all.
+        self._gaps = self._slide > self._size
         #: Contents of the windows that have not fired, by start; never empty.
         self._open: dict[Timestamp, Contents] = {}
         #: Contents of the windows that have fired and are kept for the allowed lateness, by start; never empty.
@@ -66,9 +69,11 @@ class WindowAggregateOperator(IncrementalWindows):
 
     def process(self, batch: Batch[Any]) -> None:
         keys, times = self._columns(batch)
-        start = self._start_of(min(times))
-        if not self._tumbling or self._ahead or self._passed(start, self.watermark):
+        start = self._first_of(min(times))
+        if self._gaps or self._ahead or self._passed(start, self.watermark):
             self._add_each(batch, keys, times)
+        elif not self._tumbling:
+            self._add_to_several(batch, keys, times)
         elif max(times) < start + self._size:
             self._add_all(batch, keys, start)
         else:
@@ -153,10 +158,33 @@ class WindowAggregateOperator(IncrementalWindows):
         except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
 
+    def _add_to_several(
+        self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]
+    ) -> None:
+        """Fold a batch into overlapping windows, all of them on time."""
+        add, first, start_of = self._accumulation.add, self._accumulation.first, self._start_of
+        windows, size, slide = self._open, self._size, self._slide
+        left = iter(batch.values)
+        try:
+            for key, time, value in zip(keys, times, left, strict=False):
+                start = start_of(time)
+                while start + size > time:
+                    contents = (
+                        windows[start] if start in windows else self._contents(start, fired=False)
+                    )
+                    if key in contents:
+                        contents[key] = add(contents[key], value)
+                    else:
+                        check_key(key)
+                        contents[key] = first(value)
+                    start -= slide
+        except RAISED as exc:
+            raise self.failure(exc, batch, left) from exc
+
     def _add_each(
         self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]
     ) -> None:
-        """Fold record by record: sliding windows, and batches with records behind the watermark."""
+        """Fold record by record: batches with records behind the watermark, and windows with gaps."""
         late: list[int] = []
         for index, (key, time, value) in enumerate(zip(keys, times, batch.values, strict=True)):
             watermark = self._watermark_for(key)
@@ -221,6 +249,10 @@ class WindowAggregateOperator(IncrementalWindows):
             contents = windows[start] = {}
             heappush(heap, start)
         return contents
+
+    def _first_of(self, time: Timestamp) -> Timestamp:
+        """The start of the first window that ``time`` is in; with gaps, of one that may begin after it."""
+        return self._start_of(time - self._size) + self._slide
 
     def _passed(self, start: Timestamp, watermark: Timestamp) -> bool:
         """True if the watermark has reached the window's last timestamp."""
