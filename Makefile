@@ -37,7 +37,7 @@ $(DEMO): $(WHAT)
 	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --editable '.[demo]'
 	@echo "$(CURDIR)" > $@
 
-demo: $(DEMO) ## replay the flights of 2013 and show the worst hours of the year
+demo: $(DEMO) ## replay the flights of 2013 with the weather: worst hours and days, storms, aircraft
 	@$(BIN)/aflow demo
 
 test: lint types ## everything: format, lint, types, architecture, unit, conformance, doc snippets, examples
