@@ -167,7 +167,7 @@ def demo(
     max_delay: timedelta,
     traceback: bool,
 ) -> None:
-    """Replay the flights of 2013 from New York, and show the worst hours of the year."""
+    """Replay the flights of 2013 from New York with the weather: worst hours and days, storms, days of aircraft."""
     from aflow.cli.demo.command import run_demo  # it needs more than other commands want to load
 
     with _explained(context, traceback=traceback):
