@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
-from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows, WindowAssigner
+from aflow.machines.windows.assigners import (
+    GlobalWindows,
+    SlidingWindows,
+    TumblingWindows,
+    WindowAssigner,
+)
 from aflow.machines.windows.window_timers import WindowTimers
 from aflow.model.keys import check_key
-from aflow.model.time import Timestamp
+from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.windows.contents import EMPTY, KeyWindow
 from aflow.operators.windows.horizon import Horizon
@@ -107,8 +112,11 @@ class SeparateWindows:
 
         return place
 
-    def _anywhere(self, key: Hashable, value: Any, time: Timestamp) -> Iterable[KeyWindow]:
-        return [opened.of(key) for opened in self._kept(self._assign(value, time))]
+    def _anywhere(self, key: Hashable, value: Any, time: Timestamp) -> Iterator[KeyWindow]:
+        # One at a time: an assigner may name a window twice, and it may have been forgotten after the first.
+        for window in self._assign(value, time):
+            for opened in self._kept((window,)):
+                yield opened.of(key)
 
     def _kept(self, windows: Sequence[TimeWindow]) -> list[OpenWindow]:
         kept: list[OpenWindow] = []
@@ -137,4 +145,6 @@ def _grid(assigner: WindowAssigner[Any]) -> Callable[[Timestamp], Timestamp] | N
         return assigner.start_of
     if type(assigner) is SlidingWindows and assigner.size % assigner.slide == 0:
         return assigner.start_of
+    if type(assigner) is GlobalWindows:
+        return lambda timestamp: MIN_TIMESTAMP
     return None

@@ -211,6 +211,27 @@ def test_a_window_without_end_counts_from_one_again_after_a_purge_and_remembers_
     assert left(harness) == NOTHING
 
 
+class Twice(WindowAssigner[object]):
+    """The window of all time, named twice."""
+
+    def assign(self, value: object, timestamp: Timestamp) -> list[TimeWindow]:
+        return [GLOBAL_WINDOW, GLOBAL_WINDOW]
+
+
+@every_way
+@pytest.mark.parametrize(
+    ("size", "results"), [(1, [1, 1, 2, 2]), (2, [1 + 1, 2 + 2]), (3, [1 + 1 + 2])]
+)
+def test_a_record_that_is_in_a_window_twice_counts_twice(
+    mode: Mode, size: int, results: list[int]
+) -> None:
+    harness = step(mode, assigner=Twice(), trigger=Purging(Count(size)))
+
+    harness.push_batch([("a", 1), ("a", 2)], [0, 0])
+
+    assert [one.value for one in harness.values] == results
+
+
 @every_way
 def test_what_a_trigger_remembers_of_a_window_without_end_outlives_a_purge(mode: Mode) -> None:
     class EverySecond(Says):
