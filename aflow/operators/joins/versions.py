@@ -40,6 +40,8 @@ class Versions:
         self.expiry: Final = Expiry(
             _STRETCH if tolerance is None else max(1, tolerance // _STRETCHES)
         )
+        #: Without a tolerance: those keys. None is noted twice, or each look would note it as often again.
+        self._noted: set[Hashable] = set()
 
     def put(self, key: Hashable, at: Timestamp, value: object) -> bool:
         """Add a version, or replace the one of that timestamp; False if it cannot matter any more."""
@@ -63,8 +65,8 @@ class Versions:
             return True
         times.insert(index, at)
         values.insert(index, value)
-        if tolerance is None and len(times) == 2:
-            self.expiry.note(key, times[-1])
+        if tolerance is None and len(times) == 2 and key not in self._noted:
+            self._note(key, times[-1])
         return True
 
     def at(self, key: Hashable, moment: Timestamp) -> tuple[bool, Any]:
@@ -84,8 +86,10 @@ class Versions:
         if watermark == MAX_TIMESTAMP:
             self._held.clear()
             self.expiry.clear()
+            self._noted.clear()
             return
         for key in self.expiry.due(watermark):
+            self._noted.discard(key)
             if key in self._held:
                 self._look_at(key)
 
@@ -97,7 +101,11 @@ class Versions:
         elif self.tolerance is not None:
             self.expiry.note(key, times[-1] + self.tolerance)
         elif len(times) > 1:
-            self.expiry.note(key, times[-1])
+            self._note(key, times[-1])
+
+    def _note(self, key: Hashable, at: Timestamp) -> None:
+        self._noted.add(key)
+        self.expiry.note(key, at)
 
     def _drop(self, times: list[Timestamp], values: list[Any]) -> None:
         count = self._passed(times)

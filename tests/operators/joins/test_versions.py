@@ -1,0 +1,34 @@
+"""The versions that an as-of join holds: what they cost beside what they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from aflow.model.time import MAX_TIMESTAMP
+from aflow.operators.joins.versions import Versions
+
+
+@pytest.mark.parametrize("tolerance", [None, 5_000])
+def test_a_key_waits_for_one_look_however_often_it_got_a_new_version(tolerance: int | None) -> None:
+    versions = Versions(tolerance)
+
+    for second in range(50):
+        for watermark in range(second * 1_000, second * 1_000 + 1_000, 100):
+            versions.advance(watermark)
+            if watermark % 1_000 == 600:
+                versions.put("key", watermark + 900, "a second after the one before")
+
+    assert list(versions.expiry.due(MAX_TIMESTAMP - 1)) == ["key"]
+
+
+def test_a_key_that_was_looked_at_is_looked_at_again_for_later_versions() -> None:
+    versions = Versions(None)
+    for at in (0, 1_000):
+        versions.put("key", at, at)
+    versions.advance(1_000)
+    for at in (2_000, 3_000):
+        versions.put("key", at, at)
+
+    versions.advance(3_000)
+
+    assert versions.size() == 1
