@@ -19,7 +19,7 @@ from aflow.model.time import short, to_millis
 from aflow.operators.base import TwoInputOperator
 from aflow.operators.joins.as_of import AsOfJoinOperator
 from aflow.operators.joins.co_group import CoGroupOperator, WindowJoinOperator
-from aflow.operators.joins.interval import IntervalJoinOperator
+from aflow.operators.joins.interval import IntervalJoinOperator, closed
 from aflow.operators.joins.kinds import Join
 from aflow.operators.windows.choice import check_logic
 from aflow.operators.windows.logic import WindowLogic
@@ -42,10 +42,10 @@ def interval_join(
     _check("interval_join", into, name, types)
     _check_kind(kind, Join, "interval_join")
     lower, upper = _bounds(between)
-    if lower > upper or (lower == upper and not all(inclusive)):
-        raise FlowDefinitionError(
-            f"step {name!r} (interval_join): no pair is between {between[0]!r} and {between[1]!r}"
-        )
+    try:
+        closed(lower, upper, inclusive=inclusive)
+    except FlowDefinitionError as exc:
+        raise FlowDefinitionError(f"step {name!r} (interval_join): {exc}") from exc
     return _results(
         "interval_join",
         name,

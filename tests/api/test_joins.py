@@ -215,7 +215,7 @@ def test_two_parallelisms_cannot_meet() -> None:
 @pytest.mark.parametrize(
     ("between", "message"),
     [
-        ((SECOND, -SECOND), "no pair is between"),
+        ((SECOND, -SECOND), "step 'join' (interval_join): no timestamp lies between 1000 ms (incl"),
         (SECOND, "takes two timedeltas"),
         ((1, 2), "lower bound"),
     ],
@@ -225,6 +225,23 @@ def test_bounds_without_a_pair_are_refused(between: Any, message: str) -> None:
         both.left.interval_join(both.right, between=between, into=max, name="join")
 
     assert message in refused(make)
+
+
+@pytest.mark.parametrize("apart", [0, 1])
+def test_exclusive_bounds_without_a_millisecond_between_them_are_refused_at_once(
+    apart: int,
+) -> None:
+    def make(both: Streams) -> None:
+        both.left.interval_join(
+            both.right,
+            between=(SECOND, SECOND + timedelta(milliseconds=apart)),
+            lower_inclusive=False,
+            upper_inclusive=False,
+            into=max,
+            name="join",
+        )
+
+    assert "no timestamp lies between 1000 ms (exclusive)" in refused(make)
 
 
 def test_kinds_that_an_as_of_join_has_not_are_refused() -> None:

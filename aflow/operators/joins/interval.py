@@ -51,6 +51,25 @@ _LEFT: Final = "@left"
 _RIGHT: Final = "@right"
 
 
+def closed(lower: int, upper: int, *, inclusive: tuple[bool, bool]) -> tuple[int, int]:
+    """The bounds (ms) of the same interval, both inclusive.
+
+    Raises ``FlowDefinitionError`` if there is no timestamp between them.
+    """
+    low = lower if inclusive[0] else lower + 1
+    high = upper if inclusive[1] else upper - 1
+    if low > high:
+        first, last = (
+            f"{bound} ms ({'inclusive' if within else 'exclusive'})"
+            for bound, within in zip((lower, upper), inclusive, strict=True)
+        )
+        raise FlowDefinitionError(
+            f"no timestamp lies between {first} and {last}, so the join would give no pair; "
+            f"the lower bound comes first, and an exclusive one leaves its own millisecond out"
+        )
+    return low, high
+
+
 class IntervalJoinOperator(JoinOperator):
     """Emits ``into(left, right)`` for records of one key with left + lower ≤ right ≤ left + upper in time (ms).
 
@@ -74,17 +93,7 @@ class IntervalJoinOperator(JoinOperator):
         key_type: type[Hashable] | None = None,
     ) -> None:
         super().__init__(into, left_type=left_type, right_type=right_type, key_type=key_type)
-        low = lower if lower_inclusive else lower + 1
-        high = upper if upper_inclusive else upper - 1
-        if low > high:
-            first, last = (
-                f"{bound} ms ({'inclusive' if inclusive else 'exclusive'})"
-                for bound, inclusive in ((lower, lower_inclusive), (upper, upper_inclusive))
-            )
-            raise FlowDefinitionError(
-                f"no timestamp lies between {first} and {last}, so the join would give no pair; "
-                f"the lower bound comes first, and an exclusive one leaves its own millisecond out"
-            )
+        low, high = closed(lower, upper, inclusive=(lower_inclusive, upper_inclusive))
         self._inner = kind is Join.INNER
         self._left = IntervalSide(low, high, outer=kind.keeps_left)
         self._right = IntervalSide(-high, -low, outer=kind.keeps_right)
