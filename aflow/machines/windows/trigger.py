@@ -13,7 +13,8 @@ Contract.
 - ``PURGE`` empties the contents. What the trigger remembers, and its timers, stay until ``clear``.
 - ``clear`` is called when the window goes: forget what is remembered and delete the timers that may still be set.
 - Where windows merge, ``on_merge`` is called for the merged window, with what the former windows remembered still to be
-  read; then ``clear`` for each of the former ones. A trigger without ``on_merge`` is refused with merging windows.
+  read; then ``clear`` for each of the former ones. For one that takes in others and stays what it was ``clear`` comes
+  before ``on_merge``: its timers are the merged window's. A trigger without ``on_merge`` is refused with merging windows.
 
 Times are epoch ms.
 """

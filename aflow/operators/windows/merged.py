@@ -153,15 +153,18 @@ class MergingWindows:
         former = [kept, *(of_key.states.pop(state) for state in merge.merged_state_windows)]
         one = KeyWindow(key, merge.target, cleanup)
         trigger, asked = self._trigger, self._asked
-        asked.at = one
         asked.merging(former)
+        for each in former:
+            if each.window == merge.target:
+                # Cleared behind `on_merge`, it would take the timers along that are set there: they are of one window.
+                each.memory = each.memory and each.memory.copy()
+                self._clear(each)
+        asked.at = one
         trigger.on_merge(merge.target, asked)
         asked.merging(())
         for each in former:
-            asked.at = each
-            trigger.clear(each.window, asked)
-            if each.cleanup is not None:
-                self._timers.delete(each.cleanup, each.window, key)
+            if each.window != merge.target:
+                self._clear(each)
             if each.held is not EMPTY:
                 one.held = (
                     each.held if one.held is EMPTY else self._merge_contents(one.held, each.held)
@@ -169,6 +172,13 @@ class MergingWindows:
             one.firing = max(one.firing, each.firing)
         of_key.states[merge.state_window] = one
         self._set_cleanup(one)
+
+    def _clear(self, former: KeyWindow) -> None:
+        """Have the trigger forget a window that has become part of another one, and delete its clean-up timer."""
+        self._asked.at = former
+        self._trigger.clear(former.window, self._asked)
+        if former.cleanup is not None:
+            self._timers.delete(former.cleanup, former.window, former.key)
 
     def _begun(
         self, key: Hashable, of_key: _OfKey, window: TimeWindow, state: TimeWindow

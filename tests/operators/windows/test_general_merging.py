@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.machines.windows.assigners import WindowAssigner
+from aflow.machines.windows.merging import Merged
 from aflow.machines.windows.trigger import MergeContext, Trigger, TriggerContext, TriggerResult
-from aflow.machines.windows.triggers import EventTime, Never, ProcessingTime, Purging
+from aflow.machines.windows.triggers import (
+    ContinuousEventTime,
+    ContinuousProcessingTime,
+    EventTime,
+    Never,
+    ProcessingTime,
+    Purging,
+)
 from aflow.model.time import MAX_TIMESTAMP, TimeDomain, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.base import StateSize
@@ -175,6 +184,56 @@ def test_timers_of_a_window_that_was_merged_are_ignored(mode: Mode) -> None:
 
     # 4 was set for the window from 1 to 11, which is part of the one from 0 on now; 10 is the end of that.
     assert asked == [3, 10]
+    assert left(harness) == NOTHING
+
+
+class Shelves(WindowAssigner[Event]):
+    """The window from -100 to 100, and some inside of it, which it takes in once there are two of them."""
+
+    @property
+    def merging(self) -> bool:
+        return True
+
+    def assign(self, value: Event, timestamp: Timestamp) -> list[TimeWindow]:
+        return [TimeWindow(0, value[1]) if value[1] else TimeWindow(-100, 100)]
+
+    def merge(self, windows: Sequence[TimeWindow]) -> list[Merged]:
+        return [Merged(TimeWindow(-100, 100), list(windows))] if len(windows) > 2 else []
+
+
+@every_way
+@pytest.mark.parametrize("continuous", [ContinuousEventTime, ContinuousProcessingTime])
+def test_a_window_that_takes_in_others_and_stays_what_it_was_waits_for_its_next_multiple(
+    mode: Mode, continuous: Callable[[timedelta], Trigger[Event]]
+) -> None:
+    harness = step(
+        mode,
+        assigner=Shelves(),
+        trigger=continuous(timedelta(milliseconds=50)),
+        apply=numbers,
+    )
+    for number in (0, 10, 20):
+        harness.push(("a", number), 5)
+
+    harness.advance_processing_time(50)
+    harness.watermark(60)
+
+    assert rows(harness) == [("a", -100, 100, [0, 10, 20], 1)]
+    harness.watermark(99)
+    assert left(harness) == NOTHING
+
+
+@every_way
+def test_of_a_window_that_takes_in_others_and_stays_what_it_was_all_that_was_counted_counts(
+    mode: Mode,
+) -> None:
+    harness = step(mode, assigner=Shelves(), trigger=Counts(), apply=numbers)
+
+    for number in (0, 10, 20):
+        harness.push(("a", number), 5)
+
+    assert rows(harness) == [("a", -100, 100, [0, 10, 20], 1)]
+    harness.watermark(99)
     assert left(harness) == NOTHING
 
 
