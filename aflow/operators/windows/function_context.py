@@ -14,6 +14,7 @@ from aflow.operators.sides import SideOutputs
 from aflow.operators.windows.contents import KeyWindow
 from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.operators.windows.horizon import Horizon
+from aflow.operators.windows.late import LATE
 from aflow.operators.windows.window_state import WindowState, entries
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import StateSpec
@@ -125,6 +126,11 @@ class FiringContext(Generic[K]):
         return self._cell(self._window_state.cells, spec)
 
     def side(self, tag: Tag[S], value: S) -> None:
+        """Raises ``FlowDefinitionError`` for the name under which late records go out."""
+        if tag.name == LATE:
+            raise FlowDefinitionError(
+                f"side output {LATE!r} of step {self._name!r} is that of its late records; give the tag another name"
+            )
         self._sides.add(tag.name, value, self._here.window.max_timestamp)
 
     @property

@@ -57,7 +57,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
     """Does what ``logic`` says, one key and window after the other; ``check_logic`` says what it takes."""
 
     def __init__(self, logic: WindowLogic) -> None:
-        super().__init__(logic.function or AsWindowed(logic.apply))
+        super().__init__(AsWindowed(logic.apply) if logic.function is None else logic.function)
         self._logic = logic
         self._contents = contents_for(logic)
 

@@ -155,6 +155,34 @@ def test_state_that_is_not_declared_is_refused() -> None:
     assert isinstance(failed.value.__cause__, FlowDefinitionError)
 
 
+def test_a_function_cannot_send_to_the_output_of_late_records() -> None:
+    class Sends(WindowFunction[str, int, int]):
+        def process(self, value: int, ctx: WindowContext[str]) -> None:
+            ctx.side(Tag[int]("late"), value)
+
+    harness = step(accumulation=SUM, function=Sends())
+    harness.push(("a", 1), 1)
+
+    with pytest.raises(OperatorError, match="'late' of step 'step' is that of its late records"):
+        harness.watermark(9)
+
+
+def test_a_function_that_says_it_is_empty_is_called_all_the_same() -> None:
+    class Table(WindowFunction[str, int, str]):
+        def __len__(self) -> int:
+            return 0
+
+        def process(self, value: int, ctx: WindowContext[str]) -> list[str]:
+            return [f"{ctx.key} {value}"]
+
+    harness = step(accumulation=SUM, function=Table())
+    harness.push(("a", 1), 1)
+
+    harness.watermark(9)
+
+    assert harness.values == ["a 1"]
+
+
 def test_each_subtask_opens_and_closes_a_copy_of_the_function() -> None:
     events: list[str] = []
 
