@@ -23,6 +23,7 @@ from aflow.machines.windows.trigger import Trigger
 from aflow.machines.windows.triggers import Count as CountTrigger
 from aflow.machines.windows.triggers import EventTime, ProcessingTime, Purging
 from aflow.model.time import TimeDomain, positive_millis, short, to_millis
+from aflow.operators.windows.choice import check_assigner
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -96,7 +97,9 @@ class Session:
 
     A session is from the timestamp of its first record to ``gap`` after that of its last. A record exactly ``gap``
     after the last still belongs to it, unless the session has given its result already: that is when the watermark is
-    1 ms behind the session's end, so a ``max_delay`` of 1 ms or more in ``event_time`` makes sure of it.
+    1 ms behind the session's end, where a record of the session's end is not late yet. A ``max_delay`` in
+    ``event_time`` that is at least 1 ms longer than records are ever late makes sure of it. Otherwise such a record may
+    begin another session, or not, depending on the batch in which it comes.
     """
 
     gap: timedelta
@@ -233,6 +236,7 @@ def choose(
             "aflow.triggers"
         )
     assigner = windows.assigner() if isinstance(windows, OF_AFLOW) else windows
+    check_assigner(assigner)
     allowed = _allowed(assigner, lateness)
     said = [str(windows) if isinstance(windows, OF_AFLOW) else type(windows).__name__]
     said += [] if trigger is None else [f"trigger {_described(trigger)}"]
@@ -240,7 +244,9 @@ def choose(
     said += [f"lateness {short(allowed)}"] if allowed else []
     if isinstance(windows, Count):
         trigger, evictor = windows.trigger(), windows.evictor()
-    return Chosen(assigner, trigger or _default(assigner), evictor, allowed, ", ".join(said))
+    if trigger is None:
+        trigger = _default(assigner)
+    return Chosen(assigner, trigger, evictor, allowed, ", ".join(said))
 
 
 def _check_extras(

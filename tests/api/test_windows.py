@@ -180,6 +180,11 @@ def keyed() -> af.KeyedStream[int, int]:
     return af.Flow("mistake").source([1]).key_by(lambda n: n)
 
 
+class OnlyAssigns:
+    def assign(self, value: object, timestamp: int) -> list[af.TimeWindow]:
+        return []
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -198,6 +203,7 @@ def keyed() -> af.KeyedStream[int, int]:
             lambda: keyed().window(af.Tumbling(SECOND), trigger=af.triggers.Count),  # type: ignore[arg-type]
             r"trigger= takes an aflow.Trigger.*write Count\(…\)",
         ),
+        (lambda: keyed().window(OnlyAssigns()), r"OnlyAssigns\.domain .* subclass WindowAssigner"),  # type: ignore[arg-type]
         (lambda: keyed().window(af.Global()), "needs a trigger"),
         (
             lambda: keyed().window(af.Count(3), trigger=af.triggers.Never()),

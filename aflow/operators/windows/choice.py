@@ -30,7 +30,8 @@ _KNOWN: Final = frozenset({TumblingWindows, SlidingWindows, SessionWindows, Even
 
 def window_operator(logic: WindowLogic) -> Operator:
     """A new operator for ``logic``, which ``check_logic`` has checked."""
-    return _incremental(logic) or WindowOperator(logic)
+    fast = _incremental(logic)
+    return WindowOperator(logic) if fast is None else fast
 
 
 def check_logic(logic: WindowLogic) -> None:
@@ -43,6 +44,26 @@ def check_logic(logic: WindowLogic) -> None:
         _check_merging(logic)
     for of in (logic.of, logic.key_type):
         state_codec(of)
+
+
+def check_assigner(assigner: object) -> None:
+    """Raises ``FlowDefinitionError`` for what is no ``WindowAssigner``, nor has all that one has."""
+    if isinstance(assigner, type):
+        raise FlowDefinitionError(
+            f"windows must be an object, not a class; write {assigner.__name__}(…)"
+        )
+    if not callable(getattr(assigner, "assign", None)):
+        raise FlowDefinitionError(
+            f"windows must be a WindowAssigner, not {shown(assigner)}; subclass WindowAssigner"
+        )
+    _check_plain(assigner, ("assign",))
+    for name, kind in (("domain", TimeDomain), ("merging", bool)):
+        found = getattr(assigner, name, None)
+        if not isinstance(found, kind):
+            raise FlowDefinitionError(
+                f"{type(assigner).__name__}.{name} must be a {kind.__name__}, not {shown(found)}; "
+                f"subclass WindowAssigner, which has one"
+            )
 
 
 def _incremental(logic: WindowLogic) -> Operator | None:
@@ -106,20 +127,7 @@ def _check_parts(logic: WindowLogic) -> None:
                 f"{what} must be an object of class {kind.__name__}, not {shown(part)}; subclass {kind.__name__}"
             )
         _check_plain(part, methods)
-    assigner: object = logic.assigner
-    if isinstance(assigner, type):
-        raise FlowDefinitionError(
-            f"windows must be an object, not a class; write {assigner.__name__}(…)"
-        )
-    if not callable(getattr(assigner, "assign", None)):
-        raise FlowDefinitionError(
-            f"windows must be a WindowAssigner, not {shown(assigner)}; subclass WindowAssigner"
-        )
-    _check_plain(assigner, ("assign",))
-    if not isinstance(getattr(assigner, "domain", None), TimeDomain):
-        raise FlowDefinitionError(
-            f"{type(assigner).__name__}.domain must be a TimeDomain, not {shown(getattr(assigner, 'domain', None))}"
-        )
+    check_assigner(logic.assigner)
 
 
 def _check_result(logic: WindowLogic) -> None:

@@ -89,6 +89,13 @@ class NoDomain(GlobalWindows):
         return "event"
 
 
+class NoMembers:
+    domain = TimeDomain.EVENT
+
+    def assign(self, value: object, timestamp: int) -> list[TimeWindow]:
+        return []
+
+
 class Awaited(Says):
     async def on_element(  # type: ignore[override]
         self, value: object, timestamp: int, window: TimeWindow, ctx: TriggerContext
@@ -115,6 +122,10 @@ class AwaitedEvictor(Evictor[Any]):
         ({"assigner": TumblingWindows}, r"not a class; write TumblingWindows\(…\)"),
         ({"assigner": 10}, "must be a WindowAssigner, not 10"),
         ({"assigner": NoDomain()}, "domain must be a TimeDomain, not 'event'"),
+        (
+            {"assigner": NoMembers()},
+            "NoMembers.merging must be a bool, not None; subclass WindowAssigner",
+        ),
         ({"lateness": -1}, "must not be negative, it is -1 ms"),
         ({"of": object}, "object"),
         ({"key_type": object}, "object"),
