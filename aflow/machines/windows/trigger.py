@@ -14,7 +14,7 @@ Contract.
 - ``clear`` is called when the window goes: forget what is remembered and delete the timers that may still be set.
 - Where windows merge, ``on_merge`` is called for the merged window, with what the former windows remembered still to be
   read; then ``clear`` for each of the former ones. For one that takes in others and stays what it was ``clear`` comes
-  before ``on_merge``: its timers are the merged window's. A trigger without ``on_merge`` is refused with merging windows.
+  before ``on_merge``: its timers are the merged window's. Merging windows take no trigger without ``on_merge``.
 
 Times are epoch ms.
 """
