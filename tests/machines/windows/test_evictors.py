@@ -106,6 +106,8 @@ def test_records_are_dropped_on_one_side_of_the_function_only(
     assert times(shown) == ([1, 10] if after else [10])
     assert times(left) == [10]
     assert times(some) == [1, 10]
+    # On its other side it drops nothing, whatever it is shown there.
+    assert times((evictor.before if after else evictor.after)(some, WINDOW)) == [1, 10]
     assert evictor.before([], WINDOW) == []
     assert evictor.after([], WINDOW) == []
 

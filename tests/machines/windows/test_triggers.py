@@ -338,6 +338,14 @@ def test_delta_fires_when_a_record_differs_by_more_than_the_threshold_from_the_l
     assert answers == [CONTINUE, CONTINUE, FIRE, CONTINUE, FIRE]
 
 
+def test_delta_is_asked_with_the_last_that_fired_before_the_record() -> None:
+    asked = Asked(Delta[float](5, lambda last, value: value - last))
+
+    answers = [asked.element(FIRST, value=value) for value in (10, 0, 16, 10, 22)]
+
+    assert answers == [CONTINUE, CONTINUE, FIRE, CONTINUE, FIRE]
+
+
 def test_delta_remembers_each_window_apart() -> None:
     asked = drift()
     asked.element(FIRST, value=0)
