@@ -13,9 +13,9 @@ from aflow.api.place import Pair
 from aflow.api.windows import Windows, choose
 from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.nodes import Edge
-from aflow.machines.windows.assigners import WindowAssigner
+from aflow.machines.windows.assigners import GlobalWindows, WindowAssigner
 from aflow.machines.windows.trigger import Trigger
-from aflow.model.time import short, to_millis
+from aflow.model.time import TimeDomain, short, to_millis
 from aflow.operators.base import TwoInputOperator
 from aflow.operators.joins.as_of import AsOfJoinOperator
 from aflow.operators.joins.co_group import CoGroupOperator, WindowJoinOperator
@@ -117,6 +117,7 @@ def window_join(
         pair,
         lambda: WindowJoinOperator(logic, into, kind=kind, left_type=types[0], right_type=types[1]),
         f"{kind.value}, {detail}",
+        by_time=_by_time(logic.assigner),
     )
 
 
@@ -139,6 +140,7 @@ def co_group(
         pair,
         lambda: CoGroupOperator(logic, into, left_type=types[0], right_type=types[1]),
         detail,
+        by_time=_by_time(logic.assigner),
     )
 
 
@@ -185,8 +187,21 @@ def _logic(
     return logic, chosen.detail
 
 
+def _by_time(assigner: WindowAssigner[Any]) -> bool:
+    """True if windows depend on event time, so that records of them can be late."""
+    return assigner.domain is TimeDomain.EVENT and not isinstance(assigner, GlobalWindows)
+
+
 def _results(
-    what: str, name: str, pair: Pair, operator: Callable[[], TwoInputOperator], detail: str
+    what: str,
+    name: str,
+    pair: Pair,
+    operator: Callable[[], TwoInputOperator],
+    detail: str,
+    *,
+    by_time: bool = True,
 ) -> JoinResults[Any, Any, Any]:
+    if by_time:
+        pair.check_time(what, name)
     node = pair.add_step(what, name, operator, detail=detail)
     return JoinResults(pair.left.graph, Edge(node))

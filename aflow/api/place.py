@@ -67,6 +67,20 @@ class Pair:
             )
         return Pair(one, two, one.key_type or two.key_type)
 
+    def check_time(self, what: str, name: str) -> None:
+        """Refuse a step by event time of which one input has that and the other has not.
+
+        Time would not wait for the other, so which of its records come too late would be chance. Raises
+        ``FlowDefinitionError``.
+        """
+        left, right = self.left.edge.origin.has_time, self.right.edge.origin.has_time
+        if left is not right:
+            has, lacks = ("left", "right") if left else ("right", "left")
+            raise FlowDefinitionError(
+                f"step {name!r} ({what}) goes by event time, which its {has} stream has and its {lacks} one has not; "
+                f"call .event_time(…) before .key_by(…) on the {lacks} one"
+            )
+
     def add_step(
         self,
         what: str,

@@ -79,6 +79,7 @@ class FlowGraph:
             operator=operator,
             stateful=stateful,
             begins_time=begins_time,
+            has_time=begins_time or any(edge.origin.has_time for edge in inputs),
             sides=sides,
             parallelism=parallelism,
             detail=detail,

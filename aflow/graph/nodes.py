@@ -83,6 +83,8 @@ class Node:
     stateful: bool = False
     begins_time: bool = False
     """True if event time begins here: before it there are no watermarks (but that of the end)."""
+    has_time: bool = False
+    """True if event time began here or before, on one of the inputs at least."""
     sides: bool = False
     """True if it may have side outputs of any tag, and nothing but those."""
     named: bool = True

@@ -91,10 +91,7 @@ def make_plan(
     graph.validate()
     drafts: list[_Draft] = []
     home: dict[int, _Draft] = {}
-    timed: dict[int, bool] = {}
     for node in graph:
-        with_time = [timed[edge.origin.id] for edge in node.inputs]
-        timed[node.id] = node.begins_time or any(with_time)
         wanted = _parallelism(node, home, parallelism)
         _check_key_groups(node, wanted, key_groups)
         inputs = tuple(
@@ -106,8 +103,8 @@ def make_plan(
             draft.nodes.append(planned)
         else:
             incoming = [
-                Channels(edge, planned, timeless=timed[node.id] and not has_time)
-                for edge, has_time in zip(inputs, with_time, strict=True)
+                Channels(edge, planned, timeless=node.has_time and not edge.origin.has_time)
+                for edge in inputs
             ]
             draft = _Draft([planned], wanted, incoming)
             drafts.append(draft)

@@ -244,6 +244,69 @@ def test_exclusive_bounds_without_a_millisecond_between_them_are_refused_at_once
     assert "no timestamp lies between 1000 ms (exclusive)" in refused(make)
 
 
+Joining = Callable[[Keyed, Keyed], object]
+
+BY_EVENT_TIME: dict[str, Joining] = {
+    "interval_join": lambda left, right: left.interval_join(
+        right, between=(-SECOND, SECOND), into=min, name="join"
+    ),
+    "as_of_join": lambda left, right: left.as_of_join(right, into=min, name="join"),
+    "window_join": lambda left, right: left.window_join(
+        right, af.Tumbling(SECOND), into=min, name="join"
+    ),
+    "co_group": lambda left, right: left.co_group(
+        right, af.Session(SECOND), into=lambda lefts, rights: 1, name="join"
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BY_EVENT_TIME)
+@pytest.mark.parametrize("lacking", ["left", "right"])
+def test_a_join_by_event_time_is_refused_where_only_one_side_has_that(
+    what: str, lacking: str
+) -> None:
+    def make(both: Streams) -> None:
+        without = both.flow.source([("a", 1)], name="no time")
+        keyed = without.union(without.map(lambda one: one)).key_by(lambda one: one[0])
+        sides = {"left": both.left, "right": both.right, lacking: keyed}
+        BY_EVENT_TIME[what](sides["left"], sides["right"])
+
+    message = refused(make)
+
+    assert message.startswith(f"step 'join' ({what}) goes by event time")
+    assert message.endswith(f"on the {lacking} one")
+
+
+def test_event_time_of_a_join_goes_on_behind_it() -> None:
+    both = streams()
+    one = both.left.as_of_join(both.right, into=lambda left, right: left, name="one")
+    two = one.key_by(lambda each: each[0]).as_of_join(
+        both.right, into=lambda left, right: (left, right), name="two"
+    )
+
+    assert both.run(two) == [(("a", 1), ("a", 0)), (("a", 5), ("a", 4)), (("a", 9), ("a", 4))]
+
+
+def test_windows_that_do_not_go_by_event_time_take_streams_with_and_without() -> None:
+    flow, found = af.Flow("counted"), af.CollectSink[af.Windowed[str, int]]()
+    timed = flow.source([("a", 1), ("a", 2)], name="timed").event_time(lambda one: one[1])
+    without = flow.source([("a", 7), ("b", 8), ("b", 9)], name="no time")
+    (
+        timed.key_by(lambda one: one[0])
+        .co_group(
+            without.key_by(lambda one: one[0]),
+            af.Count(3),
+            into=lambda lefts, rights: len(lefts) + len(rights),
+            name="threes",
+        )
+        .to(found)
+    )
+
+    run_flow(flow)
+
+    assert [(one.key, one.value) for one in found.values] == [("a", 3)]
+
+
 def test_kinds_that_an_as_of_join_has_not_are_refused() -> None:
     def make(both: Streams) -> None:
         kind: Any = af.Join.FULL
