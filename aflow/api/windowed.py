@@ -44,7 +44,8 @@ class WindowedStream(Generic[K, T]):
     ``apply`` and ``process`` keep the records. With an evictor all of them keep the records.
 
     ``then`` is a ``WindowFunction`` that makes something else of each result, knowing key, window and watermark.
-    ``of`` is the type by which snapshots store accumulators (or records); needed unless they are plain Python values.
+    ``of`` is the type by which snapshots store what is kept, accumulators or records; needed unless they are plain
+    Python values. With an evictor, also that of ``Count`` windows that slide, it is the type of the records.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class WindowedStream(Generic[K, T]):
         *,
         name: str,
         merge: Callable[[A, A], A] | None = None,
-        of: type[A] | None = None,
+        of: type[A] | type[T] | None = None,
     ) -> WindowResults[T, Windowed[K, A]]: ...
 
     @overload
@@ -81,7 +82,7 @@ class WindowedStream(Generic[K, T]):
         name: str,
         then: WindowFunction[K, A, U],
         merge: Callable[[A, A], A] | None = None,
-        of: type[A] | None = None,
+        of: type[A] | type[T] | None = None,
     ) -> WindowResults[T, U]: ...
 
     def fold(
@@ -92,7 +93,7 @@ class WindowedStream(Generic[K, T]):
         name: str,
         then: WindowFunction[K, A, Any] | None = None,
         merge: Callable[[A, A], A] | None = None,
-        of: type[A] | None = None,
+        of: type[A] | type[T] | None = None,
     ) -> WindowResults[T, Any]:
         """Fold the records of each key and window: ``fn(accumulator, value)`` returns the next accumulator.
 
@@ -140,7 +141,7 @@ class WindowedStream(Generic[K, T]):
 
     @overload
     def aggregate(
-        self, aggregate: Aggregate[T, A, R], *, name: str, of: type[A] | None = None
+        self, aggregate: Aggregate[T, A, R], *, name: str, of: type[A] | type[T] | None = None
     ) -> WindowResults[T, Windowed[K, R]]: ...
 
     @overload
@@ -150,7 +151,7 @@ class WindowedStream(Generic[K, T]):
         *,
         name: str,
         then: WindowFunction[K, R, U],
-        of: type[A] | None = None,
+        of: type[A] | type[T] | None = None,
     ) -> WindowResults[T, U]: ...
 
     def aggregate(
@@ -159,7 +160,7 @@ class WindowedStream(Generic[K, T]):
         *,
         name: str,
         then: WindowFunction[K, R, Any] | None = None,
-        of: type[A] | None = None,
+        of: type[A] | type[T] | None = None,
     ) -> WindowResults[T, Any]:
         """Aggregate the records of each key and window, by an ``Aggregate`` of yours or one of ``aflow.aggregates``."""
         check_aggregate(aggregate, f"step {name!r} (window.aggregate)")

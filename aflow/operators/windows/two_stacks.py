@@ -62,9 +62,10 @@ class TwoStacks:
         self._panes = panes
         self._merge = accumulation.merge
         self._fresh = accumulation.fresh
-        self._low = self._high = MIN_TIMESTAMP
+        # Before all panes: that of the first timestamp may begin before it.
+        self._low = self._high = 2 * MIN_TIMESTAMP
         #: Panes before it are in the front, the others in the back.
-        self._middle = MIN_TIMESTAMP
+        self._middle = self._low
         #: For each key the aggregates from each pane that has it to the end of the front, that of the oldest pane last.
         self._front: dict[Hashable, list[Any]] = {}
         self._back: Contents = {}

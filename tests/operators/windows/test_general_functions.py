@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from aflow.operators.accumulation import folding
 from aflow.operators.base import StateSize
 from aflow.operators.windows.aligned import WindowAggregateOperator
 from aflow.operators.windows.function import WindowContext, WindowFunction
+from aflow.operators.windows.general import WindowOperator
 from aflow.state.specs import ListState, ValueState
 from aflow.testing import At, Mode, OperatorHarness
 from tests.operators.windows.general_steps import (
@@ -29,6 +31,7 @@ from tests.operators.windows.general_steps import (
     Says,
     late,
     left,
+    logic,
     numbers,
     rows,
     step,
@@ -235,6 +238,25 @@ def test_with_an_evictor_records_are_folded_at_each_firing(mode: Mode) -> None:
         harness.push(("a", number), 1)
 
     assert rows(harness) == [("a", 0, 3, 1), ("a", 0, 14, 2), ("a", 0, 56, 3)]
+
+
+@every_way
+def test_with_an_evictor_the_declared_type_is_that_of_the_records(mode: Mode) -> None:
+    @dataclass(frozen=True)
+    class Sale:
+        shop: str
+        amount: int
+
+    total = folding(int, lambda held, sale: held + sale.amount)
+    made = logic(trigger=Count(1), accumulation=total, evictor=KeepsLast(2, 2), of=Sale)
+    harness = OperatorHarness[Sale, Any](
+        lambda: WindowOperator(made), key=lambda sale: sale.shop, mode=mode
+    )
+
+    for amount in (1, 2, 4):
+        harness.push(Sale("a", amount), 1)
+
+    assert [one.value for one in harness.values] == [1, 3, 6]
 
 
 @every_way

@@ -14,7 +14,7 @@ from aflow.errors import CheckpointError, FlowDefinitionError, OperatorError
 from aflow.machines.windows.assigners import SlidingWindows
 from aflow.model.key_groups import key_group
 from aflow.model.tags import Tag
-from aflow.model.time import MAX_TIMESTAMP
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from aflow.model.windows import Windowed
 from aflow.operators.accumulation import Accumulation, folding, reducing
 from aflow.operators.base import Operator
@@ -226,6 +226,16 @@ def test_years_without_records_are_skipped(mode: Mode) -> None:
     step.watermark(MAX_TIMESTAMP)
 
     assert [value for _, _, value in rows(step)] == [1, 1, 2, 2]
+
+
+@every_way
+def test_the_first_windows_of_all_time_fire_too(mode: Mode) -> None:
+    step = harness(mode, windows=SlidingWindows(10, 5))
+    step.push(("a", 1), MIN_TIMESTAMP)
+
+    step.watermark(MAX_TIMESTAMP)
+
+    assert [value for _, _, value in rows(step)] == [1, 1]
 
 
 class Counted:
