@@ -7,9 +7,6 @@ from collections import deque
 from datetime import timedelta
 
 import aflow as af
-from aflow.api.place import Pair
-from aflow.graph.nodes import Edge
-from aflow.operators.joins.interval import IntervalJoinOperator
 from bench.events import DISORDER, Event
 from bench.harness import Measurement, compare, run_async
 
@@ -99,15 +96,12 @@ def joined(lefts: af.Stream[Event], rights: af.Stream[Event]) -> af.Stream[Numbe
         delay = timedelta(milliseconds=DISORDER)
         return events.event_time(lambda e: e["ts"], max_delay=delay).key_by(lambda e: e["key"])
 
-    both = Pair.of(keyed(lefts), keyed(rights), "interval_join")
-    node = both.add_step(
-        "interval_join",
-        "pairs",
-        lambda: IntervalJoinOperator(
-            LOWER, UPPER, lambda left, right: (left["value"], right["value"])
-        ),
+    return keyed(lefts).interval_join(
+        keyed(rights),
+        between=(timedelta(milliseconds=LOWER), timedelta(milliseconds=UPPER)),
+        into=lambda left, right: (left["value"], right["value"]),
+        name="pairs",
     )
-    return af.Stream(both.left.graph, Edge(node))
 
 
 def measure(records: int, rounds: int) -> Measurement:
