@@ -218,7 +218,8 @@ class WindowAggregateOperator(IncrementalWindows):
         if self._gone(start, self.watermark):
             self._emit_window(window, contents)
         else:
-            self._emit_window(window, {key: self._given(key, contents[key]) for key in contents})
+            kept = {key: self._given(window, key, held) for key, held in contents.items()}
+            self._emit_window(window, kept)
             self._contents(start, fired=True).update(contents)
 
     def _fire_again(self, start: Timestamp, key: Hashable, held: Any, known: bool) -> None:
@@ -228,15 +229,15 @@ class WindowAggregateOperator(IncrementalWindows):
             firing = self._firings_of(start, key) + 1
             self._firings.setdefault(start, {})[key] = firing
         window = TimeWindow(start, start + self._size)
-        result = self._windowed(window, key, self._given(key, held), firing)
+        result = self._windowed(window, key, self._given(window, key, held), firing)
         self.output.emit(Batch([result], [window.max_timestamp]))
 
-    def _given(self, key: Hashable, held: Any) -> Any:
+    def _given(self, window: TimeWindow, key: Hashable, held: Any) -> Any:
         """What may be emitted of an accumulator that is kept."""
         try:
             return self._copy(held)
         except RAISED as exc:
-            raise self._failed(exc, key, held) from exc
+            raise self._failed(exc, key, window) from exc
 
     def _firings_of(self, start: Timestamp, key: Hashable) -> int:
         counts = self._firings.get(start)

@@ -21,6 +21,7 @@ from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.operators.keyed_state import keyed_filing
 from aflow.operators.windows.late import LATE
+from aflow.operators.windows.trigger_context import window_text
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Operator state: watermarks with the key groups for which they hold, as [watermark, first, end (exclusive)].
@@ -105,7 +106,7 @@ class IncrementalWindows(Operator):
         try:
             return Windowed(key, window, result(held), firing)
         except RAISED as exc:
-            raise self._failed(exc, key, held) from exc
+            raise self._failed(exc, key, window) from exc
 
     def _emit_window(self, window: TimeWindow, contents: Mapping[Hashable, Any]) -> None:
         """Send on the first result of a window for each of some keys."""
@@ -126,9 +127,14 @@ class IncrementalWindows(Operator):
             values = [batch.values[index] for index in indexes]
             self.output.side(LATE, Batch(values, [times[index] for index in indexes]))
 
-    def _failed(self, cause: BaseException, key: Hashable, held: object) -> OperatorError:
-        """Describe ``cause``, raised by a user function that was given accumulator ``held``."""
-        return OperatorError.of(self.name, cause, record=held, key=key)
+    def _failed(self, cause: BaseException, key: Hashable, window: TimeWindow) -> OperatorError:
+        """Describe ``cause``, raised by a user function that was given what ``key`` has in ``window``."""
+        return OperatorError(
+            f"step {self.name!r} failed on what key {shown(key)} has in the {window_text(window)}: "
+            f"{type(cause).__name__}: {cause}",
+            operator=self.name,
+            key=key,
+        )
 
     # ------------------------------------------------------------------------------------- snapshots
 

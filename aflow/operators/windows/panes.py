@@ -233,7 +233,7 @@ class PaneAggregateOperator(IncrementalWindows):
         try:
             contents = self._stacks.move(window.start, window.end)
         except RAISED as exc:
-            raise self._merge_failed(exc) from exc
+            raise self._failed(exc, self._stacks.key, window) from exc
         if self._ahead:
             last = window.max_timestamp
             contents = {key: contents[key] for key in contents if self._watermark_for(key) < last}
@@ -292,7 +292,4 @@ class PaneAggregateOperator(IncrementalWindows):
         try:
             self._stacks.leave(bound)
         except RAISED as exc:
-            raise self._merge_failed(exc) from exc
-
-    def _merge_failed(self, cause: BaseException) -> OperatorError:
-        return OperatorError.of(self.name, cause, key=self._stacks.key)
+            raise OperatorError.of(self.name, exc, key=self._stacks.key) from exc

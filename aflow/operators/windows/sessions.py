@@ -272,7 +272,8 @@ class SessionAggregateOperator(IncrementalWindows):
         try:
             result = self._fire(session)
         except RAISED as exc:
-            raise self._failed(exc, session.key, session.held) from exc
+            window = TimeWindow(session.start, session.end)
+            raise self._failed(exc, session.key, window) from exc
         if self._lateness:
             self._file(session)
         return result

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aflow.errors import FlowDefinitionError
+from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.machines.windows import evictors
 from aflow.machines.windows.assigners import (
     GlobalWindows,
@@ -17,7 +17,7 @@ from aflow.machines.windows.assigners import (
     WindowAssigner,
 )
 from aflow.machines.windows.evictor import Element, Evictor
-from aflow.machines.windows.trigger import TriggerContext, TriggerResult
+from aflow.machines.windows.trigger import Trigger, TriggerContext, TriggerResult
 from aflow.machines.windows.triggers import Count, EventTime, ProcessingTime, Purging
 from aflow.model.time import TimeDomain
 from aflow.model.windows import TimeWindow
@@ -30,7 +30,7 @@ from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.sessions import SessionAggregateOperator
 from aflow.testing import Mode, OperatorHarness
-from tests.operators.windows.general_steps import SUM, Says
+from tests.operators.windows.general_steps import SUM, Event, Says
 
 TUMBLING = TumblingWindows(10)
 SESSIONS = SessionWindows(10)
@@ -195,3 +195,42 @@ def test_records_kept_in_lists_are_folded_too_in_the_order_of_arrival(
     assert seen[0] == [7, 5, 6]
     assert seen[-1] == [7, 5, 6, 8]
     assert step.values[-1].firing == 2
+
+
+def refused(*_: object) -> int:
+    raise ValueError("no")
+
+
+@pytest.mark.parametrize(
+    "trigger", [EventTime[Any](), EventTime[Any](early=Count(9))], ids=["fast", "general"]
+)
+@pytest.mark.parametrize(
+    "accumulation",
+    [
+        Accumulation(SUM.first, SUM.add, result=refused, merge=SUM.merge),
+        Accumulation(SUM.first, SUM.add, merge=refused, fresh=int),
+    ],
+    ids=["result", "merge"],
+)
+@pytest.mark.parametrize(
+    ("assigner", "window"),
+    [(TUMBLING, "[0, 10)"), (SlidingWindows(10, 5), "[0, 10)"), (SESSIONS, "[6, 16)")],
+    ids=str,
+)
+def test_what_fails_at_the_end_of_a_window_names_step_key_and_window(
+    assigner: WindowAssigner[Any], window: str, accumulation: Accumulation, trigger: Trigger[Any]
+) -> None:
+    logic = made(assigner=assigner, accumulation=accumulation, trigger=trigger, lateness=50)
+    harness = OperatorHarness[Event, Any](
+        lambda: window_operator(logic), key=lambda event: event[0]
+    )
+    harness.push(("a", 1), 6)
+
+    with pytest.raises(OperatorError) as info:
+        harness.watermark(40)
+
+    message = str(info.value)
+    assert "step 'step' failed" in message
+    assert "key 'a'" in message
+    assert f"in the window {window}: ValueError: no" in message
+    assert info.value.key == "a"
