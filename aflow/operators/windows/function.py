@@ -51,6 +51,7 @@ class WindowContext(Protocol[K_co]):
     def window_state(self, spec: StateSpec[C]) -> C:
         """The cell of a declaration, bound to key and window; cleared when the window goes.
 
+        A window without end (``Global``, ``Count``) never goes, also where its contents are purged: there it stays.
         Raises ``FlowDefinitionError`` with windows that merge: which of the two states should stay?
         """
         ...
