@@ -236,6 +236,11 @@ def choose(
             "aflow.triggers"
         )
     assigner = windows.assigner() if isinstance(windows, OF_AFLOW) else windows
+    if isinstance(trigger, EventTime) and assigner.domain is TimeDomain.PROCESSING:
+        raise FlowDefinitionError(
+            "triggers.EventTime waits for the watermark, and these windows end by the clock; leave trigger out, or use "
+            "triggers.ProcessingTime()"
+        )
     check_assigner(assigner)
     allowed = _allowed(assigner, lateness)
     said = [str(windows) if isinstance(windows, OF_AFLOW) else type(windows).__name__]

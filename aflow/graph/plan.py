@@ -9,7 +9,8 @@ one asked for there or the job's; every other step has that of its input. A broa
 exchange has no say: the step stays with the records that it handles, and the broadcast goes wherever they are.
 
 Time rule: event time begins at the steps that say so (``event_time``). Behind a step that reads several inputs, time is
-that of the slowest; but an input on which it never began would stop time for the others, so they do not wait for it.
+that of the slowest. An input on which it never began would stop time for the other one, so a step that tells its inputs
+apart does not wait for it. A union does: its records are mixed with the others, and would be late as it happens.
 """
 
 from __future__ import annotations
@@ -103,7 +104,11 @@ def make_plan(
             draft.nodes.append(planned)
         else:
             incoming = [
-                Channels(edge, planned, timeless=node.has_time and not edge.origin.has_time)
+                Channels(
+                    edge,
+                    planned,
+                    timeless=bool(node.roles) and node.has_time and not edge.origin.has_time,
+                )
                 for edge in inputs
             ]
             draft = _Draft([planned], wanted, incoming)

@@ -206,6 +206,13 @@ class OnlyAssigns:
         (lambda: keyed().window(OnlyAssigns()), r"OnlyAssigns\.domain .* subclass WindowAssigner"),  # type: ignore[arg-type]
         (lambda: keyed().window(af.Global()), "needs a trigger"),
         (
+            lambda: keyed().window(
+                af.Tumbling(SECOND, domain=af.TimeDomain.PROCESSING),
+                trigger=af.triggers.EventTime(),
+            ),
+            "these windows end by the clock",
+        ),
+        (
             lambda: keyed().window(af.Count(3), trigger=af.triggers.Never()),
             "has a trigger of its own.*aflow.Global",
         ),

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 import aflow as af
-from aflow.testing import FlowDriver, Pause, ScriptedSource, run_flow
+from aflow.testing import At, FlowDriver, Pause, ScriptedSource, run_flow
 from aflow.testing.virtual_time import virtual_time
 
 Fired = tuple[int, float]
@@ -78,15 +78,15 @@ def test_a_stream_of_a_union_that_has_ended_is_not_waited_for() -> None:
     assert fired == [(0, 5.0), (1_000, 600.0)]
 
 
-def test_a_stream_without_event_time_does_not_hold_that_of_a_union() -> None:
+def test_a_stream_without_event_time_holds_that_of_a_union_until_it_ends() -> None:
     flow = af.Flow("timeless")
-    timed = flow.source(ScriptedSource[int](100, after(5), 1_500, after(600)), name="timed")
-    timeless = flow.source(ScriptedSource[int](after(300)), name="timeless")
-    fired = windows(timed.event_time(lambda n: n).union(timeless))
+    timed = flow.source(ScriptedSource[int](At(1, 100), At(1, 1_500), after(600)), name="timed")
+    stamped = flow.source(ScriptedSource[int](after(300), At(1, 200)), name="stamped")
+    fired = windows(timed.event_time().union(stamped))
 
     run_flow(flow)
 
-    assert fired == [(0, 5.0), (1_000, 605.0)]
+    assert fired == [(0, 300.0), (1_000, 600.0)], "and none of its records is late"
 
 
 class Beats:
