@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from aflow.machines.windows.assigners import TumblingWindows, WindowAssigner
+from aflow.machines.windows.evictor import Element, Evictor
 from aflow.machines.windows.trigger import MergeContext, Trigger, TriggerContext, TriggerResult
 from aflow.machines.windows.triggers import EventTime
 from aflow.model.tags import Tag
@@ -115,3 +117,21 @@ class Says(Trigger[object]):
 
     def on_merge(self, window: TimeWindow, ctx: MergeContext) -> None:
         return None
+
+
+class KeepsLast(Evictor[Event]):
+    """Shows the last ``shown`` records to the function, and keeps ``kept`` of them."""
+
+    def __init__(self, shown: int, kept: int) -> None:
+        self._shown = shown
+        self._kept = kept
+
+    def before(
+        self, elements: Sequence[Element[Event]], window: TimeWindow
+    ) -> Sequence[Element[Event]]:
+        return elements[-self._shown :] if self._shown else []
+
+    def after(
+        self, elements: Sequence[Element[Event]], window: TimeWindow
+    ) -> Sequence[Element[Event]]:
+        return elements[-self._kept :] if self._kept else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,10 +16,8 @@ from aflow.machines.windows.assigners import (
 )
 from aflow.machines.windows.trigger import Trigger, TriggerContext, TriggerResult
 from aflow.machines.windows.triggers import (
-    ContinuousProcessingTime,
     Count,
     Never,
-    ProcessingTime,
     Purging,
 )
 from aflow.model.batch import BATCH_RECORDS, Batch
@@ -34,7 +31,6 @@ from tests.operators.driver import Driver
 from tests.operators.windows.general_steps import (
     NOTHING,
     Everywhere,
-    OnProcessingTime,
     Says,
     late,
     left,
@@ -432,83 +428,6 @@ def test_nothing_stays_behind_of_many_keys_and_windows(mode: Mode) -> None:
     harness.watermark(1000)
 
     assert held.entries > 100
-    assert left(harness) == NOTHING
-
-
-# --------------------------------------------------------------------------------- processing time
-
-
-@every_way
-def test_a_window_of_processing_time_fires_while_the_source_is_silent(mode: Mode) -> None:
-    harness = step(mode, assigner=OnProcessingTime(), trigger=ProcessingTime())
-    harness.push(("a", 1))
-    harness.advance_processing_time(8)
-    harness.push(("a", 2))
-    harness.advance_processing_time(9)
-    fired = rows(harness)
-
-    harness.advance_processing_time(10)
-    harness.push(("a", 4))
-    harness.advance_processing_time(30)
-
-    assert fired == [("a", 0, 3, 1)]
-    assert rows(harness) == [("a", 0, 3, 1), ("a", 10, 4, 1)]
-    assert left(harness) == NOTHING
-
-
-@every_way
-def test_a_record_in_the_millisecond_in_which_its_window_has_ended_is_in_the_next_one(
-    mode: Mode,
-) -> None:
-    harness = step(mode, assigner=OnProcessingTime(), trigger=ProcessingTime())
-    harness.push(("a", 1))
-    harness.advance_processing_time(9)
-
-    harness.push(("a", 2))
-    harness.push(("b", 4))
-    harness.advance_processing_time(12)
-    harness.push(("a", 8))
-    harness.advance_processing_time(19)
-
-    assert rows(harness) == [("a", 0, 1, 1), ("a", 10, 10, 1), ("b", 10, 4, 1)]
-    assert left(harness) == NOTHING
-
-
-@every_way
-def test_windows_of_processing_time_know_no_late_records(mode: Mode) -> None:
-    harness = step(mode, assigner=OnProcessingTime(), trigger=ProcessingTime(), lateness=100)
-    harness.watermark(50)
-
-    harness.push(("a", 1), 3)
-    harness.advance_processing_time(9)
-
-    assert rows(harness) == [("a", 0, 1, 1)]
-    assert late(harness) == []
-    assert left(harness) == NOTHING
-
-
-@every_way
-def test_the_end_of_the_input_does_not_fire_windows_of_processing_time(mode: Mode) -> None:
-    harness = step(mode, assigner=OnProcessingTime(), trigger=ProcessingTime())
-    harness.push(("a", 1), 3)
-
-    harness.end()
-
-    assert harness.values == []
-
-
-@every_way
-def test_windows_of_event_time_may_fire_by_the_clock(mode: Mode) -> None:
-    harness = step(mode, trigger=ContinuousProcessingTime(timedelta(milliseconds=100)))
-    harness.push(("a", 1), 1)
-
-    harness.advance_processing_time(100)
-    harness.push(("a", 2), 1)
-    harness.advance_processing_time(300)
-    harness.push(("a", 4), 1)
-    harness.watermark(9)
-
-    assert rows(harness) == [("a", 0, 1, 1), ("a", 0, 3, 2)]
     assert left(harness) == NOTHING
 
 
