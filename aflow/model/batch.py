@@ -6,7 +6,7 @@ and one hop of the event loop is shared by all records of the batch. Batches for
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Final, Generic, TypeVar, cast
 
 from aflow.model.time import Timestamp
@@ -62,3 +62,21 @@ class Batch(Generic[T]):
             None if self.timestamps is None else self.timestamps[start:stop],
             None if self.keys is None else self.keys[start:stop],
         )
+
+    def pick(self, indexes: Sequence[int]) -> Batch[T]:
+        """The records at ``indexes``, without their keys: for a side output, which has none."""
+        times = self.timestamps
+        return Batch(
+            [self.values[index] for index in indexes],
+            None if times is None else [times[index] for index in indexes],
+        )
+
+
+def in_batches(values: list[T], timestamps: list[Timestamp]) -> Iterator[Batch[T]]:
+    """Results of which there may be any number, as batches of at most ``BATCH_RECORDS``; none if there are none."""
+    if 0 < len(values) <= BATCH_RECORDS:
+        yield Batch(values, timestamps)
+        return
+    for at in range(0, len(values), BATCH_RECORDS):
+        stop = at + BATCH_RECORDS
+        yield Batch(values[at:stop], timestamps[at:stop])

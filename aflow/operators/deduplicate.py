@@ -160,13 +160,6 @@ class DeduplicateOperator(Operator):
         for index in passing:
             passed[index] = 1
         if passing:
-            self.output.emit(_some(batch, passing))
-        self.output.side(DUPLICATES, _some(batch, [i for i, one in enumerate(passed) if not one]))
-
-
-def _some(batch: Batch[Any], indexes: list[int]) -> Batch[Any]:
-    times = batch.timestamps
-    return Batch(
-        [batch.values[index] for index in indexes],
-        None if times is None else [times[index] for index in indexes],
-    )
+            self.output.emit(batch.pick(passing))
+        dropped = [index for index, one in enumerate(passed) if not one]
+        self.output.side(DUPLICATES, batch.pick(dropped))

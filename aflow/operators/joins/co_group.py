@@ -63,11 +63,8 @@ class TwoInputWindowOperator(WindowOperator, TwoInputOperator):
 
     def _emit_late(self, batch: Batch[Any], late: list[int]) -> None:
         if late:
-            times = batch.timestamps
-            values = [batch.values[index] for index in late]
-            stamps = None if times is None else [times[index] for index in late]
             tag = LATE_LEFT if self._lists.adding is Input.LEFT else LATE_RIGHT
-            self.output.side(tag, Batch(values, stamps))
+            self.output.side(tag, batch.pick(late))
 
 
 class CoGroupOperator(TwoInputWindowOperator):

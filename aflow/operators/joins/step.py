@@ -13,7 +13,7 @@ from aflow.errors import (
     readable,
     shown,
 )
-from aflow.model.batch import BATCH_RECORDS, Batch
+from aflow.model.batch import Batch, in_batches
 from aflow.model.codecs import CodecError
 from aflow.model.key_groups import KeyRouter
 from aflow.model.time import Timestamp
@@ -66,21 +66,13 @@ class JoinOperator(TwoInputOperator):
 
     def _emit(self, values: list[Any], times: list[Timestamp]) -> None:
         """Send results on, in batches of the usual size: a record may meet any number of others."""
-        if len(values) <= BATCH_RECORDS:
-            if values:
-                self.output.emit(Batch(values, times))
-            return
-        for at in range(0, len(values), BATCH_RECORDS):
-            stop = at + BATCH_RECORDS
-            self.output.emit(Batch(values[at:stop], times[at:stop]))
+        for batch in in_batches(values, times):
+            self.output.emit(batch)
 
     def _side(self, tag: str, batch: Batch[Any], some: list[int]) -> None:
         """Send the records with these indexes to a side output."""
         if some:
-            times = batch.timestamps
-            assert times is not None
-            values = [batch.values[index] for index in some]
-            self.output.side(tag, Batch(values, [times[index] for index in some]))
+            self.output.side(tag, batch.pick(some))
 
     def _joined(self, key: Hashable, at: Timestamp, left: object, right: object) -> Any:
         try:

@@ -25,7 +25,7 @@ from typing import Any, Final
 from aflow.errors import InternalError, OperatorError, readable, shown
 from aflow.machines.windows.assigners import GlobalWindows
 from aflow.machines.windows.trigger import TriggerResult
-from aflow.model.batch import BATCH_RECORDS, Batch
+from aflow.model.batch import BATCH_RECORDS, Batch, in_batches
 from aflow.model.codecs import PLAIN
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
@@ -249,10 +249,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
 
     def _emit_late(self, batch: Batch[Any], late: list[int]) -> None:
         if late:
-            times = batch.timestamps
-            values = [batch.values[index] for index in late]
-            stamps = None if times is None else [times[index] for index in late]
-            self.output.side(LATE, Batch(values, stamps))
+            self.output.side(LATE, batch.pick(late))
 
     def _handled(self) -> None:
         self._timers.arm()
@@ -262,9 +259,8 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
     def _flush(self) -> None:
         values, times = self._values, self._times
         self._values, self._times = [], []
-        for at in range(0, len(values), BATCH_RECORDS):
-            until = at + BATCH_RECORDS
-            self.output.emit(Batch(values[at:until], times[at:until]))
+        for batch in in_batches(values, times):
+            self.output.emit(batch)
 
     def _failed_on(
         self, cause: BaseException, batch: Batch[Any], index: int, one: KeyWindow | None

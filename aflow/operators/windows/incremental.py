@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from aflow.errors import CheckpointError, InternalError, OperatorError, RestoreError, shown
-from aflow.model.batch import BATCH_RECORDS, Batch
+from aflow.model.batch import Batch, in_batches
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.key_groups import key_group
 from aflow.model.time import Timestamp
@@ -115,17 +115,13 @@ class IncrementalWindows(Operator):
             values = [Windowed(key, window, held) for key, held in contents.items()]
         else:
             values = [self._windowed(window, key, held, 1) for key, held in contents.items()]
-        for at in range(0, len(values), BATCH_RECORDS):
-            some = values[at : at + BATCH_RECORDS]
-            self.output.emit(Batch(some, [window.max_timestamp] * len(some)))
+        for batch in in_batches(values, [window.max_timestamp] * len(values)):
+            self.output.emit(batch)
 
     def _emit_late(self, batch: Batch[Any], indexes: Sequence[int]) -> None:
         """Send the records at ``indexes`` to the late output, as they were."""
-        times = batch.timestamps
-        assert times is not None
         if indexes:
-            values = [batch.values[index] for index in indexes]
-            self.output.side(LATE, Batch(values, [times[index] for index in indexes]))
+            self.output.side(LATE, batch.pick(indexes))
 
     def _failed(self, cause: BaseException, key: Hashable, window: TimeWindow) -> OperatorError:
         """Describe ``cause``, raised by a user function that was given what ``key`` has in ``window``."""

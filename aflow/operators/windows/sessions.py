@@ -22,7 +22,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError
-from aflow.model.batch import BATCH_RECORDS, Batch
+from aflow.model.batch import Batch, in_batches
 from aflow.model.keys import check_key
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow
@@ -288,9 +288,8 @@ class SessionAggregateOperator(IncrementalWindows):
     def _emit(self, results: list[_Result]) -> None:
         times = [window.max_timestamp for window, _, _, _ in results]
         values = [self._windowed(*result) for result in results]
-        for at in range(0, len(values), BATCH_RECORDS):
-            stop = at + BATCH_RECORDS
-            self.output.emit(Batch(values[at:stop], times[at:stop]))
+        for batch in in_batches(values, times):
+            self.output.emit(batch)
 
 
 _start = attrgetter("start")
