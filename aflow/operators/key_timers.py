@@ -6,11 +6,11 @@ from collections.abc import Hashable, Iterator
 from typing import Final, cast
 
 from aflow.errors import RestoreError
-from aflow.machines.timers import Alarm as Wake
-from aflow.machines.timers import Arm, Disarm, TimerQueue
+from aflow.machines.timers import TimerQueue
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import Alarm
+from aflow.operators.wake import Wake
 from aflow.state.filing import Keyed, KeyedFiling
 
 #: Under which names of a snapshot timers are filed.
@@ -27,8 +27,7 @@ class KeyTimers:
         self.queues: Final[dict[TimeDomain, TimerQueue[Hashable, None]]] = {
             domain: TimerQueue() for domain in TimeDomain
         }
-        self._alarm = alarm
-        self._wake = Wake()
+        self._wake = Wake(alarm)
 
     def due(self, domain: TimeDomain, now: Timestamp) -> Iterator[tuple[Timestamp, Hashable]]:
         """Time and key of all timers up to ``now``, in time order, those that are set meanwhile included."""
@@ -37,13 +36,7 @@ class KeyTimers:
 
     def arm(self) -> None:
         """Set the alarm to the earliest processing timer, if it is not."""
-        match self._wake.update(self.queues[TimeDomain.PROCESSING].earliest):
-            case Arm(at):
-                self._alarm.set(at)
-            case Disarm():
-                self._alarm.set(None)
-            case None:
-                pass
+        self._wake.arm(self.queues[TimeDomain.PROCESSING].earliest)
 
     def rang(self) -> None:
         """The alarm rang, so it is set to nothing."""

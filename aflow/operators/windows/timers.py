@@ -6,13 +6,12 @@ from collections.abc import Hashable, Iterator
 from typing import Final, cast
 
 from aflow.errors import RestoreError
-from aflow.machines.timers import Alarm as Wake
-from aflow.machines.timers import Arm, Disarm
 from aflow.machines.windows.window_timers import DueWindow, WindowTimers
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.base import Alarm
+from aflow.operators.wake import Wake
 from aflow.state.filing import Keyed, KeyedFiling
 
 #: Under which names of a snapshot timers are filed.
@@ -28,8 +27,7 @@ class DomainTimers:
     def __init__(self, alarm: Alarm) -> None:
         self.event: Final = WindowTimers[Hashable]()
         self.processing: Final = WindowTimers[Hashable]()
-        self._alarm = alarm
-        self._wake = Wake()
+        self._wake = Wake(alarm)
 
     def of(self, domain: TimeDomain) -> WindowTimers[Hashable]:
         """The timers of one domain."""
@@ -41,13 +39,7 @@ class DomainTimers:
 
     def arm(self) -> None:
         """Set the alarm to the earliest processing timer, if it is not."""
-        match self._wake.update(self.processing.earliest):
-            case Arm(at):
-                self._alarm.set(at)
-            case Disarm():
-                self._alarm.set(None)
-            case None:
-                pass
+        self._wake.arm(self.processing.earliest)
 
     def rang(self) -> None:
         """The alarm rang, so it is set to nothing."""
