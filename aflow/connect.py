@@ -27,6 +27,7 @@ __all__ = [
     "BadRecord",
     "Batch",
     "Chunk",
+    "Committable",
     "ConnectorError",
     "Delivery",
     "Position",
@@ -44,6 +45,9 @@ __all__ = [
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)
+
+Committable = object
+"""What a transactional writer has prepared: plain data (strings, ints, tuples, lists, dicts …)."""
 
 Position = object
 """Where to continue in a split: plain data (ints, strings, tuples …) that only the source itself understands."""
@@ -159,7 +163,13 @@ class WriterContext:
 
 
 class Writer(ABC, Generic[T_contra]):
-    """Writes the records of one subtask."""
+    """Writes the records of one subtask.
+
+    With checkpoints, ``prepare`` is called at each barrier, between two writes, and ``commit`` once the checkpoint is
+    complete. A writer that has nothing to say about checkpoints keeps the defaults: what was written is flushed
+    before the checkpoint counts, so nothing is lost, and what is written again after a restart is there twice unless
+    it replaces what was there.
+    """
 
     @abstractmethod
     def write(self, batch: Batch[T_contra]) -> Awaitable[None] | None:
@@ -171,6 +181,26 @@ class Writer(ABC, Generic[T_contra]):
 
     async def flush(self) -> None:
         """Make everything written so far visible to others. Called at the end of the input. Nothing by default."""
+        return None
+
+    def prepare(self, checkpoint: int) -> Awaitable[Committable | None]:
+        """Make everything written so far durable, without showing it, so that ``commit`` cannot fail for want of it.
+
+        What is returned is stored with checkpoint ``checkpoint`` and comes back to ``commit`` of this writer, or, after
+        a crash, to ``Sink.recover``. None: there is nothing to commit. What is written afterwards belongs to the next
+        checkpoint. By default flushes, with None, which is right for sinks that are not transactional.
+        May be an ``async def`` method.
+
+        With checkpoints the end of the input is a checkpoint too, and ``flush`` is not called for it.
+        """
+        return self.flush()
+
+    async def commit(self, committable: Committable) -> None:
+        """Show what ``committable`` stands for. Doing it a second time changes nothing. Nothing by default.
+
+        Commits come in the order of their checkpoints. What was prepared for a checkpoint that did not come about is
+        committed with the next one that does.
+        """
         return None
 
     async def close(self) -> None:
@@ -187,3 +217,12 @@ class Sink(ABC, Generic[T_contra]):
     @abstractmethod
     async def writer(self, context: WriterContext) -> Writer[T_contra]:
         """Open the writer of one subtask."""
+
+    async def recover(self, name: str, committables: Sequence[Committable]) -> None:
+        """Continue from a checkpoint: called once for the sink named ``name``, before any of its writers is opened.
+
+        ``committables`` are those of the checkpoint, of all writers that there were; whether they were committed before
+        the crash is not known. Commit them, and remove what was written after them. Without checkpoint to continue
+        from, ``committables`` is empty. Not called when a job runs without checkpoints. Nothing by default.
+        """
+        return None

@@ -7,6 +7,7 @@ reordered with them (save for unaligned barriers, which overtake data on purpose
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from aflow.model.time import Timestamp
@@ -29,12 +30,29 @@ class Active:
     """The channel speaks again after having been idle."""
 
 
+class CheckpointKind(Enum):
+    """What a checkpoint is taken for."""
+
+    PERIODIC = "checkpoint"
+    """To recover from a failure; the next one takes its place."""
+    SAVEPOINT = "savepoint"
+    """Asked for, and kept until somebody removes it: always aligned, and complete in itself."""
+    FINAL = "final checkpoint"
+    """All sources have ended: commits what is in the sinks."""
+
+
 @dataclass(frozen=True, slots=True)
 class Barrier:
     """Cuts the stream: what precedes it belongs to checkpoint ``id``, what follows does not."""
 
     id: int
     created_at: Timestamp
+    """When the checkpoint was triggered (epoch ms)."""
+    kind: CheckpointKind = CheckpointKind.PERIODIC
+    timeout: int | None = None
+    """Milliseconds after ``created_at`` from which on the barrier may overtake records; None: it never does."""
+    unaligned: bool = False
+    """True if the barrier overtakes the records in front of it, which become part of the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from aflow.model.batch import Batch
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.model.keys import UnsupportedKey, check_key
 from aflow.model.time import MIN_TIMESTAMP, Clock, Timestamp
-from aflow.state.snapshot import OperatorSnapshot
+from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
 
 #: What counts as a failure of a user function that is called, not awaited. Nobody can have cancelled such a call, so
 #: a ``CancelledError`` out of it is the function's own, and must not end a task as if the job had been cancelled.
@@ -151,6 +151,16 @@ class Operator(ABC):
     def snapshot(self) -> OperatorSnapshot | None:
         """The operator's state as data, independent of this process; None for an operator without state."""
         return None
+
+    def capture(self, *, changes: bool) -> Captured | None:
+        """What ``snapshot`` would give, noted at once and turned into bytes later; None for an operator without state.
+
+        With ``changes`` the operator may capture only what has changed since the last ``capture`` (or ``restore``),
+        if it keeps track of that. The next ``capture`` counts from this one, also if this one is thrown away: the
+        caller then asks for everything. Raises ``CheckpointError``.
+        """
+        snapshot = self.snapshot()
+        return None if snapshot is None else Ready(snapshot)
 
     def size(self) -> StateSize:
         """How much the operator holds now. May look at all of it."""

@@ -1,0 +1,119 @@
+"""How checkpoints are taken, as the user chooses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum
+from os import PathLike, fspath
+from typing import TypeAlias
+
+from aflow.errors import FlowDefinitionError, shown
+from aflow.model.time import positive_millis, to_millis
+
+
+class Processing(Enum):
+    """How often the state of the pipeline shows each record after a failure."""
+
+    EXACTLY_ONCE = "exactly once"
+    """As if nothing had happened."""
+    AT_LEAST_ONCE = "at least once"
+    """Some records may be counted twice; in return no channel ever waits for another one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aligned:
+    """Barriers keep their place among the records: a task that reads several channels waits for the slowest one.
+
+    With ``timeout`` a checkpoint whose barriers are older than that goes on as an unaligned one.
+    """
+
+    timeout: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None:
+            to_millis(self.timeout, what="Aligned.timeout")
+            if self.timeout < timedelta(0):
+                raise FlowDefinitionError(
+                    f"Aligned.timeout must not be negative, but is {self.timeout}"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unaligned:
+    """Barriers overtake the records, which become part of the checkpoint: fast however slow the sinks are.
+
+    Records that are in flight must be storable: plain values, dataclasses, NamedTuples, Structs, enums. Others need
+    ``pickle=True``, which RUNS CODE that the stored bytes choose when a checkpoint is restored.
+    """
+
+    pickle: bool = False
+
+
+Barriers: TypeAlias = Aligned | Unaligned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpointing:
+    """When and where checkpoints are taken. Raises ``FlowDefinitionError`` for values that make no sense.
+
+    ``Checkpointing(every=timedelta(seconds=10), storage="state/")``.
+    """
+
+    storage: str | PathLike[str]
+    """The folder for the checkpoints of this flow; made if it is not there. Each flow needs one of its own."""
+    every: timedelta | None = timedelta(seconds=10)
+    """From the begin of one checkpoint to that of the next; None: only savepoints, and the final one."""
+    barriers: Barriers = field(default_factory=Aligned)
+    guarantee: Processing = Processing.EXACTLY_ONCE
+    min_pause: timedelta = timedelta(0)
+    """From the end of one checkpoint to the begin of the next periodic one, at least."""
+    timeout: timedelta = timedelta(minutes=10)
+    """A checkpoint that takes longer has failed."""
+    max_concurrent: int = 1
+    """Periodic checkpoints under way at a time."""
+    tolerable_failures: int | None = None
+    """Checkpoints in a row that may fail before the job does; None: any number."""
+    keep: int = 2
+    """Completed checkpoints that are kept, to fall back upon; savepoints are not counted and never removed."""
+    incremental: bool = True
+    """False makes every checkpoint complete in itself: larger, and read faster."""
+
+    def __post_init__(self) -> None:
+        if not fspath(self.storage):
+            raise FlowDefinitionError("Checkpointing.storage needs a folder, not ''")
+        if self.every is not None:
+            positive_millis(self.every, what="Checkpointing.every")
+        positive_millis(self.timeout, what="Checkpointing.timeout")
+        if to_millis(self.min_pause, what="Checkpointing.min_pause") < 0:
+            raise FlowDefinitionError(
+                f"Checkpointing.min_pause must not be negative, but is {self.min_pause}"
+            )
+        self._check_whole("max_concurrent", 1)
+        self._check_whole("keep", 1)
+        if self.tolerable_failures is not None:
+            self._check_whole("tolerable_failures", 0)
+        self._check_barriers()
+
+    def _check_whole(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if type(value) is not int or value < least:
+            raise FlowDefinitionError(
+                f"Checkpointing.{name} must be a whole number from {least} on, not {shown(value)}"
+            )
+
+    def _check_barriers(self) -> None:
+        if not isinstance(self.barriers, Aligned | Unaligned):
+            raise FlowDefinitionError(
+                f"Checkpointing.barriers takes Aligned() or Unaligned(), not {shown(self.barriers)}"
+            )
+        if not isinstance(self.guarantee, Processing):
+            raise FlowDefinitionError(
+                f"Checkpointing.guarantee takes a member of Processing, not {shown(self.guarantee)}"
+            )
+        unaligned = isinstance(self.barriers, Unaligned) or self.barriers.timeout is not None
+        if unaligned and self.guarantee is Processing.AT_LEAST_ONCE:
+            raise FlowDefinitionError(
+                "unaligned barriers, and aligned ones with a timeout, are for exactly once; with AT_LEAST_ONCE no "
+                "channel waits anyway: leave barriers out"
+            )

@@ -1,0 +1,94 @@
+"""What a checkpoint consists of: which files hold the state of which step.
+
+Theory. A checkpoint is a *manifest* and the files it points to. Each subtask writes one file for each checkpoint, its
+*part*, with the snapshots of all its steps. A step that stores changes only leaves a *chain* of parts behind, from a
+complete snapshot to the newest changes; the manifest lists it. Parts are immutable and may be in the chains of several
+checkpoints; they are removed when no manifest that is kept points to them.
+
+Committables of sinks, positions of sources and records in flight are operator state of their step, under names that
+begin with ``@``: to storage they are state like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from aflow.model.elements import CheckpointKind
+from aflow.model.time import Timestamp
+
+#: Of parts and manifests. A reader refuses what is newer than what it knows.
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FileRef:
+    """An immutable file of a checkpoint; ``path`` is relative to the folder of the storage."""
+
+    path: str
+    size: int
+    """In bytes."""
+    checksum: str
+    """CRC-32 of the content as eight hexadecimal digits, or a stronger one with its name in front: ``sha256:…``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A part in a chain, of which the key groups from ``first`` up to ``stop`` (exclusive) count."""
+
+    file: FileRef
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskState:
+    """The state of one step in one subtask: its chain, oldest part first."""
+
+    subtask: int
+    chain: tuple[Link, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepState:
+    """The state of one step."""
+
+    name: str
+    what: str
+    """The method that made the step (``process``, ``window.fold`` …)."""
+    parallelism: int
+    subtasks: tuple[SubtaskState, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A completed checkpoint."""
+
+    id: int
+    kind: CheckpointKind
+    flow: str
+    key_groups: int
+    created_at: Timestamp
+    """When it was triggered (epoch ms)."""
+    completed_at: Timestamp
+    steps: tuple[StepState, ...]
+    aflow: str = ""
+    """The version of aflow that wrote it."""
+    format: int = FORMAT
+
+    @property
+    def files(self) -> frozenset[FileRef]:
+        """All files that the checkpoint needs."""
+        return frozenset(
+            link.file for step in self.steps for one in step.subtasks for link in one.chain
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartWritten:
+    """A part that a subtask has stored."""
+
+    file: FileRef
+    complete: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    """By step: True if the part stands alone, False if it holds changes to what the step stored before."""
