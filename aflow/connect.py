@@ -180,7 +180,11 @@ class Writer(ABC, Generic[T_contra]):
         """
 
     async def flush(self) -> None:
-        """Make everything written so far visible to others. Called at the end of the input. Nothing by default."""
+        """Make everything written so far visible to others. Nothing by default.
+
+        Called at the end of the input; with checkpoints that is behind the commit of the last one, and by the default
+        ``prepare`` before.
+        """
         return None
 
     def prepare(self, checkpoint: int) -> Awaitable[Committable | None]:
@@ -190,8 +194,6 @@ class Writer(ABC, Generic[T_contra]):
         a crash, to ``Sink.recover``. None: there is nothing to commit. What is written afterwards belongs to the next
         checkpoint. By default flushes, with None, which is right for sinks that are not transactional.
         May be an ``async def`` method.
-
-        With checkpoints the end of the input is a checkpoint too, and ``flush`` is not called for it.
         """
         return self.flush()
 

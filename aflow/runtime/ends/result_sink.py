@@ -258,6 +258,9 @@ class _ResultWriter(Writer[T]):
     def write(self, batch: Batch[T]) -> Awaitable[None] | None:
         return self._outbox.put(batch.values)
 
+    async def prepare(self, checkpoint: int) -> None:
+        """Nothing: results are handed out at once, and ``flush`` says that no more come."""
+
     async def flush(self) -> None:
         self._outbox.flushed(self._subtask)
 
