@@ -1,18 +1,65 @@
-"""How keyed entries are filed in a snapshot: under the key group of their key, then under the name of a state."""
+"""How keyed entries are filed in a snapshot: under the key group of their key, then under the name of a state.
+
+Filing has two phases. In the first, in the task, values become bytes at once, since they may change with the next
+record: ``KeyedRows`` and ``Members`` hold them beside their keys, which never change. In the second, anywhere and any
+time later, ``CapturedRows.encoded`` encodes the keys and finds their key groups, which is the greater part of the work.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeAlias, TypeVar
 
 from aflow.errors import CheckpointError, RestoreError, shown
 from aflow.model.codecs import Codec, CodecError
 from aflow.model.key_groups import KeyGroupRange, key_group
 from aflow.state.layouts import state_codec
-from aflow.state.snapshot import Entry
+from aflow.state.snapshot import STATES, Entry, OperatorSnapshot
+
+V = TypeVar("V")
 
 Keyed: TypeAlias = Mapping[int, Mapping[str, tuple[Entry, ...]]]
 """``keyed[key group][state name]``, as in ``OperatorSnapshot``."""
+
+KeyRow: TypeAlias = tuple[Hashable, bytes]
+"""A key, not encoded yet, and an encoded value."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRows:
+    """The state of many keys at one moment: values are bytes already, keys are not."""
+
+    rows: Mapping[str, Iterable[KeyRow]]
+    """By state name; may be gone through more than once. A key may have several rows under one name."""
+    keys: Collection[Hashable] | None = None
+    """The changed keys, all of whose rows are in ``rows`` (a changed key without rows is forgotten); None: all keys."""
+    described: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    """By state name, the description that goes under ``STATES`` in each key group that has the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """A set of entries: what it has gained and lost since the last capture, or, when all is captured, all it has."""
+
+    added: Iterable[KeyRow]
+    removed: Iterable[KeyRow] = ()
+
+
+# Not slotted: a generic frozen dataclass with slots cannot be made on Python 3.11.
+@dataclass(frozen=True)
+class EncodedLater(Generic[V]):
+    """Rows whose values never change, so that they too need no encoding before they are filed."""
+
+    rows: Collection[tuple[Hashable, V]]
+    encode: Callable[[V], bytes]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[KeyRow]:
+        encode = self.encode
+        return ((key, encode(value)) for key, value in self.rows)
 
 
 class KeyedFiling:
@@ -37,18 +84,7 @@ class KeyedFiling:
 
     def file(self, named: Mapping[str, Iterable[tuple[Hashable, bytes]]]) -> Keyed:
         """Encode the keys and file the entries of each name. Raises ``CheckpointError`` for a key without encoding."""
-        places: dict[Hashable, tuple[int, bytes]] = {}
-        filed: dict[int, dict[str, list[Entry]]] = {}
-        for name, entries in named.items():
-            for key, data in entries:
-                place = places.get(key)
-                if place is None:
-                    place = places[key] = self._place(key)
-                filed.setdefault(place[0], {}).setdefault(name, []).append((place[1], data))
-        return {
-            group: {name: tuple(entries) for name, entries in names.items()}
-            for group, names in filed.items()
-        }
+        return _filed(_Places(self.place), named)
 
     def read(self, keyed: Keyed, name: str) -> Iterator[tuple[Hashable, bytes]]:
         """The entries of ``name`` in this subtask's key groups. Raises ``RestoreError`` for a key it cannot read."""
@@ -60,7 +96,8 @@ class KeyedFiling:
         """What is filed in the key groups of this subtask, group by group."""
         return (names for group, names in keyed.items() if group in self._groups)
 
-    def _place(self, key: Hashable) -> tuple[int, bytes]:
+    def place(self, key: Hashable) -> _Place:
+        """The key group and the bytes of ``key``. Raises ``CheckpointError`` if it has no encoding."""
         try:
             return key_group(key, self._count), self._codec.encode(key)
         except CodecError as exc:
@@ -73,6 +110,89 @@ class KeyedFiling:
             return self._codec.decode(data)
         except CodecError as exc:
             raise RestoreError(f"step {self.operator!r} cannot read a stored key: {exc}") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedRows:
+    """What an operator with keyed state remembered at one moment; see ``Captured``."""
+
+    filing: KeyedFiling
+    keyed: KeyedRows
+    members: Mapping[str, Members] = field(default_factory=dict[str, Members])
+    """The sets that the operator keeps, by name: complete ones if ``keyed`` is complete."""
+    operator: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
+    broadcast: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
+
+    def encoded(self) -> OperatorSnapshot:
+        """The snapshot; each key is encoded once. Raises ``CheckpointError`` for a key without encoding."""
+        places = _Places(self.filing.place)
+        added = {name: entries.added for name, entries in self.members.items()}
+        removed = {name: entries.removed for name, entries in self.members.items()}
+        return OperatorSnapshot(
+            _described(_filed(places, {**self.keyed.rows, **added}), self.keyed.described),
+            self.operator,
+            self.broadcast,
+            _replaced(places, self.keyed.keys),
+            _filed(places, removed),
+            frozenset(self.members),
+        )
+
+
+_Place: TypeAlias = tuple[int, bytes]
+"""Key group and encoded key."""
+
+
+class _Places(dict[Hashable, _Place]):
+    """Where each key belongs, worked out when it is first asked for."""
+
+    def __init__(self, place: Callable[[Hashable], _Place]) -> None:
+        super().__init__()
+        self._find = place
+
+    def __missing__(self, key: Hashable) -> _Place:
+        place = self[key] = self._find(key)
+        return place
+
+
+def _filed(places: _Places, named: Mapping[str, Iterable[KeyRow]]) -> Keyed:
+    filed: dict[int, dict[str, list[Entry]]] = {}
+    for name, entries in named.items():
+        groups: dict[int, list[Entry]] = {}
+        for key, data in entries:
+            group, encoded = places[key]
+            if group in groups:
+                groups[group].append((encoded, data))
+            else:
+                groups[group] = [(encoded, data)]
+        for group, filed_here in groups.items():
+            filed.setdefault(group, {})[name] = filed_here
+    return {
+        group: {name: tuple(entries) for name, entries in names.items()}
+        for group, names in filed.items()
+    }
+
+
+def _described(keyed: Keyed, described: Mapping[str, bytes]) -> Keyed:
+    """With a description of each state that is filed in a group, in that group."""
+    told = {name: (name.encode(), description) for name, description in described.items()}
+    return {
+        group: {**names, STATES: states}
+        if (states := tuple(told[name] for name in names if name in told))
+        else names
+        for group, names in keyed.items()
+    }
+
+
+def _replaced(
+    places: _Places, keys: Collection[Hashable] | None
+) -> Mapping[int, frozenset[bytes]] | None:
+    if keys is None:
+        return None
+    groups: dict[int, set[bytes]] = {}
+    for key in keys:
+        group, encoded = places[key]
+        groups.setdefault(group, set()).add(encoded)
+    return {group: frozenset(encoded) for group, encoded in groups.items()}
 
 
 def filed_together(first: Keyed, second: Keyed) -> Keyed:
