@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, MutableMapping
+from collections.abc import Hashable, Iterable, MutableMapping, Sequence
 from typing import Protocol, TypeVar
 
-from aflow.state.filing import Keyed, KeyedFiling
+from aflow.state.filing import Keyed, KeyedFiling, KeyedRows
 from aflow.state.specs import Cells, StateSpec, ValueState
 
 C = TypeVar("C")
@@ -24,6 +24,13 @@ class KeyedBackend(Cells, Protocol):
 
     filing: KeyedFiling
 
+    def touch(self, keys: Sequence[Hashable]) -> None:
+        """Say that the state of ``keys`` is about to be read and written; before any access to it.
+
+        Raises ``TypeError`` for a key that cannot be hashed.
+        """
+        ...
+
     def leave(self) -> None:
         """There is no current key now: what still uses a cell raises ``OperatorError``."""
         ...
@@ -34,6 +41,15 @@ class KeyedBackend(Cells, Protocol):
 
     def table(self, spec: ValueState[T]) -> MutableMapping[Hashable, T]:
         """The values of all keys, for operators that handle whole batches. Raises as ``cell`` does."""
+        ...
+
+    def capture(self, *, changes: bool) -> KeyedRows:
+        """All state, or with ``changes`` that of the keys touched since the last capture, or since the restore.
+
+        Values are encoded before it returns, so what is written later does not show in it. It is complete although
+        ``changes`` were asked for if this is the first capture, or if so much has changed that changes are no shorter.
+        Raises ``CheckpointError`` for a value that cannot be encoded.
+        """
         ...
 
     def snapshot(self) -> Keyed:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from aflow.errors import CheckpointError, FlowDefinitionError, OperatorError, RestoreError, shown
 from aflow.model.codecs import CodecError
 from aflow.state.cells import AggregatingCell, ListCell, MapCell, ReducingCell, ValueCell
-from aflow.state.filing import Keyed, KeyedFiling
+from aflow.state.filing import Keyed, KeyedFiling, KeyedRows, KeyRow
 from aflow.state.layouts import Layout, check_description, description
 from aflow.state.memory_cells import (
     MemoryAggregatingCell,
@@ -18,6 +18,7 @@ from aflow.state.memory_cells import (
     MemoryReducingCell,
     MemoryValueCell,
 )
+from aflow.state.snapshot import STATES
 from aflow.state.specs import (
     RESERVED,
     AggregatingState,
@@ -36,8 +37,8 @@ IN = TypeVar("IN")
 ACC = TypeVar("ACC")
 OUT = TypeVar("OUT")
 
-#: Filed in each key group: the kind and the codecs of each state, by its name, so that a restore can compare.
-_STATES: Final = "@states"
+#: So many changed keys are never too many to be captured alone.
+_FEW: Final = 256
 
 
 class NoKey:
@@ -76,6 +77,13 @@ class MemoryBackend:
         self._nobody: Final = NoKey(filing.operator)
         self.key: Hashable = self._nobody
         self._tables: dict[str, _Table] = {}
+        #: The keys touched since the last capture or restore; None: there was none, so nobody asks for changes.
+        self._changed: set[Hashable] | None = None
+
+    def touch(self, keys: Sequence[Hashable]) -> None:
+        # Hot path: once for each batch of a keyed step.
+        if self._changed is not None:
+            self._changed.update(keys)
 
     def leave(self) -> None:
         self.key = self._nobody
@@ -101,6 +109,15 @@ class MemoryBackend:
     def table(self, spec: ValueState[T]) -> dict[Hashable, T]:
         return self._rows(spec)
 
+    def capture(self, *, changes: bool) -> KeyedRows:
+        changed, self._changed = self._changed, set()
+        most = max((len(table.rows) for table in self._tables.values()), default=0)
+        if not changes or changed is None or len(changed) > max(_FEW, most // 2):
+            changed = None
+        rows = {name: list(self._encoded(table, changed)) for name, table in self._tables.items()}
+        described = {name: description(table.layout) for name, table in self._tables.items()}
+        return KeyedRows(rows, changed, described)
+
     def snapshot(self) -> Keyed:
         filed = self.filing.file(
             {name: self._encoded(table) for name, table in self._tables.items()}
@@ -109,15 +126,16 @@ class MemoryBackend:
             name: (name.encode(), description(table.layout)) for name, table in self._tables.items()
         }
         return {
-            group: {**names, _STATES: tuple(described[name] for name in names)}
+            group: {**names, STATES: tuple(described[name] for name in names)}
             for group, names in filed.items()
         }
 
     def restore(self, keyed: Keyed) -> None:
+        self._changed = set()
         for table in self._tables.values():
             table.rows.clear()
         for names in self.filing.own(keyed):
-            for encoded_name, data in names.get(_STATES, ()):
+            for encoded_name, data in names.get(STATES, ()):
                 table = self._declared(encoded_name.decode())
                 check_description(table.layout, data, what=self._what(table))
         for name in sorted({name for names in self.filing.own(keyed) for name in names}):
@@ -141,9 +159,13 @@ class MemoryBackend:
             )
         return table.rows
 
-    def _encoded(self, table: _Table) -> Iterator[tuple[Hashable, bytes]]:
-        encode = table.layout.encode
-        for key, stored in table.rows.items():
+    def _encoded(self, table: _Table, keys: Collection[Hashable] | None = None) -> Iterator[KeyRow]:
+        """The rows of ``keys``, or of all keys."""
+        encode, rows = table.layout.encode, table.rows
+        found: Iterable[tuple[Hashable, Any]] = rows.items()
+        if keys is not None:
+            found = ((key, rows[key]) for key in keys if key in rows)
+        for key, stored in found:
             try:
                 yield key, encode(stored)
             except CodecError as exc:

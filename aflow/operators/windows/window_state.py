@@ -87,9 +87,9 @@ def entries(backend: MemoryBackend, specs: Iterable[StateSpec[Any]]) -> int:
 class _KeyAndWindowFiling(KeyedFiling):
     """Files what belongs to ``(key, window)`` under the key group of the key."""
 
-    def _place(self, key: Hashable) -> tuple[int, bytes]:
+    def place(self, key: Hashable) -> tuple[int, bytes]:
         of_key, window = cast("tuple[Hashable, TimeWindow]", key)  # as `enter` sets it
-        group, data = super()._place(of_key)
+        group, data = super().place(of_key)
         return group, PLAIN.encode([data, window.start, window.end])
 
     def _key(self, data: bytes) -> Hashable:
