@@ -160,6 +160,8 @@ class WriterContext:
     name: str
     subtask: int = field(default=0, kw_only=True)
     parallelism: int = field(default=1, kw_only=True)
+    checkpoints: bool = field(default=False, kw_only=True)
+    """True if the job takes checkpoints: ``Sink.recover`` was called, and ``prepare`` and ``commit`` will be."""
 
 
 class Writer(ABC, Generic[T_contra]):
@@ -194,6 +196,9 @@ class Writer(ABC, Generic[T_contra]):
         a crash, to ``Sink.recover``. None: there is nothing to commit. What is written afterwards belongs to the next
         checkpoint. By default flushes, with None, which is right for sinks that are not transactional.
         May be an ``async def`` method.
+
+        Numbers of checkpoints grow, also behind a restart: no number is there twice, and after a restore all are above
+        that of the restored checkpoint.
         """
         return self.flush()
 
@@ -225,6 +230,8 @@ class Sink(ABC, Generic[T_contra]):
 
         ``committables`` are those of the checkpoint, of all writers that there were; whether they were committed before
         the crash is not known. Commit them, and remove what was written after them. Without checkpoint to continue
-        from, ``committables`` is empty. Not called when a job runs without checkpoints. Nothing by default.
+        from, ``committables`` is empty. A sink for which that makes a difference prepares something at each checkpoint;
+        what a writer prepared last stays in later checkpoints when it has ended.
+        Not called when a job runs without checkpoints. Nothing by default.
         """
         return None
