@@ -66,6 +66,17 @@ class NotStored:
 
 
 @dataclass(frozen=True, slots=True)
+class RemovalsCounted:
+    """So many checkpoints are being removed from storage right now. Whoever never says so says 0.
+
+    While they are more than ``max_concurrent`` no periodic checkpoint begins: what is removed more slowly than it
+    is made would fill the disk.
+    """
+
+    under_way: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The tasks do not run any more: nothing that is pending will come about."""
 
@@ -73,7 +84,15 @@ class Stopped:
 
 
 Event: TypeAlias = (
-    Started | AlarmRang | Requested | Acknowledged | Declined | Stored | NotStored | Stopped
+    Started
+    | AlarmRang
+    | Requested
+    | Acknowledged
+    | Declined
+    | Stored
+    | NotStored
+    | RemovalsCounted
+    | Stopped
 )
 
 # ---------------------------------------------------------------------------------------------- instructions

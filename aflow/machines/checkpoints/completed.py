@@ -1,0 +1,40 @@
+"""Which completed checkpoints are kept."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable
+
+
+class CompletedCheckpoints:
+    """The newest ``keep`` completed checkpoints, by id. Those in ``known`` were there before; they may be more."""
+
+    __slots__ = ("_ids", "_keep")
+
+    def __init__(self, keep: int, known: Iterable[int] = ()) -> None:
+        self._keep = keep
+        #: Ascending. Above ``keep`` only before the first ``add``.
+        self._ids = sorted(set(known))
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """What is kept, oldest first."""
+        return tuple(self._ids)
+
+    @property
+    def latest(self) -> int | None:
+        """The newest one; None if there is none."""
+        return self._ids[-1] if self._ids else None
+
+    def add(self, checkpoint: int) -> tuple[int, ...]:
+        """Keep one more; returns those that have become superfluous, oldest first.
+
+        One that completes after newer ones may be superfluous itself.
+        """
+        insort(self._ids, checkpoint)
+        beyond = len(self._ids) - self._keep
+        if beyond <= 0:
+            return ()
+        superfluous = tuple(self._ids[:beyond])
+        del self._ids[:beyond]
+        return superfluous

@@ -1,0 +1,331 @@
+"""When checkpoints are taken and what becomes of them.
+
+Theory. A checkpoint is *wanted* (a request, or the clock), *pending* from ``TriggerTasks`` on, and ends once: complete
+or aborted. While pending it first collects the acknowledgements of all tasks; then it is being *stored*, until
+``Stored`` makes it complete.
+
+    wanted ──TriggerTasks──> collecting ──Store──> storing ──Stored──> complete
+                                 └───────────────────┴──> aborted: declined, expired, not stored, subsumed, stopped
+
+- What begins when is decided in ``requests``. The clock wants a periodic checkpoint every ``every`` ms. If it has to
+  wait for one that is under way it begins as soon as there is room, and the next ones keep to the original beat; at
+  most one waits. What falls into the pause is put off to its end, and the beat with it.
+- Whatever completes aborts older periodic ones that are pending: they are of no use any more. Savepoints and the
+  final checkpoint have somebody who waits for them, and go on.
+- Declined, expired and not stored are failures, and so many in a row fail the job. Subsumed and stopped are not; nor
+  are failed savepoints, whose requester hears of it.
+- The timeout counts until ``Stored``. A checkpoint that is aborted while it is being stored may turn up in storage
+  afterwards: ``Stored`` is then answered by ``Discard``.
+- An answer for each request: its checkpoint, that which subsumed it, or why there is none.
+- When the job is stopped, or has to fail, all that is pending is aborted. Nothing happens afterwards, except that
+  requests are refused. A job that is restarted gets a new coordinator.
+
+An ``AlarmRang`` is what makes time pass here: other events find nothing due and nothing expired, so a task's last
+acknowledgement wins over a deadline that has passed unnoticed.
+
+After Flink's ``CheckpointCoordinator``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from aflow.errors import InternalError
+from aflow.machines.checkpoints.completed import CompletedCheckpoints
+from aflow.machines.checkpoints.events import (
+    Acknowledged,
+    AlarmRang,
+    Answer,
+    CancelAlarm,
+    CoordinatorSettings,
+    Declined,
+    Discard,
+    Event,
+    FailJob,
+    Instruction,
+    NotifyAborted,
+    NotifyComplete,
+    NotStored,
+    Refuse,
+    RemovalsCounted,
+    Requested,
+    SetAlarm,
+    Started,
+    Stopped,
+    Store,
+    Stored,
+    TriggerTasks,
+)
+from aflow.machines.checkpoints.failures import FailureCounter
+from aflow.machines.checkpoints.pending import PendingCheckpoint
+from aflow.machines.checkpoints.requests import Load, RequestDecider, TooEarly, Wanted
+from aflow.model.elements import CheckpointKind
+from aflow.model.time import Timestamp, short
+
+#: So many events are shown when an invariant is broken.
+_REMEMBERED: Final = 20
+
+
+class Coordinator:
+    """The coordinator of one attempt to run a job, made of ``tasks``.
+
+    It numbers checkpoints from ``first_id`` on; ``completed`` are those that storage holds from before, savepoints
+    left out. Raises ``InternalError`` without tasks, and for numbers that are taken.
+    """
+
+    def __init__(
+        self,
+        tasks: Collection[str],
+        settings: CoordinatorSettings,
+        *,
+        first_id: int = 1,
+        completed: Sequence[int] = (),
+    ) -> None:
+        if not tasks:
+            raise InternalError("a coordinator without tasks has nobody to take a checkpoint")
+        if completed and first_id <= max(completed):
+            raise InternalError(
+                f"checkpoints begin at {first_id}, but {max(completed)} is there already"
+            )
+        self._tasks = frozenset(tasks)
+        self._settings = settings
+        self._next_id = first_id
+        self._decider = RequestDecider(settings.max_concurrent, settings.min_pause)
+        self._failures = FailureCounter(settings.tolerable_failures)
+        self._completed = CompletedCheckpoints(settings.keep, completed)
+        #: By id, ascending: a dict keeps the order in which they began.
+        self._pending: dict[int, PendingCheckpoint] = {}
+        #: Aborted while they were being stored; whether they are in storage now is still to be heard.
+        self._abandoned: set[int] = set()
+        self._running = False
+        #: Why it is over; None: it is not.
+        self._over: str | None = None
+        #: The sources have ended: nothing is scheduled any more.
+        self._final = False
+        self._removals = 0
+        #: The beat: when the clock last wanted a checkpoint, or when it will next.
+        self._beat: Timestamp = 0
+        #: When the clock wants the next one; None: never, or one is in the queue already.
+        self._due: Timestamp | None = None
+        #: What the shell was told last; None: no alarm is set.
+        self._alarm: Timestamp | None = None
+        self._recent: deque[Event] = deque(maxlen=_REMEMBERED)
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """Checkpoints under way, in the order of their ids."""
+        return tuple(self._pending)
+
+    @property
+    def completed(self) -> tuple[int, ...]:
+        """Completed checkpoints that are kept, oldest first; savepoints are not among them."""
+        return self._completed.ids
+
+    def handle(self, event: Event, now: Timestamp) -> list[Instruction]:
+        """What is to be done, in this order. Raises ``InternalError`` for what cannot have happened."""
+        self._recent.append(event)
+        if self._over is not None:
+            return _refuse(event, self._over)
+        done = self._on(event, now)
+        if self._over is None:
+            done += self._begin(now)
+        return done + self._change_alarm()
+
+    def _on(self, event: Event, now: Timestamp) -> list[Instruction]:
+        match event:
+            case Started():
+                return self._start(now)
+            case AlarmRang():
+                return self._ring(now)
+            case Requested(request, kind):
+                return self._request(Wanted(kind, request), now)
+            case Acknowledged(task, number):
+                return self._acknowledge(task, number)
+            case Declined(task, number, reason):
+                return self._decline(task, number, reason, now)
+            case Stored(number):
+                return self._stored(number, now)
+            case NotStored(number, reason):
+                return self._not_stored(number, reason, now)
+            case RemovalsCounted(under_way):
+                self._removals = under_way
+                return []
+            case Stopped(reason):
+                return self._end(reason)
+
+    # ------------------------------------------------------------------------------------------------ beginning
+
+    def _start(self, now: Timestamp) -> list[Instruction]:
+        if self._running:
+            raise self._bug("the tasks were started twice")
+        self._running = True
+        if self._settings.every is not None and not self._final:
+            self._beat = self._due = now + self._settings.first_delay
+        return []
+
+    def _ring(self, now: Timestamp) -> list[Instruction]:
+        self._alarm = None
+        done: list[Instruction] = []
+        for each in list(self._pending.values()):
+            if self._over is None and each.deadline <= now:
+                after = short(self._settings.timeout)
+                done += self._fail(each, f"expired after {after} {each.waiting_for()}", now)
+        if self._over is None and self._due is not None and self._due <= now:
+            self._due = None
+            done += self._want(Wanted(CheckpointKind.PERIODIC), now)
+        return done
+
+    def _request(self, wanted: Wanted, now: Timestamp) -> list[Instruction]:
+        if wanted.kind is CheckpointKind.FINAL:
+            self._final = True
+            self._due = None
+            self._decider.drop_scheduled()
+        return self._want(wanted, now)
+
+    def _want(self, wanted: Wanted, now: Timestamp) -> list[Instruction]:
+        gone = self._decider.add(wanted)
+        if gone is None:
+            return []
+        if gone.request is not None:
+            return [Refuse(gone.request, "too many requests for checkpoints are waiting")]
+        self._keep_beat(now)
+        return []
+
+    def _begin(self, now: Timestamp) -> list[Instruction]:
+        done: list[Instruction] = []
+        while (choice := self._decider.choose(now, self._load())) is not None:
+            if isinstance(choice, TooEarly):
+                self._beat = self._due = choice.until
+            else:
+                done.append(self._trigger(choice, now))
+        return done
+
+    def _load(self) -> Load:
+        return Load(self._running, len(self._pending), self._removals)
+
+    def _trigger(self, wanted: Wanted, now: Timestamp) -> TriggerTasks:
+        number = self._next_id
+        self._next_id += 1
+        deadline = now + self._settings.timeout
+        self._pending[number] = PendingCheckpoint(number, wanted, self._tasks, deadline)
+        if wanted.scheduled:
+            self._keep_beat(now)
+        return TriggerTasks(number, wanted.kind, now)
+
+    def _keep_beat(self, now: Timestamp) -> None:
+        """The next periodic one is wanted at the next beat after ``now``; beats that were missed are left out."""
+        if self._settings.every is not None and not self._final:
+            missed = (now - self._beat) // self._settings.every
+            self._beat = self._due = self._beat + (missed + 1) * self._settings.every
+
+    # ----------------------------------------------------------------------------------------------- collecting
+
+    def _acknowledge(self, task: str, number: int) -> list[Instruction]:
+        each = self._collecting(task, number)
+        return [Store(number, each.kind)] if each is not None and each.acknowledge(task) else []
+
+    def _decline(self, task: str, number: int, reason: str, now: Timestamp) -> list[Instruction]:
+        each = self._collecting(task, number)
+        return [] if each is None else self._fail(each, f"declined by {task}: {reason}", now)
+
+    def _collecting(self, task: str, number: int) -> PendingCheckpoint | None:
+        """The checkpoint of which a task speaks; None: it speaks too late."""
+        if task not in self._tasks:
+            raise self._bug(
+                f"{task!r} is no task of this job and has no part in checkpoint {number}"
+            )
+        if number >= self._next_id:
+            raise self._bug(f"{task!r} speaks of checkpoint {number}, which has not begun")
+        each = self._pending.get(number)
+        return None if each is None or each.storing else each
+
+    # ---------------------------------------------------------------------------------------------------- ending
+
+    def _stored(self, number: int, now: Timestamp) -> list[Instruction]:
+        if number in self._abandoned:
+            self._abandoned.remove(number)
+            return [Discard(number)]
+        each = self._storing(number)
+        del self._pending[number]
+        self._failures.succeeded(number)
+        self._decider.ended(now)
+        done: list[Instruction] = [NotifyComplete(number), *self._subsume(number)]
+        if each.kind is not CheckpointKind.SAVEPOINT:
+            done += [Discard(older) for older in self._completed.add(number)]
+        return done if each.wanted.request is None else [*done, Answer(each.wanted.request, number)]
+
+    def _subsume(self, number: int) -> list[Instruction]:
+        done: list[Instruction] = []
+        for older in [each for each in self._pending.values() if each.id < number]:
+            if older.kind is CheckpointKind.PERIODIC:
+                done.append(self._abort(older, "subsumed"))
+                # Whoever asked wanted what is safe from now on, and more is.
+                if older.wanted.request is not None:
+                    done.append(Answer(older.wanted.request, number))
+        return done
+
+    def _not_stored(self, number: int, reason: str, now: Timestamp) -> list[Instruction]:
+        if number in self._abandoned:
+            self._abandoned.remove(number)
+            return []
+        return self._fail(self._storing(number), f"could not be stored: {reason}", now)
+
+    def _storing(self, number: int) -> PendingCheckpoint:
+        each = self._pending.get(number)
+        if each is None or not each.storing:
+            raise self._bug(f"checkpoint {number} was not to be stored")
+        return each
+
+    def _fail(self, each: PendingCheckpoint, reason: str, now: Timestamp) -> list[Instruction]:
+        self._decider.ended(now)
+        done: list[Instruction] = [self._abort(each, reason)]
+        if each.wanted.request is not None:
+            done.append(Refuse(each.wanted.request, f"checkpoint {each.id} {reason}"))
+        if each.kind is not CheckpointKind.SAVEPOINT and self._failures.failed(each.id):
+            why = self._too_many(each.id, reason)
+            done += [FailJob(why), *self._end(why)]
+        return done
+
+    def _too_many(self, number: int, reason: str) -> str:
+        count, tolerable = self._failures.count, self._settings.tolerable_failures
+        story = f"checkpoint {number} {reason}"
+        if count == 1:
+            return f"{story}; tolerable_failures is {tolerable}"
+        return f"{count} checkpoints in a row have failed, of which tolerable_failures allows {tolerable}; {story}"
+
+    def _end(self, reason: str) -> list[Instruction]:
+        self._over = reason
+        self._due = None
+        pending = list(self._pending.values())
+        wanted = [*(each.wanted for each in pending), *self._decider.clear()]
+        aborted: list[Instruction] = [self._abort(each, reason) for each in pending]
+        return aborted + [
+            Refuse(each.request, reason) for each in wanted if each.request is not None
+        ]
+
+    def _abort(self, each: PendingCheckpoint, reason: str) -> NotifyAborted:
+        del self._pending[each.id]
+        if each.storing:
+            self._abandoned.add(each.id)
+        return NotifyAborted(each.id, reason)
+
+    # ------------------------------------------------------------------------------------------------ the alarm
+
+    def _change_alarm(self) -> list[Instruction]:
+        times = [each.deadline for each in self._pending.values()]
+        if self._due is not None:
+            times.append(self._due)
+        at = min(times, default=None)
+        if at == self._alarm:
+            return []
+        self._alarm = at
+        return [CancelAlarm() if at is None else SetAlarm(at)]
+
+    def _bug(self, message: str) -> InternalError:
+        return InternalError(message, events=tuple(self._recent))
+
+
+def _refuse(event: Event, reason: str) -> list[Instruction]:
+    return [Refuse(event.request, reason)] if isinstance(event, Requested) else []
