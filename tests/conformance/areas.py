@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tests.conformance.drivers.alignment import Alignment
+from tests.conformance.drivers.checkpoint_coordinator import Completed, Decider, WholeCoordinator
 from tests.conformance.drivers.evictors import Evictors
 from tests.conformance.drivers.interval_join import IntervalJoin
 from tests.conformance.drivers.mailbox import MailboxOrder
 from tests.conformance.drivers.merging_window_set import MergingWindows
 from tests.conformance.drivers.processor import Processor
+from tests.conformance.drivers.restart_strategies import RestartStrategies
 from tests.conformance.drivers.timers import Timers
 from tests.conformance.drivers.watermarks import Generator, IdlenessTimer, Multiplexer, Valve
 from tests.conformance.drivers.window_assigners import WindowAssigners
@@ -22,10 +24,16 @@ from tests.conformance.scenarios import Scenario, UnknownWord
 
 #: By area, and within it by ``given.kind``; the empty kind is for scenarios that name none.
 AREAS: Final[Mapping[str, Mapping[str, Callable[..., Driver]]]] = {
+    "checkpoint_coordinator": {
+        "completed_store": Completed,
+        "coordinator": WholeCoordinator,
+        "request_decider": Decider,
+    },
     "evictors": {"": Evictors},
     "interval_join": {"": IntervalJoin},
     "mailbox": {"mailbox": MailboxOrder, "executor": Processor, "processor": Processor},
     "merging_window_set": {"": MergingWindows},
+    "restart_strategies": {"": RestartStrategies},
     "timers": {"": Timers},
     "watermarks": {
         "": IdlenessTimer,

@@ -282,18 +282,18 @@ class Coordinator:
         self._decider.ended(now)
         done: list[Instruction] = [self._abort(each, reason)]
         if each.wanted.request is not None:
-            done.append(Refuse(each.wanted.request, f"checkpoint {each.id} {reason}"))
+            done.append(Refuse(each.wanted.request, _story(each, reason)))
         if each.kind is not CheckpointKind.SAVEPOINT and self._failures.failed(each.id):
-            why = self._too_many(each.id, reason)
+            why = self._too_many(_story(each, reason))
             done += [FailJob(why), *self._end(why)]
         return done
 
-    def _too_many(self, number: int, reason: str) -> str:
-        count, tolerable = self._failures.count, self._settings.tolerable_failures
-        story = f"checkpoint {number} {reason}"
-        if count == 1:
-            return f"{story}; tolerable_failures is {tolerable}"
-        return f"{count} checkpoints in a row have failed, of which tolerable_failures allows {tolerable}; {story}"
+    def _too_many(self, story: str) -> str:
+        count, allowed = self._failures.count, self._settings.tolerable_failures
+        in_a_row = (
+            f"{count} checkpoints in a row have failed" if count > 1 else "a checkpoint has failed"
+        )
+        return f"{in_a_row}, and tolerable_failures is {allowed}; {story}"
 
     def _end(self, reason: str) -> list[Instruction]:
         self._over = reason
@@ -329,3 +329,7 @@ class Coordinator:
 
 def _refuse(event: Event, reason: str) -> list[Instruction]:
     return [Refuse(event.request, reason)] if isinstance(event, Requested) else []
+
+
+def _story(each: PendingCheckpoint, reason: str) -> str:
+    return f"{each.kind.value} {each.id} failed: {reason}"

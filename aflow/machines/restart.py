@@ -1,0 +1,199 @@
+"""Whether a job that has failed is started again, and when.
+
+Theory. A *budget* is asked at each failure and answers with ``Restart`` or ``GiveUp``. There are four:
+
+- ``NoRestartBudget``: never.
+- ``FixedDelayBudget``: so many times in the whole life of the job, after the same delay each time.
+- ``ExponentialDelayBudget``: the delay grows with each failure and returns to the initial one after a calm time. The
+  delay is drawn around its nominal value, so that jobs that failed together do not all come back together. A failure
+  that comes before the restart has happened belongs to the same attempt, and the delay is what is left of it.
+- ``FailureRateBudget``: as long as failures do not come too close together.
+
+A budget remembers; each job has one of its own, for all its attempts. Times are in ms, ``now`` is processing time.
+After Flink's restart-backoff-time strategies.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+
+from aflow.model.time import Timestamp, short
+
+#: Where a nominal delay stops growing, far beyond any maximum: a float that grows for ever is infinite at last.
+_LARGEST: Final = float(2**62)
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Start the job again."""
+
+    delay: int
+    """Milliseconds from now on."""
+    attempt: int
+    """The how many-th restart this is, from 1 on; the same as before if the failure belongs to that attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The job has failed for good."""
+
+    reason: str
+    """For a person."""
+
+
+Decision: TypeAlias = Restart | GiveUp
+
+
+class RestartBudget(Protocol):
+    """What is asked when a job has failed."""
+
+    def on_failure(self, now: Timestamp, draw: float) -> Decision:
+        """Take note of the failure and decide; ``draw``, from 0 to below 1, is where randomness comes from."""
+        ...
+
+
+class NoRestartBudget:
+    """Gives up at the first failure."""
+
+    __slots__ = ()
+
+    def on_failure(self, now: Timestamp, draw: float) -> Decision:
+        """Give up."""
+        return GiveUp("no restart strategy is set")
+
+
+class FixedDelayBudget:
+    """Allows ``attempts`` restarts in all, each after ``delay`` ms."""
+
+    __slots__ = ("_attempts", "_delay", "_failures")
+
+    def __init__(self, attempts: int, delay: int) -> None:
+        self._attempts = attempts
+        self._delay = delay
+        self._failures = 0
+
+    def on_failure(self, now: Timestamp, draw: float) -> Decision:
+        """Restart until the attempts are used up."""
+        self._failures += 1
+        if self._failures > self._attempts:
+            return GiveUp(
+                f"failed {_times(self._failures)}; fixed delay allows {_restarts(self._attempts)}"
+            )
+        return Restart(self._delay, self._failures)
+
+
+class ExponentialDelayBudget:
+    """Waits ``initial`` ms after the first failure and ``multiplier`` times as long after each further one.
+
+    The delay is at most ``jitter`` (a fraction) of itself longer or shorter, and never outside of ``initial`` to
+    ``maximum``. When ``reset_after`` ms have passed since the last restart, it is ``initial`` again and ``attempts``
+    (None: any number) are counted from 0.
+    """
+
+    __slots__ = (
+        "_attempt",
+        "_attempts",
+        "_initial",
+        "_jitter",
+        "_maximum",
+        "_multiplier",
+        "_nominal",
+        "_reset_after",
+        "_restart_at",
+        "_row",
+    )
+
+    def __init__(
+        self,
+        *,
+        initial: int,
+        maximum: int,
+        multiplier: float,
+        reset_after: int,
+        jitter: float,
+        attempts: int | None = None,
+    ) -> None:
+        self._initial = initial
+        self._maximum = maximum
+        self._multiplier = multiplier
+        self._reset_after = reset_after
+        self._jitter = jitter
+        self._attempts = attempts
+        #: Restarts in all.
+        self._attempt = 0
+        #: Failures since the last calm time, merged ones not counted.
+        self._row = 0
+        #: The delay of the last of them, neither drawn nor bounded.
+        self._nominal = float(initial)
+        #: When the last restart is due, or was; None before the first failure.
+        self._restart_at: Timestamp | None = None
+
+    def on_failure(self, now: Timestamp, draw: float) -> Decision:
+        """Restart after a delay that grows, or after what is left of the one that is running."""
+        if self._restart_at is not None and now <= self._restart_at:
+            return self._decision(self._restart_at - now)
+        self._count(now)
+        if self._attempts is not None and self._row > self._attempts:
+            return self._decision(0)
+        self._attempt += 1
+        delay = self._drawn(draw)
+        self._restart_at = now + delay
+        return self._decision(delay)
+
+    def _count(self, now: Timestamp) -> None:
+        if self._restart_at is None or now - self._restart_at >= self._reset_after:
+            self._row = 1
+            self._nominal = float(self._initial)
+        else:
+            self._row += 1
+            self._nominal = min(self._nominal * self._multiplier, _LARGEST)
+
+    def _drawn(self, draw: float) -> int:
+        spread = int(self._nominal * self._jitter)
+        drawn = int(self._nominal) - spread + int(draw * (2 * spread + 1))
+        return max(self._initial, min(drawn, self._maximum))
+
+    def _decision(self, delay: int) -> Decision:
+        if self._attempts is None or self._row <= self._attempts:
+            return Restart(delay, self._attempt)
+        return GiveUp(
+            f"failed {_times(self._row)} without {short(self._reset_after)} of calm in between; "
+            f"exponential delay allows {_restarts(self._attempts)}"
+        )
+
+
+class FailureRateBudget:
+    """Allows ``failures`` within ``per`` ms, and restarts ``delay`` ms after each."""
+
+    __slots__ = ("_attempt", "_delay", "_failures", "_per", "_recent")
+
+    def __init__(self, failures: int, per: int, delay: int) -> None:
+        self._failures = failures
+        self._per = per
+        self._delay = delay
+        self._attempt = 0
+        #: When it failed, within the last ``per`` ms, oldest first.
+        self._recent: deque[Timestamp] = deque()
+
+    def on_failure(self, now: Timestamp, draw: float) -> Decision:
+        """Restart unless there were too many failures in too short a time."""
+        self._recent.append(now)
+        while now - self._recent[0] > self._per:
+            self._recent.popleft()
+        if len(self._recent) > self._failures:
+            return GiveUp(
+                f"failed {_times(len(self._recent))} within {short(self._per)}; "
+                f"failure rate allows {self._failures}"
+            )
+        self._attempt += 1
+        return Restart(self._delay, self._attempt)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _restarts(count: int) -> str:
+    return "1 restart" if count == 1 else f"{count} restarts"
