@@ -12,6 +12,9 @@ dict of the two. Deleting removes from the dicts only; a time of the heap that h
 it comes to the top. When the dead outnumber the living, the heap is made anew, so deleted timers cost less memory than
 live ones.
 
+Once ``take_changes`` was called, the queue notes which timers come and go, net: one that comes and goes between two
+calls was never there. Before that nothing is noted, and it costs nothing.
+
 ``Alarm`` decides when the clock has to wake us: at the earliest timer and at no other, however many there are. (One
 physical timer for each would cost a million entries in the event loop for a million idle keys.)
 """
@@ -50,7 +53,7 @@ _At: TypeAlias = tuple[K, N] | dict[tuple[K, N], int]
 class TimerQueue(Generic[K, N]):
     """The timers of one domain. Registering, deleting and firing cost O(log n), spread over many calls."""
 
-    __slots__ = ("_at", "_count", "_next", "_times")
+    __slots__ = ("_at", "_changes", "_count", "_next", "_times")
 
     def __init__(self) -> None:
         #: The timers there are, by time. No dict in here is empty, but for that of a moment whose timers are leaving.
@@ -60,6 +63,9 @@ class TimerQueue(Generic[K, N]):
         self._count = 0
         #: The number of the next registration that finds another timer at its moment.
         self._next = 1
+        #: True for each timer that has come since changes were taken last, False for each that has gone; None: nothing
+        #: is noted.
+        self._changes: dict[Timer[K, N], bool] | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -91,6 +97,8 @@ class TimerQueue(Generic[K, N]):
             self._at[time] = {there: 0, who: self._next}
             self._next += 1
         self._count += 1
+        if self._changes is not None:
+            self._note(Timer(time, key, namespace), there=True)
         return True
 
     def delete(self, time: Timestamp, key: K, namespace: N) -> bool:
@@ -112,6 +120,8 @@ class TimerQueue(Generic[K, N]):
         else:
             return False
         self._count -= 1
+        if self._changes is not None:
+            self._note(Timer(time, key, namespace), there=False)
         if len(self._times) > 2 * len(at) + _FEW:
             # In place: a pass of `due` may be looking at it.
             self._times[:] = at
@@ -131,7 +141,10 @@ class TimerQueue(Generic[K, N]):
                 heappop(times)
                 del at[time]
                 self._count -= 1
-                yield Timer(time, there[0], there[1])
+                timer = Timer(time, there[0], there[1])
+                if self._changes is not None:
+                    self._note(timer, there=False)
+                yield timer
             elif there:
                 yield from self._due_at(time, there)
             else:
@@ -143,7 +156,10 @@ class TimerQueue(Generic[K, N]):
             if there.get(who) == number:  # not deleted meanwhile, nor registered anew
                 del there[who]
                 self._count -= 1
-                yield Timer(time, who[0], who[1])
+                timer = Timer(time, who[0], who[1])
+                if self._changes is not None:
+                    self._note(timer, there=False)
+                yield timer
                 if self._times and self._times[0] < time:
                     yield from self.due(time - 1)
 
@@ -156,6 +172,36 @@ class TimerQueue(Generic[K, N]):
         for time, there in self._at.items():
             for key, namespace in (there,) if isinstance(there, tuple) else there:
                 yield Timer(time, key, namespace)
+
+    @property
+    def noting(self) -> bool:
+        """Whether it is noted what comes and goes."""
+        return self._changes is not None
+
+    def take_changes(self) -> Changes[K, N] | None:
+        """What has come and gone since the last call; None if this is the first, from which on changes are noted."""
+        changes, self._changes = self._changes, {}
+        if changes is None:
+            return None
+        return Changes(
+            [timer for timer, there in changes.items() if there],
+            [timer for timer, there in changes.items() if not there],
+        )
+
+    def _note(self, timer: Timer[K, N], *, there: bool) -> None:
+        """Take note that ``timer`` has come or gone; if it did the opposite before, nothing has happened."""
+        changes = self._changes
+        if changes is not None and changes.pop(timer, None) is None:
+            changes[timer] = there
+
+
+# Not slotted: a generic frozen dataclass with slots cannot be made on Python 3.11.
+@dataclass(frozen=True)
+class Changes(Generic[K, N]):
+    """The timers of a queue that are there and were not, and those that were there and are not."""
+
+    added: list[Timer[K, N]]
+    removed: list[Timer[K, N]]
 
 
 @dataclass(frozen=True, slots=True)

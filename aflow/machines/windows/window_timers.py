@@ -7,16 +7,18 @@ when it is due. A group has the timers of keys or the one of the window, never b
 
 A timer is its identity, (time, window, key); setting it again is no second timer. Groups leave in the order of time,
 and those of one time in the order in which they came to be. As in ``TimerQueue``, the dict of groups is the truth and
-an entry of the heap without a group is dead; when the dead outnumber the living, the heap is made anew.
+an entry of the heap without a group is dead; when the dead outnumber the living, the heap is made anew. As there, once
+``take_changes`` was called, it is noted, net, which timers of single keys come and go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from aflow.machines.timers import Changes, Timer
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 
@@ -37,7 +39,7 @@ class DueWindow(NamedTuple):
 class WindowTimers(Generic[K]):
     """The timers of one time domain. Setting and deleting cost a dict entry, and O(log n) for the first of a group."""
 
-    __slots__ = ("_count", "_groups", "_heap", "_numbers")
+    __slots__ = ("_changes", "_count", "_groups", "_heap", "_numbers")
 
     def __init__(self) -> None:
         #: The keys of each group in the order of setting; None for the timer of a whole window. Never empty.
@@ -46,6 +48,9 @@ class WindowTimers(Generic[K]):
         self._heap: list[tuple[Timestamp, int, TimeWindow]] = []
         self._numbers = count()
         self._count = 0
+        #: True for each timer of a key that has come since changes were taken last, False for each that has gone; None:
+        #: nothing is noted.
+        self._changes: dict[Timer[K, TimeWindow], bool] | None = None
 
     def __len__(self) -> int:
         """How many timers there are; the one of a whole window is one."""
@@ -73,6 +78,8 @@ class WindowTimers(Generic[K]):
             groups[place] = {key: None}
             heappush(self._heap, (time, next(self._numbers), window))
         self._count += 1
+        if self._changes is not None:
+            self._note(time, window, (key,), there=True)
         return True
 
     def set_whole(self, time: Timestamp, window: TimeWindow) -> None:
@@ -86,6 +93,7 @@ class WindowTimers(Generic[K]):
             self._count += 1
         elif replaced is not None:
             self._count += 1 - len(replaced)
+            self._note(time, window, replaced, there=False)
 
     def delete(self, time: Timestamp, window: TimeWindow, key: K) -> bool:
         """Remove a timer of ``key``; False if it has none of its own for that time."""
@@ -95,6 +103,8 @@ class WindowTimers(Generic[K]):
             return False
         del keys[key]
         self._count -= 1
+        if self._changes is not None:
+            self._note(time, window, (key,), there=False)
         if not keys:
             del self._groups[place]
             self._tidy()
@@ -112,6 +122,7 @@ class WindowTimers(Generic[K]):
                 continue
             keys = groups.pop((time, window))
             self._count -= 1 if keys is None else len(keys)
+            self._note(time, window, keys or (), there=False)
             yield DueWindow(time, window, None if keys is None else list(keys))
 
     def of_keys(self) -> Iterator[tuple[Timestamp, TimeWindow, K]]:
@@ -119,6 +130,26 @@ class WindowTimers(Generic[K]):
         for (time, window), keys in self._groups.items():
             for key in keys or ():
                 yield time, window, key
+
+    def take_changes(self) -> Changes[K, TimeWindow] | None:
+        """Which timers of single keys have come and gone since the last call; None if this is the first."""
+        changes, self._changes = self._changes, {}
+        if changes is None:
+            return None
+        return Changes(
+            [timer for timer, there in changes.items() if there],
+            [timer for timer, there in changes.items() if not there],
+        )
+
+    def _note(self, time: Timestamp, window: TimeWindow, keys: Iterable[K], *, there: bool) -> None:
+        """Take note of what has come or gone; if it did the opposite before, nothing has happened."""
+        changes = self._changes
+        if changes is None:
+            return
+        for key in keys:
+            timer = Timer(time, key, window)
+            if changes.pop(timer, None) is None:
+                changes[timer] = there
 
     def _tidy(self) -> None:
         if len(self._heap) > 2 * len(self._groups) + _FEW:
