@@ -16,6 +16,7 @@ from aflow.operators.context import Context
 from aflow.operators.keyed_function import KeyedFunction, KeyedFunctionOperator
 from aflow.operators.process import check_kind
 from aflow.state.broadcast import BroadcastStore, broadcast_states
+from aflow.state.filing import CapturedRows
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import declared_states
 
@@ -133,6 +134,10 @@ class BroadcastProcessOperator(
     def snapshot(self) -> OperatorSnapshot:
         """Raises ``CheckpointError`` for a key or a value that cannot be encoded."""
         return replace(super().snapshot(), broadcast=self._store.snapshot())
+
+    def capture(self, *, changes: bool) -> CapturedRows:
+        """Broadcast state is captured whole. Raises ``CheckpointError`` for a value that cannot be encoded."""
+        return replace(super().capture(changes=changes), broadcast=self._store.snapshot())
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Each subtask goes on with a whole copy of the broadcast states."""

@@ -14,13 +14,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Hashable
 from typing import Any, Final
 
-from aflow.errors import InternalError, OperatorError
+from aflow.errors import OperatorError
 from aflow.machines.expiry import Expiry
 from aflow.model.batch import Batch
 from aflow.model.keys import check_key
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize
-from aflow.operators.keyed_state import keyed_backend
+from aflow.operators.keyed_state import keyed_backend, touch
+from aflow.state.filing import CapturedRows
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import ValueState
 
@@ -54,8 +55,7 @@ class DeduplicateOperator(Operator):
         self._older = self._backend.table(self._others)
 
     def process(self, batch: Batch[Any]) -> None:
-        if batch.keys is None:
-            raise InternalError(f"step {self.name!r} got a batch without keys")
+        touch(self, self._backend, batch)
         if self._within is None:
             passing = self._new_keys(batch)
         elif batch.timestamps is None:
@@ -71,7 +71,9 @@ class DeduplicateOperator(Operator):
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         if self._within is not None:
-            for key in self._expiry.due(timestamp):
+            due = list(self._expiry.due(timestamp))
+            self._backend.touch(due)
+            for key in due:
                 self._forget(key, timestamp - self._within + 1)
         super().on_watermark(timestamp)
 
@@ -82,6 +84,9 @@ class DeduplicateOperator(Operator):
     def snapshot(self) -> OperatorSnapshot:
         """Raises ``CheckpointError`` for a key that cannot be encoded."""
         return OperatorSnapshot(self._backend.snapshot())
+
+    def capture(self, *, changes: bool) -> CapturedRows:
+        return CapturedRows(self._backend.filing, self._backend.capture(changes=changes))
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._backend.restore(snapshot.keyed)

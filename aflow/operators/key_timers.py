@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Final, cast
 
 from aflow.errors import RestoreError
-from aflow.machines.timers import TimerQueue
+from aflow.machines.timers import Timer, TimerQueue
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import Alarm
 from aflow.operators.wake import Wake
-from aflow.state.filing import Keyed, KeyedFiling
+from aflow.state.filing import EncodedLater, Keyed, KeyedFiling, KeyRow, Members
 
-#: Under which names of a snapshot timers are filed.
-_NAMES: Final = {
+#: Under which names of a snapshot timers are filed, as sets.
+TIMER_NAMES: Final = {
     TimeDomain.EVENT: "@event timers",
     TimeDomain.PROCESSING: "@processing timers",
 }
@@ -44,18 +44,42 @@ class KeyTimers:
 
     def snapshot(self, filing: KeyedFiling) -> Keyed:
         """All timers by key group. Raises ``CheckpointError`` for a key without encoding."""
-        return filing.file({_NAMES[domain]: _encoded(self.queues[domain]) for domain in TimeDomain})
+        return filing.file(
+            {name: map(_row, self.queues[domain].entries()) for domain, name in TIMER_NAMES.items()}
+        )
+
+    @property
+    def noted(self) -> bool:
+        """Whether it is known which timers have come and gone since the last capture."""
+        return all(queue.noting for queue in self.queues.values())
+
+    def capture(self, *, changes: bool) -> Mapping[str, Members]:
+        """All timers, or with ``changes`` those that have come and gone since the last capture or the restore."""
+        return {
+            name: _captured(self.queues[domain], changes=changes)
+            for domain, name in TIMER_NAMES.items()
+        }
 
     def restore(self, filing: KeyedFiling, keyed: Keyed) -> None:
         """Set the timers of this subtask's key groups. Raises ``RestoreError`` for bytes that are no timer."""
         for domain in TimeDomain:
-            for key, data in filing.read(keyed, _NAMES[domain]):
-                self.queues[domain].register(_moment(data, filing.operator), key, None)
+            queue = self.queues[domain]
+            for key, data in filing.read(keyed, TIMER_NAMES[domain]):
+                queue.register(_moment(data, filing.operator), key, None)
+            queue.take_changes()  # what comes and goes from here on is news
         self.arm()
 
 
-def _encoded(queue: TimerQueue[Hashable, None]) -> Iterator[tuple[Hashable, bytes]]:
-    return ((timer.key, PLAIN.encode(timer.time)) for timer in queue.entries())
+def _captured(queue: TimerQueue[Hashable, None], *, changes: bool) -> Members:
+    """Timers never change, so they are encoded later."""
+    known = queue.take_changes()
+    if known is None or not changes:
+        return Members(EncodedLater(list(queue.entries()), _row))
+    return Members(EncodedLater(known.added, _row), EncodedLater(known.removed, _row))
+
+
+def _row(timer: Timer[Hashable, None]) -> KeyRow:
+    return timer.key, PLAIN.encode(timer.time)
 
 
 def _moment(data: bytes, operator: str) -> Timestamp:
@@ -63,4 +87,4 @@ def _moment(data: bytes, operator: str) -> Timestamp:
         moment = PLAIN.decode(data)
     except CodecError as exc:
         raise RestoreError(f"step {operator!r} cannot read a stored timer: {exc}") from exc
-    return cast("Timestamp", moment)  # written by _encoded
+    return cast("Timestamp", moment)  # written by _row

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from aflow.errors import InternalError
 from aflow.model.batch import Batch
 from aflow.model.keys import check_key
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, Operator, OperatorContext
-from aflow.operators.keyed_state import keyed_backend
+from aflow.operators.keyed_state import keyed_backend, touch
+from aflow.state.filing import CapturedRows
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import ValueState
 
@@ -39,15 +39,14 @@ class KeyedAccumulateOperator(Operator):
         self._accumulators = self._backend.table(self._accumulator)
 
     def process(self, batch: Batch[Any]) -> None:
-        if batch.keys is None:
-            raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
+        keys = touch(self, self._backend, batch)
         # Hot path (benchmark `exchange`): one dict for all keys, without a current key, and two look-ups a record.
         accumulators = self._accumulators
         first, add = self._accumulation.first, self._accumulation.add
         results: list[Any] = []
         left = iter(batch.values)
         try:
-            for value, key in zip(left, batch.keys, strict=True):
+            for value, key in zip(left, keys, strict=True):
                 try:
                     before = accumulators[key]
                 except KeyError:
@@ -64,6 +63,10 @@ class KeyedAccumulateOperator(Operator):
     def snapshot(self) -> OperatorSnapshot:
         """Raises ``CheckpointError`` for a key or an accumulator that cannot be encoded."""
         return OperatorSnapshot(self._backend.snapshot())
+
+    def capture(self, *, changes: bool) -> CapturedRows:
+        """Raises ``CheckpointError`` for an accumulator that cannot be encoded."""
+        return CapturedRows(self._backend.filing, self._backend.capture(changes=changes))
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._backend.restore(snapshot.keyed)

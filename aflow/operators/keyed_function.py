@@ -6,18 +6,18 @@ from collections.abc import Callable, Hashable, Iterable
 from itertools import repeat
 from typing import Any, Final, Generic, TypeVar
 
-from aflow.errors import InternalError, OperatorError, readable, shown
+from aflow.errors import OperatorError, readable, shown
 from aflow.model.batch import Batch
 from aflow.model.key_groups import KeyRouter
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.context import Context
-from aflow.operators.key_timers import KeyTimers
-from aflow.operators.keyed_state import keyed_backend
+from aflow.operators.key_timers import TIMER_NAMES, KeyTimers
+from aflow.operators.keyed_state import keyed_backend, touch
 from aflow.operators.process import LifeCycle, ProcessFunctionOperator
 from aflow.operators.results import TAKEN, iterable
 from aflow.operators.stored_watermark import restored_watermark, stored_watermark
-from aflow.state.filing import filed_together
+from aflow.state.filing import CapturedRows, KeyedRows, filed_together
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import StateSpec, declared_states
 
@@ -74,8 +74,7 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         self, batch: Batch[Any], handle: Callable[[Any, Any], Iterable[Any] | None]
     ) -> None:
         """Call ``handle`` for each record, and send on what it gives."""
-        if batch.keys is None:
-            raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
+        keys = touch(self, self._backend, batch)
         # Hot path: nothing is made for a record; key and timestamp are set, and results go straight into the columns.
         ctx, backend, known = self._ctx, self._backend, self._known_keys
         values: list[Any] = []
@@ -84,7 +83,7 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         moments = repeat(None) if batch.timestamps is None else batch.timestamps
         self._sides.begin()
         try:
-            for value, key, at in zip(left, batch.keys, moments, strict=False):
+            for value, key, at in zip(left, keys, moments, strict=False):
                 if key not in known:
                     known[key]  # checks it
                 backend.key = key
@@ -123,6 +122,19 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         return OperatorSnapshot(
             filed_together(backend.snapshot(), self._timers.snapshot(backend.filing)),
             stored_watermark(self.watermark),
+            members=frozenset(TIMER_NAMES.values()),
+        )
+
+    def capture(self, *, changes: bool) -> CapturedRows:
+        """Raises ``CheckpointError`` for a value that cannot be encoded."""
+        rows = self._backend.capture(changes=changes)
+        if not self._states and changes and self._timers.noted:
+            rows = KeyedRows({}, ())  # however many keys came by
+        return CapturedRows(
+            self._backend.filing,
+            rows,
+            self._timers.capture(changes=rows.keys is not None),
+            stored_watermark(self.watermark),
         )
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
@@ -139,6 +151,7 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         ctx.timer_domain = domain
         self._sides.begin()
         for at, key in self._timers.due(domain, now):
+            backend.touch((key,))
             backend.key = key
             ctx.timestamp = None if timestamps is None else at
             try:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from typing import Any
 
-from aflow.operators.base import OperatorContext
+from aflow.errors import InternalError
+from aflow.model.batch import Batch
+from aflow.operators.base import Operator, OperatorContext, unsupported
+from aflow.state.backend import KeyedBackend
 from aflow.state.filing import KeyedFiling
 from aflow.state.memory import MemoryBackend
 
@@ -22,3 +26,18 @@ def keyed_filing(context: OperatorContext, key_type: type[Hashable] | None) -> K
 def keyed_backend(context: OperatorContext, key_type: type[Hashable] | None) -> MemoryBackend:
     """An empty backend for the key groups of one subtask; without ``key_type`` its keys must be plain values."""
     return MemoryBackend(keyed_filing(context, key_type))
+
+
+def touch(operator: Operator, backend: KeyedBackend, batch: Batch[Any]) -> Sequence[Hashable]:
+    """Tell ``backend`` that the keys of ``batch`` come up, and return them. Raises ``OperatorError``."""
+    keys = batch.keys
+    if keys is None:
+        raise InternalError(f"step {operator.name!r} is keyed and got a batch without keys")
+    try:
+        backend.touch(keys)
+    except TypeError as exc:
+        for index, key in enumerate(keys):
+            if reason := unsupported(key):
+                raise operator.failure_at(reason, batch, index) from exc
+        raise
+    return keys

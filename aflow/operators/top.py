@@ -7,11 +7,11 @@ from collections.abc import Callable, Hashable
 from types import GenericAlias
 from typing import Any
 
-from aflow.errors import InternalError
 from aflow.model.batch import Batch
 from aflow.model.keys import check_key
 from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize
-from aflow.operators.keyed_state import keyed_backend
+from aflow.operators.keyed_state import keyed_backend, touch
+from aflow.state.filing import CapturedRows
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import ValueState
 
@@ -46,15 +46,14 @@ class TopOperator(Operator):
         self._scores: dict[Hashable, list[Any]] = {}
 
     def process(self, batch: Batch[Any]) -> None:
-        if batch.keys is None:
-            raise InternalError(f"step {self.name!r} got a batch without keys")
+        keys = touch(self, self._backend, batch)
         # Hot path: most records are not among the best, which one comparison tells.
         by, rankings, n = self._by, self._ranking, self._n
         changed: list[Any] = []
         indexes: list[int] = []
         left = iter(batch.values)
         try:
-            for index, (value, key) in enumerate(zip(left, batch.keys, strict=False)):
+            for index, (value, key) in enumerate(zip(left, keys, strict=False)):
                 score = by(value)
                 scores = self._scores.get(key)
                 if scores is None:
@@ -86,6 +85,10 @@ class TopOperator(Operator):
     def snapshot(self) -> OperatorSnapshot:
         """Raises ``CheckpointError`` for a key or a record that cannot be encoded."""
         return OperatorSnapshot(self._backend.snapshot())
+
+    def capture(self, *, changes: bool) -> CapturedRows:
+        """Raises ``CheckpointError`` for a record that cannot be encoded."""
+        return CapturedRows(self._backend.filing, self._backend.capture(changes=changes))
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Scores are made anew from the records when their key comes. Of more than ``n`` records the best stay."""

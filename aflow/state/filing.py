@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeAlias, TypeVar
+from itertools import chain
+from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 from aflow.errors import CheckpointError, RestoreError, shown
 from aflow.model.codecs import Codec, CodecError
@@ -49,17 +50,27 @@ class Members:
 # Not slotted: a generic frozen dataclass with slots cannot be made on Python 3.11.
 @dataclass(frozen=True)
 class EncodedLater(Generic[V]):
-    """Rows whose values never change, so that they too need no encoding before they are filed."""
+    """Rows made of what never changes, so that their values too need no encoding before they are filed."""
 
-    rows: Collection[tuple[Hashable, V]]
-    encode: Callable[[V], bytes]
-
-    def __len__(self) -> int:
-        return len(self.rows)
+    items: Iterable[V]
+    row: Callable[[V], KeyRow]
 
     def __iter__(self) -> Iterator[KeyRow]:
-        encode = self.encode
-        return ((key, encode(value)) for key, value in self.rows)
+        return map(self.row, self.items)
+
+
+#: Objects of these very types never change, so there is no hurry to encode them.
+_UNCHANGING: Final = frozenset({int, float, str, bool, bytes, type(None)})
+
+
+def never_change(values: Collection[object]) -> bool:
+    """True if all ``values`` are plain ones that cannot be changed, or tuples of such."""
+    types = set(map(type, values))
+    if tuple in types:
+        types.remove(tuple)
+        tuples = (value for value in values if isinstance(value, tuple))
+        types.update(map(type, chain.from_iterable(cast("Iterator[tuple[object, ...]]", tuples))))
+    return types <= _UNCHANGING
 
 
 class KeyedFiling:

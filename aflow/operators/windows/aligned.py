@@ -23,7 +23,7 @@ from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, StateSize
-from aflow.operators.windows.incremental import Contents, IncrementalWindows
+from aflow.operators.windows.incremental import Contents, IncrementalWindows, Row, among
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Keyed state: each accumulator with the start of its window, and how often that has fired.
@@ -48,7 +48,12 @@ class WindowAggregateOperator(IncrementalWindows):
         key_type: type[Hashable] | None = None,
     ) -> None:
         super().__init__(
-            accumulation, windows=str(assigner), lateness=lateness, of=of, key_type=key_type
+            accumulation,
+            windows=str(assigner),
+            filed_as=_CONTENTS,
+            lateness=lateness,
+            of=of,
+            key_type=key_type,
         )
         self._assigner = assigner
         self._start_of = assigner.start_of
@@ -78,6 +83,7 @@ class WindowAggregateOperator(IncrementalWindows):
             self._add_all(batch, keys, start)
         else:
             self._add_on_time(batch, keys, times)
+        self._changed.add(keys)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:
@@ -87,23 +93,9 @@ class WindowAggregateOperator(IncrementalWindows):
             self._fire(heappop(self._to_fire))
         while self._to_clean and self._gone(self._to_clean[0], timestamp):
             start = heappop(self._to_clean)
-            del self._fired[start]
+            self._changed.add(self._fired.pop(start))
             self._firings.pop(start, None)
         self.output.watermark(timestamp)
-
-    def snapshot(self) -> OperatorSnapshot:
-        """Raises ``CheckpointError`` for a key or an accumulator that cannot be encoded."""
-        entries = [
-            (key, self._encoded(key, held, start, 0))
-            for start, contents in self._open.items()
-            for key, held in contents.items()
-        ]
-        entries += [
-            (key, self._encoded(key, held, start, self._firings_of(start, key)))
-            for start, contents in self._fired.items()
-            for key, held in contents.items()
-        ]
-        return self._snapshot({_CONTENTS: entries})
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """The watermark goes on where the slowest of the former subtasks was."""
@@ -118,6 +110,22 @@ class WindowAggregateOperator(IncrementalWindows):
         """Entries are accumulators; a window is one timer, waiting to fire or to be cleaned up."""
         windows = [*self._open.values(), *self._fired.values()]
         return StateSize(sum(map(len, windows)), event_timers=len(windows))
+
+    def _rows(self, keys: set[Hashable] | None) -> list[Row]:
+        rows: list[Row] = [
+            (key, contents[key], start, 0)
+            for start, contents in self._open.items()
+            for key in among(keys, contents)
+        ]
+        rows += [
+            (key, contents[key], start, self._firings_of(start, key))
+            for start, contents in self._fired.items()
+            for key in among(keys, contents)
+        ]
+        return rows
+
+    def _row_count(self) -> int:
+        return sum(map(len, self._open.values())) + sum(map(len, self._fired.values()))
 
     def _add_all(self, batch: Batch[Any], keys: Sequence[Hashable], start: Timestamp) -> None:
         """Fold a batch that lies in one window, on time."""
@@ -214,6 +222,7 @@ class WindowAggregateOperator(IncrementalWindows):
 
     def _fire(self, start: Timestamp) -> None:
         contents = self._open.pop(start)
+        self._changed.add(contents)
         window = TimeWindow(start, start + self._size)
         if self._gone(start, self.watermark):
             self._emit_window(window, contents)

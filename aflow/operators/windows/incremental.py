@@ -8,8 +8,9 @@ that far itself: their windows have fired, and a record that was late for them s
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from aflow.errors import CheckpointError, InternalError, OperatorError, RestoreError, shown
 from aflow.model.batch import Batch, in_batches
@@ -19,9 +20,11 @@ from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow, Windowed
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, Operator, OperatorContext
+from aflow.operators.changed_keys import ChangedKeys, too_many
 from aflow.operators.keyed_state import keyed_filing
 from aflow.operators.windows.late import LATE
 from aflow.operators.windows.trigger_context import window_text
+from aflow.state.filing import CapturedRows, EncodedLater, KeyedRows, KeyRow, never_change
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Operator state: watermarks with the key groups for which they hold, as [watermark, first, end (exclusive)].
@@ -32,6 +35,9 @@ _WINDOWS: Final = "@windows"
 
 Contents = dict[Hashable, Any]
 """Accumulators by key."""
+
+Row: TypeAlias = tuple[Any, ...]
+"""A key, an accumulator, and the numbers that say where it belongs."""
 
 
 class IncrementalWindows(Operator):
@@ -46,18 +52,22 @@ class IncrementalWindows(Operator):
         accumulation: Accumulation,
         *,
         windows: str,
+        filed_as: str,
         lateness: int,
         of: type[Any] | None,
         key_type: type[Hashable] | None,
     ) -> None:
         #: Which windows these are, as far as what is stored of them depends on it.
         self._windows = windows
+        #: The name of the accumulators in snapshots.
+        self._filed_as = filed_as
         self._accumulation = accumulation
         self._lateness = lateness
         self._codec = accumulation.codec_for(of)
         self._key_type = key_type
         #: Key groups restored from a subtask that had come further than this one, with its watermark.
         self._ahead: dict[int, Timestamp] = {}
+        self._changed = ChangedKeys()
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
@@ -134,20 +144,55 @@ class IncrementalWindows(Operator):
 
     # ------------------------------------------------------------------------------------- snapshots
 
-    def _snapshot(self, named: Mapping[str, Iterable[tuple[Hashable, bytes]]]) -> OperatorSnapshot:
+    def snapshot(self) -> OperatorSnapshot:
+        """Raises ``CheckpointError`` for a key or an accumulator that cannot be encoded."""
+        return self._captured(None, self._rows(None)).encoded()
+
+    def capture(self, *, changes: bool) -> CapturedRows:
+        """Raises ``CheckpointError`` for an accumulator that cannot be encoded."""
+        keys = self._changed.take(changes=changes)
+        rows = self._rows(keys)
+        if keys is not None and too_many(keys, len(rows), self._row_count()):
+            keys, rows = None, self._rows(None)
+        return self._captured(keys, rows)
+
+    @abstractmethod
+    def _rows(self, keys: set[Hashable] | None) -> list[Row]:
+        """What ``keys`` have, or all keys: accumulators with the numbers that say where they belong."""
+
+    @abstractmethod
+    def _row_count(self) -> int:
+        """About how many rows there are, without looking at all."""
+
+    def _more_rows(self, keys: set[Hashable] | None) -> Mapping[str, Iterable[KeyRow]]:
+        """What else ``keys``, or all keys, have, by the name under which it is filed."""
+        return {}
+
+    def _captured(self, keys: set[Hashable] | None, rows: list[Row]) -> CapturedRows:
+        encoded: Iterable[KeyRow]
+        if never_change([row[1] for row in rows]):
+            encoded = EncodedLater(rows, self._key_row)
+        else:
+            encoded = list(map(self._key_row, rows))
+        named = {self._filed_as: encoded, **self._more_rows(keys)}
+        return CapturedRows(self._filing, KeyedRows(named, keys), operator=self._known())
+
+    def _key_row(self, row: Row) -> KeyRow:
+        key, held, *numbers = row
+        return key, self._encoded(key, held, *numbers)
+
+    def _known(self) -> Mapping[str, tuple[bytes, ...]]:
+        """What is stored as operator state."""
         groups = self.context.key_groups
         watermarks = [(self.watermark, groups.start, groups.stop)]
         watermarks += [(at, group, group + 1) for group, at in self._ahead.items()]
-        return OperatorSnapshot(
-            self._filing.file(named),
-            {
-                _WATERMARK: tuple(PLAIN.encode(list(entry)) for entry in watermarks),
-                _WINDOWS: (PLAIN.encode(self._windows),),
-            },
-        )
+        return {
+            _WATERMARK: tuple(PLAIN.encode(list(entry)) for entry in watermarks),
+            _WINDOWS: (PLAIN.encode(self._windows),),
+        }
 
     def _restore_watermark(self, snapshot: OperatorSnapshot) -> None:
-        """The watermark goes on where the slowest of the former subtasks was.
+        """The watermark goes on where the slowest of the former subtasks was, and changes are noted from here on.
 
         Raises ``RestoreError`` for what was stored of other windows: it would be read as if it were of these.
         """
@@ -159,6 +204,7 @@ class IncrementalWindows(Operator):
             )
         parts = snapshot.operator.get(_WATERMARK, ())
         former = [cast("tuple[int, int, int]", self._read(data)) for data in parts]
+        self._changed.begin()
         self.watermark = min((at for at, _, _ in former), default=self.watermark)
         self._ahead = {
             group: at
@@ -195,3 +241,8 @@ class IncrementalWindows(Operator):
 
     def _unreadable(self, cause: CodecError) -> RestoreError:
         return RestoreError(f"step {self.name!r} cannot read the contents of a window: {cause}")
+
+
+def among(keys: set[Hashable] | None, contents: Mapping[Hashable, Any]) -> Iterable[Hashable]:
+    """Those of ``keys`` that are in ``contents``; all that are in it for None."""
+    return contents if keys is None else keys & contents.keys()

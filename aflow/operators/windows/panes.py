@@ -15,7 +15,7 @@ they have fired, follows from the panes and the watermark.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any, Final, cast
 
@@ -28,8 +28,9 @@ from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, StateSize
-from aflow.operators.windows.incremental import Contents, IncrementalWindows
+from aflow.operators.windows.incremental import Contents, IncrementalWindows, Row, among
 from aflow.operators.windows.two_stacks import Panes, TwoStacks
+from aflow.state.filing import KeyRow
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Keyed state: each accumulator with the start of its pane.
@@ -62,6 +63,7 @@ class PaneAggregateOperator(IncrementalWindows):
         super().__init__(
             accumulation,
             windows=f"panes of {assigner}",
+            filed_as=_PANES,
             lateness=lateness,
             of=of,
             key_type=key_type,
@@ -85,6 +87,7 @@ class PaneAggregateOperator(IncrementalWindows):
             self._add_each(batch, keys, times)
         else:
             self._add_on_time(batch, keys, times)
+        self._changed.add(keys)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:
@@ -94,24 +97,11 @@ class PaneAggregateOperator(IncrementalWindows):
         self._fire_after(before)
         gone = self._newest(timestamp - self._lateness)
         self._stacks_leave(gone + self._slide)
-        self._panes.drop_before(gone + self._slide)
+        for contents in self._panes.drop_before(gone + self._slide):
+            self._changed.add(contents)
         while self._to_clean and self._to_clean[0] <= gone:
-            del self._firings[heappop(self._to_clean)]
+            self._changed.add(self._firings.pop(heappop(self._to_clean)))
         self.output.watermark(timestamp)
-
-    def snapshot(self) -> OperatorSnapshot:
-        """Raises ``CheckpointError`` for a key or an accumulator that cannot be encoded."""
-        panes = [
-            (key, self._encoded(key, held, start))
-            for start, contents in self._panes.items()
-            for key, held in contents.items()
-        ]
-        firings = [
-            (key, PLAIN.encode([start, count]))
-            for start, counts in self._firings.items()
-            for key, count in counts.items()
-        ]
-        return self._snapshot({_PANES: panes, _FIRINGS: firings})
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """The watermark goes on where the slowest of the former subtasks was."""
@@ -127,6 +117,24 @@ class PaneAggregateOperator(IncrementalWindows):
         """Entries are accumulators, those of panes and those of windows in the making; a pane is one timer."""
         held = sum(map(len, self._panes.values())) + len(self._stacks)
         return StateSize(held, event_timers=len(self._panes))
+
+    def _rows(self, keys: set[Hashable] | None) -> list[Row]:
+        return [
+            (key, contents[key], start)
+            for start, contents in self._panes.items()
+            for key in among(keys, contents)
+        ]
+
+    def _row_count(self) -> int:
+        return sum(map(len, self._panes.values()))
+
+    def _more_rows(self, keys: set[Hashable] | None) -> Mapping[str, list[KeyRow]]:
+        firings = [
+            (key, PLAIN.encode([start, counts[key]]))
+            for start, counts in self._firings.items()
+            for key in among(keys, counts)
+        ]
+        return {_FIRINGS: firings}
 
     # ------------------------------------------------------------------------------------ arithmetic
 

@@ -15,7 +15,7 @@ the session has grown since.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import chain
 from operator import attrgetter
@@ -28,7 +28,7 @@ from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, StateSize
-from aflow.operators.windows.incremental import IncrementalWindows
+from aflow.operators.windows.incremental import IncrementalWindows, Row
 from aflow.operators.windows.late import LATE
 from aflow.state.snapshot import OperatorSnapshot
 
@@ -88,7 +88,12 @@ class SessionAggregateOperator(IncrementalWindows):
         if gap <= 0:
             raise FlowDefinitionError(f"gap of sessions must be longer than 0 ms, not {gap} ms")
         super().__init__(
-            accumulation, windows="session", lateness=lateness, of=of, key_type=key_type
+            accumulation,
+            windows="session",
+            filed_as=_SESSIONS,
+            lateness=lateness,
+            of=of,
+            key_type=key_type,
         )
         self._merge = accumulation.merge
         self._gap = gap
@@ -122,6 +127,7 @@ class SessionAggregateOperator(IncrementalWindows):
                     late_times.append(time)
         except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
+        self._changed.add(keys)
         if self._again:
             again, self._again = self._again, []
             self._emit(again)
@@ -134,6 +140,7 @@ class SessionAggregateOperator(IncrementalWindows):
         self._advance(timestamp)
         moments, lateness = self._moments, self._lateness
         results: list[_Result] = []
+        changed: list[Hashable] = []
         while moments and moments[0] <= timestamp:
             at = heappop(moments)
             for session in self._timers.pop(at):
@@ -146,19 +153,13 @@ class SessionAggregateOperator(IncrementalWindows):
                     self._set_timer(session, due)  # it has grown
                     continue
                 self._forget(session)
+                changed.append(session.key)
                 if not session.fired:
                     results.append(self._fired(session))
+        self._changed.add(changed)
         if results:
             self._emit(results)
         self.output.watermark(timestamp)
-
-    def snapshot(self) -> OperatorSnapshot:
-        """Raises ``CheckpointError`` for a key or an accumulator that cannot be encoded."""
-        entries = [
-            (s.key, self._encoded(s.key, s.held, s.start, s.end, s.firings, int(s.fired)))
-            for s in self._all()
-        ]
-        return self._snapshot({_SESSIONS: entries})
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """The watermark goes on where the slowest of the former subtasks was."""
@@ -171,6 +172,15 @@ class SessionAggregateOperator(IncrementalWindows):
         """Entries are sessions; each is one timer, waiting to fire or to be cleaned up."""
         timers = sum(not session.retired for some in self._timers.values() for session in some)
         return StateSize(sum(1 for _ in self._all()), event_timers=timers)
+
+    def _rows(self, keys: set[Hashable] | None) -> list[Row]:
+        return [
+            (s.key, s.held, s.start, s.end, s.firings, int(s.fired))
+            for s in (self._all() if keys is None else self._of(keys))
+        ]
+
+    def _row_count(self) -> int:
+        return len(self._newest) + len(self._others)
 
     # --------------------------------------------------------------------------------------- records
 
@@ -264,6 +274,14 @@ class SessionAggregateOperator(IncrementalWindows):
 
     def _all(self) -> Iterator[_Session]:
         return chain(self._newest.values(), chain.from_iterable(self._others.values()))
+
+    def _of(self, keys: Iterable[Hashable]) -> Iterator[_Session]:
+        newest, others = self._newest, self._others
+        for key in keys:
+            if key in newest:
+                yield newest[key]
+            if key in others:
+                yield from others[key]
 
     # --------------------------------------------------------------------------------------- firings
 

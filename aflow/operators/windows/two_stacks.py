@@ -46,12 +46,12 @@ class Panes(dict[Timestamp, Contents]):
         order = self.order
         return order[bisect_left(order, low) : bisect_left(order, high)]
 
-    def drop_before(self, bound: Timestamp) -> None:
-        """Forget the panes that start before ``bound``."""
+    def drop_before(self, bound: Timestamp) -> list[Contents]:
+        """Forget the panes that start before ``bound``; returns what was in them."""
         count = bisect_left(self.order, bound)
-        for start in self.order[:count]:
-            del self[start]
+        dropped = [self.pop(start) for start in self.order[:count]]
         del self.order[:count]
+        return dropped
 
 
 class TwoStacks:
