@@ -27,7 +27,7 @@ from aflow.model.time import (
     to_timestamp,
 )
 from aflow.operators.base import Operator, OperatorContext, StateSize
-from aflow.state.snapshot import OperatorSnapshot, merge
+from aflow.state.snapshot import Captured, OperatorSnapshot, merge, replay
 from aflow.testing.records import At
 
 T = TypeVar("T")
@@ -43,13 +43,16 @@ Element: TypeAlias = At[U] | Watermark | Idle | Active
 
 
 class Mode(Enum):
-    """How a harness drives: ``@pytest.mark.parametrize("mode", Mode)`` runs a test in both ways."""
+    """How a harness drives: ``@pytest.mark.parametrize("mode", Mode)`` runs a test in all ways."""
 
     STRAIGHT = "straight"
     """One operator from the first step to the last."""
     RESTORING = "restoring"
     """After each step a new operator goes on from the snapshot of the old one. Results must be the same, but for
     the order of keys when several have results at once: a snapshot has them in an order of its own."""
+    INCREMENTAL = "incremental"
+    """After each step what has changed is captured, as for a checkpoint, and made bytes one step later. Every second
+    time a new operator goes on from all that was captured. Results must be the same as with ``RESTORING``."""
 
 
 class StepHarness(Generic[O, U]):
@@ -88,6 +91,7 @@ class StepHarness(Generic[O, U]):
             key_groups=shares[subtask],
             key_group_count=key_groups,
         )
+        self._chain = _Chain()
         #: How much of the output ``take`` has given.
         self._taken = 0
         self._used = False
@@ -137,7 +141,9 @@ class StepHarness(Generic[O, U]):
         if self._used:
             raise FlowDefinitionError("restore() comes before everything else; make a new harness")
         self._used = True
-        self.operator.restore(merge(snapshots))
+        snapshot = merge(snapshots)
+        self._chain.begin(snapshot)
+        self.operator.restore(snapshot)
 
     def restart(self) -> None:
         """Replace the operator as after a failure: snapshot, close, make a new one, restore. The clock goes on.
@@ -146,12 +152,8 @@ class StepHarness(Generic[O, U]):
         """
         self._check_running()
         snapshot = self.operator.snapshot()
-        self.operator.close()
-        self._time.alarm = None
-        self._recorder.restarted()
-        self.operator = self._new()
-        if snapshot is not None:
-            self.operator.restore(snapshot)
+        self._chain.begin(snapshot)
+        self._replace(snapshot)
 
     def close(self) -> None:
         """Close the operator; also done by leaving a ``with`` block. Can be called again."""
@@ -199,6 +201,15 @@ class StepHarness(Generic[O, U]):
         operator.open(self._context)
         return operator
 
+    def _replace(self, snapshot: OperatorSnapshot | None) -> None:
+        """Go on with another operator, from ``snapshot``."""
+        self.operator.close()
+        self._time.alarm = None
+        self._recorder.restarted()
+        self.operator = self._new()
+        if snapshot is not None:
+            self.operator.restore(snapshot)
+
     def _step(self, act: Callable[[], None]) -> None:
         self._check_running()
         self._used = True
@@ -209,6 +220,10 @@ class StepHarness(Generic[O, U]):
     def _stepped(self) -> None:
         if self._mode is Mode.RESTORING:
             self.restart()
+        elif self._mode is Mode.INCREMENTAL:
+            self._chain.add(self.operator.capture(changes=True))
+            if self._chain.captures % 2 == 0:
+                self._replace(self._chain.replayed())
 
     def _ring_until(self, until: Timestamp) -> None:
         """Ring the alarm whenever it is due up to ``until``; one that was set to the past rings now."""
@@ -259,6 +274,40 @@ class StepHarness(Generic[O, U]):
                 raise FlowDefinitionError(
                     f"key {shown(key)} never comes to subtask {context.subtask}: it belongs to subtask {owner}"
                 )
+
+
+class _Chain:
+    """What an operator has captured: all of it once, and the changes since. Bytes are made when the next one comes."""
+
+    def __init__(self) -> None:
+        self._snapshots: list[OperatorSnapshot] = []
+        #: The last one, as long as it is no bytes.
+        self._captured: Captured | None = None
+        self.captures = 0
+
+    def begin(self, snapshot: OperatorSnapshot | None) -> None:
+        """What comes are changes of ``snapshot``."""
+        self._snapshots = [] if snapshot is None else [snapshot]
+        self._captured = None
+
+    def add(self, captured: Captured | None) -> None:
+        """Take up what was captured last."""
+        self._encode()
+        self._captured = captured
+        self.captures += 1
+
+    def replayed(self) -> OperatorSnapshot | None:
+        """All of it as one complete snapshot; None if nothing was ever captured."""
+        self._encode()
+        return replay(self._snapshots) if self._snapshots else None
+
+    def _encode(self) -> None:
+        if self._captured is not None:
+            snapshot = self._captured.encoded()
+            if snapshot.complete:
+                self._snapshots.clear()
+            self._snapshots.append(snapshot)
+            self._captured = None
 
 
 class _ManualTime:

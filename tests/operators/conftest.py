@@ -1,4 +1,4 @@
-"""Every test of an operator runs twice: straight, and with snapshot and restore after each step."""
+"""Every test of an operator runs straight, with snapshot and restore after each step, and with captured changes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from aflow.operators.base import Operator
+from aflow.testing import Mode
 from tests.operators.driver import Drive, Driver
 
 
-@pytest.fixture(params=["straight", "restored after each step"])
+@pytest.fixture(params=Mode)
 def drive(request: pytest.FixtureRequest) -> Drive:
-    restoring = request.param != "straight"
+    mode: Mode = request.param
 
     def start(make: Callable[[], Operator], /) -> Driver:
-        return Driver(make, restoring=restoring)
+        return Driver(make, mode=mode)
 
     return start

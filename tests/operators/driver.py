@@ -1,4 +1,4 @@
-"""Drives one operator without a loop, straight or with a snapshot and a restore after each step."""
+"""Drives one operator without a loop, in the modes of the harness."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
 from aflow.model.key_groups import ranges
 from aflow.model.time import Timestamp
 from aflow.operators.base import Operator, OperatorContext
-from aflow.state.snapshot import OperatorSnapshot
+from aflow.state.snapshot import OperatorSnapshot, replay
+from aflow.testing import Mode
 
 Emitted = Batch[Any] | Watermark | Idle | Active
 
@@ -57,13 +58,13 @@ class ManualTime:
 
 
 class Driver:
-    """One operator in one subtask; if ``restoring``, after each step a new one goes on from a snapshot of it."""
+    """One operator in one subtask, in a mode as of the harness."""
 
     def __init__(
         self,
         make: Callable[[], Operator],
         *,
-        restoring: bool = False,
+        mode: Mode = Mode.STRAIGHT,
         subtask: int = 0,
         parallelism: int = 1,
         key_group_count: int = 128,
@@ -71,7 +72,9 @@ class Driver:
         self.output = RecordingOutput()
         self.time = ManualTime()
         self._make = make
-        self._restoring = restoring
+        self._mode = mode
+        self._chain: list[OperatorSnapshot] = []
+        self._steps = 0
         self._context = OperatorContext(
             name="step",
             output=self.output,
@@ -111,6 +114,7 @@ class Driver:
         return self.operator.snapshot() or OperatorSnapshot()
 
     def restore(self, snapshot: OperatorSnapshot) -> Driver:
+        self._chain = [snapshot]
         self.operator.restore(snapshot)
         return self
 
@@ -134,15 +138,30 @@ class Driver:
         return [record for batch in self.output.sides.get(tag, []) for record in _records(batch)]
 
     def _step(self) -> Driver:
-        if self._restoring:
-            snapshot = self.operator.snapshot()
-            self.operator.close()
-            self.time.alarm = None
-            self.operator = self._make()
-            self.operator.open(self._context)
-            if snapshot is not None:
-                self.operator.restore(snapshot)
+        self._steps += 1
+        if self._mode is Mode.RESTORING:
+            self._replace(self.operator.snapshot())
+        elif self._mode is Mode.INCREMENTAL:
+            self._capture()
+            if self._chain and self._steps % 2 == 0:
+                self._replace(replay(self._chain))
         return self
+
+    def _capture(self) -> None:
+        captured = self.operator.capture(changes=True)
+        if captured is not None:
+            snapshot = captured.encoded()
+            if snapshot.complete:
+                self._chain.clear()
+            self._chain.append(snapshot)
+
+    def _replace(self, snapshot: OperatorSnapshot | None) -> None:
+        self.operator.close()
+        self.time.alarm = None
+        self.operator = self._make()
+        self.operator.open(self._context)
+        if snapshot is not None:
+            self.operator.restore(snapshot)
 
 
 def _records(batch: Batch[Any]) -> Iterator[tuple[Any, Timestamp | None]]:

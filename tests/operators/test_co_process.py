@@ -131,11 +131,9 @@ def test_timers_of_either_input_are_those_of_the_key(mode: Mode) -> None:
     harness.advance_processing_time(20)
     harness.watermark(10)
 
-    assert harness.values == [
-        ("b", TimeDomain.PROCESSING, 20),
-        ("a", TimeDomain.EVENT, 10),
-        ("b", TimeDomain.EVENT, 10),
-    ]
+    first, *at_one_moment = harness.values
+    assert first == ("b", TimeDomain.PROCESSING, 20)
+    assert sorted(at_one_moment) == [("a", TimeDomain.EVENT, 10), ("b", TimeDomain.EVENT, 10)]
 
 
 def test_the_context_has_the_common_watermark() -> None:

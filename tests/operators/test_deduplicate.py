@@ -17,7 +17,7 @@ from aflow.testing import Mode, OperatorHarness
 Harness = OperatorHarness[str, str]
 DROPPED = Tag[str](DUPLICATES)
 
-both_modes = pytest.mark.parametrize("mode", Mode)
+all_modes = pytest.mark.parametrize("mode", Mode)
 
 
 def harness(mode: Mode = Mode.STRAIGHT, *, within: int | None = None) -> Harness:
@@ -25,7 +25,7 @@ def harness(mode: Mode = Mode.STRAIGHT, *, within: int | None = None) -> Harness
     return OperatorHarness(lambda: DeduplicateOperator(within), key=lambda v: v[0], mode=mode)
 
 
-@both_modes
+@all_modes
 def test_each_key_passes_once_without_a_bound(mode: Mode) -> None:
     step = harness(mode)
 
@@ -38,7 +38,7 @@ def test_each_key_passes_once_without_a_bound(mode: Mode) -> None:
     assert step.size == StateSize(3)
 
 
-@both_modes
+@all_modes
 def test_a_key_passes_again_once_it_is_far_enough_away(mode: Mode) -> None:
     step = harness(mode, within=10)
 
@@ -51,7 +51,7 @@ def test_a_key_passes_again_once_it_is_far_enough_away(mode: Mode) -> None:
     assert step.values == ["a1", "a3", "a5"]
 
 
-@both_modes
+@all_modes
 def test_a_record_out_of_order_is_measured_in_both_directions(mode: Mode) -> None:
     step = harness(mode, within=10)
 
@@ -60,7 +60,7 @@ def test_a_record_out_of_order_is_measured_in_both_directions(mode: Mode) -> Non
     assert step.values == ["a1", "a3"]
 
 
-@both_modes
+@all_modes
 @pytest.mark.parametrize(
     ("times", "passing"),
     [([100, 0, 1], [100, 0]), ([0, 100, 1], [0, 100]), ([100, 50, 0, 45, 10], [100, 50, 0, 10])],
@@ -77,7 +77,7 @@ def test_a_record_out_of_order_is_compared_with_all_that_have_passed(
     assert step.values == [f"a{at}" for at in passing]
 
 
-@both_modes
+@all_modes
 def test_older_ones_are_forgotten_one_by_one(mode: Mode) -> None:
     step = harness(mode, within=10)
     for at in (100, 50, 0):
@@ -92,7 +92,7 @@ def test_older_ones_are_forgotten_one_by_one(mode: Mode) -> None:
     assert step.size == StateSize(0)
 
 
-@both_modes
+@all_modes
 def test_what_no_record_on_time_can_repeat_is_forgotten(mode: Mode) -> None:
     step = harness(mode, within=100)
     for number in range(50):

@@ -13,6 +13,7 @@ from aflow.model.time import TimeDomain
 from aflow.operators.context import Context
 from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator
 from aflow.state.specs import MapState, ValueState
+from aflow.testing import Mode
 from tests.operators.driver import Driver
 
 Result = tuple[str, str, int, int]
@@ -128,9 +129,9 @@ def by_time_and_key(results: list[Result]) -> list[Result]:
     return sorted(results, key=lambda result: (result[2], result[1]))
 
 
-@given(steps=STEPS, restoring=st.booleans())
-def test_timers_ring_as_in_the_naive_model(steps: list[Step], restoring: bool) -> None:
-    driver = Driver(lambda: KeyedProcessOperator(Obedient()), restoring=restoring)
+@given(steps=STEPS, mode=st.sampled_from(Mode))
+def test_timers_ring_as_in_the_naive_model(steps: list[Step], mode: Mode) -> None:
+    driver = Driver(lambda: KeyedProcessOperator(Obedient()), mode=mode)
     model = Model()
     watermark = clock = 0
 

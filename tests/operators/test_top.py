@@ -14,7 +14,7 @@ from aflow.operators.base import StateSize
 from aflow.operators.top import TopOperator
 from aflow.testing import Mode, OperatorHarness
 
-both_modes = pytest.mark.parametrize("mode", Mode)
+all_modes = pytest.mark.parametrize("mode", Mode)
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def harness(mode: Mode = Mode.STRAIGHT, n: int = 2) -> Harness:
     )
 
 
-@both_modes
+@all_modes
 def test_the_ranking_comes_out_whenever_it_changes(mode: Mode) -> None:
     step = harness(mode)
 
@@ -48,7 +48,7 @@ def test_the_ranking_comes_out_whenever_it_changes(mode: Mode) -> None:
     ]
 
 
-@both_modes
+@all_modes
 def test_each_key_has_a_ranking_of_its_own_and_no_more_than_n_records(mode: Mode) -> None:
     step = harness(mode, n=1)
 
@@ -99,7 +99,7 @@ def test_the_last_ranking_is_that_of_a_stable_sort(points: list[int], n: int, mo
     assert step.values[-1] == tuple(sorted(numbered, key=lambda pair: -pair[1])[:n])
 
 
-@both_modes
+@all_modes
 @pytest.mark.parametrize(
     ("scores", "best"),
     [

@@ -122,7 +122,9 @@ def test_within_the_lateness_a_record_fires_its_window_again_for_its_key_only(mo
     step.watermark(14)
     step.push(("a", 4), 4)
 
-    assert rows(step) == [("a", 0, 1), ("b", 0, 10), ("a", 0, 3), ("c", 0, 7)]
+    fired, again = rows(step)[:2], rows(step)[2:]
+    assert sorted(fired) == [("a", 0, 1), ("b", 0, 10)]
+    assert again == [("a", 0, 3), ("c", 0, 7)]
     assert late(step) == [("a", 4)]
 
 
@@ -331,10 +333,10 @@ def test_a_restore_after_every_step_changes_nothing(
                 step.push((what[0], number), what[1])
         step.watermark(MAX_TIMESTAMP)
 
-    straight, restored = both
+    straight, *restored = both
 
-    assert sorted(rows(straight)) == sorted(rows(restored))
-    assert late(straight) == late(restored)
+    assert [sorted(rows(step)) for step in restored] == [sorted(rows(straight))] * 2
+    assert [late(step) for step in restored] == [late(straight)] * 2
 
 
 def test_windows_of_another_size_do_not_read_what_was_stored() -> None:

@@ -468,9 +468,9 @@ def test_any_order_that_makes_no_record_late_gives_the_sessions_of_all_records(
 def test_a_restore_after_every_step_changes_nothing(
     accumulation: Accumulation, what: Steps, gap: int, lateness: int
 ) -> None:
-    straight, restored = (
+    straight, restored, replayed = (
         harness(mode, gap=gap, lateness=lateness, accumulation=accumulation) for mode in Mode
     )
 
-    assert run(what, straight) == run(what, restored)
+    assert run(what, straight) == run(what, restored) == run(what, replayed)
     assert straight.size == StateSize()
