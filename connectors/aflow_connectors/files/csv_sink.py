@@ -14,19 +14,20 @@ from uuid import UUID
 
 import orjson
 
-from aflow.connect import Delivery, Sink, SinkError, Writer, WriterContext
+from aflow.connect import SinkError, Writer, WriterContext
 from aflow.errors import FlowDefinitionError, shown
+from aflow_connectors.fields import fields_of
 from aflow_connectors.files.arguments import checked_delimiter, checked_texts
-from aflow_connectors.files.fields import fields_of
-from aflow_connectors.files.output import OutputFile
-from aflow_connectors.files.writer import BytesWriter, checked_output, open_output
+from aflow_connectors.files.output import Output
+from aflow_connectors.files.sink import FileSink
+from aflow_connectors.files.writer import BytesWriter
 
 T = TypeVar("T")
 
 _AS_THEY_ARE: Final = frozenset({str, int, float, type(None)})
 
 
-class CsvSink(Sink[T]):
+class CsvSink(FileSink[T]):
     """Writes CSV with a header: records are dicts, dataclasses, ``msgspec.Struct`` or NamedTuples.
 
     ``columns`` says which fields are written, in this order; others are left out. Without it the fields of the first
@@ -34,11 +35,12 @@ class CsvSink(Sink[T]):
     ISO 8601, booleans ``true`` and ``false``, lists and dicts JSON. Without any record and without ``columns`` the
     file is empty.
 
-    ``path`` and ``overwrite`` are as for ``JsonLinesSink``; a folder gets files ``part-00000.csv`` and so on. Raises
-    ``SinkError`` with the path and, for a record that does not fit, the record.
+    ``path`` and ``overwrite``, and what checkpoints do, are as for ``JsonLinesSink``; a folder gets files
+    ``part-00000.csv`` and so on, each with a header. Raises ``SinkError`` with the path and, for a record that does
+    not fit, the record.
     """
 
-    delivery = Delivery.AT_LEAST_ONCE
+    suffix = ".csv"
 
     def __init__(
         self,
@@ -54,22 +56,18 @@ class CsvSink(Sink[T]):
             raise FlowDefinitionError(
                 f"CsvSink: columns must be different names, at least one, not {columns!r}"
             )
-        self.path = checked_output("CsvSink", path)
+        super().__init__(path, overwrite=overwrite)
         self.columns = None if columns is None else tuple(columns)
         self.delimiter = checked_delimiter("CsvSink", delimiter)
-        self.overwrite = overwrite
 
     async def writer(self, context: WriterContext) -> Writer[T]:
-        output, blocking = await open_output(
-            self.path, context, suffix=".csv", overwrite=self.overwrite
-        )
+        output, blocking = await self._open(context)
         encoder = _Encoder(output, self.columns, self.delimiter)
-        head = encoder.header() if self.columns else b""
-        return BytesWriter(output, blocking, encoder.encode, head=head)
+        return BytesWriter(output, blocking, encoder.encode, head=encoder.header)
 
 
 class _Encoder:
-    def __init__(self, output: OutputFile, columns: tuple[str, ...] | None, delimiter: str) -> None:
+    def __init__(self, output: Output, columns: tuple[str, ...] | None, delimiter: str) -> None:
         self._output = output
         #: None until the first record tells.
         self._columns = columns
@@ -78,7 +76,8 @@ class _Encoder:
         self._delimiter = delimiter
 
     def header(self) -> bytes:
-        return self._lines([self._columns or ()])
+        """The first line of a file; empty as long as the columns are not known."""
+        return b"" if self._columns is None else self._lines([self._columns])
 
     def encode(self, records: Sequence[object]) -> bytes:
         header = b""

@@ -11,11 +11,12 @@ from uuid import UUID
 import msgspec
 import orjson
 
-from aflow.connect import Delivery, Sink, Writer, WriterContext
+from aflow.connect import Writer, WriterContext
 from aflow.errors import shown
-from aflow_connectors.files.fields import of_named_tuple
-from aflow_connectors.files.output import OutputFile
-from aflow_connectors.files.writer import BytesWriter, checked_output, open_output
+from aflow_connectors.fields import of_named_tuple
+from aflow_connectors.files.output import Output
+from aflow_connectors.files.sink import FileSink
+from aflow_connectors.files.writer import BytesWriter
 
 T = TypeVar("T")
 
@@ -23,7 +24,7 @@ T = TypeVar("T")
 _NATIVE: Final = (datetime, date, time, UUID)
 
 
-class JsonLinesSink(Sink[T]):
+class JsonLinesSink(FileSink[T]):
     """Writes one JSON value a line: records may be dicts, dataclasses, ``msgspec.Struct``, NamedTuples or plain
     values.
 
@@ -33,24 +34,25 @@ class JsonLinesSink(Sink[T]):
     ended, complete; if the job fails or is cancelled, nothing appears. What is there already is an error, or is
     replaced with ``overwrite=True``.
 
+    With checkpoints each record is written exactly once, in a file for each checkpoint and subtask in which there
+    were records: ``part-00000-000012.jsonl``, or ``out-00000-000012.jsonl`` where ``path`` has a suffix. It appears
+    when the checkpoint is complete.
+
     Datetimes are written as RFC 3339 (a naive one without offset), Decimals as text, bytes in base64, sets as arrays,
     NaN and infinity as null. ``SinkError`` names the path and, for a record that JSON cannot hold, the record.
     """
 
-    delivery = Delivery.AT_LEAST_ONCE
+    suffix = ".jsonl"
 
     def __init__(self, path: str | Path, *, overwrite: bool = False) -> None:
-        self.path = checked_output("JsonLinesSink", path)
-        self.overwrite = overwrite
+        super().__init__(path, overwrite=overwrite)
 
     async def writer(self, context: WriterContext) -> Writer[T]:
-        output, blocking = await open_output(
-            self.path, context, suffix=".jsonl", overwrite=self.overwrite
-        )
+        output, blocking = await self._open(context)
         return BytesWriter(output, blocking, partial(_encode, output))
 
 
-def _encode(output: OutputFile, records: list[T]) -> bytes:
+def _encode(output: Output, records: list[T]) -> bytes:
     dumps = orjson.dumps
     try:
         lines = [dumps(record) for record in records]
@@ -61,7 +63,7 @@ def _encode(output: OutputFile, records: list[T]) -> bytes:
     return b"\n".join(lines)
 
 
-def _encode_one(output: OutputFile, record: object) -> bytes:
+def _encode_one(output: Output, record: object) -> bytes:
     try:
         return orjson.dumps(record, _to_json, orjson.OPT_NON_STR_KEYS)
     except TypeError as exc:

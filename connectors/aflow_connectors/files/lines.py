@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, cast
 from zlib import crc32
 
 from aflow.connect import Position, SourceError
-from aflow_connectors.files.blocking import Blocking
+from aflow_connectors.blocking import Blocking
 from aflow_connectors.files.compression import ByteStream, Damaged, open_bytes
 
 #: Bytes read at a time. With 1 MiB the hop to the thread is paid once in about ten thousand lines.

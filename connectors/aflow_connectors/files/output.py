@@ -5,87 +5,116 @@ All methods block: they are for worker threads.
 
 from __future__ import annotations
 
-import errno
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, ClassVar
 
-from aflow.connect import SinkError, WriterContext
+from aflow.connect import Committable, SinkError
+from aflow.errors import InternalError
 from aflow_connectors.files.compression import compressed
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - not on Linux
-    fcntl = None  # type: ignore[assignment]
-
-#: What systems answer where a file is locked by somebody else.
-_TAKEN: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES})
+from aflow_connectors.files.disk import Taken, claim, sync_folder
+from aflow_connectors.files.parts import Target, in_progress
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The file of one writer, and the files of writers that an earlier run may have had and this one has not."""
+class Place:
+    """A path that a sink writes to, as its errors name it."""
 
-    path: Path
-    #: Name of the parts with ``{}`` for the number; empty where there is one file only.
-    part_name: str = ""
-    parallelism: int = 1
+    def __init__(self, path: Path, *, sink: str) -> None:
+        self.path = path
+        self.sink = sink
 
-    @classmethod
-    def of(cls, path: Path, context: WriterContext, *, suffix: str) -> Target:
-        """Where a writer writes.
+    def error(self, reason: str) -> SinkError:
+        """``reason`` as the failure of this sink."""
+        return SinkError(f"sink {self.sink!r}: {reason}")
 
-        A ``path`` with a suffix is a file: ``out.jsonl``, or one for each writer if there are several:
-        ``out-00000.jsonl`` … A path without one is a folder of files ``part-00000.jsonl`` … with the ``suffix`` of
-        the format.
-        """
-        if not path.suffix:
-            folder, name = path, f"part-{{:05}}{suffix}"
-        elif context.parallelism == 1:
-            return cls(path)
-        else:
-            folder, name = path.parent, _numbered(path.name)
-        part = folder / name.format(context.subtask)
-        return cls(part, name, context.parallelism)
+    def unwritable(self, what: str, reason: object) -> SinkError:
+        """``what`` (a record, a column) cannot be written into this file."""
+        return self.error(f"{self.path}: cannot write {what}: {reason}")
 
-    def leftovers(self) -> list[Path]:
-        """Parts of more writers than there are now: to who reads all parts they would look like parts of this run."""
-        found: list[Path] = []
-        if self.part_name:
-            number = self.parallelism
-            while (path := self.path.with_name(self.part_name.format(number))).exists():
-                found.append(path)
-                number += 1
-        return found
+    def taken(self, held: Path) -> SinkError:
+        """Another writer holds ``held``."""
+        return self.error(
+            f"{self.path} is in progress by another writer (of this or another job, it holds {held}): give each sink "
+            f"a path of its own"
+        )
 
+    def already_there(self, path: Path) -> SinkError:
+        """``path`` is output of an earlier run."""
+        return self.error(
+            f"{path} is there already: remove it, write elsewhere, or pass overwrite=True"
+        )
 
-def _numbered(name: str) -> str:
-    """``out.jsonl.gz`` becomes ``out-{:05}.jsonl.gz``."""
-    path = Path(name.replace("{", "{{").replace("}", "}}"))
-    last = path.suffix
-    if last in (".gz", ".zst"):
-        last = path.with_suffix("").suffix + last
-    return f"{path.name.removesuffix(last)}-{{:05}}{last}"
+    @contextmanager
+    def errors(self) -> Generator[None]:
+        """Turns what the system refuses into a ``SinkError`` with the path."""
+        try:
+            yield
+        except OSError as exc:
+            raise self.error(f"cannot write {self.path}: {exc.strerror or exc}") from exc
 
 
-class OutputFile:
+class Output(Place, ABC):
+    """Where one writer's bytes go."""
+
+    #: True if each checkpoint gets a file of its own, and none where nothing was written.
+    in_pieces: ClassVar[bool]
+
+    @property
+    @abstractmethod
+    def file(self) -> IO[bytes]:
+        """What to write into. Raises ``SinkError`` when there is none."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Begin. Raises ``SinkError``."""
+
+    @abstractmethod
+    def prepare(self, checkpoint: int) -> Committable:
+        """Make durable what was written. Raises ``SinkError``."""
+
+    @abstractmethod
+    def commit(self, committable: Committable) -> None:
+        """Show what was prepared, durably. Raises ``SinkError``."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """The end of the input: everything is visible. Raises ``SinkError``."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Remove what was written and is neither finished nor prepared; let go of the rest."""
+
+    def write(self, data: bytes) -> None:
+        """Append ``data``. Raises ``SinkError``."""
+        with self.errors():
+            self.file.write(data)
+
+    def claimed(self, path: Path) -> IO[bytes]:
+        """``path``, empty and locked. Raises ``SinkError`` if another writer has it."""
+        try:
+            return claim(path)
+        except Taken:
+            raise self.taken(path) from None
+
+
+class OutputFile(Output):
     """Written as ``.name.inprogress``; ``finish`` gives it its name, and ``discard`` removes it instead.
 
     Both do nothing after the other. The name in progress begins with a dot, so no source takes it for input. The file
-    is locked (``flock``) as long as it is in progress: another writer to the same path is refused, and what a killed
-    process left, whose lock is gone with it, is overwritten. Where the system or the file system knows no locks,
-    two writers to one path are not noticed.
+    is locked as long as it is in progress: another writer to the same path is refused, and what a killed process left
+    is overwritten.
     """
 
+    in_pieces = False
+
     def __init__(self, target: Target, *, sink: str, overwrite: bool) -> None:
+        super().__init__(target.path, sink=sink)
         self._target = target
-        self._sink = sink
         self._overwrite = overwrite
-        self.path = target.path
-        self._temporary = target.path.with_name(f".{target.path.name}.inprogress")
+        self._temporary = in_progress(target.path)
         self._raw: IO[bytes] | None = None
         self._file: IO[bytes] | None = None
 
@@ -96,33 +125,26 @@ class OutputFile:
             raise self.error(f"{self.path} is finished, nothing can be added to it")
         return self._file
 
-    def error(self, reason: str) -> SinkError:
-        """``reason`` as the failure of this sink."""
-        return SinkError(f"sink {self._sink!r}: {reason}")
-
-    def unwritable(self, what: str, reason: object) -> SinkError:
-        """``what`` (a record, a column) cannot be written into this file."""
-        return self.error(f"{self.path}: cannot write {what}: {reason}")
-
     def open(self) -> None:
         """Begin. Raises ``SinkError`` if the file is there already, unless it may be overwritten."""
         self._refuse_to_overwrite()
-        with self._errors():
+        with self.errors():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._raw = self._claimed()
+            self._raw = self.claimed(self._temporary)
             self._file = compressed(self._raw, self.path.suffix)
 
-    def write(self, data: bytes) -> None:
-        """Append ``data``. Raises ``SinkError``."""
-        with self._errors():
-            self.file.write(data)
+    def prepare(self, checkpoint: int) -> Committable:
+        raise self._without_checkpoints()
+
+    def commit(self, committable: Committable) -> None:
+        raise self._without_checkpoints()
 
     def finish(self) -> None:
         """Make the file visible under its name, durably. Raises ``SinkError``."""
         if self._raw is None:
             return
         self._refuse_to_overwrite()
-        with self._errors():
+        with self.errors():
             if self._file is not None and self._file is not self._raw:
                 self._file.close()
             self._raw.flush()
@@ -132,82 +154,37 @@ class OutputFile:
             # Closed only then: with the file the lock goes, and another writer could begin under the name in progress.
             os.replace(self._temporary, self.path)
             self._raw.close()
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
         self._raw = self._file = None
 
     def discard(self) -> None:
         """Remove what was written, unless it is finished."""
         if self._raw is None:
             return
-        # What cannot be written any more (a full disk) is going to be removed anyway.
-        with suppress(OSError):
-            if self._file is not None and self._file is not self._raw:
-                self._file.close()
-        with suppress(OSError):
-            self._temporary.unlink()
-        with suppress(OSError):
-            self._raw.close()
+        let_go(self._raw, self._file, self._temporary)
         self._raw = self._file = None
-
-    def _claimed(self) -> IO[bytes]:
-        """The file in progress, empty and locked. Raises ``SinkError`` if another writer has it."""
-        while True:
-            # Not "wb": that would empty a file that is another writer's.
-            raw = os.fdopen(os.open(self._temporary, os.O_RDWR | os.O_CREAT, 0o666), "wb")
-            try:
-                self._lock(raw.fileno())
-                if _is_named(raw.fileno(), self._temporary):
-                    # A device, or a file of ours alone: cutting it off is for what a killed process left.
-                    if os.fstat(raw.fileno()).st_size:
-                        raw.truncate(0)
-                    return raw
-            except BaseException:
-                raw.close()
-                raise
-            raw.close()
-
-    def _lock(self, descriptor: int) -> None:
-        if fcntl is None:
-            return
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            if exc.errno in _TAKEN:
-                raise self.error(
-                    f"{self.path} is in progress by another writer (of this or another job, it holds "
-                    f"{self._temporary}): give each sink a path of its own"
-                ) from None
-
-    @contextmanager
-    def _errors(self) -> Generator[None]:
-        """Turns what the system refuses into a ``SinkError`` with the path."""
-        try:
-            yield
-        except OSError as exc:
-            raise self.error(f"cannot write {self.path}: {exc.strerror or exc}") from exc
 
     def _refuse_to_overwrite(self) -> None:
         if self._overwrite:
             return
         there = [self.path] if self.path.exists() else self._target.leftovers()
         if there:
-            raise self.error(
-                f"{there[0]} is there already: remove it, write elsewhere, or pass overwrite=True"
-            )
+            raise self.already_there(there[0])
+
+    def _without_checkpoints(self) -> InternalError:
+        return InternalError(
+            f"sink {self.sink!r}: a checkpoint came to the writer of {self.path}, which was opened for a job without "
+            f"(WriterContext.checkpoints is False)"
+        )
 
 
-def _is_named(descriptor: int, path: Path) -> bool:
-    """False if the open file has lost this name meanwhile: the writer that had it has finished, or has removed it."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _sync_folder(folder: Path) -> None:
-    """Without this the new name may be lost when the machine loses power."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def let_go(raw: IO[bytes], file: IO[bytes] | None, path: Path) -> None:
+    """Close ``raw``, and the ``file`` that compresses into it, and remove it."""
+    # What cannot be written any more (a full disk) is going to be removed anyway.
+    with suppress(OSError):
+        if file is not None and file is not raw:
+            file.close()
+    with suppress(OSError):
+        path.unlink()
+    with suppress(OSError):
+        raw.close()

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from aflow.connect import Batch, Delivery, Sink, Writer, WriterContext
+from aflow.connect import Batch, Committable, Writer, WriterContext
 from aflow.errors import AflowError, FlowDefinitionError, shown
-from aflow_connectors.files.blocking import Blocking
-from aflow_connectors.files.fields import fields_of
+from aflow_connectors.blocking import Blocking
+from aflow_connectors.fields import fields_of
 from aflow_connectors.files.optional import pyarrow, pyarrow_parquet
-from aflow_connectors.files.output import OutputFile
-from aflow_connectors.files.writer import checked_output, open_output
+from aflow_connectors.files.output import Output
+from aflow_connectors.files.sink import FileSink
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ _NAME: Final = "ParquetSink"
 _ROWS: Final = 65_536
 
 
-class ParquetSink(Sink[T]):
+class ParquetSink(FileSink[T]):
     """Writes Parquet; needs pyarrow: ``pip install "aflow[parquet]"``. Records are as for ``CsvSink``.
 
     ``schema`` is a ``pyarrow.Schema``; without it, names and types of the columns are those of the first row group,
@@ -30,11 +30,12 @@ class ParquetSink(Sink[T]):
     group is written when ``row_group`` records have come together (65,536 by default), which are kept in memory
     until then.
 
-    ``path`` and ``overwrite`` are as for ``JsonLinesSink``; a folder gets files ``part-00000.parquet`` and so on.
-    Raises ``SinkError`` with the path and the reason, and ``ConnectorError`` if pyarrow is missing.
+    ``path`` and ``overwrite``, and what checkpoints do, are as for ``JsonLinesSink``; a folder gets files
+    ``part-00000.parquet`` and so on. Raises ``SinkError`` with the path and the reason, and
+    ``ConnectorError`` if pyarrow is missing.
     """
 
-    delivery = Delivery.AT_LEAST_ONCE
+    suffix = ".parquet"
 
     def __init__(
         self,
@@ -44,11 +45,11 @@ class ParquetSink(Sink[T]):
         row_group: int = _ROWS,
         overwrite: bool = False,
     ) -> None:
-        output = checked_output("ParquetSink", path)
-        if output.suffix in (".gz", ".zst"):
+        super().__init__(path, overwrite=overwrite)
+        if self.path.suffix in (".gz", ".zst"):
             raise FlowDefinitionError(
-                f"ParquetSink: {str(path)!r} ends in {output.suffix}, but Parquet compresses by itself, and nothing "
-                f"could read it so; name it {str(output.with_suffix(''))!r}"
+                f"ParquetSink: {str(path)!r} ends in {self.path.suffix}, but Parquet compresses by itself, and nothing "
+                f"could read it so; name it {str(self.path.with_suffix(''))!r}"
             )
         if row_group < 1:
             raise FlowDefinitionError(f"ParquetSink: row_group must be at least 1, not {row_group}")
@@ -56,24 +57,18 @@ class ParquetSink(Sink[T]):
             raise FlowDefinitionError(
                 f"ParquetSink: schema must be a pyarrow.Schema, not {schema!r}"
             )
-        self.path = output
         self.schema = schema
         self.row_group = row_group
-        self.overwrite = overwrite
 
     async def writer(self, context: WriterContext) -> Writer[T]:
-        output, blocking = await open_output(
-            self.path, context, suffix=".parquet", overwrite=self.overwrite
-        )
+        output, blocking = await self._open(context)
         return ParquetWriter(_Table(output, self.schema), output, blocking, self.row_group)
 
 
 class ParquetWriter(Writer[T]):
     """Collects records and writes them as row groups."""
 
-    def __init__(
-        self, table: _Table, output: OutputFile, blocking: Blocking, row_group: int
-    ) -> None:
+    def __init__(self, table: _Table, output: Output, blocking: Blocking, row_group: int) -> None:
         self._table = table
         self._output = output
         self._blocking = blocking
@@ -84,16 +79,27 @@ class ParquetWriter(Writer[T]):
         self._records.extend(batch.values)
         return None if len(self._records) < self._row_group else self._write_groups()
 
+    async def prepare(self, checkpoint: int) -> Committable:
+        """End the file: what comes afterwards is in another one."""
+        await self._end_file()
+        return await self._blocking.run(partial(self._output.prepare, checkpoint))
+
+    async def commit(self, committable: Committable) -> None:
+        await self._blocking.run(partial(self._output.commit, committable))
+
     async def flush(self) -> None:
         """Give the file its name: nothing can be written after that."""
-        records, self._records = self._records, []
-        await self._blocking.run(partial(self._table.write, records))
-        await self._blocking.run(self._table.finish)
+        await self._end_file()
         await self._blocking.run(self._output.finish)
 
     async def close(self) -> None:
         await self._blocking.finish(self._table.abandon)
         await self._blocking.finish(self._output.discard)
+
+    async def _end_file(self) -> None:
+        records, self._records = self._records, []
+        await self._blocking.run(partial(self._table.write, records))
+        await self._blocking.run(self._table.finish)
 
     async def _write_groups(self) -> None:
         size = self._row_group
@@ -105,7 +111,7 @@ class ParquetWriter(Writer[T]):
 class _Table:
     """The blocking half: row groups of a file. Its methods run in a worker thread."""
 
-    def __init__(self, output: OutputFile, schema: object | None) -> None:
+    def __init__(self, output: Output, schema: object | None) -> None:
         self._output = output
         # pyarrow has no types.
         self._schema: Any = schema
@@ -119,7 +125,9 @@ class _Table:
                 self._opened(table.schema).write_table(table, row_group_size=len(records))
 
     def finish(self) -> None:
-        """Write the end of the file. Raises ``SinkError``."""
+        """Write the end of the file, if there is or must be one. Raises ``SinkError``."""
+        if self._writer is None and self._output.in_pieces:
+            return
         with self._errors():
             self._opened(self._schema or pyarrow(_NAME).schema([])).close()
         self._writer = None

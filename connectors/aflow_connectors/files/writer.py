@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from typing import Final, TypeVar
 
-from aflow.connect import Batch, Writer, WriterContext
-from aflow.errors import FlowDefinitionError
-from aflow_connectors.files.arguments import checked_path
-from aflow_connectors.files.blocking import Blocking
-from aflow_connectors.files.output import OutputFile, Target
+from aflow.connect import Batch, Committable, Writer
+from aflow_connectors.blocking import Blocking
+from aflow_connectors.files.output import Output
 
 T = TypeVar("T")
 
@@ -19,29 +16,50 @@ T = TypeVar("T")
 _BUFFER: Final = 1 << 20
 
 
+def _nothing() -> bytes:
+    return b""
+
+
 class BytesWriter(Writer[T]):
-    """Encodes each batch at once, and writes when a mebibyte has come together."""
+    """Encodes each batch at once, and writes when a mebibyte has come together. Each file starts with ``head()``."""
 
     def __init__(
         self,
-        output: OutputFile,
+        output: Output,
         blocking: Blocking,
         encode: Callable[[list[T]], bytes],
         *,
-        head: bytes = b"",
+        head: Callable[[], bytes] = _nothing,
     ) -> None:
         self._output = output
         self._blocking = blocking
         self._encode = encode
-        self._buffer = [head]
-        self._buffered = len(head)
+        self._head = head
+        self._buffer: list[bytes] = []
+        self._buffered = 0
+        #: False while the next record begins a file.
+        self._begun = False
+        if not output.in_pieces:  # then there is a file, also without a record
+            self._begin()
 
     # Hot: `python -m bench files`.
     def write(self, batch: Batch[T]) -> Awaitable[None] | None:
+        if not self._begun:
+            self._begin()
         data = self._encode(batch.values)
         self._buffer.append(data)
         self._buffered += len(data)
         return None if self._buffered < _BUFFER else self._write_buffer()
+
+    async def prepare(self, checkpoint: int) -> Committable:
+        """End the file: what comes afterwards is in another one."""
+        await self._write_buffer()
+        committable = await self._blocking.run(partial(self._output.prepare, checkpoint))
+        self._begun = False
+        return committable
+
+    async def commit(self, committable: Committable) -> None:
+        await self._blocking.run(partial(self._output.commit, committable))
 
     async def flush(self) -> None:
         """Give the file its name: nothing can be written after that."""
@@ -51,30 +69,11 @@ class BytesWriter(Writer[T]):
     async def close(self) -> None:
         await self._blocking.finish(self._output.discard)
 
+    def _begin(self) -> None:
+        self._begun = True
+        self._buffer.append(self._head())
+
     async def _write_buffer(self) -> None:
         data, self._buffer, self._buffered = b"".join(self._buffer), [], 0
         if data:
             await self._blocking.run(partial(self._output.write, data))
-
-
-async def open_output(
-    path: Path, context: WriterContext, *, suffix: str, overwrite: bool
-) -> tuple[OutputFile, Blocking]:
-    """Begin the file of one writer. Raises ``SinkError``; then, and when cancelled, nothing is left behind."""
-    target = Target.of(path, context, suffix=suffix)
-    output = OutputFile(target, sink=context.name, overwrite=overwrite)
-    blocking = Blocking()
-    try:
-        await blocking.run(output.open)
-    except BaseException:
-        await blocking.finish(output.discard)
-        raise
-    return output, blocking
-
-
-def checked_output(sink: str, path: object) -> Path:
-    """``path`` as a Path, or ``FlowDefinitionError``."""
-    output = checked_path(sink, path)
-    if not output.name:
-        raise FlowDefinitionError(f"{sink}: {str(path)!r} names no file and no folder")
-    return output

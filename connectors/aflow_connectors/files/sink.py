@@ -1,0 +1,59 @@
+"""What the sinks share that write files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+from aflow.connect import Committable, Delivery, Sink, WriterContext
+from aflow.errors import FlowDefinitionError
+from aflow_connectors.blocking import Blocking
+from aflow_connectors.files.arguments import checked_path
+from aflow_connectors.files.output import Output, OutputFile
+from aflow_connectors.files.parts import Parts, Target
+from aflow_connectors.files.pieces import PieceOutput, Recovery
+
+T = TypeVar("T")
+
+
+class FileSink(Sink[T]):
+    """Writes files; with checkpoints one for each of them. Opens the outputs, and recovers."""
+
+    delivery = Delivery.TRANSACTIONAL
+
+    #: Of the files in a folder.
+    suffix: ClassVar[str]
+
+    def __init__(self, path: str | Path, *, overwrite: bool) -> None:
+        self.path = checked_path(type(self).__name__, path)
+        if not self.path.name:
+            raise FlowDefinitionError(
+                f"{type(self).__name__}: {str(path)!r} names no file and no folder"
+            )
+        self.overwrite = overwrite
+
+    async def recover(self, name: str, committables: Sequence[Committable]) -> None:
+        """As ``Sink.recover``. Raises ``SinkError`` for output of an earlier run, unless it may be overwritten."""
+        recovery = Recovery(self.path, self._parts(), sink=name, overwrite=self.overwrite)
+        await Blocking().run(partial(recovery.recover, committables))
+
+    async def _open(self, context: WriterContext) -> tuple[Output, Blocking]:
+        """Where one writer writes. Raises ``SinkError``; then, and when cancelled, nothing is left behind."""
+        output, blocking = self._output(context), Blocking()
+        try:
+            await blocking.run(output.open)
+        except BaseException:
+            await blocking.finish(output.discard)
+            raise
+        return output, blocking
+
+    def _output(self, context: WriterContext) -> Output:
+        if context.checkpoints:
+            return PieceOutput(self._parts(), sink=context.name, subtask=context.subtask)
+        target = Target.of(self.path, context, suffix=self.suffix)
+        return OutputFile(target, sink=context.name, overwrite=self.overwrite)
+
+    def _parts(self) -> Parts:
+        return Parts.of(self.path, suffix=self.suffix)
