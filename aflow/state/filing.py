@@ -207,8 +207,24 @@ def _replaced(
 
 
 def filed_together(first: Keyed, second: Keyed) -> Keyed:
-    """Both as one; they share no name."""
-    return {
-        group: {**first.get(group, {}), **second.get(group, {})}
-        for group in (*first, *(group for group in second if group not in first))
-    }
+    """Both as one; they share no name but ``STATES``."""
+    both: dict[int, Mapping[str, tuple[Entry, ...]]] = dict(first)
+    for group, names in second.items():
+        known = both.get(group, {})
+        states = known.get(STATES, ()) + names.get(STATES, ())
+        both[group] = {**known, **names, STATES: states} if states else {**known, **names}
+    return both
+
+
+def rows_together(parts: Iterable[KeyedRows]) -> KeyedRows:
+    """Several as one; they share no name, and are complete, or changes, all of them."""
+    rows: dict[str, Iterable[KeyRow]] = {}
+    described: dict[str, bytes] = {}
+    keys: set[Hashable] = set()
+    complete = False
+    for part in parts:
+        rows.update(part.rows)
+        described.update(part.described)
+        complete = complete or part.keys is None
+        keys.update(part.keys or ())
+    return KeyedRows(rows, None if complete else keys, described)

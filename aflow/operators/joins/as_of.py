@@ -21,6 +21,7 @@ from aflow.model.batch import BATCH_RECORDS, Batch
 from aflow.model.codecs import Codec, CodecError
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, StateSize
+from aflow.operators.changed_keys import too_many
 from aflow.operators.joins.columns import Columns, decoded, encoded
 from aflow.operators.joins.kinds import Join
 from aflow.operators.joins.late import LATE_LEFT, LATE_RIGHT
@@ -28,6 +29,7 @@ from aflow.operators.joins.step import Into, JoinOperator
 from aflow.operators.joins.versions import Versions
 from aflow.operators.joins.waiting import Waiting
 from aflow.operators.stored_watermark import restored_watermark, stored_watermark
+from aflow.state.filing import CapturedRows, KeyedRows
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Keyed state: the left records that wait, and the versions that matter.
@@ -78,6 +80,7 @@ class AsOfJoinOperator(JoinOperator):
                 add(at, key, value)
             else:
                 late.append(index)
+        self._changed.add(keys)
         self._side(LATE_LEFT, batch, late)
 
     def process_right(self, batch: Batch[Any]) -> None:
@@ -88,6 +91,7 @@ class AsOfJoinOperator(JoinOperator):
         for index, (key, at, value) in enumerate(zip(keys, times, batch.values, strict=True)):
             if not put(key, at, value):
                 late.append(index)
+        self._changed.add(keys)
         self._side(LATE_RIGHT, batch, late)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
@@ -95,7 +99,7 @@ class AsOfJoinOperator(JoinOperator):
             return  # after a restore the inputs catch up with what was known
         self.watermark = timestamp
         self._emit_due(timestamp)
-        self._versions.advance(timestamp)
+        self._versions.advance(timestamp, self._changed)
         self.output.watermark(timestamp)
 
     def size(self) -> StateSize:
@@ -106,18 +110,14 @@ class AsOfJoinOperator(JoinOperator):
 
     def snapshot(self) -> OperatorSnapshot:
         """Raises ``CheckpointError`` for a key or a record that cannot be encoded."""
-        waiting, versions = self._waiting.by_key().items(), self._versions.by_key()
-        return OperatorSnapshot(
-            self._filing.file(
-                {
-                    _WAITING: self._stored(waiting, self._left_codec, "left"),
-                    _VERSIONS: self._stored(versions, self._right_codec, "right"),
-                }
-            ),
-            stored_watermark(self.watermark),
-        )
+        return self._captured(None).encoded()
+
+    def capture(self, *, changes: bool) -> CapturedRows:
+        """Raises ``CheckpointError`` for a record that cannot be encoded."""
+        return self._captured(self._changed.take(changes=changes))
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
+        self._changed.begin()
         self.watermark = restored_watermark(snapshot, self.watermark)
         self._versions.watermark = self.watermark
         for key, data in self._filing.read(snapshot.keyed, _WAITING):
@@ -134,6 +134,7 @@ class AsOfJoinOperator(JoinOperator):
         values: list[Any] = []
         stamps: list[Timestamp] = []
         for at, keys, lefts in self._waiting.due(watermark):
+            self._changed.add(keys)
             for key, left in zip(keys, lefts, strict=True):
                 found, right = version_at(key, at)
                 if found or keeps_left:
@@ -146,6 +147,20 @@ class AsOfJoinOperator(JoinOperator):
                 self._emit(values, stamps)
                 values, stamps = [], []
         self._emit(values, stamps)
+
+    def _captured(self, keys: set[Hashable] | None) -> CapturedRows:
+        """What ``keys``, or all keys, have; all if changes are no less."""
+        waiting, versions = self._waiting.by_key(keys), list(self._versions.by_key(keys))
+        if keys is not None and too_many(
+            keys, len(waiting) + len(versions), len(self._waiting) + len(self._versions)
+        ):
+            return self._captured(None)
+        rows = {
+            _WAITING: list(self._stored(waiting.items(), self._left_codec, "left")),
+            _VERSIONS: list(self._stored(versions, self._right_codec, "right")),
+        }
+        known = stored_watermark(self.watermark)
+        return CapturedRows(self._filing, KeyedRows(rows, keys), operator=known)
 
     def _stored(
         self, held: Iterable[tuple[Hashable, Columns]], codec: Codec[Any], side: str

@@ -38,12 +38,14 @@ from aflow.model.batch import Batch
 from aflow.model.codecs import Codec, CodecError
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, StateSize
+from aflow.operators.changed_keys import too_many
 from aflow.operators.joins.columns import decoded, encoded, insert
 from aflow.operators.joins.interval_side import IntervalSide
 from aflow.operators.joins.kinds import Join
 from aflow.operators.joins.late import LATE_LEFT, LATE_RIGHT
 from aflow.operators.joins.step import Into, JoinOperator
 from aflow.operators.stored_watermark import restored_watermark, stored_watermark
+from aflow.state.filing import CapturedRows, KeyedRows, KeyRow
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Keyed state: the columns of each input, with what found a partner where that is known.
@@ -110,6 +112,7 @@ class IntervalJoinOperator(JoinOperator):
             self._pair(batch, keys, times, self._left, self._right)
         else:
             self._join(batch, keys, times, self._left, self._right)
+        self._changed.add(keys)
 
     def process_right(self, batch: Batch[Any]) -> None:
         keys, times = self._columns(batch, "right")
@@ -117,6 +120,7 @@ class IntervalJoinOperator(JoinOperator):
             self._pair(batch, keys, times, self._right, self._left)
         else:
             self._join(batch, keys, times, self._right, self._left)
+        self._changed.add(keys)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:
@@ -136,17 +140,19 @@ class IntervalJoinOperator(JoinOperator):
 
     def snapshot(self) -> OperatorSnapshot:
         """Raises ``CheckpointError`` for a key or a record that cannot be encoded."""
-        return OperatorSnapshot(
-            self._filing.file(
-                {
-                    _LEFT: self._stored(self._left, self._left_codec, "left"),
-                    _RIGHT: self._stored(self._right, self._right_codec, "right"),
-                }
-            ),
-            stored_watermark(self.watermark),
-        )
+        return self._captured(None).encoded()
+
+    def capture(self, *, changes: bool) -> CapturedRows:
+        """Raises ``CheckpointError`` for a record that cannot be encoded."""
+        keys = self._changed.take(changes=changes)
+        if keys is not None:
+            held = self._left.held.keys(), self._right.held.keys()
+            if too_many(keys, sum(len(keys & some) for some in held), sum(map(len, held))):
+                keys = None
+        return self._captured(keys)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
+        self._changed.begin()
         self.watermark = restored_watermark(snapshot, self.watermark)
         for name, side, codec, what in (
             (_LEFT, self._left, self._left_codec, "left"),
@@ -242,7 +248,9 @@ class IntervalJoinOperator(JoinOperator):
     def _emit_alone(self, watermark: Timestamp) -> None:
         """Send on the records which can meet nobody any more, in the order of time."""
         alone = [
-            (one, side) for side in (self._left, self._right) for one in side.expire(watermark)
+            (one, side)
+            for side in (self._left, self._right)
+            for one in side.expire(watermark, self._changed)
         ]
         if not alone:
             return
@@ -258,12 +266,22 @@ class IntervalJoinOperator(JoinOperator):
             return self._joined(key, at, value, partner)
         return self._joined(key, at, partner, value)
 
+    def _captured(self, keys: set[Hashable] | None) -> CapturedRows:
+        """What ``keys``, or all keys, have."""
+        rows = {
+            _LEFT: list(self._stored(self._left, self._left_codec, "left", keys)),
+            _RIGHT: list(self._stored(self._right, self._right_codec, "right", keys)),
+        }
+        known = stored_watermark(self.watermark)
+        return CapturedRows(self._filing, KeyedRows(rows, keys), operator=known)
+
     def _stored(
-        self, side: IntervalSide, codec: Codec[Any], what: str
-    ) -> Iterator[tuple[Hashable, bytes]]:
+        self, side: IntervalSide, codec: Codec[Any], what: str, keys: set[Hashable] | None
+    ) -> Iterator[KeyRow]:
         """The records that may still meet a partner: those that may not are as good as dropped."""
         gone = side.gone(self.watermark)
-        for key, (times, values) in side.held.items():
+        for key in side.held if keys is None else keys & side.held.keys():
+            times, values = side.held[key]
             start = bisect_right(times, gone)
             if start == len(times):
                 continue
@@ -288,4 +306,5 @@ class IntervalJoinOperator(JoinOperator):
         gone = side.gone(self.watermark)
         met = more[0] if side.outer else [False] * len(times)
         for at, value, paired in zip(times, values, met, strict=True):
-            side.add(key, at, value, met=paired, gone=gone)
+            if at > gone:  # a key that has not changed for long may still have others in its row
+                side.add(key, at, value, met=paired, gone=gone)

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from aflow.machines.expiry import Expiry
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
+from aflow.operators.changed_keys import ChangedKeys
 from aflow.operators.joins.columns import Columns, cut, insert
 
 #: A key whose records never come back is forgotten at most this part of the interval after it could be.
@@ -78,11 +79,15 @@ class IntervalSide:
             self._met[key][start:stop] = [True] * (stop - start)
         return times[start:stop], values[start:stop]
 
-    def expire(self, watermark: Timestamp) -> list[Alone]:
-        """Drop records whose last moment has come; with ``outer``, returns those that found no partner."""
+    def expire(self, watermark: Timestamp, changed: ChangedKeys) -> list[Alone]:
+        """Drop records whose last moment has come; with ``outer``, returns those that found no partner.
+
+        ``changed`` is told of their keys.
+        """
         gone = self.gone(watermark)
         alone: list[Alone] = []
-        due = list(self.held) if watermark == MAX_TIMESTAMP else self.expiry.due(watermark)
+        due = list(self.held if watermark == MAX_TIMESTAMP else self.expiry.due(watermark))
+        changed.add(due)
         for key in due:
             if key in self.held:
                 self._look_at(key, gone, alone)

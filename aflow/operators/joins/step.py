@@ -18,6 +18,7 @@ from aflow.model.codecs import CodecError
 from aflow.model.key_groups import KeyRouter
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, OperatorContext, TwoInputOperator, unsupported
+from aflow.operators.changed_keys import ChangedKeys
 from aflow.operators.keyed_state import keyed_filing
 from aflow.state.layouts import state_codec
 
@@ -47,6 +48,7 @@ class JoinOperator(TwoInputOperator):
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         self._filing = keyed_filing(context, self._key_type)
+        self._changed = ChangedKeys()
         self._known_keys = KeyRouter(parallelism=1, key_groups=context.key_group_count)
 
     def _columns(

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from aflow.machines.expiry import Expiry
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
+from aflow.operators.changed_keys import ChangedKeys
 from aflow.operators.joins.columns import Columns
 
 #: Versions that do not matter are kept in vain for at most this long (ms) without a tolerance, and with one for
@@ -80,15 +81,21 @@ class Versions:
             return False, None
         return True, values[index]
 
-    def advance(self, watermark: Timestamp) -> None:
-        """Nobody asks for a moment up to ``watermark`` any more: drop what does not matter then."""
+    def advance(self, watermark: Timestamp, changed: ChangedKeys) -> None:
+        """Nobody asks for a moment up to ``watermark`` any more: drop what does not matter then.
+
+        ``changed`` is told of its keys.
+        """
         self.watermark = watermark
         if watermark == MAX_TIMESTAMP:
+            changed.add(self._held)
             self._held.clear()
             self.expiry.clear()
             self._noted.clear()
             return
-        for key in self.expiry.due(watermark):
+        due = list(self.expiry.due(watermark))
+        changed.add(due)
+        for key in due:
             self._noted.discard(key)
             if key in self._held:
                 self._look_at(key)
@@ -120,12 +127,17 @@ class Versions:
             return newest + 1
         return newest
 
-    def by_key(self) -> Iterator[tuple[Hashable, Columns]]:
-        """All versions that matter, for a snapshot."""
-        for key, (times, values) in self._held.items():
+    def by_key(self, among: set[Hashable] | None = None) -> Iterator[tuple[Hashable, Columns]]:
+        """The versions that matter, of some keys or of all, for a snapshot."""
+        for key in self._held if among is None else among & self._held.keys():
+            times, values = self._held[key]
             count = self._passed(times)
             if count < len(times):
                 yield key, (times[count:], values[count:])
+
+    def __len__(self) -> int:
+        """How many keys have versions."""
+        return len(self._held)
 
     def size(self) -> int:
         """How many versions are held."""

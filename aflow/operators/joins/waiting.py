@@ -40,11 +40,19 @@ class Waiting:
             at = heappop(heap)
             yield at, *self._moments.pop(at)
 
-    def by_key(self) -> dict[Hashable, Columns]:
-        """All records, for a snapshot."""
+    def by_key(self, among: set[Hashable] | None = None) -> dict[Hashable, Columns]:
+        """The records of some keys, or of all, for a snapshot.
+
+        Passes over all that waits, which is what came since the last watermark or little more.
+        """
         found: dict[Hashable, Columns] = {}
         for at in sorted(self._moments):
-            for key, value in zip(*self._moments[at], strict=True):
+            keys, some = self._moments[at]
+            if among is not None and among.isdisjoint(keys):
+                continue
+            for key, value in zip(keys, some, strict=True):
+                if among is not None and key not in among:
+                    continue
                 times, values = found.setdefault(key, ([], []))
                 times.append(at)
                 values.append(value)

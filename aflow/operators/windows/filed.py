@@ -14,7 +14,7 @@ from aflow.operators.windows.separate import SeparateWindows
 from aflow.operators.windows.timers import TIMER_NAMES, DomainTimers
 from aflow.operators.windows.trigger_context import window_text
 from aflow.operators.windows.window_state import PREFIX
-from aflow.state.filing import Keyed, KeyedFiling
+from aflow.state.filing import Keyed, KeyedFiling, KeyRow
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import RESERVED
 
@@ -51,7 +51,11 @@ class FiledWindows:
     def snapshot(self) -> Keyed:
         """Raises ``CheckpointError`` for a key, contents or trigger memory without encoding."""
         timers = {TIMER_NAMES[domain]: self._timers.entries(domain) for domain in TimeDomain}
-        return self._filing.file({FILED_WINDOWS: self._entries(), **timers})
+        return self._filing.file({FILED_WINDOWS: self._entries(self._windows), **timers})
+
+    def capture(self, found: Iterable[KeyWindow]) -> Mapping[str, list[KeyRow]]:
+        """What is known of some keys in their windows. Raises ``CheckpointError`` for what has no encoding."""
+        return {FILED_WINDOWS: list(self._entries(found))}
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Raises ``RestoreError`` for bytes that are no window, and for what another kind of step has written."""
@@ -66,10 +70,11 @@ class FiledWindows:
                 if timers.set(at, window, key):
                     for one in self._windows.find(window, [key]):
                         one.timers += 1
+        self._timers.begin_changes()
         self._timers.arm()
 
-    def _entries(self) -> Iterator[tuple[Hashable, bytes]]:
-        for one in self._windows:
+    def _entries(self, found: Iterable[KeyWindow]) -> Iterator[KeyRow]:
+        for one in found:
             try:
                 held = None if one.held is EMPTY else self._contents.encode(one.held)
                 entry = [self._windows.encode(one), one.firing, one.memory, held]

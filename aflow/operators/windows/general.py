@@ -17,7 +17,7 @@ and nothing stays behind for a key of which the trigger remembers nothing and fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from itertools import repeat
 from operator import length_hint
 from typing import Any, Final
@@ -29,7 +29,8 @@ from aflow.model.batch import BATCH_RECORDS, Batch, in_batches
 from aflow.model.codecs import PLAIN
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
-from aflow.operators.keyed_state import keyed_backend
+from aflow.operators.changed_keys import ChangedKeys, too_many
+from aflow.operators.keyed_state import keyed_backend, touch
 from aflow.operators.process import ProcessFunctionOperator
 from aflow.operators.results import TAKEN, iterable
 from aflow.operators.stored_watermark import restored_watermark, stored_watermark
@@ -42,10 +43,10 @@ from aflow.operators.windows.late import LATE
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.merged import MergingWindows
 from aflow.operators.windows.separate import SeparateWindows
-from aflow.operators.windows.timers import DomainTimers
+from aflow.operators.windows.timers import TIMER_NAMES, DomainTimers
 from aflow.operators.windows.trigger_context import KeyWindowContext, window_text
-from aflow.operators.windows.window_state import WindowState
-from aflow.state.filing import filed_together
+from aflow.operators.windows.window_state import WindowState, of_keys
+from aflow.state.filing import CapturedRows, KeyedRows, filed_together, rows_together
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import declared_states
 
@@ -65,6 +66,9 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         logic = self._logic
         merging = logic.assigner.merging
         specs = declared_states(self._function)
+        #: Whether the function has state of its own.
+        self._stateful = bool(specs)
+        self._changed = ChangedKeys()
         self._horizon = Horizon(logic.assigner.domain, logic.lateness)
         self._timers = DomainTimers(context.alarm)
         self._asked = KeyWindowContext(self._horizon, context.clock, self._timers)
@@ -90,8 +94,11 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         )
 
     def process(self, batch: Batch[Any]) -> None:
-        if batch.keys is None:
+        keys = batch.keys
+        if keys is None:
             raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
+        if self._stateful:
+            touch(self, self._backend, batch)
         # Hot path: nothing is made for a record but the list of where it belongs.
         place, add, ask = self._windows.place, self._contents.add, self._logic.trigger.on_element
         asked, late_until = self._asked, self._horizon.late
@@ -102,7 +109,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         left = iter(batch.values)
         self._sides.begin()
         try:
-            for value, key, time in zip(left, batch.keys, moments, strict=False):
+            for value, key, time in zip(left, keys, moments, strict=False):
                 one = None
                 for one in place(key, value, time):
                     asked.at = one
@@ -117,6 +124,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         except RAISED as exc:
             index = len(batch) - length_hint(left) - 1
             raise self._failed_on(exc, batch, index, one) from exc
+        self._changed.add(keys)
         self._emit_late(batch, late)
         self._handled()
 
@@ -137,16 +145,48 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         keyed = filed_together(self._backend.snapshot(), self._filed.snapshot())
         if self._window_state is not None:
             keyed = filed_together(keyed, self._window_state.snapshot())
+        return OperatorSnapshot(keyed, self._known(), members=frozenset(TIMER_NAMES.values()))
+
+    def capture(self, *, changes: bool) -> CapturedRows:
+        """Raises ``CheckpointError`` for what cannot be encoded: contents, what a trigger remembers, state."""
+        keys = self._changed.take(changes=changes)
+        states = self._captured_states(changes=keys is not None)
+        found = list(self._windows if keys is None else self._windows.of(keys))
+        if keys is not None and (
+            any(part.keys is None for part in states)
+            or too_many(keys, len(found), len(self._windows))
+        ):
+            keys, found = None, list(self._windows)
+            states = self._captured_states(changes=False)
+        own = KeyedRows(self._filed.capture(found), keys)
+        return CapturedRows(
+            self._backend.filing if self._window_state is None else self._window_state.filing,
+            rows_together([own, *states]),
+            self._timers.capture(changes=keys is not None),
+            self._known(),
+        )
+
+    def _captured_states(self, *, changes: bool) -> list[KeyedRows]:
+        """What the function has stored for keys and for windows."""
+        if not self._stateful:
+            return []
+        states = [self._backend.capture(changes=changes)]
+        if self._window_state is not None:
+            states.append(self._window_state.capture(changes=changes))
+        return states
+
+    def _known(self) -> Mapping[str, tuple[bytes, ...]]:
+        """What is stored as operator state."""
         rang = {_RANG: (PLAIN.encode(self._rang),)}
-        known = {**stored_watermark(self.watermark), **rang, **self._filed.kind()}
-        return OperatorSnapshot(keyed, known)
+        return {**stored_watermark(self.watermark), **rang, **self._filed.kind()}
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """The watermark goes on where the slowest of the former subtasks was."""
         self.watermark = self._horizon.watermark = restored_watermark(snapshot, self.watermark)
         rang = [PLAIN.decode(data) for data in snapshot.operator.get(_RANG, ())]
         self._rang = max((at for at in rang if isinstance(at, int)), default=self._rang)
-        self._backend.restore(snapshot.keyed)
+        self._changed.begin()
+        self._backend.restore(of_keys(snapshot.keyed))
         if self._window_state is not None:
             self._window_state.restore(snapshot.keyed)
         self._filed.restore(snapshot)
@@ -191,7 +231,10 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         own = domain is self._horizon.domain
         self._sides.begin()
         for at, window, keys in self._timers.due(domain, now):
-            for one in self._windows.find(window, keys):
+            found = self._windows.find(window, keys)
+            if self._stateful or self._changed.noted:
+                self._touch([one.key for one in found])
+            for one in found:
                 asked.at = one
                 cleanup = own and one.cleanup == at
                 one.timers -= not cleanup
@@ -208,6 +251,12 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
                 if len(self._values) >= BATCH_RECORDS:
                     self._flush()
         self._handled()
+
+    def _touch(self, keys: list[Hashable]) -> None:
+        """Timers of ``keys`` ring."""
+        self._changed.add(keys)
+        if self._stateful:
+            self._backend.touch(keys)
 
     def _obey(self, said: TriggerResult, one: KeyWindow, *, last: bool = False) -> None:
         """Do what the trigger said about ``one``; ``last`` if that goes then."""

@@ -104,6 +104,15 @@ class MergingWindows:
         for of_key in self._keys.values():
             yield from of_key.states.values()
 
+    def of(self, keys: set[Hashable]) -> Iterator[KeyWindow]:
+        """What ``keys`` have in their windows."""
+        for key in keys & self._keys.keys():
+            yield from self._keys[key].states.values()
+
+    def __len__(self) -> int:
+        """How many keys have windows, as few have several."""
+        return len(self._keys)
+
     def encode(self, one: KeyWindow) -> list[int]:
         """Where ``one`` is, for a snapshot."""
         state = self._state(self._keys[one.key], one.window)

@@ -88,6 +88,15 @@ class SeparateWindows:
         for opened in self._windows.values():
             yield from opened.keys.values()
 
+    def of(self, keys: set[Hashable]) -> Iterator[KeyWindow]:
+        """What ``keys`` have in their windows."""
+        for opened in self._windows.values():
+            for key in keys & opened.keys.keys():
+                yield opened.keys[key]
+
+    def __len__(self) -> int:
+        return sum(len(opened.keys) for opened in self._windows.values())
+
     def encode(self, one: KeyWindow) -> list[int]:
         """Where ``one`` is, for a snapshot."""
         return [one.window.start, one.window.end]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import Any, Final, cast
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, cast
 
 from aflow.errors import RestoreError
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.base import OperatorContext
-from aflow.state.filing import Keyed, KeyedFiling
+from aflow.state.filing import Keyed, KeyedFiling, KeyedRows
 from aflow.state.memory import MemoryBackend
+from aflow.state.snapshot import STATES, Entry
 from aflow.state.specs import StateSpec
 
 #: The names of its states in a snapshot begin so, since the state of keys may have the same names.
@@ -27,19 +28,21 @@ class WindowState:
         key_type: type[Hashable] | None,
         specs: Iterable[StateSpec[Any]],
     ) -> None:
-        self._backend = MemoryBackend(
-            _KeyAndWindowFiling(
-                operator=context.name,
-                key_type=key_type,
-                key_groups=context.key_groups,
-                key_group_count=context.key_group_count,
-            )
+        #: Files what belongs to keys alone too.
+        self.filing: Final = _KeyAndWindowFiling(
+            operator=context.name,
+            key_type=key_type,
+            key_groups=context.key_groups,
+            key_group_count=context.key_group_count,
         )
+        self._backend = MemoryBackend(self.filing)
         self.cells: Final = {spec: self._backend.cell(spec) for spec in specs}
 
     def enter(self, key: Hashable, window: TimeWindow) -> None:
         """The cells are about ``key`` and ``window`` from here on."""
-        self._backend.key = (key, window)
+        at = KeyAndWindow(key, window)
+        self._backend.touch((at,))
+        self._backend.key = at
 
     def leave(self) -> None:
         """The cells are about nothing; who uses one raises ``OperatorError``."""
@@ -61,22 +64,50 @@ class WindowState:
     def snapshot(self) -> Keyed:
         """Raises ``CheckpointError`` for what cannot be encoded."""
         return {
-            group: {f"{PREFIX}{name}": rows for name, rows in names.items()}
+            group: {
+                name if name == STATES else f"{PREFIX}{name}": (
+                    _renamed(rows) if name == STATES else rows
+                )
+                for name, rows in names.items()
+            }
             for group, names in self._backend.snapshot().items()
         }
+
+    def capture(self, *, changes: bool) -> KeyedRows:
+        """As a backend does, with keys and windows as keys. Raises ``CheckpointError`` for what cannot be encoded."""
+        captured = self._backend.capture(changes=changes)
+        return KeyedRows(
+            {f"{PREFIX}{name}": rows for name, rows in captured.rows.items()},
+            captured.keys,
+            {f"{PREFIX}{name}": described for name, described in captured.described.items()},
+        )
 
     def restore(self, keyed: Keyed) -> None:
         """Raises ``RestoreError`` as a backend does."""
         self._backend.restore(
             {
                 group: {
-                    name.removeprefix(PREFIX): rows
-                    for name, rows in names.items()
-                    if name.startswith(PREFIX)
+                    STATES: _states(names, of_windows=True),
+                    **{
+                        name.removeprefix(PREFIX): rows
+                        for name, rows in names.items()
+                        if name.startswith(PREFIX)
+                    },
                 }
                 for group, names in keyed.items()
             }
         )
+
+
+def of_keys(keyed: Keyed) -> Keyed:
+    """Of all state, that which belongs to keys and not to windows."""
+    return {
+        group: {
+            **{name: rows for name, rows in names.items() if not name.startswith(PREFIX)},
+            STATES: _states(names, of_windows=False),
+        }
+        for group, names in keyed.items()
+    }
 
 
 def entries(backend: MemoryBackend, specs: Iterable[StateSpec[Any]]) -> int:
@@ -84,13 +115,36 @@ def entries(backend: MemoryBackend, specs: Iterable[StateSpec[Any]]) -> int:
     return sum(len(backend.keys(spec.name)) for spec in specs)
 
 
+class KeyAndWindow(NamedTuple):
+    """To what a state of a window belongs."""
+
+    key: Hashable
+    window: TimeWindow
+
+
+def _renamed(states: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Descriptions of states of windows, apart from those of keys."""
+    return tuple((PREFIX.encode() + name, described) for name, described in states)
+
+
+def _states(names: Mapping[str, tuple[Entry, ...]], *, of_windows: bool) -> tuple[Entry, ...]:
+    """The descriptions of the states of windows under their own names, or those of the states of keys."""
+    prefix = PREFIX.encode()
+    return tuple(
+        (name.removeprefix(prefix), described)
+        for name, described in names.get(STATES, ())
+        if name.startswith(prefix) == of_windows
+    )
+
+
 class _KeyAndWindowFiling(KeyedFiling):
-    """Files what belongs to ``(key, window)`` under the key group of the key."""
+    """Files what belongs to a key and a window under the key group of the key, and so what belongs to the key alone."""
 
     def place(self, key: Hashable) -> tuple[int, bytes]:
-        of_key, window = cast("tuple[Hashable, TimeWindow]", key)  # as `enter` sets it
-        group, data = super().place(of_key)
-        return group, PLAIN.encode([data, window.start, window.end])
+        if not isinstance(key, KeyAndWindow):
+            return super().place(key)
+        group, data = super().place(key.key)
+        return group, PLAIN.encode([data, key.window.start, key.window.end])
 
     def _key(self, data: bytes) -> Hashable:
         try:
@@ -99,4 +153,4 @@ class _KeyAndWindowFiling(KeyedFiling):
             raise RestoreError(
                 f"step {self.operator!r} cannot read the key and window of a state: {exc}"
             ) from exc
-        return super()._key(key), TimeWindow(start, end)
+        return KeyAndWindow(super()._key(key), TimeWindow(start, end))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aflow.model.time import MAX_TIMESTAMP
+from aflow.operators.changed_keys import ChangedKeys
 from aflow.operators.joins.versions import Versions
 
 
@@ -14,7 +15,7 @@ def test_a_key_waits_for_one_look_however_often_it_got_a_new_version(tolerance: 
 
     for second in range(50):
         for watermark in range(second * 1_000, second * 1_000 + 1_000, 100):
-            versions.advance(watermark)
+            versions.advance(watermark, ChangedKeys())
             if watermark % 1_000 == 600:
                 versions.put("key", watermark + 900, "a second after the one before")
 
@@ -25,10 +26,10 @@ def test_a_key_that_was_looked_at_is_looked_at_again_for_later_versions() -> Non
     versions = Versions(None)
     for at in (0, 1_000):
         versions.put("key", at, at)
-    versions.advance(1_000)
+    versions.advance(1_000, ChangedKeys())
     for at in (2_000, 3_000):
         versions.put("key", at, at)
 
-    versions.advance(3_000)
+    versions.advance(3_000, ChangedKeys())
 
     assert versions.size() == 1
