@@ -27,7 +27,9 @@ class KeyedBackend(Cells, Protocol):
     def touch(self, keys: Sequence[Hashable]) -> None:
         """Say that the state of ``keys`` is about to be read and written; before any access to it.
 
-        Raises ``TypeError`` for a key that cannot be hashed.
+        All at once: the state of other keys, touched before, may be out of reach for cells from here on. Raises
+        ``TypeError`` for a key that cannot be hashed or, where the backend has to know, cannot be a key at all; a
+        backend that writes state out raises ``OperatorError`` for a key or a value that cannot be encoded.
         """
         ...
 
@@ -40,7 +42,10 @@ class KeyedBackend(Cells, Protocol):
         ...
 
     def table(self, spec: ValueState[T]) -> MutableMapping[Hashable, T]:
-        """The values of all keys, for operators that handle whole batches. Raises as ``cell`` does."""
+        """The values of all keys, for operators that handle whole batches.
+
+        Its items are there for all keys, touched or not. Raises as ``cell`` does, and for state with a ``ttl``.
+        """
         ...
 
     def capture(self, *, changes: bool) -> KeyedRows:
@@ -60,7 +65,7 @@ class KeyedBackend(Cells, Protocol):
         ...
 
     def restore(self, keyed: Keyed) -> None:
-        """Hold what ``keyed`` says about the key groups of this subtask, and nothing else.
+        """Hold what ``keyed`` says about the key groups of this subtask, and nothing else. What is out of date goes.
 
         Comes after all declarations. Raises ``RestoreError`` for state that is not declared, or declared as another
         kind, and for bytes its type cannot read. Names that begin with ``@`` are left to their owner, the operator.
@@ -76,4 +81,8 @@ class KeyedBackend(Cells, Protocol):
 
     def keys(self, name: str) -> Iterable[Hashable]:
         """The keys that have something under ``name``, at this moment. Raises as ``get`` does."""
+        ...
+
+    def close(self) -> None:
+        """Give back memory and files. What was captured stays as it is; nothing else can be done with the backend."""
         ...

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from collections.abc import Collection, Hashable, Iterable, MutableMapping, Sequence
+from typing import Final, TypeVar
 
-from aflow.errors import CheckpointError, FlowDefinitionError, OperatorError, RestoreError, shown
-from aflow.model.codecs import CodecError
+from aflow.errors import FlowDefinitionError, OperatorError
+from aflow.model.time import Clock, Timestamp
 from aflow.state.cells import AggregatingCell, ListCell, MapCell, ReducingCell, ValueCell
-from aflow.state.filing import Keyed, KeyedFiling, KeyedRows, KeyRow
-from aflow.state.layouts import Layout, check_description, description
+from aflow.state.filing import CapturedRows, Keyed, KeyedFiling, KeyedRows, KeyRow
+from aflow.state.lifetimes import decode_moment
 from aflow.state.memory_cells import (
     MemoryAggregatingCell,
     MemoryListCell,
@@ -18,9 +17,14 @@ from aflow.state.memory_cells import (
     MemoryReducingCell,
     MemoryValueCell,
 )
-from aflow.state.snapshot import STATES
+from aflow.state.memory_ttl_cells import (
+    TtlAggregatingCell,
+    TtlListCell,
+    TtlMapCell,
+    TtlReducingCell,
+    TtlValueCell,
+)
 from aflow.state.specs import (
-    RESERVED,
     AggregatingState,
     ListState,
     MapState,
@@ -28,6 +32,7 @@ from aflow.state.specs import (
     StateSpec,
     ValueState,
 )
+from aflow.state.tables import TOUCHED, Table, Tables
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -57,26 +62,17 @@ class NoKey:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """The state of one name."""
-
-    spec: StateSpec[Any]
-    layout: Layout[Any]
-    rows: dict[Hashable, Any]
-
-
 class MemoryBackend:
     """Keeps one dict for each state name, keyed by the key; see ``KeyedBackend``.
 
-    Key groups are computed when a snapshot is taken, never for a record.
+    Key groups are computed when a snapshot is taken, never for a record. State with a ``ttl`` needs the ``clock``.
     """
 
-    def __init__(self, filing: KeyedFiling) -> None:
+    def __init__(self, filing: KeyedFiling, clock: Clock | None = None) -> None:
         self.filing = filing
         self._nobody: Final = NoKey(filing.operator)
         self.key: Hashable = self._nobody
-        self._tables: dict[str, _Table] = {}
+        self._tables: Final = Tables(filing.operator, clock)
         #: The keys touched since the last capture or restore; None: there was none, so nobody asks for changes.
         self._changed: set[Hashable] | None = None
 
@@ -84,6 +80,8 @@ class MemoryBackend:
         # Hot path: once for each batch of a keyed step.
         if self._changed is not None:
             self._changed.update(keys)
+        if self._tables.timed:
+            self._sweep()
 
     def leave(self) -> None:
         self.key = self._nobody
@@ -92,116 +90,99 @@ class MemoryBackend:
         return spec.cell(self)
 
     def value_cell(self, spec: ValueState[T]) -> ValueCell[T]:
-        return MemoryValueCell(self, self._rows(spec))
+        table = self._tables.of(spec)
+        if table.ttl is None:
+            return MemoryValueCell(self, table.rows)
+        return TtlValueCell(self, table.rows, table.ttl)
 
     def list_cell(self, spec: ListState[T]) -> ListCell[T]:
-        return MemoryListCell(self, self._rows(spec))
+        table = self._tables.of(spec)
+        if table.ttl is None:
+            return MemoryListCell(self, table.rows)
+        return TtlListCell(self, table.rows, table.ttl)
 
     def map_cell(self, spec: MapState[K, V]) -> MapCell[K, V]:
-        return MemoryMapCell(self, self._rows(spec))
+        table = self._tables.of(spec)
+        if table.ttl is None:
+            return MemoryMapCell(self, table.rows)
+        return TtlMapCell(self, table.rows, table.ttl)
 
     def reducing_cell(self, spec: ReducingState[T]) -> ReducingCell[T]:
-        return MemoryReducingCell(self, self._rows(spec), spec.fn)
+        table = self._tables.of(spec)
+        if table.ttl is None:
+            return MemoryReducingCell(self, table.rows, spec.fn)
+        return TtlReducingCell(self, table.rows, spec.fn, table.ttl)
 
     def aggregating_cell(self, spec: AggregatingState[IN, ACC, OUT]) -> AggregatingCell[IN, OUT]:
-        return MemoryAggregatingCell(self, self._rows(spec), spec.aggregate)
+        table = self._tables.of(spec)
+        if table.ttl is None:
+            return MemoryAggregatingCell(self, table.rows, spec.aggregate)
+        return TtlAggregatingCell(self, table.rows, spec.aggregate, table.ttl)
 
-    def table(self, spec: ValueState[T]) -> dict[Hashable, T]:
-        return self._rows(spec)
+    def table(self, spec: ValueState[T]) -> MutableMapping[Hashable, T]:
+        return self._untimed(spec).rows
 
     def capture(self, *, changes: bool) -> KeyedRows:
+        self._sweep()
         changed, self._changed = self._changed, set()
-        most = max((len(table.rows) for table in self._tables.values()), default=0)
+        most = max((len(table.rows) for table in self._tables), default=0)
         if not changes or changed is None or len(changed) > max(_FEW, most // 2):
             changed = None
-        rows = {name: list(self._encoded(table, changed)) for name, table in self._tables.items()}
-        described = {name: description(table.layout) for name, table in self._tables.items()}
-        return KeyedRows(rows, changed, described)
+        return self._captured(changed)
 
     def snapshot(self) -> Keyed:
-        filed = self.filing.file(
-            {name: self._encoded(table) for name, table in self._tables.items()}
-        )
-        described = {
-            name: (name.encode(), description(table.layout)) for name, table in self._tables.items()
-        }
-        return {
-            group: {**names, STATES: tuple(described[name] for name in names)}
-            for group, names in filed.items()
-        }
+        self._sweep()
+        return CapturedRows(self.filing, self._captured(None)).encoded().keyed
 
     def restore(self, keyed: Keyed) -> None:
         self._changed = set()
-        for table in self._tables.values():
-            table.rows.clear()
+        for table in self._tables:
+            table.clear()
+        stored: dict[str, Table] = {}
         for names in self.filing.own(keyed):
-            for encoded_name, data in names.get(STATES, ()):
-                table = self._declared(encoded_name.decode())
-                check_description(table.layout, data, what=self._what(table))
-        for name in sorted({name for names in self.filing.own(keyed) for name in names}):
-            if not name.startswith(RESERVED):
-                self._restore_table(self._declared(name), keyed)
+            stored.update((table.name, table) for table in self._tables.stored(names))
+        for table in stored.values():
+            self._restore_table(table, keyed)
 
     def get(self, name: str, key: Hashable) -> object | None:
-        table = self._known(name)
-        return table.spec.view(table.rows[key]) if key in table.rows else None
+        table = self._tables.known(name)
+        return table.spec.view(table.rows[key]) if table.held(key) else None
 
     def keys(self, name: str) -> list[Hashable]:
-        return list(self._known(name).rows)
+        table = self._tables.known(name)
+        return list(table.rows) if table.ttl is None else list(filter(table.held, table.rows))
 
-    def _rows(self, spec: StateSpec[Any]) -> dict[Hashable, Any]:
-        table = self._tables.get(spec.name)
-        if table is None:
-            table = self._tables[spec.name] = _Table(spec, spec.layout(), {})
-        elif table.spec is not spec:
-            raise FlowDefinitionError(
-                f"step {self.filing.operator!r} declares two states named {spec.name!r}; give each its own name"
-            )
-        return table.rows
+    def close(self) -> None:
+        for table in self._tables:
+            table.clear()
 
-    def _encoded(self, table: _Table, keys: Collection[Hashable] | None = None) -> Iterator[KeyRow]:
-        """The rows of ``keys``, or of all keys."""
-        encode, rows = table.layout.encode, table.rows
-        found: Iterable[tuple[Hashable, Any]] = rows.items()
-        if keys is not None:
-            found = ((key, rows[key]) for key in keys if key in rows)
-        for key, stored in found:
-            try:
-                yield key, encode(stored)
-            except CodecError as exc:
-                raise CheckpointError(
-                    f"{self._what(table)} cannot be stored for key {shown(key)}: {exc}"
-                ) from exc
-
-    def _restore_table(self, table: _Table, keyed: Keyed) -> None:
-        rows, decode = table.rows, table.layout.decode
-        for key, data in self.filing.read(keyed, table.spec.name):
-            try:
-                rows[key] = decode(data)
-            except CodecError as exc:
-                raise RestoreError(
-                    f"{self._what(table)} cannot be read for key {shown(key)}: {exc}"
-                ) from exc
-
-    def _declared(self, name: str) -> _Table:
-        table = self._tables.get(name)
-        if table is None:
-            raise RestoreError(
-                f"the snapshot of step {self.filing.operator!r} holds state {name!r}, which the step does not declare; "
-                f"renamed or removed? declared: {self._names()}"
-            )
+    def _untimed(self, spec: StateSpec[object]) -> Table:
+        table = self._tables.of(spec)
+        if table.ttl is not None:
+            raise FlowDefinitionError(f"{table.what} has a ttl, for which only cells look")
         return table
 
-    def _known(self, name: str) -> _Table:
-        table = self._tables.get(name)
-        if table is None:
-            raise FlowDefinitionError(
-                f"step {self.filing.operator!r} has no state named {name!r}; it has: {self._names()}"
-            )
-        return table
+    def _sweep(self) -> None:
+        gone = self._tables.sweep()
+        if self._changed is not None:
+            self._changed.update(gone)
 
-    def _names(self) -> str:
-        return ", ".join(map(repr, self._tables)) or "none"
+    def _captured(self, changed: Collection[Hashable] | None) -> KeyedRows:
+        rows: dict[str, Iterable[KeyRow]] = {}
+        for table in self._tables:
+            rows.update(table.captured(changed))
+        return KeyedRows(rows, changed, self._tables.described())
 
-    def _what(self, table: _Table) -> str:
-        return f"state {table.spec.name!r} of step {self.filing.operator!r}"
+    def _restore_table(self, table: Table, keyed: Keyed) -> None:
+        rows, read = table.rows, self.filing.read
+        for key, data in read(keyed, table.name):
+            rows[key] = table.decoded(key, data)
+        if table.ttl is not None:
+            touched = read(keyed, f"{TOUCHED}{table.name}")
+            self._restore_moments(table, {key: decode_moment(data) for key, data in touched})
+
+    def _restore_moments(self, table: Table, moments: dict[Hashable, Timestamp]) -> None:
+        """A moment to come, by the clock of another machine, counts as now; so does one that is not known."""
+        lifetimes, now = table.lifetimes, table.lifetimes.now()
+        lifetimes.hold_all([(key, min(moments.get(key, now), now)) for key in table.rows])
+        lifetimes.sweep()

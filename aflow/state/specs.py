@@ -11,11 +11,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum
 from inspect import iscoroutinefunction
 from types import MemberDescriptorType
 from typing import Any, Final, Generic, Protocol, TypeGuard, TypeVar
 
 from aflow.errors import FlowDefinitionError, shown
+from aflow.model.time import positive_millis
 from aflow.state.aggregate import Aggregate, accumulator_codec
 from aflow.state.cells import AggregatingCell, ListCell, MapCell, ReducingCell, ValueCell
 from aflow.state.layouts import Layout, Many, One, Pairs, state_codec
@@ -30,6 +33,15 @@ OUT = TypeVar("OUT")
 
 #: Names that begin so are those of aflow itself, in the same snapshots.
 RESERVED: Final = "@"
+
+
+class TtlOn(Enum):
+    """What makes the time to live of state begin anew."""
+
+    UPDATE = "update"
+    """Writing it."""
+    READ = "read"
+    """Writing it, and reading it too."""
 
 
 class Cells(Protocol):
@@ -55,13 +67,26 @@ class Cells(Protocol):
 class StateSpec(ABC, Generic[C_co]):
     """A declaration; ``C_co`` is the cell that handlers get for it.
 
-    Raises ``FlowDefinitionError`` for a name that cannot be one and for types whose values could not be stored.
+    With ``ttl`` what a key has is forgotten once so much processing time has passed since it was last written (or
+    read, too, with ``ttl_on=TtlOn.READ``). That is the clock of the machine: when records are replayed at another pace,
+    state may be gone where it was not before. A list or a map is one state: it lives and goes as a whole.
+
+    Raises ``FlowDefinitionError`` for a name that cannot be one, for types whose values could not be stored, and for a
+    ``ttl`` that is not above zero.
     """
 
     name: str
+    ttl: timedelta | None = field(default=None, kw_only=True)
+    ttl_on: TtlOn = field(default=TtlOn.UPDATE, kw_only=True)
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        if self.ttl is not None:
+            positive_millis(self.ttl, what=f"the ttl of state {self.name!r}")
+        if not isinstance(self.ttl_on, TtlOn):
+            raise FlowDefinitionError(
+                f"the ttl_on of state {self.name!r} must be TtlOn.UPDATE or TtlOn.READ, not {shown(self.ttl_on)}"
+            )
         self._check()
 
     def _check(self) -> None:

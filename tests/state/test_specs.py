@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -119,9 +120,18 @@ def test_a_declaration_can_be_sent_to_another_process() -> None:
     assert (copy.name, copy.of) == ("last", int)
 
 
-def test_there_is_no_time_to_live() -> None:
-    with pytest.raises(TypeError, match="ttl"):
-        ValueState("last", of=int, ttl=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+def test_a_time_to_live_is_a_timedelta_above_zero() -> None:
+    with pytest.raises(FlowDefinitionError, match="the ttl of state 'last' must be longer than"):
+        ValueState("last", of=int, ttl=timedelta(0))
+    with pytest.raises(FlowDefinitionError, match="the ttl of state 'last' must be a timedelta"):
+        ValueState("last", of=int, ttl=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def test_what_counts_for_a_time_to_live_is_one_of_two() -> None:
+    with pytest.raises(
+        FlowDefinitionError, match="the ttl_on of state 'last' must be TtlOn.UPDATE"
+    ):
+        ListState("last", of=int, ttl_on="read")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 class Parent:
