@@ -15,11 +15,9 @@ not change any more. ``Captured.encoded`` makes bytes of it, later and anywhere 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
-
-from aflow.model.key_groups import KeyGroupRange
 
 Entry = tuple[bytes, bytes]
 """An encoded key and an encoded value."""
@@ -53,7 +51,7 @@ class OperatorSnapshot:
         """False if the snapshot holds changes only."""
         return self.replaced is None
 
-    def restricted_to(self, groups: KeyGroupRange) -> OperatorSnapshot:
+    def restricted_to(self, groups: Container[int]) -> OperatorSnapshot:
         """The same snapshot with the keyed state of ``groups`` only."""
         keyed = {group: names for group, names in self.keyed.items() if group in groups}
         removed = {group: names for group, names in self.removed.items() if group in groups}

@@ -1,0 +1,311 @@
+"""Checkpoints in a folder of a file system.
+
+::
+
+    state/
+      flow.json                             the flow that the folder belongs to
+      lock                                  held by the live job; its process is written inside
+      checkpoint-000012.json                the manifest of checkpoint 12
+      parts/000012-sums-1f0c2a9b-0.part     what subtask 0 of the task "sums" stored for checkpoint 12
+
+A savepoint is such a folder too, without ``flow.json`` and ``lock``. A name that ends with ``.tmp`` is a file that is
+being written, or whose writer has died. Names of files say what they are to a person; a reader goes by the manifests.
+
+A file is written under a temporary name, brought to disk, renamed, and its folder is brought to disk; the manifest of a
+checkpoint comes last. So whatever has its final name is whole, and a checkpoint is there entirely or not at all. A call
+that is cancelled finishes what it is doing in a thread first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from aflow.errors import CheckpointError, RestoreError
+from aflow.model.elements import CheckpointKind
+from aflow.runtime.checkpoints.directory_files import DISK, Files, Occupied, Written, reason, stored
+from aflow.runtime.checkpoints.directory_names import (
+    LOCK,
+    PARTS,
+    PLACE,
+    TEMPORARY,
+    manifest_name,
+    manifest_numbers,
+    number_in,
+    part_name,
+)
+from aflow.runtime.checkpoints.directory_reading import Source, manifest_in, newest_whole
+from aflow.runtime.checkpoints.directory_savepoints import export, rewritten
+from aflow.runtime.checkpoints.directory_session import Session
+from aflow.runtime.checkpoints.storage import Restored
+from aflow.state.manifest import FORMAT, FileRef, Link, Manifest
+from aflow.state.manifest_codec import flow_of, manifest_bytes, place_bytes
+from aflow.state.parts import encoded
+from aflow.state.snapshot import OperatorSnapshot
+
+
+def _installed() -> str:
+    try:
+        return version("aflow")
+    except PackageNotFoundError:  # run from a source tree
+        return ""
+
+
+class DirectoryStorage:
+    """Keeps the checkpoints of one flow in a folder, which is made if it is not there; see ``CheckpointStorage``.
+
+    The folder must be on a file system with POSIX locks and renames: a local disk, or a network one that has both.
+    """
+
+    def __init__(self, folder: str | PathLike[str], *, files: Files = DISK) -> None:
+        self.folder: Final = Path(fspath(folder))
+        self._files: Final = files
+        self._aflow: Final = _installed()
+        self._session: Session | None = None
+
+    # ------------------------------------------------------------------------------------------ the place
+
+    async def open(self, flow: str) -> None:
+        if self._session is not None:
+            raise CheckpointError(f"the storage in {self.folder} is open already")
+        session = self._session = Session(self.folder)
+        try:
+            await session.run(lambda: self._claim(session, flow))
+            await self._belong(session, flow)
+            await self._look_around(session)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self.close()
+            raise
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.end()
+
+    def _claim(self, session: Session, flow: str) -> None:
+        owner = {"pid": os.getpid(), "host": socket.gethostname(), "flow": flow}
+        path = self.folder / LOCK
+        try:
+            self._files.make_folder(self.folder / PARTS)
+            session.locked(self._files.lock(path, json.dumps(owner).encode()))
+        except Occupied as exc:
+            raise CheckpointError(
+                f"{self.folder} is in use by another live job ({_holder(str(exc))}): stop that one first, or give this "
+                f"one a folder of its own"
+            ) from exc
+        except OSError as exc:
+            raise CheckpointError(f"cannot write {path}: {reason(exc)}") from exc
+
+    async def _belong(self, session: Session, flow: str) -> None:
+        """Make sure that the folder is that of ``flow``."""
+        path = self.folder / PLACE
+        try:
+            owner = flow_of(await self._files.load(path), what=str(path))
+        except FileNotFoundError:
+            content = place_bytes(flow, aflow=self._aflow)
+            await session.run(lambda: stored(self._files, path, [content]))
+        except OSError as exc:
+            raise CheckpointError(f"cannot read {path}: {reason(exc)}") from exc
+        except RestoreError as exc:
+            raise CheckpointError(str(exc)) from exc
+        else:
+            if owner != flow:
+                raise CheckpointError(
+                    f"{self.folder} holds the checkpoints of flow {owner!r}, and this is {flow!r}: each flow needs a "
+                    f"folder of its own"
+                )
+
+    async def _look_around(self, session: Session) -> None:
+        """Learn what is there."""
+        session.names.update(await session.run(lambda: self._names(PARTS)))
+        for number in manifest_numbers(await session.run(lambda: self._names(""))):
+            try:
+                session.checkpoints[number] = await manifest_in(
+                    self._files, self.folder / manifest_name(number)
+                )
+            except RestoreError:
+                session.unreadable.add(number)
+
+    def _names(self, subfolder: str) -> list[str]:
+        folder = self.folder / subfolder
+        try:
+            return self._files.names(folder)
+        except OSError as exc:
+            raise CheckpointError(f"cannot list {folder}: {reason(exc)}") from exc
+
+    def _opened(self) -> Session:
+        if self._session is None:
+            raise CheckpointError(f"the storage in {self.folder} is not open: call open() first")
+        return self._session
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    async def latest(self) -> Restored | None:
+        session = self._opened()
+        numbers = [*session.checkpoints, *session.unreadable]
+        return await newest_whole(numbers, Source(self._files, self.folder), session.run)
+
+    async def kept(self) -> list[int]:
+        """The numbers of the completed checkpoints that are here, ascending; those that cannot be read are among them.
+
+        Savepoints are not: nobody removes them for being old.
+        """
+        session = self._opened()
+        completed = [
+            number
+            for number, manifest in session.checkpoints.items()
+            if manifest.kind is not CheckpointKind.SAVEPOINT
+        ]
+        return sorted([*completed, *session.unreadable])
+
+    async def kept(self) -> list[int]:
+        return sorted(self._opened().checkpoints)
+
+    async def next_id(self) -> int:
+        session = self._opened()
+        names = {*session.names, *await session.run(lambda: self._names(PARTS))}
+        names.update(await session.run(lambda: self._names("")))
+        numbers = [number for name in names if (number := number_in(name)) is not None]
+        return max([*numbers, *session.checkpoints], default=0) + 1
+
+    # ------------------------------------------------------------------------------------------ writing
+
+    async def write_part(
+        self, checkpoint: int, task: str, subtask: int, steps: Mapping[str, OperatorSnapshot]
+    ) -> FileRef:
+        def write(path: Path) -> Written:
+            return stored(self._files, path, encoded(steps, aflow=self._aflow))
+
+        return await self._write_part(part_name(checkpoint, task, subtask), write)
+
+    async def compact(
+        self, checkpoint: int, task: str, subtask: int, step: str, chain: Sequence[Link]
+    ) -> FileRef:
+        def write(path: Path) -> Written:
+            source = Source(self._files, self.folder)
+            return rewritten(source, step, chain, path, aflow=self._aflow)
+
+        return await self._write_part(part_name(checkpoint, task, subtask, step), write)
+
+    async def _write_part(self, name: str, write: Callable[[Path], Written]) -> FileRef:
+        session = self._opened()
+        chosen = session.begin_part(name)
+        try:
+            written = await session.run(lambda: write(self.folder / PARTS / chosen))
+        finally:
+            session.writing.discard(chosen)
+        return FileRef(f"{PARTS}/{chosen}", written.size, written.checksum)
+
+    async def complete(self, manifest: Manifest) -> None:
+        session = self._opened()
+        path = self.folder / manifest_name(manifest.id)
+        manifest = replace(manifest, aflow=manifest.aflow or self._aflow, format=FORMAT)
+
+        def write() -> None:
+            with session.manifests_change:
+                try:
+                    for ref in manifest.files:
+                        self._check_there(ref)
+                    stored(self._files, path, [manifest_bytes(manifest)])
+                finally:
+                    # After a failure too: bringing the folder to disk comes last, and what was renamed may be there.
+                    if self._may_be_there(path):
+                        session.checkpoints[manifest.id] = manifest
+
+        await session.run(write)
+        session.decided(lambda number: number <= manifest.id)
+
+    def _may_be_there(self, path: Path) -> bool:
+        try:
+            return self._files.exists(path)
+        except OSError:
+            return True
+
+    def _check_there(self, ref: FileRef) -> None:
+        path = self.folder / ref.path
+        try:
+            size = self._files.size(path)
+        except OSError as exc:
+            raise CheckpointError(f"{path}, a part of the checkpoint: {reason(exc)}") from exc
+        if size != ref.size:
+            raise CheckpointError(f"{path} has {size} bytes in place of {ref.size}")
+
+    # ------------------------------------------------------------------------------------------ removing
+
+    async def discard(self, checkpoint: int) -> None:
+        """Remove the manifest of a checkpoint, which may be one that did not come about; see ``CheckpointStorage``.
+
+        Raises ``CheckpointError`` if it cannot be removed; then its parts stay too.
+        """
+        session = self._opened()
+        path = self.folder / manifest_name(checkpoint)
+
+        def remove() -> None:
+            with session.manifests_change:
+                try:
+                    self._files.remove(path)
+                    # Parts go only after this, so that no power failure brings a manifest without parts back.
+                    self._files.sync_folder(self.folder)
+                except FileNotFoundError:
+                    pass
+                except OSError as exc:
+                    raise CheckpointError(f"cannot remove {path}: {reason(exc)}") from exc
+
+        await session.run(remove)
+        session.checkpoints.pop(checkpoint, None)
+        session.unreadable.discard(checkpoint)
+        session.decided(lambda number: number == checkpoint)
+
+    async def sweep(self, keep: Collection[FileRef]) -> None:
+        session = self._opened()
+        kept = {ref.path for ref in keep}
+
+        def clear() -> None:
+            with session.manifests_change:
+                for manifest in list(session.checkpoints.values()):
+                    kept.update(ref.path for ref in manifest.files)
+                must_stay = session.must_stay()
+                self._remove(PARTS, lambda name: f"{PARTS}/{name}" in kept or must_stay(name))
+                # While manifests may not change, a temporary one has no writer.
+                self._remove("", lambda name: not name.endswith(TEMPORARY))
+
+        await session.run(clear)
+
+    def _remove(self, subfolder: str, stays: Callable[[str], bool]) -> None:
+        """Remove what has a name of ours and need not stay. What cannot be removed is left to the next time."""
+        folder = self.folder / subfolder
+        try:
+            names = self._files.names(folder)
+        except OSError:
+            return
+        for name in names:
+            if number_in(name) is not None and not stays(name):
+                with suppress(OSError):
+                    self._files.remove(folder / name)
+
+    # ------------------------------------------------------------------------------------------ savepoints
+
+    async def export(self, manifest: Manifest, path: str) -> Manifest:
+        session = self._opened()
+        manifest = replace(manifest, aflow=manifest.aflow or self._aflow, format=FORMAT)
+        return await export(Source(self._files, self.folder), manifest, Path(path), session.run)
+
+
+def _holder(owner: str) -> str:
+    """Who holds a lock, by what is written in it."""
+    try:
+        known = json.loads(owner)
+        return f"process {known['pid']} on host {known['host']}, flow {known['flow']!r}"
+    except (ValueError, LookupError, TypeError):
+        return "which has not said who it is"

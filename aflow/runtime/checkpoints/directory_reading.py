@@ -1,0 +1,190 @@
+"""From the files of a checkpoint to what the steps remembered: every file is checked before any of it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TypeAlias
+
+import anyio
+from anyio import CapacityLimiter
+
+from aflow.errors import RestoreError
+from aflow.runtime.checkpoints.directory_files import DISK, Files, reason
+from aflow.runtime.checkpoints.directory_names import PLACE, manifest_name, manifest_numbers
+from aflow.runtime.checkpoints.directory_session import THREADS, to_its_end
+from aflow.runtime.checkpoints.storage import Restored
+from aflow.state.manifest import FileRef, Link, Manifest
+from aflow.state.manifest_checksums import wrong_with
+from aflow.state.manifest_codec import manifest_of
+from aflow.state.parts import decoded
+from aflow.state.snapshot import OperatorSnapshot, merge, replay
+
+#: What a part holds, by step.
+Content: TypeAlias = Mapping[str, OperatorSnapshot]
+
+#: Does something in a thread.
+Run: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The folder that the paths in a manifest start from."""
+
+    files: Files
+    folder: Path
+
+
+async def manifest_in(files: Files, path: Path) -> Manifest:
+    """The manifest in the file ``path``. Raises ``RestoreError``."""
+    try:
+        data = await files.load(path)
+    except OSError as exc:
+        raise RestoreError(f"{path} cannot be read: {reason(exc)}") from exc
+    return manifest_of(data, what=str(path))
+
+
+def content(source: Source, ref: FileRef) -> Content:
+    """What the part ``ref`` holds; blocks. Raises ``RestoreError`` unless it is what the manifest promises."""
+    path = source.folder / ref.path
+    try:
+        data = source.files.read(path)
+    except FileNotFoundError as exc:
+        raise RestoreError(f"{path} is missing") from exc
+    except OSError as exc:
+        raise RestoreError(f"{path} cannot be read: {reason(exc)}") from exc
+    wrong = wrong_with(ref, data)
+    if wrong is not None:
+        raise RestoreError(f"{path} {wrong}")
+    return decoded(data, what=str(path))
+
+
+def state_of(
+    step: str, chain: Sequence[Link], contents: Mapping[FileRef, Content], source: Source
+) -> OperatorSnapshot:
+    """What one subtask of ``step`` remembered: complete, and of the key groups of its links only.
+
+    A complete part says all about its key groups, so older ones are not asked about them. Raises ``RestoreError``.
+    """
+    told: set[int] = set()
+    parts: list[OperatorSnapshot] = []
+    for link in reversed(chain):
+        snapshot = contents[link.file].get(step)
+        if snapshot is None:
+            raise RestoreError(f"{source.folder / link.file.path} holds nothing of step {step!r}")
+        groups = frozenset(range(link.first, link.stop))
+        parts.append(snapshot.restricted_to(groups - told))
+        if snapshot.complete:
+            told |= groups
+        elif link is chain[0]:
+            raise RestoreError(
+                f"{source.folder / link.file.path} holds changes of step {step!r}, and nothing says to what"
+            )
+    return replay(parts[::-1])
+
+
+async def states_of(manifest: Manifest, source: Source, run: Run) -> dict[str, OperatorSnapshot]:
+    """What each step of a checkpoint remembered. Raises ``RestoreError`` naming the files that are not whole."""
+    contents: dict[FileRef, Content] = {}
+    problems: dict[str, RestoreError] = {}
+
+    async def fetch(ref: FileRef) -> None:
+        def work() -> None:
+            contents[ref] = content(source, ref)
+
+        try:
+            await run(work)
+        except RestoreError as exc:
+            problems[ref.path] = exc
+
+    async with anyio.create_task_group() as group:
+        for ref in manifest.files:
+            group.start_soon(fetch, ref)
+    if problems:
+        raise _all_of([problems[path] for path in sorted(problems)])
+    states: dict[str, OperatorSnapshot] = {}
+    await run(lambda: states.update(_merged(manifest, contents, source)))
+    return states
+
+
+def _all_of(problems: Sequence[RestoreError]) -> RestoreError:
+    shown = "; ".join(map(str, problems[:3]))
+    more = f"; and {len(problems) - 3} more files" if len(problems) > 3 else ""
+    error = RestoreError(shown + more)
+    error.__cause__ = problems[0].__cause__
+    return error
+
+
+def _merged(
+    manifest: Manifest, contents: Mapping[FileRef, Content], source: Source
+) -> dict[str, OperatorSnapshot]:
+    return {
+        step.name: merge(state_of(step.name, one.chain, contents, source) for one in step.subtasks)
+        for step in manifest.steps
+    }
+
+
+async def newest_whole(numbers: Iterable[int], source: Source, run: Run) -> Restored | None:
+    """The newest of these checkpoints that is whole, with the others named; None if there are none.
+
+    Raises ``RestoreError`` naming all of them if none is whole.
+    """
+    passed_over: list[str] = []
+    for number in sorted(numbers, reverse=True):
+        try:
+            manifest = await manifest_in(source.files, source.folder / manifest_name(number))
+            states = await states_of(manifest, source, run)
+        except RestoreError as exc:
+            passed_over.append(f"checkpoint {number}: {exc}")
+        else:
+            return Restored(manifest, states, tuple(passed_over))
+    if not passed_over:
+        return None
+    raise RestoreError(
+        f"none of the checkpoints in {source.folder} can be read: {'; '.join(passed_over)}. Restore the files "
+        f"from a copy or start from a savepoint; an empty folder starts the flow anew"
+    )
+
+
+async def read_checkpoint(path: str | PathLike[str], *, files: Files = DISK) -> Restored:
+    """Read a checkpoint without claiming its place: also that of a job that runs.
+
+    ``path`` is a savepoint, a folder of checkpoints (whose newest is read), or one manifest. Raises ``RestoreError`` if
+    there is none, or none that is whole.
+    """
+    place = Path(fspath(path))
+    limiter = CapacityLimiter(THREADS)
+
+    async def run(work: Callable[[], None]) -> None:
+        await to_its_end(work, limiter)
+
+    try:
+        names = await to_its_end(lambda: files.names(place), limiter)
+    except NotADirectoryError:
+        return await _one(place, files, run)
+    except FileNotFoundError as exc:
+        raise RestoreError(
+            f"there is no checkpoint at {place}: nothing of that name is there"
+        ) from exc
+    except OSError as exc:
+        raise RestoreError(f"{place} cannot be read: {reason(exc)}") from exc
+    found = await newest_whole(manifest_numbers(names), Source(files, place), run)
+    if found is None:
+        raise RestoreError(_nothing_in(place, names))
+    return found
+
+
+async def _one(path: Path, files: Files, run: Run) -> Restored:
+    manifest = await manifest_in(files, path)
+    return Restored(manifest, await states_of(manifest, Source(files, path.parent), run))
+
+
+def _nothing_in(folder: Path, names: Sequence[str]) -> str:
+    if PLACE in names:
+        return f"no checkpoint has been completed in {folder} yet"
+    return (
+        f"{folder} holds no checkpoint: a savepoint, and a folder of checkpoints, has a file {manifest_name(1)} or of "
+        f"another number"
+    )

@@ -1,0 +1,140 @@
+"""Parts written anew as complete ones: of one chain, to make it short, and of a whole checkpoint, as a savepoint."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from anyio import CancelScope, create_task_group
+
+from aflow.errors import CheckpointError, RestoreError
+from aflow.model.elements import CheckpointKind
+from aflow.runtime.checkpoints.directory_files import Files, Written, reason, stored
+from aflow.runtime.checkpoints.directory_names import PARTS, manifest_name, part_name
+from aflow.runtime.checkpoints.directory_reading import Source, content, state_of
+from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
+from aflow.state.manifest_codec import manifest_bytes
+from aflow.state.parts import encoded
+
+T = TypeVar("T")
+
+
+class Run(Protocol):
+    """Does something in a thread, to its end."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+def rewritten(
+    source: Source, step: str, chain: Sequence[Link], path: Path, *, aflow: str
+) -> Written:
+    """Write what a chain amounts to as one complete part; blocks. Raises ``CheckpointError``."""
+    try:
+        contents = {link.file: content(source, link.file) for link in chain}
+        state = state_of(step, chain, contents, source)
+    except RestoreError as exc:
+        raise CheckpointError(f"the state of step {step!r} cannot be read back: {exc}") from exc
+    del contents  # the rows that newer ones replace
+    return stored(source.files, path, encoded({step: state}, aflow=aflow))
+
+
+async def export(source: Source, manifest: Manifest, path: Path, run: Run) -> Manifest:
+    """Write a checkpoint as a savepoint at ``path``; see ``CheckpointStorage.export``.
+
+    It is written to a folder beside it, whose name begins with a dot, and gets its name when it is whole.
+    """
+    draft = _Draft(source.files, Path.cwd() / path, manifest.id)
+    await run(draft.begin)
+    try:
+        steps = await _steps(source, manifest, draft, run)
+        saved = replace(manifest, kind=CheckpointKind.SAVEPOINT, steps=steps)
+        await run(lambda: draft.finish(saved))
+    except BaseException:
+        with CancelScope(shield=True):
+            await run(draft.remove)
+        raise
+    return saved
+
+
+async def _steps(
+    source: Source, manifest: Manifest, draft: _Draft, run: Run
+) -> tuple[StepState, ...]:
+    """The state of all steps, written anew."""
+    links: dict[tuple[str, int], Link] = {}
+    failures: list[BaseException] = []
+
+    async def write(step: str, one: SubtaskState) -> None:
+        name = f"{PARTS}/{part_name(manifest.id, step, one.subtask)}"
+        try:
+            written = await run(
+                lambda: rewritten(
+                    source, step, one.chain, draft.folder / name, aflow=manifest.aflow
+                )
+            )
+        except CheckpointError as exc:
+            failures.append(exc)
+            group.cancel_scope.cancel()
+            return
+        file = FileRef(name, written.size, written.checksum)
+        first, stop = min(link.first for link in one.chain), max(link.stop for link in one.chain)
+        links[step, one.subtask] = Link(file, first, stop)
+
+    async with create_task_group() as group:
+        for step in manifest.steps:
+            for one in step.subtasks:
+                group.start_soon(write, step.name, one)
+    if failures:
+        raise failures[0]
+    return tuple(
+        replace(
+            step,
+            subtasks=tuple(
+                SubtaskState(one.subtask, (links[step.name, one.subtask],)) for one in step.subtasks
+            ),
+        )
+        for step in manifest.steps
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A savepoint that is being written. All methods block."""
+
+    files: Files
+    target: Path
+    checkpoint: int
+
+    @property
+    def folder(self) -> Path:
+        return self.target.with_name(f".{self.target.name}.partial-{self.checkpoint}-{os.getpid()}")
+
+    def begin(self) -> None:
+        try:
+            self._check_free()
+            self.files.make_folder(self.folder / PARTS)
+        except OSError as exc:
+            self.remove()
+            raise CheckpointError(f"cannot write {self.target}: {reason(exc)}") from exc
+
+    def _check_free(self) -> None:
+        if self.files.exists(self.target):
+            raise CheckpointError(
+                f"there is something at {self.target} already: a savepoint needs a name of its own"
+            )
+
+    def finish(self, manifest: Manifest) -> None:
+        stored(self.files, self.folder / manifest_name(manifest.id), [manifest_bytes(manifest)])
+        try:
+            self._check_free()
+            self.files.rename(self.folder, self.target)
+            self.files.sync_folder(self.target.parent)
+        except OSError as exc:
+            raise CheckpointError(f"cannot write {self.target}: {reason(exc)}") from exc
+
+    def remove(self) -> None:
+        with suppress(OSError):
+            self.files.remove_folder(self.folder)

@@ -1,0 +1,155 @@
+"""Manifests as bytes and back: JSON that a person can read.
+
+::
+
+    {
+      "format": 1,
+      "aflow": "0.1.0",
+      "checksum": "93ab12ef",
+      "checkpoint": {"id": 12, "kind": "checkpoint", "flow": "card-totals", …}
+    }
+
+``format``, ``aflow`` and ``checksum`` stay what they are in all formats. The checksum is the CRC-32 of the two values
+before it, each followed by a space, and of the bytes of the value of ``checkpoint`` as they stand in the file.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+import msgspec
+
+from aflow.errors import CheckpointError, RestoreError
+from aflow.model.elements import CheckpointKind
+from aflow.state.manifest import FORMAT, Manifest, StepState
+from aflow.state.manifest_checksums import checksum
+from aflow.state.parts import newer
+
+
+class _Checkpoint(msgspec.Struct, frozen=True):
+    """All of a manifest but what stands in the envelope."""
+
+    id: int
+    kind: CheckpointKind
+    flow: str
+    key_groups: int
+    created_at: int
+    completed_at: int
+    steps: tuple[StepState, ...]
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    format: int
+    aflow: str
+    checksum: str
+    checkpoint: msgspec.Raw
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """To whom a folder belongs."""
+
+    format: int
+    aflow: str
+    flow: str
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """The content of a manifest file, in the newest format whatever ``manifest.format`` says.
+
+    Raises ``CheckpointError`` for a manifest that could not be read back.
+    """
+    wrong = _wrong_with(manifest)
+    if wrong is not None:
+        raise CheckpointError(f"the manifest of checkpoint {manifest.id} {wrong}")
+    inner = _Checkpoint(
+        manifest.id,
+        manifest.kind,
+        manifest.flow,
+        manifest.key_groups,
+        manifest.created_at,
+        manifest.completed_at,
+        manifest.steps,
+    )
+    # A line break inside a string is written as \\n, so this indents lines and changes nothing else.
+    pretty = msgspec.json.format(msgspec.json.encode(inner)).replace(b"\n", b"\n  ")
+    head = {
+        "format": FORMAT,
+        "aflow": manifest.aflow,
+        "checksum": _sum(FORMAT, manifest.aflow, pretty),
+    }
+    # Put together by hand: the bytes that the checksum covers must come through unchanged.
+    opened = msgspec.json.format(msgspec.json.encode(head)).removesuffix(b"\n}")
+    return opened + b',\n  "checkpoint": ' + pretty + b"\n}\n"
+
+
+def manifest_of(data: bytes, *, what: str) -> Manifest:
+    """The manifest in a file, which errors call ``what``.
+
+    Raises ``RestoreError`` for bytes that are no manifest, have been changed, or are of a newer format than this
+    version of aflow knows.
+    """
+    try:
+        envelope = msgspec.json.decode(data, type=_Envelope)
+        if envelope.format > FORMAT:
+            raise RestoreError(newer(what, envelope.format, envelope.aflow))
+        found = _sum(envelope.format, envelope.aflow, bytes(envelope.checkpoint))
+        if found != envelope.checksum:
+            raise RestoreError(
+                f"{what} is corrupt: its checksum is {found} in place of {envelope.checksum}"
+            )
+        inner = msgspec.json.decode(envelope.checkpoint, type=_Checkpoint)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+        raise RestoreError(
+            f"{what} is no manifest of a checkpoint, or not all of it: {exc}"
+        ) from exc
+    manifest = Manifest(
+        id=inner.id,
+        kind=inner.kind,
+        flow=inner.flow,
+        key_groups=inner.key_groups,
+        created_at=inner.created_at,
+        completed_at=inner.completed_at,
+        steps=inner.steps,
+        aflow=envelope.aflow,
+        format=envelope.format,
+    )
+    wrong = _wrong_with(manifest)
+    if wrong is not None:
+        raise RestoreError(f"{what} {wrong}")
+    return manifest
+
+
+def _sum(written: int, aflow: str, body: bytes) -> str:
+    return checksum(f"{written} {aflow} ".encode() + body)
+
+
+def _wrong_with(manifest: Manifest) -> str | None:
+    """What would make a reader leave the folder, or stumble later on."""
+    for ref in manifest.files:
+        path = PurePosixPath(ref.path)
+        if path.is_absolute() or ".." in path.parts or not path.parts:
+            return f"points out of its folder, to {ref.path!r}"
+    for step in manifest.steps:
+        for one in step.subtasks:
+            if not one.chain:
+                return f"names no part for subtask {one.subtask} of step {step.name!r}"
+    return None
+
+
+def place_bytes(flow: str, *, aflow: str) -> bytes:
+    """The content of the file that says which flow a folder belongs to."""
+    return msgspec.json.format(msgspec.json.encode(_Place(FORMAT, aflow, flow))) + b"\n"
+
+
+def flow_of(data: bytes, *, what: str) -> str:
+    """The flow that a folder belongs to, from the content of that file, which errors call ``what``.
+
+    Raises ``RestoreError`` for bytes that say no such thing, or a format that is newer than this version of aflow.
+    """
+    try:
+        place = msgspec.json.decode(data, type=_Place)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+        raise RestoreError(f"{what} does not name a flow: {exc}") from exc
+    if place.format > FORMAT:
+        raise RestoreError(newer(what, place.format, place.aflow))
+    return place.flow

@@ -1,0 +1,263 @@
+"""Part files: what the steps of one subtask remember, as bytes and back.
+
+Layout. All numbers are big-endian::
+
+    8 bytes   b"AFLOWPRT"
+    2 bytes   the format
+    2 bytes   the length of what follows: the version of aflow that wrote the file, UTF-8
+    frames    8 bytes of length, then MessagePack; a frame of length 0 ends the file
+
+What stands before the frames stays the same in all formats, so that any reader can say who wrote a file. The first
+frame names the steps, the others hold records of them: rows, members that were removed, keys that were replaced,
+parts of operator state, copies of broadcast state. One state may be spread over many records.
+
+A frame holds some thousand rows and about a megabyte at most. Encoding or decoding one is a single call into C which
+does not give way to other threads; the event loop, which is one of them, must not wait for a large state.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
+from itertools import chain
+from typing import Final, TypeAlias, TypeVar
+
+import msgspec
+
+from aflow.errors import CheckpointError, RestoreError
+from aflow.state.manifest import FORMAT
+from aflow.state.snapshot import Entry, OperatorSnapshot
+
+T = TypeVar("T")
+
+MAGIC: Final = b"AFLOWPRT"
+_HEAD: Final = struct.Struct(">HH")
+_LENGTH: Final = struct.Struct(">Q")
+
+#: Rows in a frame: decoding them takes about a millisecond.
+_ROWS: Final = 4096
+#: Bytes in a frame, as far as the frames before it tell.
+_BYTES: Final = 1 << 20
+
+
+class _Kind(IntEnum):
+    """What a record holds; the numbers are part of the format."""
+
+    KEYED = 0
+    REMOVED = 1
+    REPLACED = 2
+    OPERATOR = 3
+    BROADCAST = 4
+
+
+class _Step(msgspec.Struct, array_like=True, frozen=True):
+    name: str
+    changes: bool
+    members: tuple[str, ...]
+
+
+class _Entries(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=0):
+    kind: int
+    step: int
+    """Its place in the first frame."""
+    group: int
+    name: str
+    items: tuple[Entry, ...]
+
+
+class _Values(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
+    kind: int
+    step: int
+    group: int
+    """0 for what is not filed by key group."""
+    name: str
+    items: tuple[bytes, ...]
+
+
+_Record: TypeAlias = _Entries | _Values
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_STEPS: Final = msgspec.msgpack.Decoder(list[_Step])
+_RECORDS: Final = msgspec.msgpack.Decoder(list[_Record])
+
+
+def encoded(steps: Mapping[str, OperatorSnapshot], *, aflow: str) -> Iterator[bytes]:
+    """The content of a part file, piece by piece; ``aflow`` is the version that writes it.
+
+    Key groups without any name are left out. Raises ``CheckpointError`` for a value that is too large to be stored.
+    """
+    version = aflow.encode()
+    yield MAGIC + _HEAD.pack(FORMAT, len(version)) + version
+    yield _framed(
+        _ENCODER.encode(
+            [
+                _Step(name, not one.complete, tuple(sorted(one.members)))
+                for name, one in steps.items()
+            ]
+        )
+    )
+    records = chain.from_iterable(
+        _records(index, snapshot) for index, snapshot in enumerate(steps.values())
+    )
+    yield from _frames(records)
+    yield _LENGTH.pack(0)
+
+
+def _framed(body: bytes) -> bytes:
+    return _LENGTH.pack(len(body)) + body
+
+
+def _records(step: int, snapshot: OperatorSnapshot) -> Iterator[_Record]:
+    for kind, filed in ((_Kind.KEYED, snapshot.keyed), (_Kind.REMOVED, snapshot.removed)):
+        for group, names in filed.items():
+            for name, entries in names.items():
+                yield _Entries(kind, step, group, name, entries)
+    for group, keys in (snapshot.replaced or {}).items():
+        yield _Values(_Kind.REPLACED, step, group, "", tuple(keys))
+    for name, parts in snapshot.operator.items():
+        yield _Values(_Kind.OPERATOR, step, 0, name, parts)
+    for name, copies in snapshot.broadcast.items():
+        yield _Values(_Kind.BROADCAST, step, 0, name, copies)
+
+
+def _frames(records: Iterable[_Record]) -> Iterator[bytes]:
+    limit = room = _ROWS
+    frame: list[_Record] = []
+    for record in records:
+        start, size = 0, len(record.items)
+        while True:
+            piece = _cut(record, start, start + room)
+            frame.append(piece)
+            start += len(piece.items)
+            # A record counts as a row itself, so that a great many empty ones fill a frame too.
+            room -= len(piece.items) + 1
+            if room <= 0:
+                body = _body(frame)
+                yield _framed(body)
+                # The rows to come are probably like these.
+                limit = max(1, min(_ROWS, limit * _BYTES // len(body)))
+                frame, room = [], limit
+            if start >= size:
+                break
+    if frame:
+        yield _framed(_body(frame))
+
+
+def _cut(record: _Record, start: int, stop: int) -> _Record:
+    """The record with its items from ``start`` to ``stop`` only."""
+    if start == 0 and stop >= len(record.items):
+        return record
+    if isinstance(record, _Entries):
+        return _Entries(
+            record.kind, record.step, record.group, record.name, record.items[start:stop]
+        )
+    return _Values(record.kind, record.step, record.group, record.name, record.items[start:stop])
+
+
+def _body(frame: list[_Record]) -> bytes:
+    try:
+        return _ENCODER.encode(frame)
+    except (ValueError, OverflowError) as exc:
+        names = ", ".join(sorted({repr(record.name) for record in frame}))
+        raise CheckpointError(f"state cannot be stored, among {names}: {exc}") from exc
+
+
+def decoded(data: bytes, *, what: str) -> dict[str, OperatorSnapshot]:
+    """The snapshots in a part file, by the names of their steps.
+
+    ``what`` is what errors call the file. Raises ``RestoreError`` for bytes that are no part, not all of it, or of a
+    format that is newer than this version of aflow.
+    """
+    frames = _bodies(data, what)
+    first = next(frames, None)
+    if first is None:
+        raise RestoreError(f"{what} ends before its first frame")
+    try:
+        steps = [_Gathered(step) for step in _STEPS.decode(first)]
+        for body in frames:
+            for record in _RECORDS.decode(body):
+                steps[record.step].add(record)
+    except (msgspec.MsgspecError, IndexError, ValueError, TypeError) as exc:
+        raise RestoreError(f"{what} is no part that aflow can have written: {exc}") from exc
+    return {step.name: step.snapshot() for step in steps}
+
+
+def _bodies(data: bytes, what: str) -> Iterator[memoryview]:
+    """The content of all frames but the one that ends the file."""
+    view = memoryview(data)
+    at = _start(data, what)
+    while True:
+        if at + _LENGTH.size > len(data):
+            raise RestoreError(f"{what} ends before its last frame, after {len(data)} bytes")
+        length: int
+        (length,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
+        if not length:
+            return
+        if at + length > len(data):
+            raise RestoreError(f"{what} ends in the middle of a frame, after {len(data)} bytes")
+        yield view[at : at + length]
+        at += length
+
+
+def _start(data: bytes, what: str) -> int:
+    """Where the frames begin."""
+    head = len(MAGIC) + _HEAD.size
+    if len(data) < head or not data.startswith(MAGIC):
+        raise RestoreError(f"{what} is no part of a checkpoint: it does not begin with {MAGIC!r}")
+    written: int
+    length: int
+    written, length = _HEAD.unpack_from(data, len(MAGIC))
+    if written > FORMAT:
+        version = data[head : head + length].decode(errors="replace")
+        raise RestoreError(newer(what, written, version))
+    return head + length
+
+
+def newer(what: str, written: int, aflow: str) -> str:
+    """What to say of a file in a format that is not known yet."""
+    by = f"aflow {aflow}" if aflow else "an unknown version of aflow"
+    return f"{what} has format {written}, written by {by}; this version reads formats up to {FORMAT}: upgrade aflow"
+
+
+class _Gathered:
+    """The records of one step, on the way to its snapshot."""
+
+    def __init__(self, step: _Step) -> None:
+        self.name: Final = step.name
+        self._step = step
+        self._keyed: dict[int, dict[str, list[tuple[Entry, ...]]]] = {}
+        self._removed: dict[int, dict[str, list[tuple[Entry, ...]]]] = {}
+        self._replaced: dict[int, set[bytes]] = {}
+        self._operator: dict[str, list[tuple[bytes, ...]]] = {}
+        self._broadcast: dict[str, list[tuple[bytes, ...]]] = {}
+
+    def add(self, record: _Record) -> None:
+        kind = _Kind(record.kind)
+        if isinstance(record, _Entries):
+            filed = self._keyed if kind is _Kind.KEYED else self._removed
+            filed.setdefault(record.group, {}).setdefault(record.name, []).append(record.items)
+        elif kind is _Kind.REPLACED:
+            self._replaced.setdefault(record.group, set()).update(record.items)
+        else:
+            named = self._operator if kind is _Kind.OPERATOR else self._broadcast
+            named.setdefault(record.name, []).append(record.items)
+
+    def snapshot(self) -> OperatorSnapshot:
+        replaced = {group: frozenset(keys) for group, keys in self._replaced.items()}
+        return OperatorSnapshot(
+            {group: _joined(names) for group, names in self._keyed.items()},
+            _joined(self._operator),
+            _joined(self._broadcast),
+            replaced if self._step.changes else None,
+            {group: _joined(names) for group, names in self._removed.items()},
+            frozenset(self._step.members),
+        )
+
+
+def _joined(pieces: Mapping[str, list[tuple[T, ...]]]) -> dict[str, tuple[T, ...]]:
+    return {
+        name: some[0] if len(some) == 1 else tuple(chain.from_iterable(some))
+        for name, some in pieces.items()
+    }
