@@ -57,6 +57,8 @@ from aflow.operators.joins.kinds import Join
 from aflow.operators.keyed_process import KeyedProcess
 from aflow.operators.process import ProcessFunction
 from aflow.operators.windows.function import WindowContext, WindowFunction
+from aflow.runtime.checkpoints.settings import Aligned, Checkpointing, Processing, Unaligned
+from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome, SubtaskCheckpoint
 from aflow.runtime.ends import (
     AsyncIterableSource,
     CallbackSink,
@@ -67,9 +69,11 @@ from aflow.runtime.ends import (
     ResultSink,
     ThreadSource,
 )
-from aflow.runtime.job import Job
+from aflow.runtime.job import Job, JobEvent
 from aflow.runtime.metrics import JobMetrics, StepMetrics, TaskMetrics
 from aflow.runtime.options import Options
+from aflow.runtime.recovery import Restarting, Restoring, StartFrom
+from aflow.runtime.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from aflow.state.aggregate import Aggregate
 from aflow.state.broadcast import BroadcastCell, BroadcastState, BroadcastView
 from aflow.state.specs import (
@@ -87,6 +91,7 @@ __all__ = [
     "AflowError",
     "Aggregate",
     "AggregatingState",
+    "Aligned",
     "Alignment",
     "AsyncIterableSource",
     "BadRecord",
@@ -99,6 +104,8 @@ __all__ = [
     "BroadcastView",
     "CallbackSink",
     "CheckpointError",
+    "CheckpointInfo",
+    "Checkpointing",
     "CoProcess",
     "CollectSink",
     "ConnectedStreams",
@@ -109,12 +116,16 @@ __all__ = [
     "Delivery",
     "DynamicSession",
     "Evictor",
+    "ExponentialDelay",
+    "FailureRate",
+    "FixedDelay",
     "Flow",
     "FlowDefinitionError",
     "Global",
     "InternalError",
     "IterableSource",
     "Job",
+    "JobEvent",
     "JobMetrics",
     "JobStopped",
     "Join",
@@ -125,15 +136,20 @@ __all__ = [
     "MailboxClosed",
     "MapState",
     "Monotonic",
+    "NoRestart",
     "OperatorError",
     "Options",
+    "Outcome",
     "Periodic",
     "ProcessContext",
     "ProcessFunction",
+    "Processing",
     "Punctuated",
     "PushSource",
     "ReducingState",
+    "Restarting",
     "RestoreError",
+    "Restoring",
     "ResultSink",
     "Results",
     "Session",
@@ -143,8 +159,10 @@ __all__ = [
     "Source",
     "SourceError",
     "SourceFull",
+    "StartFrom",
     "StepMetrics",
     "Stream",
+    "SubtaskCheckpoint",
     "Tag",
     "TaskMetrics",
     "ThreadSource",
@@ -152,6 +170,7 @@ __all__ = [
     "TimeWindow",
     "Trigger",
     "Tumbling",
+    "Unaligned",
     "ValueState",
     "WatermarkGenerator",
     "WindowAssigner",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable
 from typing import Any, TypeVar, overload
 
 from aflow.api.stream import Stream
@@ -11,11 +11,14 @@ from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge
 from aflow.graph.plan import Plan, make_plan
+from aflow.runtime.checkpoints.settings import Checkpointing
 from aflow.runtime.ends.async_iterable_source import AsyncIterableSource
 from aflow.runtime.ends.iterable_source import IterableSource
 from aflow.runtime.ends.thread_source import ThreadSource
-from aflow.runtime.job import Job
+from aflow.runtime.job import Job, JobEvent, Recovery
 from aflow.runtime.options import Options
+from aflow.runtime.recovery import Restore, StartFrom
+from aflow.runtime.restarts import NoRestart, Restarts
 
 T = TypeVar("T")
 
@@ -93,22 +96,59 @@ class Flow:
             chaining=chosen.chaining,
         )
 
-    def start(self, *, parallelism: int = 1, options: Options | None = None) -> Job:
+    def start(
+        self,
+        *,
+        parallelism: int = 1,
+        options: Options | None = None,
+        checkpointing: Checkpointing | None = None,
+        restart: Restarts | None = None,
+        restore: Restore = StartFrom.LATEST,
+        on_event: Callable[[JobEvent], None] | None = None,
+    ) -> Job:
         """A job of this flow, for ``async with flow.start() as job:``; it runs on the event loop that is running.
 
         ``parallelism`` is the number of subtasks of each keyed step and of each source that can be divided, unless
-        the step itself says otherwise. Raises ``FlowDefinitionError`` if the pipeline is incomplete.
+        the step itself says otherwise. With ``checkpointing`` the job remembers how far it has got, and goes on from
+        there: after a failure, if ``restart`` says that it is to be started again, and when the program is started
+        again. ``restore`` says where it begins: ``"latest"``, the newest checkpoint in its storage (the beginning if
+        there is none), ``"nothing"``, the beginning, or the path of a savepoint. ``on_event`` is called on the event
+        loop with what becomes of checkpoints, and with each restart and its cause.
+
+        Raises ``FlowDefinitionError`` if the pipeline is incomplete, or an argument makes no sense.
         """
         chosen = options or Options()
-        return Job(self.plan(parallelism=parallelism, options=chosen), chosen)
+        recovery = Recovery(
+            checkpointing=checkpointing,
+            restarts=NoRestart() if restart is None else restart,
+            restore=restore,
+            on_event=on_event,
+        )
+        return Job(self.plan(parallelism=parallelism, options=chosen), chosen, recovery)
 
-    async def run(self, *, parallelism: int = 1, options: Options | None = None) -> None:
+    async def run(
+        self,
+        *,
+        parallelism: int = 1,
+        options: Options | None = None,
+        checkpointing: Checkpointing | None = None,
+        restart: Restarts | None = None,
+        restore: Restore = StartFrom.LATEST,
+        on_event: Callable[[JobEvent], None] | None = None,
+    ) -> None:
         """Run until all sources have ended and everything is in the sinks. Cancelling it ends the job at once.
 
-        Raises what made the job fail: ``OperatorError`` for a user function, ``SourceError`` and ``SinkError`` for
-        the ends.
+        The arguments are those of ``start``. Raises what made the job fail: ``OperatorError`` for a user function,
+        ``SourceError`` and ``SinkError`` for the ends, ``CheckpointError`` and ``RestoreError`` for what is stored.
         """
-        async with self.start(parallelism=parallelism, options=options) as job:
+        async with self.start(
+            parallelism=parallelism,
+            options=options,
+            checkpointing=checkpointing,
+            restart=restart,
+            restore=restore,
+            on_event=on_event,
+        ) as job:
             await job.wait()
 
 

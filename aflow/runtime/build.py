@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,12 +13,20 @@ from aflow.errors import InternalError, OperatorError, SinkError
 from aflow.graph.nodes import Custom, Forward, Kind, Node
 from aflow.graph.plan import Channels, Plan, TaskPlan
 from aflow.machines.batch_size import BatchSize
+from aflow.model.batch import Batch
 from aflow.operators.base import Operator, OperatorContext, TwoInputOperator
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.alarms import LoopAlarm
 from aflow.runtime.alignment import AlignedGroups
 from aflow.runtime.cancellation import user_code
 from aflow.runtime.channel import Channel
+from aflow.runtime.checkpoints.barriers import BarrierDesk
+from aflow.runtime.checkpoints.chains import SubtaskChains
+from aflow.runtime.checkpoints.inflight import InFlightCodec, Origin
+from aflow.runtime.checkpoints.modes import barrier_machine
+from aflow.runtime.checkpoints.restoring import Restoration
+from aflow.runtime.checkpoints.settings import Checkpointing
+from aflow.runtime.checkpoints.taking import CheckpointTaking, Coordinating
 from aflow.runtime.edges import OutEdge, make_edge
 from aflow.runtime.failures import closing
 from aflow.runtime.fetcher import Fetcher
@@ -40,14 +49,29 @@ class Built:
     sources: dict[str, SplitQueue] = field(default_factory=dict[str, SplitQueue])
     counters: dict[str, list[StepCounters]] = field(default_factory=dict[str, list[StepCounters]])
     alarms: list[LoopAlarm] = field(default_factory=list[LoopAlarm])
+    desks: list[BarrierDesk] = field(default_factory=list[BarrierDesk])
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """What a job with checkpoints is built with."""
+
+    settings: Checkpointing
+    coordinator: Coordinating
+    codec: InFlightCodec
+    restoration: Restoration | None
 
 
 class Builder:
-    """Builds the tasks of one job. Used once."""
+    """Builds the tasks of one attempt to run a job. Used once."""
 
-    def __init__(self, plan: Plan, options: Options) -> None:
+    def __init__(
+        self, plan: Plan, options: Options, checkpointed: Checkpointed | None = None
+    ) -> None:
         self._plan = plan
         self._options = options
+        self._checkpointed = checkpointed
+        self._restoration = None if checkpointed is None else checkpointed.restoration
         self._loop = asyncio.get_running_loop()
         self._turn = Turn(self._loop, options.clock, options.turn.total_seconds())
         self._tasks = {task.index: self._shells(task) for task in plan.tasks}
@@ -83,6 +107,7 @@ class Builder:
             await self._prepare_source(task.head, task.parallelism)
             for subtask in range(task.parallelism):
                 self._build_subtask(task, subtask, writers)
+            self._refill_channels(task)
 
     def _shells(self, task: TaskPlan) -> list[StreamTask]:
         return [
@@ -102,7 +127,9 @@ class Builder:
 
     async def _prepare_source(self, head: Node, parallelism: int) -> None:
         if head.source is not None:
-            queue = SplitQueue(head.name, head.source, parallelism)
+            restoration = self._restoration
+            before = None if restoration is None else restoration.progress(head.name)
+            queue = SplitQueue(head.name, head.source, parallelism, before)
             await queue.fill()
             self._built.sources[head.name] = queue
 
@@ -135,8 +162,31 @@ class Builder:
             ),
         )
         fuse(plan.nodes, operators, links, outputs, counters)
-        task.attach(self._input(plan, subtask, chain, outputs, links, counters), chain)
+        taking = self._taking(plan, task)
+        task_input = self._input(plan, subtask, chain, outputs, links, counters, taking)
+        task.attach(task_input, chain, taking)
+        if taking is not None:
+            taking.attach(
+                plan.head.name,
+                chain.operators,
+                chain.edges,
+                source=task_input if isinstance(task_input, SourceInput) else None,
+                origins=self._origins(plan, subtask),
+            )
         self._built.tasks.append(task)
+
+    def _taking(self, plan: TaskPlan, task: StreamTask) -> CheckpointTaking | None:
+        """What takes the checkpoints of ``task``; None in a job without."""
+        using = self._checkpointed
+        if using is None:
+            return None
+        groups = self._plan.ranges(plan)[task.subtask]
+        chains = SubtaskChains(groups, using.settings.incremental)
+        if using.restoration is not None:
+            using.restoration.adopt(chains, (node.name for node in plan.nodes))
+        return CheckpointTaking(
+            task.id, using.coordinator, chains, using.codec, self._options.clock
+        )
 
     def _input(
         self,
@@ -146,6 +196,7 @@ class Builder:
         outputs: dict[int, StepOutput],
         links: dict[int, Link],
         counters: dict[int, StepCounters],
+        taking: CheckpointTaking | None,
     ) -> SourceInput | Gate:
         head = plan.head
         clock = self._options.clock
@@ -159,7 +210,9 @@ class Builder:
                 size=size,
                 turn=self._turn,
             )
-            return SourceInput(fetcher, outputs[head.id], chain.operators, clock)
+            task_input = SourceInput(fetcher, outputs[head.id], chain.operators, clock)
+            self._go_on(head, subtask, task_input)
+            return task_input
         inputs = self._in_channels(plan, subtask)
         doors = _doors(chain.operators[0], links[head.id], counters[head.id], len(inputs))
         heads = [door for door, some in zip(doors, inputs, strict=True) for _ in some]
@@ -168,13 +221,77 @@ class Builder:
             for exchange, some in zip(plan.incoming, inputs, strict=True)
             for _ in some
         ]
+        channels = [channel for some in inputs for channel in some]
         return Gate(
-            [channel for some in inputs for channel in some],
+            channels,
             heads,
             size,
             clock,
+            self._desk(plan, subtask, len(channels), taking),
             timeless=[index for index, without in enumerate(without_time) if without],
         )
+
+    def _go_on(self, head: Node, subtask: int, task_input: SourceInput) -> None:
+        """Let a subtask of a source go on where the checkpoint has found it."""
+        if self._restoration is not None:
+            before = self._restoration.progress(head.name)
+            # Which splits have ended need be remembered once only.
+            ended = before.ended if before is not None and subtask == 0 else ()
+            task_input.go_on(self._built.sources[head.name].begun(subtask), ended)
+
+    def _desk(
+        self, plan: TaskPlan, subtask: int, channels: int, taking: CheckpointTaking | None
+    ) -> BarrierDesk | None:
+        if taking is None or self._checkpointed is None:
+            return None
+        task = self._tasks[plan.index][subtask]
+        desk = BarrierDesk(
+            barrier_machine(self._checkpointed.settings, channels),
+            taking,
+            loop=self._loop,
+            clock=self._options.clock,
+            mailbox=task.loop.mailbox,
+        )
+        self._built.desks.append(desk)
+        return desk
+
+    def _origins(self, plan: TaskPlan, subtask: int) -> list[Origin]:
+        """Where the channels of a subtask come from, in the order of its gate."""
+        return [
+            origin
+            for number in range(len(plan.incoming))
+            for origin in self._all_origins(plan, number)
+            if origin.reader == subtask
+        ]
+
+    def _all_origins(self, plan: TaskPlan, number: int) -> Iterator[Origin]:
+        """All channels of one input."""
+        edge = plan.incoming[number].edge
+        writers, readers = self._home[edge.origin.id].parallelism, plan.parallelism
+        for writer in range(writers):
+            targets = (writer,) if isinstance(edge.partitioning, Forward) else range(readers)
+            for reader in targets:
+                yield Origin(number, writer, writers, reader, readers, edge.partitioning)
+
+    def _refill_channels(self, plan: TaskPlan) -> None:
+        """Put records that were in flight back where they were, in front of all others."""
+        if self._restoration is None or not plan.incoming:
+            return
+        origins = {
+            (origin.number, origin.writer, origin.reader): origin
+            for number in range(len(plan.incoming))
+            for origin in self._all_origins(plan, number)
+        }
+        found = self._restoration.in_flight(plan.head.name, origins, self._plan.key_groups)
+        for origin, elements in found.items():
+            exchange = self._exchanges[plan.head.id, origin.number]
+            row = exchange[origin.writer]
+            channel = row[0] if isinstance(origin.partitioning, Forward) else row[origin.reader]
+            for element in elements:
+                if isinstance(element, Batch):
+                    channel.put_batch(element)
+                else:
+                    channel.put(element)
 
     def _count(self, node: Node) -> StepCounters:
         counters = StepCounters()
@@ -214,7 +331,22 @@ class Builder:
         with user_code(partial(_not_opened, node.name)):
             operator.open(context)
         self._opened.append(operator)
+        self._restore(operator, context)
         return operator
+
+    def _restore(self, operator: Operator, context: OperatorContext) -> None:
+        """Give an operator what it remembered, if there is a checkpoint to go on from."""
+        restoration = self._restoration
+        if restoration is None:
+            return
+        if isinstance(operator, SinkOperator):
+            operator.continue_with(
+                restoration.waiting(context.name, context.subtask, context.parallelism)
+            )
+            return
+        snapshot = restoration.state_of(context.name, context.key_groups)
+        if snapshot is not None:
+            operator.restore(snapshot)
 
     def _out_edges(
         self, plan: TaskPlan, subtask: int, outputs: dict[int, StepOutput]
@@ -248,7 +380,19 @@ class Builder:
         return found
 
 
-async def open_writers(plan: Plan, opened: list[Writer[Any]]) -> dict[int, list[Writer[Any]]]:
+async def recover_sinks(plan: Plan, restoration: Restoration | None) -> None:
+    """Let all sinks of a job with checkpoints commit what was prepared, and remove what came after it."""
+    for task in plan.tasks:
+        for node in task.nodes:
+            if node.sink is not None:
+                prepared = [] if restoration is None else restoration.committables(node.name)
+                with user_code(partial(_sink_not_recovered, node.name)):
+                    await node.sink.recover(node.name, prepared)
+
+
+async def open_writers(
+    plan: Plan, opened: list[Writer[Any]], *, checkpoints: bool
+) -> dict[int, list[Writer[Any]]]:
     """Open a writer for each subtask of each sink. Each is in ``opened`` too, so that a failure half-way leaks none."""
     writers: dict[int, list[Writer[Any]]] = {}
     for task in plan.tasks:
@@ -257,7 +401,12 @@ async def open_writers(plan: Plan, opened: list[Writer[Any]]) -> dict[int, list[
                 continue
             writers[node.id] = []
             for subtask in range(task.parallelism):
-                context = WriterContext(node.name, subtask=subtask, parallelism=task.parallelism)
+                context = WriterContext(
+                    node.name,
+                    subtask=subtask,
+                    parallelism=task.parallelism,
+                    checkpoints=checkpoints,
+                )
                 with user_code(partial(_sink_not_opened, node.name)):
                     writer = await node.sink.writer(context)
                 opened.append(writer)
@@ -295,3 +444,9 @@ def _not_opened(name: str, cause: BaseException) -> OperatorError:
 
 def _sink_not_opened(name: str, cause: BaseException) -> SinkError:
     return SinkError(f"sink {name!r} could not be opened: {type(cause).__name__}: {cause}")
+
+
+def _sink_not_recovered(name: str, cause: BaseException) -> SinkError:
+    return SinkError(
+        f"sink {name!r} could not go on from the checkpoint: {type(cause).__name__}: {cause}"
+    )

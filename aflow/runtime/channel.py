@@ -3,12 +3,16 @@
 Bounded in records: ``put`` always takes the element (a writer cannot stop in the middle of a batch), and ``full`` tells
 the writer to take no more input until there is room. So a channel holds at most its capacity plus what one step of the
 writer emits. Nothing is awaited here: the reader is told when something came, the writer when there is room again.
+
+A barrier stands in the queue like everything else. One that may overtake what is in front of it is announced to the
+reader at once, who takes it out of its place when it has reason to (``overtake``).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from aflow.model.batch import Batch
@@ -23,7 +27,7 @@ Element: TypeAlias = Batch[Any] | Watermark | Idle | Active | Barrier | CancelBa
 class Channel:
     """What one subtask has sent to another and the other has not taken yet, in order."""
 
-    __slots__ = ("_elements", "capacity", "notify_reader", "notify_writer", "records")
+    __slots__ = ("_elements", "announce", "capacity", "notify_reader", "notify_writer", "records")
 
     def __init__(self, capacity: int, notify_writer: Callable[[], None]) -> None:
         self._elements: deque[Element] = deque()
@@ -33,6 +37,8 @@ class Channel:
         self.notify_writer = notify_writer
         #: Set by the gate that reads the channel; called when the channel stops being empty.
         self.notify_reader: Callable[[], None] = _nobody
+        #: Set by the gate too; called with a barrier that may overtake, when it has come in.
+        self.announce: Callable[[Barrier], None] = _not_told
 
     @property
     def full(self) -> bool:
@@ -54,6 +60,12 @@ class Channel:
         if len(elements) == 1:
             self.notify_reader()
 
+    def put_barrier(self, barrier: Barrier) -> None:
+        """Send a barrier, and announce it if it may overtake what is in front of it."""
+        self.put(barrier)
+        if barrier.unaligned or barrier.timeout is not None:
+            self.announce(barrier)
+
     def take(self, limit: int) -> Element:
         """Take the first element; of a batch at most ``limit`` records. Raises ``IndexError`` when empty."""
         element = self._elements.popleft()
@@ -64,6 +76,22 @@ class Channel:
             self._freed(len(element.values))
         return element
 
+    def holds(self, checkpoint: int) -> bool:
+        """True while the barrier of ``checkpoint`` is in the queue."""
+        return any(type(one) is Barrier and one.id == checkpoint for one in self._elements)
+
+    def overtake(self, checkpoint: int) -> tuple[Barrier, list[Element]] | None:
+        """Take the barrier of ``checkpoint`` out of its place; with it, what it has overtaken, which stays.
+
+        None if the barrier is not here.
+        """
+        for place, element in enumerate(self._elements):
+            if type(element) is Barrier and element.id == checkpoint:
+                overtaken = list(islice(self._elements, place))
+                del self._elements[place]
+                return element, overtaken
+        return None
+
     def _freed(self, records: int) -> None:
         was_full = self.full
         self.records -= records
@@ -73,3 +101,7 @@ class Channel:
 
 def _nobody() -> None:
     """Stands in until somebody wants to be told."""
+
+
+def _not_told(barrier: Barrier) -> None:
+    """Stands in until somebody wants to be told of barriers."""

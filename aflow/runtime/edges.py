@@ -13,7 +13,7 @@ from typing import Any, Final
 from aflow.errors import FlowDefinitionError, InternalError, OperatorError, shown
 from aflow.graph.nodes import Broadcast, Custom, Forward, HashByKey, Partitioning, Rebalance
 from aflow.model.batch import Batch
-from aflow.model.elements import ACTIVE, END_OF_INPUT, IDLE, Watermark
+from aflow.model.elements import ACTIVE, END_OF_INPUT, IDLE, Barrier, CancelBarrier, Watermark
 from aflow.model.key_groups import key_group, subtask_of
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, unsupported
@@ -58,8 +58,19 @@ class OutEdge(ABC):
         for channel in self.channels:
             channel.put(ACTIVE)
 
+    def barrier(self, barrier: Barrier) -> None:
+        """Cut what is sent here: all that was sent so far belongs to the checkpoint."""
+        for channel in self.channels:
+            channel.put_barrier(barrier)
+
+    def cancel_barrier(self, checkpoint: int) -> None:
+        """Tell all readers that a checkpoint does not come about."""
+        element = CancelBarrier(checkpoint)
+        for channel in self.channels:
+            channel.put(element)
+
     def end(self) -> None:
-        """Tell all readers that nothing follows."""
+        """Tell all readers that no record follows."""
         for channel in self.channels:
             channel.put(END_OF_INPUT)
 

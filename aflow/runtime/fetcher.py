@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from aflow.connect import Chunk, Reader, Source, Split
+from aflow.connect import BadRecord, Chunk, Reader, Source, Split
 from aflow.errors import SourceError
 from aflow.machines.batch_size import BatchSize
 from aflow.runtime.cancellation import end_if_asked, user_code
 from aflow.runtime.failures import closing_async
-from aflow.runtime.splits import SplitQueue
+from aflow.runtime.splits import Assigned, Place, SplitQueue
 from aflow.runtime.turn import Turn
 
 #: Batches read ahead of the task, for all splits of a subtask together: a hop of the event loop is shared by as many.
@@ -170,51 +170,78 @@ class Fetcher:
         slots = asyncio.Semaphore(self.source.concurrency or _UNBOUNDED)
         async with asyncio.TaskGroup() as group:
             await slots.acquire()
-            while (split := await self._next_split()) is not None:
+            while (assigned := await self._next_split()) is not None:
+                split = assigned.split
                 self._put(Begun(split.id))
-                group.create_task(self._read(split, slots), name=f"read {self.name} {split.id}")
+                group.create_task(
+                    self._read(split, assigned.place, slots), name=f"read {self.name} {split.id}"
+                )
                 if self._stopping:
                     return
                 await slots.acquire()
 
-    async def _next_split(self) -> Split | None:
+    async def _next_split(self) -> Assigned | None:
         if self._splits.must_wait(self._subtask):
             self._begun = True
             self._put(Awaiting())
         return await self._splits.next(self._subtask)
 
-    async def _read(self, split: Split, slots: asyncio.Semaphore) -> None:
+    async def _read(self, split: Split, place: Place, slots: asyncio.Semaphore) -> None:
         try:
             with user_code(lambda exc: self._failed(exc, split)):
-                await self._read_named(split)
+                ended = await self._read_named(split, place)
         except Exception as exc:
             # In its place: what was read before the failure is processed before it.
             self._put(Failed(exc))
         else:
-            self._put(Ended(split.id))
+            if ended:
+                self._put(Ended(split.id))
         slots.release()
 
-    async def _read_named(self, split: Split) -> None:
+    async def _read_named(self, split: Split, place: Place) -> bool:
         """Read ``split``, and put the name of the source in front of what its connector says went wrong."""
         try:
-            await self._read_all(split)
+            return await self._read_all(split, place)
         except SourceError as exc:
             if type(exc) is not SourceError:
                 raise  # a connector's own kind of error stays what it is
             raise SourceError(f"source {self.name!r}: {exc}") from exc
 
-    async def _read_all(self, split: Split) -> None:
+    async def _read_all(self, split: Split, place: Place) -> bool:
+        """Read ``split`` from ``place`` on; False if it was stopped before its end."""
         # From here on a stop cancels. A reader that opens without waiting, as that of a source which is pushed to, is
         # open before anybody can.
         self._begun = True
-        reader = await self.source.reader(split, None)
+        reader = await self.source.reader(split, place.position)
         async with closing_async([reader.close]):
             try:
-                if not self._stopping:
-                    await self._read_chunks(split.id, reader)
+                if self._stopping:
+                    return False
+                if place.skip:
+                    await self._skip(split.id, reader, place.skip)
+                await self._read_chunks(split.id, reader)
             finally:
                 if self._stopping and (leftover := reader.leftover()) is not None:
                     self._put_chunk(split.id, leftover)
+        return True
+
+    async def _skip(self, split: str, reader: Reader[Any], records: int) -> None:
+        """Pass over records that were processed before. Raises ``SourceError`` if there are not so many any more.
+
+        Chunks need not be those of the first time. What is rejected among them was not sent on then, so it is now.
+        """
+        rejected: list[BadRecord] = []
+        while (chunk := await reader.read(max(records, 1))) is not None:
+            rejected += chunk.rejected
+            if len(chunk.values) >= records:
+                rest = _without(chunk, records)
+                self._put_chunk(split, replace(rest, rejected=rejected))
+                return
+            records -= len(chunk.values)
+            end_if_asked()
+        raise SourceError(
+            f"split {split!r} has changed: it ends {records} records before the place where it is to be read on"
+        )
 
     async def _read_chunks(self, split: str, reader: Reader[Any]) -> None:
         # Hot path (benchmark `stateless`): one turn of this loop for each chunk.
@@ -265,12 +292,25 @@ def _weight(chunk: Chunk[Any]) -> int:
 
 
 def _divided(chunk: Chunk[Any], at: int) -> tuple[Chunk[Any], Chunk[Any]]:
-    """The first ``at`` values, with what was rejected, and the others."""
+    """The first ``at`` values, and the others with what was rejected.
+
+    So what was rejected goes out with the position of the chunk: a checkpoint in between has neither.
+    """
     times = chunk.timestamps
-    first = Chunk(
-        chunk.values[:at], chunk.position, None if times is None else times[:at], chunk.rejected
+    return Chunk(
+        chunk.values[:at], chunk.position, None if times is None else times[:at]
+    ), _without(chunk, at)
+
+
+def _without(chunk: Chunk[Any], first: int) -> Chunk[Any]:
+    """The chunk without its ``first`` values."""
+    times = chunk.timestamps
+    return Chunk(
+        chunk.values[first:],
+        chunk.position,
+        None if times is None else times[first:],
+        chunk.rejected,
     )
-    return first, Chunk(chunk.values[at:], chunk.position, None if times is None else times[at:])
 
 
 def _differ(one: Chunk[Any], other: Chunk[Any]) -> bool:

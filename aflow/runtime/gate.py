@@ -4,21 +4,25 @@ Channels that have something are served in turn, one batch each. Watermarks and 
 ``WatermarkValve``, so the operators behind the gate see one watermark: the smallest of all channels that are active.
 Where the operator behind the gate tells its inputs apart, batches go to the *head* of the channel they came by: the
 same operator, entered by another door. Time is common, so it comes by the first door whatever its channel.
+
+Barriers go to the ``BarrierDesk``, which says when the task takes its checkpoint, and meanwhile holds channels up. A
+task whose input has ended still gets barriers through its channels, behind their end.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from aflow.errors import InternalError
 from aflow.machines.batch_size import BatchSize
 from aflow.machines.watermarks.valve import WatermarkValve
 from aflow.model.batch import Batch
-from aflow.model.elements import Active, EndOfInput, Idle, Watermark
+from aflow.model.elements import Active, Barrier, CancelBarrier, EndOfInput, Idle, Watermark
 from aflow.operators.base import Output
-from aflow.runtime.channel import Channel
+from aflow.runtime.channel import Channel, Element
+from aflow.runtime.checkpoints.barriers import BarrierDesk
 from aflow.runtime.clock import RuntimeClock
 
 
@@ -31,6 +35,7 @@ class Gate:
         heads: Sequence[Output],
         size: BatchSize,
         clock: RuntimeClock,
+        desk: BarrierDesk | None,
         *,
         timeless: Collection[int] = (),
     ) -> None:
@@ -47,11 +52,20 @@ class Gate:
         for index in self._timeless:
             self._valve.on_idle(index)
         #: Indices of the channels that are not empty, in the order in which they will be served; no index twice.
+        #: Those that a barrier holds up are with the desk instead, once their turn has come.
         self._ready: deque[int] = deque()
+        #: None in a job without checkpoints, where no barriers come.
+        self._desk = desk
+        #: The channels whose records a checkpoint wants to see before the operators do; empty nearly always.
+        self._captured: Mapping[int, object] = {} if desk is None else desk.captured
+        #: The channels that are held up until a checkpoint has the barriers of the others; empty nearly always.
+        self._blocked: Collection[int] = frozenset[int]() if desk is None else desk.blocked
         self._open = len(channels)
         self._on_input: Callable[[], None] = _nobody
         for index, channel in enumerate(channels):
             channel.notify_reader = self._notifier(index)
+        if desk is not None:
+            desk.attach(channels, self._ready.append)
 
     def start(self, on_input: Callable[[], None], group: asyncio.TaskGroup) -> None:
         """Have ``on_input`` called whenever something came into an empty channel; needs nothing from ``group``."""
@@ -79,10 +93,17 @@ class Gate:
         if not self._ready:
             return False
         index = self._ready.popleft()
+        if index in self._blocked and self._desk is not None:
+            self._desk.hold(index)
+            return True
         channel = self._channels[index]
+        if not len(channel):
+            return True  # a barrier was all there was, and has overtaken
         element = channel.take(self._size.limit)
         if len(channel):
             self._ready.append(index)
+        if self._captured and self._desk is not None:
+            self._desk.taken(index, element)
         if type(element) is Batch:
             start = self._steady()
             self._heads[index].emit(element)
@@ -91,7 +112,7 @@ class Gate:
             self._control(index, element)
         return True
 
-    def _control(self, index: int, element: object) -> None:
+    def _control(self, index: int, element: Element) -> None:
         valve = self._valve
         match element:
             case Watermark(timestamp):
@@ -107,6 +128,12 @@ class Gate:
             case EndOfInput():
                 self._open -= 1
                 self._push(valve.on_end(index))
+                if self._desk is not None:
+                    self._desk.ended(index)
+            case Barrier() if self._desk is not None:
+                self._desk.arrived(index, element)
+            case CancelBarrier(checkpoint) if self._desk is not None:
+                self._desk.cancelled(index, checkpoint)
             case _:
                 raise InternalError(f"channel {index} carried {element!r}, which nobody handles")
 

@@ -1,35 +1,74 @@
-"""A pipeline that runs: one task group, and the handle by which the host follows and stops it.
+"""A pipeline that runs: the handle by which the host follows and stops it, and who starts it again when it fails.
 
 The job's coroutines live in one task of their own, so a failure never cancels the host's code; the host learns of
-it from ``wait``, from the end of the ``async with`` block, and from what it awaits at the job's ends.
+it from ``wait``, from the end of the ``async with`` block, and from what it awaits at the job's ends. In there, one
+``Attempt`` after the other runs, until one ends well or the restart strategy gives up.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+import logging
+import random
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import partial
+from os import PathLike, fspath
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from aflow.connect import Writer
-from aflow.errors import FlowDefinitionError, InternalError, JobStopped
+from aflow.errors import (
+    FlowDefinitionError,
+    JobStopped,
+    RestoreError,
+)
 from aflow.graph.plan import Plan
-from aflow.machines.mail_order import Lane
-from aflow.runtime.build import Builder, Built, open_writers
+from aflow.machines.restart import GiveUp, Restart
+from aflow.model.elements import CheckpointKind
+from aflow.runtime.attempt import Attempt, Checkpoints
+from aflow.runtime.checkpoints.directory import DirectoryStorage
+from aflow.runtime.checkpoints.directory_reading import read_checkpoint
+from aflow.runtime.checkpoints.settings import Checkpointing
+from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome
+from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
 from aflow.runtime.ends.result_sink import Results, ResultSink
-from aflow.runtime.failures import closing_async, first_cause
+from aflow.runtime.failures import first_cause
 from aflow.runtime.mailbox_loop import Why
 from aflow.runtime.metrics import JobMetrics, StepMetrics, TaskMetrics, step_metrics
 from aflow.runtime.options import Options
+from aflow.runtime.recovery import Restarting, Restore, Restoring, StartFrom, start_from
+from aflow.runtime.restarts import NoRestart, Restarts
 from aflow.runtime.task import StreamTask
 
 T = TypeVar("T")
 
+JobEvent: TypeAlias = CheckpointInfo | Restarting | Restoring
+"""What happens to a job that its host may want to know: what became of a checkpoint, a restart, where it goes on."""
+
+_log = logging.getLogger("aflow.job")
+
+#: Checkpoints whose story is kept for the host.
+_HISTORY = 100
+
+#: What is wrong with the pipeline or with what is stored, and would be so again.
+_HOPELESS = (FlowDefinitionError, RestoreError)
+
 #: The job in whose tasks the present code runs; inherited by all tasks of the job.
 _RUNNING: ContextVar[Job | None] = ContextVar("aflow_running", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """How a job comes through failures."""
+
+    checkpointing: Checkpointing | None = None
+    restarts: Restarts = field(default_factory=NoRestart)
+    restore: Restore = StartFrom.LATEST
+    on_event: Callable[[JobEvent], None] | None = None
+    draw: Callable[[], float] = random.random
+    """Numbers from 0 to 1, at random: for delays that are not to be the same for all jobs."""
 
 
 class Job:
@@ -41,19 +80,23 @@ class Job:
     how the failure shows at the job's ends.
     """
 
-    def __init__(self, plan: Plan, options: Options) -> None:
+    def __init__(self, plan: Plan, options: Options, recovery: Recovery | None = None) -> None:
         self._plan = plan
         self._options = options
-        self._built = Built()
+        self._recovery = recovery or Recovery()
+        self._start_from = start_from(self._recovery.restore)
+        self._attempt = Attempt(plan, options, None)
+        self._storage: CheckpointStorage | None = None
+        self._checkpoints: dict[int, CheckpointInfo] = {}
+        self._restarts: list[Restarting] = []
         self._running: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         #: True once the failure was raised to the host, so that it is not raised twice.
         self._told = False
-        #: What ``stop`` was asked for before there were tasks to stop: to drain, or not.
-        self._stop_early: bool | None = None
+        #: What ``stop`` was asked for: to drain, or not. A job that is being stopped is not started again.
+        self._stopping: bool | None = None
+        self._last_savepoint: str | None = None
         self._cancelled = False
-        #: True once writers are being closed, which no cancellation interrupts.
-        self._closing = False
 
     @property
     def name(self) -> str:
@@ -109,41 +152,72 @@ class Job:
         await asyncio.wait([running])
         self._tell()
 
-    async def stop(self, *, drain: bool = False) -> None:
+    async def stop(
+        self, *, drain: bool = False, savepoint: str | PathLike[str] | None = None
+    ) -> None:
         """Stop the sources, process everything in flight up to the sinks, and wait until that is done.
 
         ``drain=True`` also ends event time: all windows and event timers fire, as at the end of a bounded input.
-        Without it they stay unfired. Does nothing if the job has ended. Raises its failure, once. Called from
-        within the pipeline (a callback of a sink, say) it returns at once, since the job cannot end before the
+        Without it they stay unfired, and wait in the last checkpoint for a job that goes on from it. ``savepoint``
+        is a folder for a copy of that checkpoint. Does nothing if the job has ended. Raises its failure, once. Called
+        from within the pipeline (a callback of a sink, say) it returns at once, since the job cannot end before the
         caller has.
         """
         if self._running is None:
             raise self._not_started()
-        if not self._built.tasks:
-            self._stop_early = drain
-        self._post_stop(drain=drain)
+        if savepoint is not None:
+            self._need_checkpointing("stop(savepoint=…)")
+            self._last_savepoint = self._attempt.last_savepoint = fspath(savepoint)
+        self._stopping = drain
+        self._attempt.stop(drain=drain)
         if _RUNNING.get() is not self:
             await self.wait()
 
     async def cancel(self) -> None:
         """End the job at once: what is in flight is lost; everything that was opened is closed. Raises nothing."""
         running = self._started()
-        if not self._cancelled and not self._closing:
+        if not self._cancelled:
             self._cancelled = True
-            running.cancel()
+            if not self._attempt.closing:
+                running.cancel()
         while not running.done():
             await asyncio.wait([running])
         self._told = True
+
+    async def savepoint(self, path: str | PathLike[str]) -> CheckpointInfo:
+        """Write a savepoint into the new folder ``path`` while the job goes on.
+
+        It is complete in itself, and a job with another parallelism, another state backend or a changed pipeline can
+        go on from it. Raises ``CheckpointError`` if it cannot be taken, ``FlowDefinitionError`` in a job without
+        checkpointing, and ``JobStopped`` if the job has ended.
+        """
+        self._need_checkpointing("savepoint()")
+        return await self._take(CheckpointKind.SAVEPOINT, fspath(path))
+
+    async def checkpoint(self) -> CheckpointInfo:
+        """Take a checkpoint now, whatever the interval. Raises as ``savepoint`` does."""
+        self._need_checkpointing("checkpoint()")
+        return await self._take(CheckpointKind.PERIODIC, None)
+
+    @property
+    def checkpoints(self) -> Sequence[CheckpointInfo]:
+        """What became of the latest checkpoints, oldest first, over all restarts."""
+        return list(self._checkpoints.values())
+
+    @property
+    def restarts(self) -> Sequence[Restarting]:
+        """When and why the job was started again, oldest first."""
+        return list(self._restarts)
 
     def metrics(self) -> JobMetrics:
         """What the job has done so far and what it is doing; can also be asked after its end."""
         now = self._options.clock.now()
         steps: dict[str, StepMetrics] = {
             name: step_metrics(name, counters, now)
-            for name, counters in self._built.counters.items()
+            for name, counters in self._attempt.built.counters.items()
         }
         return JobMetrics(
-            steps=steps, tasks=[self._task_metrics(task) for task in self._built.tasks]
+            steps=steps, tasks=[self._task_metrics(task) for task in self._attempt.built.tasks]
         )
 
     def results(self, sink: ResultSink[T]) -> Results[T]:
@@ -165,11 +239,6 @@ class Job:
             self._told = True
             raise self._failure
 
-    def _post_stop(self, *, drain: bool) -> None:
-        for task in self._built.tasks:
-            if task.loop.mailbox.order.is_open:
-                task.loop.mailbox.post(partial(task.stop, drain=drain), Lane.CONTROL)
-
     def _task_metrics(self, task: StreamTask) -> TaskMetrics:
         end = self._options.clock.steady() if task.stopped_at is None else task.stopped_at
         waited = {why: task.loop.waited_so_far(why) for why in Why}
@@ -187,7 +256,10 @@ class Job:
         """The job's own task: remembers a failure instead of raising it, since nobody may be there to see it."""
         _RUNNING.set(self)
         try:
-            await self._run_tasks(started)
+            async with AsyncExitStack() as stack:
+                stack.push(self._tell_result_sinks)
+                await self._open_storage(stack)
+                await self._keep_trying(started)
         except asyncio.CancelledError:
             raise
         except BaseException as exc:
@@ -195,35 +267,122 @@ class Job:
             if not isinstance(self._failure, Exception):
                 raise  # KeyboardInterrupt and SystemExit are the program's, not the job's
 
-    async def _run_tasks(self, started: asyncio.Future[None]) -> None:
-        opened: list[Writer[Any]] = []
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(closing_async(writer.close for writer in opened))
-            stack.callback(self._begin_closing)
-            writers = await open_writers(self._plan, opened)
-            self._built = await Builder(self._plan, self._options).build(writers)
-            stack.callback(self._cancel_alarms)
-            stack.push(self._tell_result_sinks)
-            async with asyncio.TaskGroup() as group:
-                discovering = [
-                    group.create_task(one.keep_discovering())
-                    for one in self._built.sources.values()
-                ]
-                tasks = [
-                    group.create_task(task.run(), name=f"{task.name}[{task.subtask}]")
-                    for task in self._built.tasks
-                ]
-                if self._stop_early is not None:
-                    self._post_stop(drain=self._stop_early)
-                if not started.done():
-                    started.set_result(None)
-                await asyncio.wait(tasks)
-                _check_ended(tasks)
-                for one in discovering:
-                    one.cancel()
+    async def _open_storage(self, stack: AsyncExitStack) -> None:
+        settings = self._recovery.checkpointing
+        if settings is not None:
+            storage: CheckpointStorage = DirectoryStorage(settings.storage)
+            stack.push_async_callback(storage.close)
+            await storage.open(self._plan.flow)
+            self._storage = storage
 
-    def _begin_closing(self) -> None:
-        self._closing = True
+    async def _keep_trying(self, started: asyncio.Future[None]) -> None:
+        """Run attempts until one ends well, or it is over."""
+        budget = self._recovery.restarts.machine()
+        clock = self._options.clock
+        first = True
+        while True:
+            self._attempt = Attempt(
+                self._plan, self._options, await self._goes_on_from(first=first)
+            )
+            self._attempt.last_savepoint = self._last_savepoint
+            if self._stopping is not None:
+                self._attempt.stop(drain=self._stopping)
+            try:
+                await self._attempt.run(partial(_resolve, started))
+                return
+            except Exception as exc:
+                cause = first_cause(exc)
+                if not isinstance(cause, Exception) or self._is_final(cause):
+                    raise
+                decision = budget.on_failure(clock.now(), self._recovery.draw())
+                if isinstance(decision, GiveUp):
+                    if not isinstance(self._recovery.restarts, NoRestart):
+                        cause.add_note(f"The job is not started again: {decision.reason}")
+                    raise
+            first = first and not self._completed_any()
+            await self._back_off(cause, decision)
+
+    def _is_final(self, cause: Exception) -> bool:
+        """True if there is no point in another attempt, or nobody wants one."""
+        return self._cancelled or self._stopping is not None or isinstance(cause, _HOPELESS)
+
+    async def _back_off(self, cause: Exception, decision: Restart) -> None:
+        restarting = Restarting(
+            cause=cause,
+            attempt=decision.attempt,
+            delay_ms=decision.delay,
+            failed_at=self._options.clock.now(),
+        )
+        self._restarts.append(restarting)
+        _log.warning(
+            "job %r failed and is started again in %d ms: %s", self.name, decision.delay, cause
+        )
+        self._happened(restarting)
+        await asyncio.sleep(decision.delay / 1000)
+        if self._stopping is not None:
+            raise cause
+
+    async def _goes_on_from(self, *, first: bool) -> Checkpoints | None:
+        """What the next attempt needs for its checkpoints, and where it begins. None without checkpoints."""
+        settings, storage = self._recovery.checkpointing, self._storage
+        if settings is None or storage is None:
+            if isinstance(self._start_from, str):
+                raise FlowDefinitionError(
+                    f"restore={self._start_from!r} needs checkpointing=Checkpointing(storage=…) as well: a job that "
+                    f"goes on from a savepoint has output that only a checkpoint can make visible"
+                )
+            return None
+        restored: Restored | None = None
+        own = not (first and isinstance(self._start_from, str))
+        if first and isinstance(self._start_from, str):
+            restored = await read_checkpoint(self._start_from)
+        elif not first or self._start_from is StartFrom.LATEST:
+            restored = await storage.latest()
+        if restored is not None:
+            self._happened(
+                Restoring(checkpoint=restored.manifest.id, passed_over=restored.passed_over)
+            )
+        for reason in () if restored is None else restored.passed_over:
+            _log.warning("job %r passes over a checkpoint: %s", self.name, reason)
+        return Checkpoints(
+            settings, storage, restored, own, self._recovery.draw(), self._checkpoint_ended
+        )
+
+    def _completed_any(self) -> bool:
+        return any(
+            one.outcome is Outcome.COMPLETED and one.kind is not CheckpointKind.SAVEPOINT
+            for one in self._checkpoints.values()
+        )
+
+    def _checkpoint_ended(self, info: CheckpointInfo) -> None:
+        self._checkpoints[info.id] = info
+        if info.outcome is Outcome.FAILED:
+            _log.warning(
+                "job %r: %s %d failed: %s", self.name, info.kind.value, info.id, info.reason
+            )
+        while len(self._checkpoints) > _HISTORY:
+            del self._checkpoints[next(iter(self._checkpoints))]
+        self._happened(info)
+
+    def _happened(self, event: JobEvent) -> None:
+        if self._recovery.on_event is not None:
+            try:
+                self._recovery.on_event(event)
+            except Exception:
+                _log.exception("job %r: on_event failed", self.name)
+
+    async def _take(self, kind: CheckpointKind, path: str | None) -> CheckpointInfo:
+        coordinator = self._attempt.coordinator
+        if coordinator is None or not self.running:
+            raise JobStopped(f"job {self.name!r} does not run, so no {kind.value} can be taken")
+        return await coordinator.request(kind, path)
+
+    def _need_checkpointing(self, what: str) -> None:
+        if self._recovery.checkpointing is None:
+            raise FlowDefinitionError(
+                f"{what} needs a job with checkpointing; start it with checkpointing=Checkpointing(storage=…), "
+                f"with every=None if no periodic checkpoints are wanted"
+            )
 
     def _release_results(self) -> None:
         """Whoever leaves the block takes no more results: those in flight are kept, and the job need not wait."""
@@ -248,13 +407,7 @@ class Job:
         for sink in self._result_sinks():
             sink.fail(first_cause(error))
 
-    def _cancel_alarms(self) -> None:
-        for alarm in self._built.alarms:
-            alarm.cancel()
 
-
-def _check_ended(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Refuse to take a subtask that vanished for one that has processed all its input."""
-    for task in tasks:
-        if task.cancelled():
-            raise InternalError(f"subtask {task.get_name()} was cancelled, and not by its job")
+def _resolve(started: asyncio.Future[None]) -> None:
+    if not started.done():
+        started.set_result(None)

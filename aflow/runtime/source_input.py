@@ -1,13 +1,14 @@
 """What a source task reads: the chunks that its fetcher has queued, as batches.
 
-What a checkpoint has to remember is ``positions``: behind the last chunk that went into the operators, never what was
-read ahead.
+What a checkpoint has to remember is, for each split, its *place*: the position behind the last whole chunk that went
+into the operators, and how many records of the next one did; never what was read ahead. Splits that have ended are
+remembered too, so that nobody reads them again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from aflow.connect import BadRecord, Chunk, Position
@@ -17,6 +18,7 @@ from aflow.model.time import MAX_TIMESTAMP
 from aflow.operators.base import Operator, Output
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.fetcher import Awaiting, Begun, Ended, Failed, Fetcher, Read
+from aflow.runtime.splits import Assigned, Place, Progress
 
 
 class SourceInput:
@@ -30,8 +32,14 @@ class SourceInput:
         self._head = head
         #: The operators of the chain, which are told from which split the batches come.
         self._operators = operators
-        #: Position behind the last chunk of each open split that went into the operators.
-        self.positions: dict[str, Position] = {}
+        #: Position behind the last whole chunk of each open split that went into the operators.
+        self.positions: dict[str, Position | None] = {}
+        #: Records of the next chunk that went into them, where there are any.
+        self._ahead: dict[str, int] = {}
+        #: Splits that were read to their end.
+        self._ended: set[str] = set()
+        #: Splits that a checkpoint has found half read, of which the operators know already.
+        self._announced: set[str] = set()
         #: The split of the last chunk.
         self._current: str | None = None
         #: Splits that have begun and not ended.
@@ -57,6 +65,29 @@ class SourceInput:
         """Begin to fetch in ``group``; ``on_input`` is called whenever there is something to take."""
         self._fetcher.start(group, on_input)
 
+    def go_on(self, begun: Iterable[Assigned], ended: Iterable[str]) -> None:
+        """Continue from a checkpoint: tell the operators of all splits that were begun, before anything is read.
+
+        A split that begins later than the others would otherwise find the watermark where they have left it.
+        """
+        self._ended.update(ended)
+        for assigned in begun:
+            split, place = assigned.split.id, assigned.place
+            self.positions[split] = place.position
+            if place.skip:
+                self._ahead[split] = place.skip
+            self._announced.add(split)
+            for operator in self._operators:
+                operator.on_split_start(split)
+
+    def progress(self) -> Progress:
+        """How far the operators have got, as a checkpoint has to remember it."""
+        places = {
+            split: Place(position, self._ahead.get(split, 0))
+            for split, position in self.positions.items()
+        }
+        return Progress(places, frozenset(self._ended))
+
     def stop(self, *, drain: bool) -> None:
         """Read nothing more. What was read is processed; with ``drain`` event time then runs to its end."""
         self._ends_time = drain
@@ -69,6 +100,9 @@ class SourceInput:
                 self._push(split, chunk)
                 if whole:
                     self.positions[split] = chunk.position
+                    self._ahead.pop(split, None)
+                else:
+                    self._ahead[split] = self._ahead.get(split, 0) + len(chunk.values)
             case Begun(split):
                 self._begin(split)
             case Ended(split):
@@ -90,6 +124,10 @@ class SourceInput:
         if self._idle:
             self._idle = False
             self._head.active()
+        if split in self._announced:
+            self._announced.remove(split)
+            return
+        self.positions[split] = None
         for operator in self._operators:
             operator.on_split_start(split)
 
@@ -121,6 +159,8 @@ class SourceInput:
     def _end(self, split: str) -> None:
         self._open -= 1
         self.positions.pop(split, None)
+        self._ahead.pop(split, None)
+        self._ended.add(split)
         for operator in self._operators:
             operator.on_split_end(split)
         self._rest()

@@ -1,34 +1,71 @@
-"""Which subtask reads which split of a source."""
+"""Which subtask reads which split of a source, and from where on."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from aflow.connect import Source, Split
+from aflow.connect import Position, Source, Split
 from aflow.errors import SourceError
 from aflow.runtime.cancellation import user_code
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a split is read on: at ``position``, but for the first ``skip`` records there, which were processed."""
+
+    position: Position | None = None
+    skip: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A split, and where it is to be read on."""
+
+    split: Split
+    place: Place = field(default_factory=Place)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a source was read when a checkpoint was taken."""
+
+    places: Mapping[str, Place] = field(default_factory=dict[str, Place])
+    """Of splits that had begun and not ended, by their ids."""
+    ended: Collection[str] = ()
+    """Ids of splits that were read to their end."""
 
 
 class SplitQueue:
     """The splits of one source that nobody reads yet, shared by the source's subtasks.
 
     A source that reads few splits at a time deals them out on demand, so that a subtask with small splits takes
-    more of them; one that reads all its splits at once deals them in turn.
+    more of them; one that reads all its splits at once deals them in turn. Splits that a checkpoint has found half
+    read are dealt in turn, and come first.
     """
 
-    def __init__(self, name: str, source: Source[Any], parallelism: int) -> None:
+    def __init__(
+        self, name: str, source: Source[Any], parallelism: int, progress: Progress | None = None
+    ) -> None:
         self._name = name
         self._source = source
         on_demand = source.concurrency is not None
         shared: deque[Split] = deque()
         #: What each subtask may take from; all the same queue where splits are dealt on demand.
         self._queues = [shared if on_demand else deque[Split]() for _ in range(parallelism)]
+        #: What each subtask goes on with.
+        self._begun = [deque[Assigned]() for _ in range(parallelism)]
         self._known: set[str] = set()
         #: True once no split will be added any more.
         self._complete = False
         self._changed = asyncio.Event()
+        if progress is not None:
+            self._known.update(progress.ended, progress.places)
+            for number, (split, place) in enumerate(sorted(progress.places.items())):
+                self._begun[number % parallelism].append(Assigned(Split(split), place))
 
     async def fill(self) -> None:
         """Ask the source for its splits and add the new ones. Raises ``SourceError``."""
@@ -46,19 +83,25 @@ class SplitQueue:
             await asyncio.sleep(every.total_seconds())
             await self.fill()
 
+    def begun(self, subtask: int) -> list[Assigned]:
+        """What ``subtask`` goes on with and has not taken yet."""
+        return list(self._begun[subtask])
+
     def must_wait(self, subtask: int) -> bool:
         """True if ``next`` would wait for a split to be discovered."""
-        return not self._queues[subtask] and not self._complete
+        return not self._begun[subtask] and not self._queues[subtask] and not self._complete
 
-    async def next(self, subtask: int) -> Split | None:
+    async def next(self, subtask: int) -> Assigned | None:
         """The next split for ``subtask``, waiting for one to be discovered; None when there will be no more."""
+        if self._begun[subtask]:
+            return self._begun[subtask].popleft()
         queue = self._queues[subtask]
         while not queue:
             if self._complete:
                 return None
             self._changed.clear()
             await self._changed.wait()
-        return queue.popleft()
+        return Assigned(queue.popleft())
 
     async def _list(self) -> list[Split]:
         with user_code(self._failed):

@@ -4,6 +4,10 @@ All that touches the state of the operators runs in ``StreamTask.run``: input, t
 action takes one element of the input and pushes it through the whole chain, synchronously. It rests while there is no
 input, while there is no room in an exchange or a sink behind the chain, and while its source is too far ahead of those
 that it is aligned with.
+
+Checkpoints come as mails where the task reads a source, and as barriers through the channels elsewhere. A task of a job
+with checkpoints whose input has ended is *drained*: everything it had to say is said, and it stays to take part in
+checkpoints until it is told to finish, which is when the last one has been committed.
 """
 
 from __future__ import annotations
@@ -11,17 +15,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
+from aflow.connect import Committable
+from aflow.errors import InternalError
+from aflow.model.elements import Barrier
 from aflow.operators.base import Operator
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.alarms import LoopAlarm
 from aflow.runtime.alignment import AlignedMember
 from aflow.runtime.cancellation import end_if_asked, user_code
+from aflow.runtime.checkpoints.chains import SubtaskChains
+from aflow.runtime.checkpoints.taking import CheckpointTaking
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
 from aflow.runtime.failures import closing
 from aflow.runtime.mailbox_loop import MailboxLoop, Why
+from aflow.runtime.source_input import SourceInput
 from aflow.runtime.turn import Turn
 
 
@@ -89,6 +100,8 @@ class StreamTask:
     ) -> None:
         self.name = name
         self.subtask = subtask
+        #: As checkpoints know it.
+        self.id = f"{name}[{subtask}]"
         self._clock = clock
         self.loop = MailboxLoop(self._step, loop=loop, turn=turn, clock=clock)
         self.loop.on_blocked = self._on_backpressure
@@ -97,14 +110,24 @@ class StreamTask:
         self.chain: Chain
         self._rooms: tuple[Room, ...] = ()
         self._member: AlignedMember | None = None
+        #: Takes the checkpoints of this task; None in a job without.
+        self._taking: CheckpointTaking | None = None
         self._ended = False
+        #: Resolved when the task has nothing more to process.
+        self.drained = asyncio.Event()
+        #: True once the task may end when it is drained.
+        self._may_end = True
         self.started_at = 0.0
         self.stopped_at: float | None = None
 
-    def attach(self, task_input: TaskInput, chain: Chain) -> None:
+    def attach(
+        self, task_input: TaskInput, chain: Chain, taking: CheckpointTaking | None = None
+    ) -> None:
         """Give the task what it reads and what it does; once, before ``run``."""
         self.input = task_input
         self.chain = chain
+        self._taking = taking
+        self._may_end = taking is None
         self._rooms = (*chain.edges, *chain.sinks)
         self._member = chain.member
 
@@ -112,6 +135,41 @@ class StreamTask:
         """End the input early, if it is a source. What it has read is processed, without waiting for other sources."""
         self.input.stop(drain=drain)
         self._leave_group()
+
+    @property
+    def is_source(self) -> bool:
+        """True if checkpoints begin here."""
+        return isinstance(self.input, SourceInput)
+
+    @property
+    def taking(self) -> CheckpointTaking:
+        """What takes the checkpoints of this task; only in jobs that take some."""
+        if self._taking is None:
+            raise InternalError(f"task {self.id} was asked for a checkpoint, in a job without")
+        return self._taking
+
+    @property
+    def chains(self) -> SubtaskChains:
+        """What the steps of this task have stored."""
+        return self.taking.chains
+
+    def begin_checkpoint(self, barrier: Barrier) -> None:
+        """Take a checkpoint now, and send its barrier on: of a source."""
+        self.taking.begin(barrier)
+
+    def checkpoint_completed(self, checkpoint: int) -> None:
+        """A checkpoint can be restored: sinks commit."""
+        self.taking.completed(checkpoint)
+        self.loop.resume()
+
+    def checkpoint_aborted(self, checkpoint: int) -> None:
+        """A checkpoint does not come about."""
+        self.taking.aborted(checkpoint)
+
+    def finish(self) -> None:
+        """End when drained, and when the sinks have done what they were asked for."""
+        self._may_end = True
+        self.loop.resume()
 
     async def run(self) -> None:
         """Process the whole input, flush the sinks, tell the readers of the end, and close the operators."""
@@ -146,10 +204,14 @@ class StreamTask:
             self.loop.suspend(Why.IDLE)
         elif not self._ended:
             self._end()
-        elif any(sink.writing is not None for sink in self.chain.sinks):
+        elif any(sink.busy for sink in self.chain.sinks):
             self.loop.suspend(Why.BACKPRESSURED)
         else:
-            self.loop.complete()
+            self.drained.set()
+            if self._may_end:
+                self.loop.complete()
+            else:
+                self.loop.suspend(Why.IDLE)
 
     def _leave_group(self) -> None:
         if self._member is not None:
@@ -162,13 +224,13 @@ class StreamTask:
             operator.end_input()
         for alarm in self.chain.alarms:
             alarm.cancel()  # nothing follows the end, so no timer rings behind it
+        for edge in self.chain.edges:
+            edge.end()
 
     async def _finish(self) -> None:
         self.loop.mailbox.order.quiesce()
         for sink in self.chain.sinks:
             await _flush(sink)
-        for edge in self.chain.edges:
-            edge.end()
         self.loop.mailbox.order.close()
 
     def _on_backpressure(self, blocked: bool) -> None:
@@ -186,9 +248,11 @@ async def _write(sink: SinkOperator, loop: MailboxLoop) -> None:
     """Await what the sink's writer is busy with, batch after batch, until cancelled; each end comes back as a mail."""
     woken = asyncio.Event()
     sink.on_writing = woken.set
+    if sink.writing is not None:
+        woken.set()
 
-    def written() -> None:
-        sink.written()
+    def written(result: Committable | None) -> None:
+        sink.written(result)
         loop.resume()
 
     while True:
@@ -196,6 +260,6 @@ async def _write(sink: SinkOperator, loop: MailboxLoop) -> None:
         woken.clear()
         if sink.writing is not None:
             with user_code(sink.failed):
-                await sink.writing
+                result = await sink.writing
             end_if_asked()
-            loop.mailbox.post(written)
+            loop.mailbox.post(partial(written, result))

@@ -48,6 +48,10 @@ class CheckpointStorage(Protocol):
         """
         ...
 
+    async def kept(self) -> list[int]:
+        """The numbers of the completed checkpoints that are here, ascending."""
+        ...
+
     async def next_id(self) -> int:
         """A number for the next checkpoint that nothing in this place has, not even what a crash left half-written."""
         ...

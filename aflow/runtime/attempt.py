@@ -1,0 +1,168 @@
+"""One attempt to run a job: everything is opened, runs in one task group, and is closed again.
+
+A job without restarts is one attempt. With them, each begins anew from the last completed checkpoint, with nothing left
+of the one before but what is in storage and in the sinks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from aflow.connect import Writer
+from aflow.errors import CheckpointError, InternalError
+from aflow.graph.plan import Plan
+from aflow.machines.mail_order import Lane
+from aflow.model.elements import CheckpointKind
+from aflow.runtime.build import Builder, Built, Checkpointed, open_writers, recover_sinks
+from aflow.runtime.checkpoints.coordinating import CheckpointCoordinator, CoordinatorOptions
+from aflow.runtime.checkpoints.inflight import InFlightCodec
+from aflow.runtime.checkpoints.restoring import Restoration
+from aflow.runtime.checkpoints.settings import Checkpointing, Unaligned
+from aflow.runtime.checkpoints.statistics import CheckpointInfo
+from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
+from aflow.runtime.failures import closing_async
+from aflow.runtime.options import Options
+from aflow.runtime.task import StreamTask
+
+#: How often the last checkpoint, which commits what the sinks have, is tried before the job fails.
+_FINAL_TRIES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """What an attempt needs to take checkpoints, and to go on from one."""
+
+    settings: Checkpointing
+    storage: CheckpointStorage
+    restored: Restored | None
+    own: bool
+    """True if ``restored`` is in ``storage``."""
+    draw: float
+    """From 0 to 1, at random: when the first checkpoint is taken."""
+    tell: Callable[[CheckpointInfo], None]
+    """Gets what became of each checkpoint."""
+
+
+class Attempt:
+    """Runs the tasks of a plan until they have processed everything, or one of them fails."""
+
+    def __init__(self, plan: Plan, options: Options, checkpoints: Checkpoints | None) -> None:
+        self._plan = plan
+        self._options = options
+        self._checkpoints = checkpoints
+        self.built = Built()
+        self.coordinator: CheckpointCoordinator | None = None
+        #: What ``stop`` was asked for before there were tasks to stop: to drain, or not.
+        self._stop_early: bool | None = None
+        #: Where the last checkpoint is written to as a savepoint, too.
+        self.last_savepoint: str | None = None
+        #: True once writers are being closed, which no cancellation interrupts.
+        self.closing = False
+
+    def stop(self, *, drain: bool) -> None:
+        """Stop the sources; the tasks process what is in flight."""
+        if not self.built.tasks:
+            self._stop_early = drain
+        self._mail_all(lambda task: partial(task.stop, drain=drain))
+
+    async def run(self, on_started: Callable[[], None]) -> None:
+        """Run to the end. ``on_started`` is called once the tasks run."""
+        opened: list[Writer[Any]] = []
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(closing_async(writer.close for writer in opened))
+            stack.callback(self._begin_closing)
+            checkpointed = await self._coordinate(stack)
+            writers = await open_writers(self._plan, opened, checkpoints=checkpointed is not None)
+            self.built = await Builder(self._plan, self._options, checkpointed).build(writers)
+            stack.callback(self._cancel_alarms)
+            await self._run_tasks(on_started)
+
+    async def _coordinate(self, stack: AsyncExitStack) -> Checkpointed | None:
+        """Get ready to take checkpoints, and let the sinks go on from the restored one."""
+        using = self._checkpoints
+        if using is None:
+            return None
+        barriers = using.settings.barriers
+        codec = InFlightCodec.of(pickle=isinstance(barriers, Unaligned) and barriers.pickle)
+        restoration = None
+        if using.restored is not None:
+            restoration = Restoration(using.restored, codec, using.own)
+            restoration.check(self._plan)
+        self.coordinator = CheckpointCoordinator(
+            self._plan,
+            using.settings,
+            using.storage,
+            self._options.clock,
+            CoordinatorOptions(
+                await using.storage.next_id(), await using.storage.kept(), using.draw
+            ),
+            using.tell,
+        )
+        stack.callback(self.coordinator.close, "the job does not run any more")
+        await recover_sinks(self._plan, restoration)
+        return Checkpointed(using.settings, self.coordinator, codec, restoration)
+
+    async def _run_tasks(self, on_started: Callable[[], None]) -> None:
+        async with asyncio.TaskGroup() as group:
+            discovering = [
+                group.create_task(one.keep_discovering()) for one in self.built.sources.values()
+            ]
+            tasks = [
+                group.create_task(task.run(), name=f"{task.name}[{task.subtask}]")
+                for task in self.built.tasks
+            ]
+            if self.coordinator is not None:
+                self.coordinator.start(group, self.built.tasks)
+            if self._stop_early is not None:
+                self.stop(drain=self._stop_early)
+            on_started()
+            if self.coordinator is not None:
+                await self._take_last_checkpoint(self.coordinator)
+            await asyncio.wait(tasks)
+            _check_ended(tasks)
+            if self.coordinator is not None:
+                await self.coordinator.finish()
+            for one in discovering:
+                one.cancel()
+
+    async def _take_last_checkpoint(self, coordinator: CheckpointCoordinator) -> None:
+        """Once everything is processed, take the checkpoint that commits it, and let the tasks end."""
+        for task in self.built.tasks:
+            await task.drained.wait()
+        for left in reversed(range(_FINAL_TRIES)):
+            try:
+                await coordinator.request(CheckpointKind.FINAL, self.last_savepoint)
+                break
+            except CheckpointError as exc:
+                if not left:
+                    raise CheckpointError(
+                        f"everything is processed, but the last checkpoint, which commits it, failed "
+                        f"{_FINAL_TRIES} times: {exc}"
+                    ) from exc
+        self._mail_all(lambda task: task.finish)
+
+    def _mail_all(self, mail: Callable[[StreamTask], Callable[[], None]]) -> None:
+        for task in self.built.tasks:
+            if task.loop.mailbox.order.is_open:
+                task.loop.mailbox.post(mail(task), Lane.CONTROL)
+
+    def _begin_closing(self) -> None:
+        self.closing = True
+
+    def _cancel_alarms(self) -> None:
+        for alarm in self.built.alarms:
+            alarm.cancel()
+        for desk in self.built.desks:
+            desk.close()
+
+
+def _check_ended(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Refuse to take a subtask that vanished for one that has processed all its input."""
+    for task in tasks:
+        if task.cancelled():
+            raise InternalError(f"subtask {task.get_name()} was cancelled, and not by its job")

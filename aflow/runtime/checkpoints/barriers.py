@@ -1,0 +1,237 @@
+"""The shell around a barrier machine: tells it what happens in the channels of a task, and does what it says.
+
+Records in flight. Between the trigger of an unaligned checkpoint and the barrier of a channel, what the task takes from
+that channel is noted before the operators get it; what is still queued in front of the barrier when that overtakes is
+noted then, and stays in the queue. Together, in order, that is what the checkpoint needs of the channel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from aflow.errors import MailboxClosed
+from aflow.machines.barriers.events import (
+    Abort,
+    AbortReason,
+    AlarmRang,
+    AllArrived,
+    BarrierAnnounced,
+    BarrierArrived,
+    Barriers,
+    Block,
+    CancelAlarm,
+    CancelArrived,
+    Capture,
+    ChannelEnded,
+    DiscardCapture,
+    EndCapture,
+    Event,
+    Instruction,
+    Overtake,
+    SetAlarm,
+    Trigger,
+    Unblock,
+)
+from aflow.machines.mail_order import Lane
+from aflow.model.batch import Batch
+from aflow.model.elements import Active, Barrier, Idle, Watermark
+from aflow.model.time import Clock, Timestamp
+from aflow.runtime.channel import Channel, Element
+from aflow.runtime.mailbox import Mailbox
+
+InFlight = Mapping[int, Sequence[Element]]
+"""By channel: what was in front of its barrier when the checkpoint was triggered, or came in front of it later."""
+
+
+class CheckpointTaker(Protocol):
+    """Who takes the checkpoints of a task."""
+
+    def take(self, barrier: Barrier, start_delay: int) -> None:
+        """Take a checkpoint now; of an unaligned one, ``all_arrived`` brings the records in flight."""
+        ...
+
+    def all_arrived(self, checkpoint: int, alignment: int, in_flight: InFlight) -> None:
+        """All barriers have come, ``alignment`` ms after the first."""
+        ...
+
+    def abandoned(self, checkpoint: int, reason: AbortReason) -> None:
+        """The barriers of a checkpoint will not all come."""
+        ...
+
+
+class BarrierDesk:
+    """Handles the barriers of one task's channels, in the task's coroutine."""
+
+    def __init__(
+        self,
+        machine: Barriers,
+        taker: CheckpointTaker,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        mailbox: Mailbox,
+    ) -> None:
+        self._machine = machine
+        self._taker = taker
+        self._loop = loop
+        self._clock = clock
+        self._mailbox = mailbox
+        self._channels: Sequence[Channel] = ()
+        self._serve: Callable[[int], None] = _nobody
+        #: Channels of which nothing is taken for now.
+        self.blocked: set[int] = set()
+        #: Those of them whose turn has come meanwhile.
+        self._held: set[int] = set()
+        #: What is being noted, by channel; lists of ``_in_flight``.
+        self.captured: dict[int, list[Element]] = {}
+        #: By checkpoint that was triggered unaligned and waits for barriers, and by channel.
+        self._in_flight: dict[int, dict[int, list[Element]]] = {}
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def attach(self, channels: Sequence[Channel], serve: Callable[[int], None]) -> None:
+        """``serve`` gives a channel its turn again."""
+        self._channels = channels
+        self._serve = serve
+        for index, channel in enumerate(channels):
+            channel.announce = partial(self._announce, index)
+
+    def close(self) -> None:
+        """Ring no more."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    # --------------------------------------------------------------------------------- told by the gate
+
+    def hold(self, index: int) -> None:
+        """A blocked channel would have had its turn."""
+        self._held.add(index)
+
+    def taken(self, index: int, element: Element) -> None:
+        """``element`` was taken from a channel, on its way to the operators."""
+        noted = self.captured.get(index)
+        if noted is not None and isinstance(element, Batch | Watermark | Idle | Active):
+            noted.append(element)
+
+    def arrived(self, index: int, barrier: Barrier) -> None:
+        """A barrier was taken, in its place."""
+        self._tell(BarrierArrived(index, barrier))
+
+    def cancelled(self, index: int, checkpoint: int) -> None:
+        """The word that a checkpoint does not come about was taken."""
+        self._tell(CancelArrived(index, checkpoint))
+
+    def ended(self, index: int) -> None:
+        """The end of a channel was taken."""
+        self._tell(ChannelEnded(index))
+
+    # ------------------------------------------------------------------------------ told by the channels
+
+    def _announce(self, index: int, barrier: Barrier) -> None:
+        """Called by who writes into the channel; the task hears of it before its next batch."""
+        with suppress(MailboxClosed):  # the task has ended: its job is over
+            self._mailbox.post(partial(self._announced, index, barrier), Lane.CONTROL)
+
+    def _announced(self, index: int, barrier: Barrier) -> None:
+        if barrier.unaligned:
+            self._overtake(index, barrier.id)
+        elif self._channels[index].holds(barrier.id):
+            self._tell(BarrierAnnounced(index, barrier))
+
+    def _overtake(self, index: int, checkpoint: int) -> None:
+        found = self._channels[index].overtake(checkpoint)
+        if found is not None:
+            barrier, overtaken = found
+            arrived = BarrierArrived(index, replace(barrier, unaligned=True))
+            self._tell(arrived, overtaken)
+
+    # --------------------------------------------------------------------------------------- instructions
+
+    def _tell(self, event: Event, overtaken: Sequence[Element] = ()) -> None:
+        """Tell the machine, and do what it says. ``overtaken`` is what stood in front of a barrier that arrived."""
+        instructions = self._machine.handle(event, self._clock.now())
+        if overtaken and isinstance(event, BarrierArrived):
+            self._note(event.channel, event.barrier.id, overtaken, instructions)
+        else:
+            for one in instructions:
+                self._do(one)
+
+    def _note(
+        self,
+        index: int,
+        checkpoint: int,
+        overtaken: Sequence[Element],
+        instructions: Sequence[Instruction],
+    ) -> None:
+        """Carry out ``instructions``; ``overtaken`` is added as soon as the checkpoint has been triggered."""
+        noted = False
+        for one in instructions:
+            if not noted and (of := self._in_flight.get(checkpoint)) is not None:
+                of.setdefault(index, []).extend(overtaken)
+                noted = True
+            self._do(one)
+        if not noted and (of := self._in_flight.get(checkpoint)) is not None:
+            of.setdefault(index, []).extend(overtaken)
+
+    def _do(self, instruction: Instruction) -> None:
+        match instruction:
+            case Trigger(barrier, start_delay):
+                if barrier.unaligned:
+                    self._in_flight[barrier.id] = {}
+                self._taker.take(barrier, start_delay)
+            case Block(channel):
+                self.blocked.add(channel)
+            case Unblock(channel):
+                self._unblock(channel)
+            case Capture(checkpoint, channels):
+                of = self._in_flight[checkpoint]
+                self.captured.update({index: of.setdefault(index, []) for index in channels})
+            case EndCapture(channel):
+                self.captured.pop(channel, None)
+            case AllArrived(checkpoint, alignment):
+                in_flight = self._in_flight.pop(checkpoint, {})
+                self._taker.all_arrived(checkpoint, alignment, in_flight)
+            case DiscardCapture(checkpoint):
+                self._discard(checkpoint)
+            case Abort(checkpoint, reason):
+                self._discard(checkpoint)
+                self._taker.abandoned(checkpoint, reason)
+            case Overtake(channels):
+                for index in channels:
+                    self._overtake(index, self._machine.latest_id)
+            case SetAlarm(at):
+                self._set_alarm(at)
+            case CancelAlarm():
+                self.close()
+
+    def _unblock(self, channel: int) -> None:
+        self.blocked.discard(channel)
+        if channel in self._held:
+            self._held.remove(channel)
+            self._serve(channel)
+
+    def _discard(self, checkpoint: int) -> None:
+        for index in self._in_flight.pop(checkpoint, {}):
+            self.captured.pop(index, None)
+
+    def _set_alarm(self, at: Timestamp) -> None:
+        self.close()
+        delay = max(0, at - self._clock.now()) / 1000
+        self._alarm = self._loop.call_later(delay, self._ring, at)
+
+    def _ring(self, at: Timestamp) -> None:
+        if self._clock.now() < at:
+            self._set_alarm(at)  # the loop's clock and ours round differently
+            return
+        self._alarm = None
+        with suppress(MailboxClosed):  # the task has ended: its job is over
+            self._mailbox.post(partial(self._tell, AlarmRang()), Lane.CONTROL)
+
+
+def _nobody(index: int) -> None:
+    """Stands in until the gate is there."""

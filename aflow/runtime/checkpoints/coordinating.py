@@ -1,0 +1,406 @@
+"""The shell around the checkpoint coordinator: triggers tasks, stores manifests, answers requests.
+
+Everything here runs on the job's event loop, and what the machine says is done at once, except for what waits for
+storage: that is done by tasks of the job's group, one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import version
+from typing import Any, Final
+
+import aflow.machines.checkpoints.events as say
+from aflow.errors import AflowError, CheckpointError, MailboxClosed
+from aflow.graph.plan import Plan
+from aflow.machines.checkpoints.coordinator import Coordinator
+from aflow.machines.mail_order import Lane
+from aflow.model.elements import Barrier, CheckpointKind
+from aflow.model.time import Timestamp, to_millis
+from aflow.runtime.checkpoints.chains import SubtaskChains
+from aflow.runtime.checkpoints.settings import Checkpointing, Unaligned
+from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome, SubtaskCheckpoint
+from aflow.runtime.checkpoints.storage import CheckpointStorage
+from aflow.runtime.clock import RuntimeClock
+from aflow.runtime.task import StreamTask
+from aflow.state.manifest import Link, Manifest, StepState, SubtaskState
+
+#: Checkpoints whose story is kept for the host.
+_HISTORY: Final = 100
+
+_ANY_NUMBER: Final = 2**31
+
+_log = logging.getLogger("aflow.checkpoints")
+
+
+@dataclass(slots=True)
+class _Collected:
+    """A checkpoint on its way."""
+
+    kind: CheckpointKind
+    created_at: Timestamp
+    #: By task and step: the parts that the checkpoint needs.
+    chains: dict[str, Mapping[str, tuple[Link, ...]]] = field(
+        default_factory=dict[str, Mapping[str, tuple[Link, ...]]]
+    )
+    done: list[SubtaskCheckpoint] = field(default_factory=list[SubtaskCheckpoint])
+    #: Where savepoints that this checkpoint answers are to be written.
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorOptions:
+    """What the shell has to know beside the settings of the user."""
+
+    first_id: int
+    completed: Sequence[int] = ()
+    draw: float = 0.0
+    """From 0 to 1: how much of the interval passes before the first periodic checkpoint."""
+
+
+class CheckpointCoordinator:
+    """Coordinates the checkpoints of one attempt to run a job."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        settings: Checkpointing,
+        storage: CheckpointStorage,
+        clock: RuntimeClock,
+        options: CoordinatorOptions,
+        tell: Callable[[CheckpointInfo], None],
+    ) -> None:
+        self.storage = storage
+        self._plan = plan
+        self._settings = settings
+        self._clock = clock
+        self._options = options
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._group: asyncio.TaskGroup | None = None
+        self._tasks: dict[str, StreamTask] = {}
+        self._machine: Coordinator | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._collected: dict[int, _Collected] = {}
+        self._requests: dict[int, asyncio.Future[CheckpointInfo]] = {}
+        self._paths: dict[int, str] = {}
+        self._next_request = 1
+        #: What became of the latest checkpoints, by id.
+        self.history: dict[int, CheckpointInfo] = {}
+        self._work: asyncio.Queue[Coroutine[Any, Any, None]] = asyncio.Queue()
+        #: Set while nothing is being swept away.
+        self._swept = asyncio.Event()
+        self._swept.set()
+        self._events: deque[say.Event] = deque()
+
+    # -------------------------------------------------------------------------------------------- life cycle
+
+    def start(self, group: asyncio.TaskGroup, tasks: Sequence[StreamTask]) -> None:
+        """Take checkpoints of ``tasks`` from now on; effects that wait run in ``group``."""
+        self._group = group
+        self._tasks = {task.id: task for task in tasks}
+        every = self._settings.every
+        millis = None if every is None else to_millis(every, what="every")
+        tolerable = self._settings.tolerable_failures
+        self._machine = Coordinator(
+            list(self._tasks),
+            say.CoordinatorSettings(
+                every=millis,
+                first_delay=int((millis or 0) * self._options.draw),
+                min_pause=to_millis(self._settings.min_pause, what="min_pause"),
+                timeout=to_millis(self._settings.timeout, what="timeout"),
+                max_concurrent=self._settings.max_concurrent,
+                tolerable_failures=_ANY_NUMBER if tolerable is None else tolerable,
+                keep=self._settings.keep,
+            ),
+            first_id=self._options.first_id,
+            completed=self._options.completed,
+        )
+        self._worker = group.create_task(self._keep_working(), name="checkpoint storage")
+        self._feed(say.Started())
+
+    async def finish(self) -> None:
+        """Take no further checkpoint, and finish what waits for storage."""
+        self._feed(say.Stopped("the job has ended"))
+        await self._work.join()
+        self._worker.cancel()
+
+    def close(self, reason: str) -> None:
+        """The tasks do not run any more. Harmless after ``finish``, and when it was not started."""
+        if self._machine is not None:
+            self._feed(say.Stopped(reason))
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for request in self._requests.values():
+            if not request.done():
+                request.set_exception(CheckpointError(reason))
+                request.exception()  # whoever waits is told; nobody has to
+        self._requests.clear()
+        while not self._work.empty():
+            self._work.get_nowait().close()
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run ``work`` in the job's task group."""
+        assert self._group is not None
+        self._group.create_task(work, name=name)
+
+    # ---------------------------------------------------------------------------------------------- requests
+
+    async def request(self, kind: CheckpointKind, path: str | None = None) -> CheckpointInfo:
+        """Take a checkpoint now, and wait until it can be restored. Raises ``CheckpointError`` if it fails."""
+        number = self._next_request
+        self._next_request += 1
+        answer: asyncio.Future[CheckpointInfo] = self._loop.create_future()
+        self._requests[number] = answer
+        if path is not None:
+            self._paths[number] = path
+        self._feed(say.Requested(number, kind))
+        return await answer
+
+    # ------------------------------------------------------------------------------------- told by the tasks
+
+    async def may_store(self) -> None:
+        """Wait while the storage is being swept."""
+        await self._swept.wait()
+
+    def acknowledged(
+        self,
+        task: str,
+        checkpoint: int,
+        chains: Mapping[str, tuple[Link, ...]],
+        done: SubtaskCheckpoint,
+    ) -> None:
+        """A subtask's part is stored."""
+        collected = self._collected.get(checkpoint)
+        if collected is not None:
+            collected.chains[task] = chains
+            collected.done.append(done)
+        self._feed(say.Acknowledged(task, checkpoint))
+
+    def declined(self, task: str, checkpoint: int, reason: str) -> None:
+        """A subtask cannot take part."""
+        self._feed(say.Declined(task, checkpoint, reason))
+
+    # ------------------------------------------------------------------------------------------ instructions
+
+    def _feed(self, event: say.Event) -> None:
+        """Tell the machine; what comes up while its answer is carried out is told afterwards."""
+        self._events.append(event)
+        if len(self._events) > 1:
+            return
+        while self._events:
+            assert self._machine is not None
+            try:
+                for one in self._machine.handle(self._events[0], self._clock.now()):
+                    self._do(one)
+            finally:
+                self._events.popleft()
+
+    def _do(self, instruction: say.Instruction) -> None:
+        match instruction:
+            case say.TriggerTasks(checkpoint, kind, created_at):
+                self._trigger(checkpoint, kind, created_at)
+            case say.Store(checkpoint, _):
+                self._work.put_nowait(self._store(checkpoint))
+            case say.NotifyComplete(checkpoint):
+                self._complete(checkpoint)
+            case say.NotifyAborted(checkpoint, reason):
+                self._aborted(checkpoint, reason)
+            case say.Discard(checkpoint):
+                self._work.put_nowait(self._discard(checkpoint))
+            case say.Answer(request, checkpoint):
+                self._requests.pop(request).set_result(self.history[checkpoint])
+            case say.Refuse(request, reason):
+                self._refuse(request, reason)
+            case say.FailJob(reason):
+                self.spawn(_raise(CheckpointError(reason)), "too many failed checkpoints")
+            case say.SetAlarm(at):
+                self._set_alarm(at)
+            case say.CancelAlarm():
+                self._set_alarm(None)
+
+    def _trigger(self, checkpoint: int, kind: CheckpointKind, created_at: Timestamp) -> None:
+        collected = self._collected[checkpoint] = _Collected(kind, created_at)
+        if kind is not CheckpointKind.PERIODIC and self._paths:
+            # Requests of one kind are served in their order.
+            collected.path = self._paths.pop(min(self._paths))
+        self._note(
+            CheckpointInfo(
+                id=checkpoint,
+                kind=kind,
+                outcome=Outcome.PENDING,
+                triggered_at=created_at,
+                duration_ms=None,
+            )
+        )
+        barrier = self._barrier(checkpoint, kind, created_at)
+        for task in self._tasks.values():
+            if task.is_source:
+                self._mail(task, partial(task.begin_checkpoint, barrier))
+
+    def _barrier(self, checkpoint: int, kind: CheckpointKind, created_at: Timestamp) -> Barrier:
+        barriers = self._settings.barriers
+        if kind is not CheckpointKind.PERIODIC:
+            return Barrier(checkpoint, created_at, kind)
+        if isinstance(barriers, Unaligned):
+            return Barrier(checkpoint, created_at, kind, unaligned=True)
+        if barriers.timeout is not None:
+            timeout = to_millis(barriers.timeout, what="timeout")
+            return Barrier(checkpoint, created_at, kind, timeout)
+        return Barrier(checkpoint, created_at, kind)
+
+    def _mail(self, task: StreamTask, mail: Callable[[], None]) -> None:
+        with suppress(MailboxClosed):  # it has failed, and the job with it
+            task.loop.mailbox.post(mail, Lane.CONTROL)
+
+    async def _store(self, checkpoint: int) -> None:
+        collected = self._collected[checkpoint]
+        manifest = self._manifest(checkpoint, collected)
+        try:
+            if collected.kind is not CheckpointKind.SAVEPOINT:
+                await self.storage.complete(manifest)
+            if collected.path is not None:
+                await self.storage.export(manifest, collected.path)
+        except AflowError as exc:
+            self._feed(say.NotStored(checkpoint, str(exc)))
+        else:
+            self._feed(say.Stored(checkpoint))
+
+    def _manifest(self, checkpoint: int, collected: _Collected) -> Manifest:
+        steps = [
+            StepState(
+                node.name,
+                node.what,
+                task.parallelism,
+                tuple(
+                    SubtaskState(subtask, chains[node.name])
+                    for subtask in range(task.parallelism)
+                    if node.name in (chains := collected.chains[f"{task.name}[{subtask}]"])
+                ),
+            )
+            for task in self._plan.tasks
+            for node in task.nodes
+        ]
+        return Manifest(
+            id=checkpoint,
+            kind=collected.kind,
+            flow=self._plan.flow,
+            key_groups=self._plan.key_groups,
+            created_at=collected.created_at,
+            completed_at=self._clock.now(),
+            steps=tuple(steps),
+            aflow=version("aflow"),
+        )
+
+    async def _discard(self, checkpoint: int) -> None:
+        try:
+            await self.storage.discard(checkpoint)
+        except AflowError as exc:
+            _log.warning("checkpoint %d could not be removed: %s", checkpoint, exc)
+
+    def _complete(self, checkpoint: int) -> None:
+        collected = self._collected.pop(checkpoint)
+        info = replace(
+            self.history[checkpoint],
+            outcome=Outcome.COMPLETED,
+            duration_ms=float(self._clock.now() - collected.created_at),
+            subtasks=tuple(collected.done),
+            path=collected.path or "",
+        )
+        self._note(info)
+        self._tell(info)
+        for task in self._tasks.values():
+            self._mail(task, partial(task.checkpoint_completed, checkpoint))
+        self._work.put_nowait(self._tidy(checkpoint))
+
+    def _aborted(self, checkpoint: int, reason: str) -> None:
+        collected = self._collected.pop(checkpoint)
+        subsumed = reason == "subsumed"
+        info = replace(
+            self.history[checkpoint],
+            outcome=Outcome.SUBSUMED if subsumed else Outcome.FAILED,
+            reason=reason,
+            subtasks=tuple(collected.done),
+        )
+        self._note(info)
+        self._tell(info)
+        for task in self._tasks.values():
+            self._mail(task, partial(task.checkpoint_aborted, checkpoint))
+
+    def _refuse(self, request: int, reason: str) -> None:
+        self._paths.pop(request, None)
+        answer = self._requests.pop(request)
+        if not answer.done():
+            answer.set_exception(CheckpointError(reason))
+
+    def _note(self, info: CheckpointInfo) -> None:
+        self.history[info.id] = info
+        while len(self.history) > _HISTORY:
+            del self.history[next(iter(self.history))]
+
+    # --------------------------------------------------------------------------------------------- tidying up
+
+    async def _tidy(self, checkpoint: int) -> None:
+        """Write long chains anew, and remove what no checkpoint needs any more, unless parts are just being written."""
+        for task in self._tasks.values():
+            for step, chain in list(task.chains.chains.items()):
+                if chain.long:
+                    await self._compact(checkpoint, task.name, task.subtask, step, task.chains)
+        if self._collected:
+            return
+        self._swept.clear()
+        try:
+            live = {
+                link.file
+                for task in self._tasks.values()
+                for chain in task.chains.chains.values()
+                for link in chain.links
+            }
+            await self.storage.sweep(live)
+        finally:
+            self._swept.set()
+
+    async def _compact(
+        self, checkpoint: int, task: str, subtask: int, step: str, chains: SubtaskChains
+    ) -> None:
+        former = chains.chains[step].links
+        try:
+            file = await self.storage.compact(checkpoint, task, subtask, step, former)
+        except AflowError as exc:
+            _log.warning("the parts of step %r could not be written anew: %s", step, exc)
+            return
+        chains.compacted(step, former, file)
+
+    async def _keep_working(self) -> None:
+        """Do what waits for storage, one after the other, until cancelled."""
+        while True:
+            work = await self._work.get()
+            try:
+                await work
+            finally:
+                self._work.task_done()
+
+    def _set_alarm(self, at: Timestamp | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if at is not None:
+            delay = max(0, at - self._clock.now()) / 1000
+            self._alarm = self._loop.call_later(delay, self._ring, at)
+
+    def _ring(self, at: Timestamp) -> None:
+        if self._clock.now() < at:
+            self._set_alarm(at)  # the loop's clock and ours round differently
+            return
+        self._alarm = None
+        self._feed(say.AlarmRang())
+
+
+async def _raise(error: Exception) -> None:
+    raise error

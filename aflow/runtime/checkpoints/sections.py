@@ -1,0 +1,84 @@
+"""What the runtime itself files in checkpoints, as operator state of the step that it is about.
+
+``@progress`` of a source: a part for each split that was begun, and one for each that has ended. ``@pending`` of a
+sink: what was prepared and not known to be committed. ``@waiting`` of a sink and ``@in flight`` of a step that reads
+from others: records that barriers have overtaken, see ``inflight``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, cast
+
+from aflow.connect import Committable
+from aflow.errors import CheckpointError, RestoreError
+from aflow.model.codecs import PLAIN, CodecError
+from aflow.operators.sink import Pending
+from aflow.runtime.splits import Place, Progress
+from aflow.state.snapshot import OperatorSnapshot
+
+PROGRESS: Final = "@progress"
+PENDING: Final = "@pending"
+WAITING: Final = "@waiting"
+IN_FLIGHT: Final = "@in flight"
+
+
+def source_progress(name: str, progress: Progress) -> OperatorSnapshot:
+    """How far a subtask has read a source. Raises ``CheckpointError`` for a position that is no plain data."""
+    parts: list[bytes] = []
+    for split, place in progress.places.items():
+        try:
+            parts.append(PLAIN.encode((split, place.position, place.skip)))
+        except CodecError as exc:
+            raise CheckpointError(
+                f"source {name!r}: the position in split {split!r} cannot be stored: {exc}"
+            ) from exc
+    parts.extend(PLAIN.encode((split,)) for split in sorted(progress.ended))
+    return OperatorSnapshot(operator={PROGRESS: tuple(parts)})
+
+
+def read_progress(name: str, snapshot: OperatorSnapshot) -> Progress:
+    """How far all subtasks together had read a source. Raises ``RestoreError``."""
+    places: dict[str, Place] = {}
+    ended: set[str] = set()
+    for part in _decoded(name, snapshot.operator.get(PROGRESS, ())):
+        match part:
+            case (str(split), position, int(skip)):
+                places[split] = Place(position, skip)
+            case (str(split),):
+                ended.add(split)
+            case _:
+                raise RestoreError(f"source {name!r}: {part!r} is not the progress of a split")
+    return Progress(places, frozenset(ended))
+
+
+def committables(name: str, pending: Pending, waiting: tuple[bytes, ...]) -> OperatorSnapshot:
+    """What a sink has to remember. Raises ``CheckpointError`` for a committable that is no plain data."""
+    parts: list[bytes] = []
+    for checkpoint, committable in pending:
+        try:
+            parts.append(PLAIN.encode((checkpoint, committable)))
+        except CodecError as exc:
+            raise CheckpointError(
+                f"sink {name!r}: what it prepared for checkpoint {checkpoint} cannot be stored: {exc}"
+            ) from exc
+    operator: Mapping[str, tuple[bytes, ...]] = {PENDING: tuple(parts), WAITING: waiting}
+    return OperatorSnapshot(operator={key: held for key, held in operator.items() if held})
+
+
+def read_committables(name: str, snapshot: OperatorSnapshot) -> list[Committable]:
+    """What all writers of a sink had prepared, in the order of its checkpoints. Raises ``RestoreError``."""
+    found = cast(
+        "list[tuple[int, Committable]]", list(_decoded(name, snapshot.operator.get(PENDING, ())))
+    )
+    return [committable for _, committable in sorted(found, key=lambda one: one[0])]
+
+
+def _decoded(name: str, parts: Iterable[bytes]) -> Iterable[object]:
+    for part in parts:
+        try:
+            yield PLAIN.decode(part)
+        except CodecError as exc:
+            raise RestoreError(
+                f"step {name!r} cannot read what the checkpoint holds: {exc}"
+            ) from exc

@@ -1,0 +1,282 @@
+"""What one subtask does for a checkpoint.
+
+The order: send the barrier on, capture what the operators remember (that is the pause), and then, beside the records
+that follow, wait for what is not there yet (records in flight, what sinks prepare), turn everything into bytes in a
+worker thread, store it, acknowledge. Nothing needs preparing before the barrier: operators hold no output back.
+
+Parts are stored one after the other, in the order of their captures, since changes count from the capture before. A
+checkpoint that is aborted meanwhile is stored all the same: what comes next counts from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol
+
+import anyio.to_thread
+
+from aflow.errors import AflowError, CheckpointError
+from aflow.machines.barriers.events import AbortReason
+from aflow.model.batch import Batch
+from aflow.model.elements import Barrier
+from aflow.operators.base import Operator
+from aflow.operators.sink import Pending, SinkOperator
+from aflow.runtime.checkpoints.barriers import InFlight
+from aflow.runtime.checkpoints.chains import SubtaskChains
+from aflow.runtime.checkpoints.inflight import InFlightCodec, Origin, records_of
+from aflow.runtime.checkpoints.sections import committables, source_progress
+from aflow.runtime.checkpoints.statistics import SubtaskCheckpoint
+from aflow.runtime.checkpoints.storage import CheckpointStorage
+from aflow.runtime.clock import RuntimeClock
+from aflow.runtime.edges import OutEdge
+from aflow.runtime.splits import Progress
+from aflow.state.manifest import Link
+from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
+
+#: Seconds.
+_MS: Final = 1000.0
+
+
+class Coordinating(Protocol):
+    """Whom a subtask reports to."""
+
+    @property
+    def storage(self) -> CheckpointStorage: ...
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run ``work`` in the job's task group."""
+        ...
+
+    async def may_store(self) -> None:
+        """Wait while the storage is being swept."""
+        ...
+
+    def acknowledged(
+        self,
+        task: str,
+        checkpoint: int,
+        chains: Mapping[str, tuple[Link, ...]],
+        done: SubtaskCheckpoint,
+    ) -> None:
+        """The subtask's part is stored; ``chains`` are the parts of each of its steps that the checkpoint needs."""
+        ...
+
+    def declined(self, task: str, checkpoint: int, reason: str) -> None:
+        """The subtask cannot take part."""
+        ...
+
+
+class Progressing(Protocol):
+    """A source that knows how far it has got."""
+
+    def progress(self) -> Progress: ...
+
+
+@dataclass(slots=True)
+class _Taking:
+    """A checkpoint between its capture and its part on disk."""
+
+    barrier: Barrier
+    start_delay: float
+    captured: dict[str, Captured]
+    #: ``losses`` of the chains at the capture.
+    losses: int
+    sync_ms: float = 0.0
+    alignment: float = 0.0
+    #: Records that barriers have overtaken, by channel; resolved once they are complete, empty for aligned ones.
+    in_flight: asyncio.Future[InFlight] = field(default_factory=asyncio.Future[InFlight])
+    #: What each sink had pending when it was prepared, and the batches that it will write only after that.
+    sinks: dict[str, asyncio.Future[Pending]] = field(
+        default_factory=dict[str, asyncio.Future[Pending]]
+    )
+    waiting: dict[str, list[Batch[Any]]] = field(default_factory=dict[str, list[Batch[Any]]])
+
+
+class CheckpointTaking:
+    """Takes the checkpoints of one subtask, in its coroutine."""
+
+    def __init__(
+        self,
+        task: str,
+        coordinator: Coordinating,
+        chains: SubtaskChains,
+        codec: InFlightCodec,
+        clock: RuntimeClock,
+    ) -> None:
+        self.task = task
+        self.chains = chains
+        self._coordinator = coordinator
+        self._codec = codec
+        self._clock = clock
+        self._operators: Sequence[Operator] = ()
+        self._edges: Sequence[OutEdge] = ()
+        self._head = ""
+        self._source: Progressing | None = None
+        self._origins: Sequence[Origin] = ()
+        #: Checkpoints that wait for records in flight.
+        self._open: dict[int, _Taking] = {}
+        self._storing = asyncio.Lock()
+
+    def attach(
+        self,
+        head: str,
+        operators: Sequence[Operator],
+        edges: Sequence[OutEdge],
+        *,
+        source: Progressing | None = None,
+        origins: Sequence[Origin] = (),
+    ) -> None:
+        """What is captured. ``head`` is the step that reads the input, ``origins`` say where its channels come from."""
+        self._head = head
+        self._operators = operators
+        self._edges = edges
+        self._source = source
+        self._origins = origins
+
+    def begin(self, barrier: Barrier) -> None:
+        """Take a checkpoint that the coordinator has triggered: of a source."""
+        self.take(barrier, max(0, self._clock.now() - barrier.created_at))
+        self.all_arrived(barrier.id, 0, {})
+
+    def take(self, barrier: Barrier, start_delay: int) -> None:
+        """Take a checkpoint now; of an unaligned one, ``all_arrived`` brings the records in flight."""
+        began = self._clock.steady()
+        for edge in self._edges:
+            edge.barrier(barrier)
+        taking = _Taking(barrier, start_delay, {}, self.chains.losses)
+        try:
+            self._capture(taking)
+        except AflowError as exc:
+            self.chains.lost()
+            self._decline(barrier.id, str(exc))
+            return
+        taking.sync_ms = (self._clock.steady() - began) * _MS
+        self._open[barrier.id] = taking
+        self._coordinator.spawn(self._store(taking), f"checkpoint {barrier.id} of {self.task}")
+
+    def all_arrived(self, checkpoint: int, alignment: int, in_flight: InFlight) -> None:
+        """All barriers have come, ``alignment`` ms after the first."""
+        taking = self._open.pop(checkpoint, None)
+        if taking is not None:
+            taking.alignment = alignment
+            taking.in_flight.set_result(in_flight)
+
+    def abandoned(self, checkpoint: int, reason: AbortReason) -> None:
+        """The barriers will not all come: whoever reads from here need not wait, and what was captured is stored."""
+        self.all_arrived(checkpoint, 0, {})
+        if reason is not AbortReason.SUBSUMED:
+            self._decline(checkpoint, f"{self.task}: {reason.value}")
+
+    def completed(self, checkpoint: int) -> None:
+        """The checkpoint can be restored: sinks commit."""
+        for operator in self._operators:
+            if isinstance(operator, SinkOperator):
+                operator.commit_up_to(checkpoint)
+
+    def aborted(self, checkpoint: int) -> None:
+        """The coordinator has given the checkpoint up. A source tells those who may wait for barriers."""
+        self.all_arrived(checkpoint, 0, {})
+        if self._source is not None:
+            self._cancel(checkpoint)
+
+    def _decline(self, checkpoint: int, reason: str) -> None:
+        self._cancel(checkpoint)
+        self._coordinator.declined(self.task, checkpoint, reason)
+
+    def _cancel(self, checkpoint: int) -> None:
+        for edge in self._edges:
+            edge.cancel_barrier(checkpoint)
+
+    def _capture(self, taking: _Taking) -> None:
+        """The pause. Raises ``CheckpointError``."""
+        captured = taking.captured
+        if self._source is not None:
+            captured[self._head] = Ready(source_progress(self._head, self._source.progress()))
+        for operator in self._operators:
+            if isinstance(operator, SinkOperator):
+                self._mark(operator, taking)
+                continue
+            one = operator.capture(changes=self.chains.changes_do(operator.name))
+            if one is not None:
+                captured[operator.name] = one
+
+    def _mark(self, sink: SinkOperator, taking: _Taking) -> None:
+        prepared: asyncio.Future[Pending] = asyncio.get_running_loop().create_future()
+
+        def done(pending: Pending) -> None:
+            if not prepared.done():
+                prepared.set_result(pending)
+
+        taking.sinks[sink.name] = prepared
+        taking.waiting[sink.name] = sink.mark(
+            taking.barrier.id, done, overtaking=taking.barrier.unaligned
+        )
+
+    async def _store(self, taking: _Taking) -> None:
+        """Store the part of a checkpoint, and acknowledge it; or decline."""
+        checkpoint = taking.barrier.id
+        captured = self._clock.steady()
+        async with self._storing:
+            try:
+                in_flight = await taking.in_flight
+                pending = {name: await one for name, one in taking.sinks.items()}
+                encode = partial(self._encoded, taking, in_flight, pending)
+                snapshots, in_flight_bytes = await anyio.to_thread.run_sync(encode)
+                complete = all(one.complete for one in snapshots.values())
+                if not complete and taking.losses != self.chains.losses:
+                    raise CheckpointError("what its changes build upon could not be stored")
+                await self._coordinator.may_store()
+                file = await self._coordinator.storage.write_part(
+                    checkpoint, *_named(self.task), snapshots
+                )
+            except AflowError as exc:
+                if taking.losses == self.chains.losses:
+                    self.chains.lost()
+                self._decline(checkpoint, f"{self.task}: {exc}")
+                return
+            self.chains.stored(file, snapshots)
+            chains = self.chains.now(snapshots)
+        overtaken = records_of(in_flight) + sum(
+            len(batch) for batches in taking.waiting.values() for batch in batches
+        )
+        done = SubtaskCheckpoint(
+            task=self.task,
+            unaligned=taking.barrier.unaligned,
+            start_delay_ms=taking.start_delay,
+            alignment_ms=taking.alignment,
+            sync_ms=taking.sync_ms,
+            async_ms=(self._clock.steady() - captured) * _MS,
+            bytes=file.size,
+            in_flight_records=overtaken,
+            in_flight_bytes=in_flight_bytes,
+            complete=complete,
+        )
+        self._coordinator.acknowledged(self.task, checkpoint, chains, done)
+
+    def _encoded(
+        self, taking: _Taking, in_flight: InFlight, pending: Mapping[str, Pending]
+    ) -> tuple[dict[str, OperatorSnapshot], int]:
+        """Everything as bytes, and how many of them are records in flight; in a worker thread."""
+        snapshots = {name: one.encoded() for name, one in taking.captured.items()}
+        bytes_in_flight = 0
+        _, subtask = _named(self.task)
+        for name, prepared in pending.items():
+            waiting = self._codec.waiting(name, subtask, taking.waiting[name])
+            bytes_in_flight += sum(map(len, waiting))
+            snapshots[name] = committables(name, prepared, waiting)
+        if in_flight:
+            parts = self._codec.channels(self._head, in_flight, self._origins)
+            bytes_in_flight += sum(map(len, parts))
+            snapshots[self._head] = self._codec.added(
+                snapshots.get(self._head, OperatorSnapshot()), parts
+            )
+        return snapshots, bytes_in_flight
+
+
+def _named(task: str) -> tuple[str, int]:
+    """``sums[2]`` as a name and a number."""
+    name, _, number = task.rpartition("[")
+    return name, int(number.removesuffix("]"))

@@ -1,0 +1,59 @@
+"""What a job does about its failures: where it begins, and whether it is started again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from os import PathLike, fspath
+from typing import TypeAlias
+
+from aflow.errors import FlowDefinitionError, shown
+from aflow.model.time import Timestamp
+
+
+class StartFrom(Enum):
+    """Where a job with checkpoints begins, if not at the checkpoint or savepoint of a given path."""
+
+    LATEST = "latest"
+    """At the newest checkpoint in its storage that is whole; at the beginning if there is none."""
+    NOTHING = "nothing"
+    """At the beginning. Checkpoints that are there are removed once the job has some of its own."""
+
+
+Restore: TypeAlias = StartFrom | str | PathLike[str]
+"""A member of ``StartFrom``, ``"latest"``, ``"nothing"``, or the path of a checkpoint or savepoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restarting:
+    """A job that has failed and is about to be started again."""
+
+    cause: Exception
+    attempt: int
+    """How many restarts there have been in a row, this one included."""
+    delay_ms: int
+    """From the failure to the restart."""
+    failed_at: Timestamp
+    """Epoch ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restoring:
+    """A job goes on from a checkpoint."""
+
+    checkpoint: int
+    passed_over: tuple[str, ...]
+    """Newer checkpoints that could not be read, each with the file and the reason."""
+
+
+def start_from(restore: Restore) -> StartFrom | str:
+    """What the user has chosen. Raises ``FlowDefinitionError`` for what is no choice."""
+    if isinstance(restore, StartFrom):
+        return restore
+    if not isinstance(restore, str | PathLike) or not fspath(restore):
+        raise FlowDefinitionError(
+            f"restore takes 'latest', 'nothing' or the path of a savepoint, not {shown(restore)}"
+        )
+    path = fspath(restore)
+    known = {one.value: one for one in StartFrom}
+    return known.get(path, path)
