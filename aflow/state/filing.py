@@ -101,7 +101,7 @@ class KeyedFiling:
         """The entries of ``name`` in this subtask's key groups. Raises ``RestoreError`` for a key it cannot read."""
         for names in self.own(keyed):
             for key, data in names.get(name, ()):
-                yield self._key(key), data
+                yield self.key(key), data
 
     def own(self, keyed: Keyed) -> Iterator[Mapping[str, tuple[Entry, ...]]]:
         """What is filed in the key groups of this subtask, group by group."""
@@ -116,7 +116,8 @@ class KeyedFiling:
                 f"step {self.operator!r} cannot store its state for key {shown(key)}: {exc}"
             ) from exc
 
-    def _key(self, data: bytes) -> Hashable:
+    def key(self, data: bytes) -> Hashable:
+        """The key that ``place`` has encoded. Raises ``RestoreError`` for other bytes."""
         try:
             return self._codec.decode(data)
         except CodecError as exc:

@@ -146,11 +146,11 @@ class _KeyAndWindowFiling(KeyedFiling):
         group, data = super().place(key.key)
         return group, PLAIN.encode([data, key.window.start, key.window.end])
 
-    def _key(self, data: bytes) -> Hashable:
+    def key(self, data: bytes) -> Hashable:
         try:
             key, start, end = cast("tuple[bytes, Timestamp, Timestamp]", PLAIN.decode(data))
         except CodecError as exc:
             raise RestoreError(
                 f"step {self.operator!r} cannot read the key and window of a state: {exc}"
             ) from exc
-        return KeyAndWindow(super()._key(key), TimeWindow(start, end))
+        return KeyAndWindow(super().key(key), TimeWindow(start, end))
