@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain as chained
 from typing import Final, Protocol
 
 Entry = tuple[bytes, bytes]
@@ -88,68 +89,103 @@ def merge(snapshots: Iterable[OperatorSnapshot]) -> OperatorSnapshot:
     should be, are kept once. All must be complete.
     """
     keyed: dict[int, Mapping[str, tuple[Entry, ...]]] = {}
-    operator: dict[str, tuple[bytes, ...]] = {}
-    broadcast: dict[str, tuple[bytes, ...]] = {}
+    operator: dict[str, list[bytes]] = {}
+    broadcast: dict[str, dict[bytes, None]] = {}
     members: frozenset[str] = frozenset()
     for snapshot in snapshots:
         keyed.update(snapshot.keyed)
         for name, parts in snapshot.operator.items():
-            operator[name] = operator.get(name, ()) + parts
+            operator.setdefault(name, []).extend(parts)
         for name, copies in snapshot.broadcast.items():
-            broadcast[name] = tuple(dict.fromkeys(broadcast.get(name, ()) + copies))
+            broadcast.setdefault(name, {}).update(dict.fromkeys(copies))
         members |= snapshot.members
-    return OperatorSnapshot(keyed, operator, broadcast, members=members)
+    return OperatorSnapshot(
+        keyed,
+        {name: tuple(parts) for name, parts in operator.items()},
+        {name: tuple(copies) for name, copies in broadcast.items()},
+        members=members,
+    )
 
 
 def replay(chain: Sequence[OperatorSnapshot]) -> OperatorSnapshot:
     """One complete snapshot of a subtask from a complete one and the changes since, oldest first.
 
+    There may be several complete ones if they hold different key groups: what several subtasks left to one.
     Goes from the newest to the oldest, so each entry is looked at once: what a newer one says of a key, or of a member
     of a set, is the truth about it.
     """
-    if len(chain) == 1:
-        return chain[0]
     newest = chain[-1]
-    rows: dict[int, dict[str, list[Entry]]] = {}
-    known: dict[int, set[bytes]] = {}
-    decided: dict[tuple[int, str], set[Entry]] = {}
-    members: frozenset[str] = frozenset()
+    if len(chain) == 1 and newest.complete:
+        return newest
+    replaying = _Replaying()
     for snapshot in reversed(chain):
-        members |= snapshot.members
-        _take_older(snapshot, rows, known, decided)
+        replaying.add_older(snapshot)
+    return OperatorSnapshot(
+        replaying.keyed(),
+        newest.operator,
+        newest.broadcast,
+        members=frozenset().union(*(snapshot.members for snapshot in chain)),
+    )
+
+
+class _Replaying:
+    """What the snapshots from the newest back to some older one say.
+
+    Hot path: a row that nothing newer has replaced is looked up in one set, and one of a key group or a name without
+    newer rows is not looked at at all.
+    """
+
+    def __init__(self) -> None:
+        #: By key group and name: entries that are still there, piece by piece.
+        self._pieces: dict[int, dict[str, list[Sequence[Entry]]]] = {}
+        #: By key group: keys that a newer snapshot has all rows of.
+        self._replaced: dict[int, set[bytes]] = {}
+        #: By key group and name: members that a newer snapshot has added or removed.
+        self._decided: dict[tuple[int, str], set[Entry]] = {}
+        #: By key group: the states that a newer snapshot describes.
+        self._described: dict[int, set[bytes]] = {}
+
+    def add_older(self, snapshot: OperatorSnapshot) -> None:
+        for group, names in snapshot.keyed.items():
+            pieces = self._pieces.setdefault(group, {})
+            for name, entries in names.items():
+                valid = self._valid(group, name, entries, name in snapshot.members)
+                if valid:
+                    pieces.setdefault(name, []).append(valid)
+        self._decide(snapshot)
+
+    def _valid(
+        self, group: int, name: str, entries: Sequence[Entry], of_set: bool
+    ) -> Sequence[Entry]:
+        """Those of ``entries`` about which no newer snapshot says anything else."""
+        if of_set:
+            decided = self._decided.get((group, name))
+            return [entry for entry in entries if entry not in decided] if decided else entries
+        told = self._described if name == STATES else self._replaced
+        keys = told.get(group)
+        return [entry for entry in entries if entry[0] not in keys] if keys else entries
+
+    def _decide(self, snapshot: OperatorSnapshot) -> None:
+        """Note what older snapshots need not be asked about."""
+        for group, names in snapshot.keyed.items():
+            self._described.setdefault(group, set()).update(key for key, _ in names.get(STATES, ()))
+            # What is complete has nothing older behind it, and may hold a great many members.
+            if not snapshot.complete:
+                for name in names.keys() & snapshot.members:
+                    self._decided.setdefault((group, name), set()).update(names[name])
         for group, names in snapshot.removed.items():
             for name, entries in names.items():
-                decided.setdefault((group, name), set()).update(entries)
+                self._decided.setdefault((group, name), set()).update(entries)
         for group, keys in (snapshot.replaced or {}).items():
-            known.setdefault(group, set()).update(keys)
-    keyed = {
-        group: {name: tuple(entries) for name, entries in names.items() if entries}
-        for group, names in rows.items()
-    }
-    kept = {group: names for group, names in keyed.items() if names}
-    return OperatorSnapshot(kept, newest.operator, newest.broadcast, members=members)
+            self._replaced.setdefault(group, set()).update(keys)
+
+    def keyed(self) -> dict[int, Mapping[str, tuple[Entry, ...]]]:
+        return {
+            group: {name: _one(pieces) for name, pieces in names.items()}
+            for group, names in self._pieces.items()
+            if names
+        }
 
 
-def _take_older(
-    snapshot: OperatorSnapshot,
-    rows: dict[int, dict[str, list[Entry]]],
-    known: Mapping[int, set[bytes]],
-    decided: dict[tuple[int, str], set[Entry]],
-) -> None:
-    """Add the entries of ``snapshot`` that no newer one has decided about."""
-    for group, names in snapshot.keyed.items():
-        gone = known.get(group, frozenset[bytes]())
-        of_group = rows.setdefault(group, {})
-        for name, entries in names.items():
-            there = of_group.setdefault(name, [])
-            if name in snapshot.members:
-                settled = decided.setdefault((group, name), set())
-                there.extend(entry for entry in entries if entry not in settled)
-                settled.update(entries)
-            elif name == STATES:
-                told = {entry[0] for entry in there}
-                there.extend(entry for entry in entries if entry[0] not in told)
-            elif gone:
-                there.extend(entry for entry in entries if entry[0] not in gone)
-            else:
-                there.extend(entries)
+def _one(pieces: list[Sequence[Entry]]) -> tuple[Entry, ...]:
+    return tuple(pieces[0] if len(pieces) == 1 else chained.from_iterable(pieces))

@@ -1,0 +1,48 @@
+"""What is said of bytes that are not those of a manifest."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aflow.state.manifest import FileRef
+from aflow.state.manifest_checksums import checksum, wrong_with
+
+
+def test_the_checksum_is_the_common_crc_32() -> None:
+    assert checksum(b"123456789") == "cbf43926"
+
+
+@given(st.binary(), st.binary())
+def test_a_checksum_can_be_computed_piece_by_piece(one: bytes, other: bytes) -> None:
+    assert checksum(other, int(checksum(one), 16)) == checksum(one + other)
+
+
+@given(st.binary())
+def test_the_bytes_that_were_promised_are_right(data: bytes) -> None:
+    assert wrong_with(FileRef("part", len(data), checksum(data)), data) is None
+    assert (
+        wrong_with(FileRef("part", len(data), f"sha256:{sha256(data).hexdigest()}"), data) is None
+    )
+
+
+def test_what_is_wrong_is_said() -> None:
+    ref = FileRef("part", 4, checksum(b"abcd"))
+
+    assert wrong_with(ref, b"abc") == "is truncated: 3 bytes in place of 4"
+    assert wrong_with(ref, b"abcde") == "is too long: 5 bytes in place of 4"
+    assert (wrong_with(ref, b"abcx") or "").startswith("is corrupt: its checksum is ")
+
+
+def test_a_stronger_checksum_is_checked_too() -> None:
+    ref = FileRef("part", 4, f"sha256:{sha256(b'abcd').hexdigest()}")
+
+    assert (wrong_with(ref, b"abcx") or "").startswith("is corrupt: its checksum is sha256:")
+
+
+def test_a_checksum_of_an_unknown_kind_is_not_taken_for_right() -> None:
+    wrong = wrong_with(FileRef("part", 4, "blake9:00"), b"abcd")
+
+    assert wrong == "has a checksum of a kind that this version of aflow does not know: blake9:00"

@@ -1,0 +1,129 @@
+"""Part files: every snapshot comes back as it was, in frames of bounded size; anything else is refused."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aflow.errors import RestoreError
+from aflow.state.manifest import FORMAT
+from aflow.state.parts import MAGIC, decoded, encoded
+from aflow.state.snapshot import Entry, OperatorSnapshot
+
+few_bytes = st.binary(max_size=4)
+names = st.text(max_size=4)
+rows = st.lists(st.tuples(few_bytes, few_bytes), max_size=4).map(tuple)
+values = st.lists(few_bytes, max_size=4).map(tuple)
+filed = st.dictionaries(
+    st.integers(0, 40_000), st.dictionaries(names, rows, min_size=1, max_size=3)
+)
+named = st.dictionaries(names, values, max_size=3)
+replaced = st.dictionaries(st.integers(0, 300), st.frozensets(few_bytes, max_size=3))
+snapshots = st.builds(
+    OperatorSnapshot, filed, named, named, st.none() | replaced, filed, st.frozensets(names)
+)
+steps = st.dictionaries(names, snapshots, max_size=3)
+
+
+def part(steps: dict[str, OperatorSnapshot]) -> bytes:
+    return b"".join(encoded(steps, aflow="1.2.3"))
+
+
+def frames(data: bytes) -> Iterator[bytes]:
+    """All of them but the first, which names the steps, and the last, which is empty."""
+    at, first = len(MAGIC) + 4 + len("1.2.3"), True
+    while True:
+        (length,) = struct.unpack_from(">Q", data, at)
+        if not length:
+            return
+        if not first:
+            yield data[at + 8 : at + 8 + length]
+        first = False
+        at += 8 + length
+
+
+@given(steps)
+def test_what_was_encoded_comes_back(steps: dict[str, OperatorSnapshot]) -> None:
+    assert decoded(part(steps), what="part") == steps
+
+
+@given(steps, st.data())
+def test_a_part_that_was_cut_off_is_refused(
+    steps: dict[str, OperatorSnapshot], data: st.DataObject
+) -> None:
+    whole = part(steps)
+    cut = data.draw(st.integers(0, len(whole) - 1))
+
+    with pytest.raises(RestoreError, match="some file"):
+        decoded(whole[:cut], what="some file")
+
+
+@given(steps, st.data())
+def test_bytes_that_were_changed_are_refused_or_read_but_nothing_else_is_raised(
+    steps: dict[str, OperatorSnapshot], data: st.DataObject
+) -> None:
+    changed = bytearray(part(steps))
+    at = data.draw(st.integers(0, len(changed) - 1))
+    changed[at] ^= data.draw(st.integers(1, 255))
+
+    with suppress(RestoreError):
+        decoded(bytes(changed), what="part")
+
+
+@pytest.mark.parametrize("data", [b"", b"AFLO", b"PK\x03\x04 and more", b"{}"])
+def test_what_is_no_part_is_called_so(data: bytes) -> None:
+    with pytest.raises(RestoreError, match=r"^notes\.txt is no part of a checkpoint"):
+        decoded(data, what="notes.txt")
+
+
+def test_a_newer_format_is_refused_naming_the_version_that_wrote_it() -> None:
+    data = bytearray(part({}))
+    data[len(MAGIC) : len(MAGIC) + 2] = struct.pack(">H", FORMAT + 1)
+
+    with pytest.raises(
+        RestoreError, match=rf"format {FORMAT + 1}, written by aflow 1\.2\.3; .*upgrade aflow"
+    ):
+        decoded(bytes(data), what="part")
+
+
+def entries_of(count: int, value: bytes) -> tuple[Entry, ...]:
+    return tuple((b"%d" % number, value) for number in range(count))
+
+
+@pytest.mark.parametrize("groups", [1, 128], ids=lambda n: f"{n} key groups")
+def test_many_rows_come_back_from_many_small_frames(groups: int) -> None:
+    many = entries_of(50_000, b"value")
+    keyed = {group: {"last": many[group::groups]} for group in range(groups)}
+    operator = {"@in flight": tuple(key for key, _ in many)}
+    steps = {"sums": OperatorSnapshot(keyed, operator)}
+
+    data = part(steps)
+
+    assert decoded(data, what="part") == steps
+    sizes = [len(frame) for frame in frames(data)]
+    assert len(sizes) > 20
+    assert max(sizes) < 128 * 1024
+
+
+def test_large_values_make_frames_of_few_rows() -> None:
+    steps = {"sums": OperatorSnapshot({0: {"last": entries_of(256, bytes(100_000))}})}
+
+    data = part(steps)
+
+    assert decoded(data, what="part") == steps
+    sizes = [len(frame) for frame in frames(data)]
+    assert max(sizes[1:], default=0) < 3 * 1024 * 1024
+
+
+def test_a_great_many_names_without_rows_do_not_make_one_frame() -> None:
+    steps = {"sums": OperatorSnapshot({group: {"last": ()} for group in range(20_000)})}
+
+    data = part(steps)
+
+    assert decoded(data, what="part") == steps
+    assert len(list(frames(data))) > 3
