@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from string import ascii_letters, digits
 
-from aflow.graph.guarantee import Guarantee, after_crash, weakest
+from aflow.graph.guarantee import Guarantee, Recovery, after_crash, weakest
 from aflow.graph.nodes import Broadcast, Custom, Edge, Forward, HashByKey, Kind, Node, Rebalance
 from aflow.graph.plan import Channels, Plan, TaskPlan
 
@@ -83,14 +83,14 @@ def _siblings(
 
 
 def _guarantee_lines(plan: Plan) -> Iterator[str]:
-    entries = after_crash(plan)
-    yield f"end-to-end guarantee: {weakest(entries).value}"
-    yield "  This version takes no checkpoints: after a crash, the next run starts all sources from their beginning."
-    alike: dict[tuple[Guarantee, str], list[str]] = {}
-    for entry in entries:
-        alike.setdefault((entry.guarantee, entry.reason), []).append(entry.sink)
-    for (guarantee, reason), sinks in alike.items():
-        yield f"  {', '.join(sinks)}: {guarantee.value}; {reason}"
+    for recovery in (Recovery.EXACTLY_ONCE, Recovery.NOTHING):
+        entries = after_crash(plan, recovery)
+        yield f"end-to-end guarantee {recovery.value}: {weakest(entries).value}"
+        alike: dict[tuple[Guarantee, str], list[str]] = {}
+        for entry in entries:
+            alike.setdefault((entry.guarantee, entry.reason), []).append(entry.sink)
+        for (guarantee, reason), sinks in alike.items():
+            yield f"  {', '.join(sinks)}: {guarantee.value}; {reason}"
 
 
 def _node_line(node: Node) -> str:

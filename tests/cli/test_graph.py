@@ -32,7 +32,7 @@ def test_the_text_shows_the_plan_for_a_parallelism_and_how_to_get_a_drawing(
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith("flow 'totals': 2 tasks in 4 subtasks, 128 key groups\n")
     assert "top 5  reduce · keyed state" in result.stdout
-    assert "end-to-end guarantee: at least once" in result.stdout
+    assert "end-to-end guarantee with checkpoints: at least once" in result.stdout
     assert result.stdout.splitlines()[-1].startswith("With --mermaid ")
 
 

@@ -52,8 +52,9 @@ def test_text_shows_tasks_as_trees_with_their_exchanges_key_groups_and_guarantee
           top  reduce · keyed state
           └─ out  sink CollectSink · delivers at least once
 
-        end-to-end guarantee: at least once
-          This version takes no checkpoints: after a crash, the next run starts all sources from their beginning.
+        end-to-end guarantee with checkpoints: at least once
+          bad orders, out: at least once; what was written since the last checkpoint is written again, and is there twice
+        end-to-end guarantee without checkpoints: at least once
           bad orders, out: at least once; the next run writes everything again, so what was written before the crash \
 is there twice
         """)
@@ -150,7 +151,7 @@ def test_a_source_that_never_ends_and_cannot_be_read_again_says_so() -> None:
     drawn = to_text(flow.plan())
 
     assert "requests  source PushSource · unbounded · not replayable" in drawn
-    assert "end-to-end guarantee: no guarantee" in drawn
+    assert "end-to-end guarantee with checkpoints: no guarantee" in drawn
     assert "out: no guarantee; 'requests' cannot be read again" in drawn
 
 

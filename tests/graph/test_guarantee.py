@@ -1,4 +1,4 @@
-"""What a crash means for each sink, without checkpoints."""
+"""What a crash means for each sink, with checkpoints and without."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from aflow.api.flow import Flow
 from aflow.connect import Delivery, Sink, Writer, WriterContext
-from aflow.graph.guarantee import AfterCrash, Guarantee, after_crash, weakest
+from aflow.graph.guarantee import AfterCrash, Guarantee, Recovery, after_crash, weakest
 from aflow.runtime.ends import CollectSink, PushSource
 
 
@@ -79,3 +79,46 @@ def test_all_sinks_together_have_the_weakest_guarantee_of_them() -> None:
 
     assert weakest(entries) is Guarantee.AT_LEAST_ONCE
     assert weakest([*entries, AfterCrash("c", Guarantee.NONE, "")]) is Guarantee.NONE
+
+
+@pytest.mark.parametrize(
+    ("delivery", "guarantee"),
+    [
+        (Delivery.AT_LEAST_ONCE, Guarantee.AT_LEAST_ONCE),
+        (Delivery.IDEMPOTENT, Guarantee.EFFECTIVELY_ONCE),
+        (Delivery.TRANSACTIONAL, Guarantee.EXACTLY_ONCE),
+    ],
+    ids=lambda one: one.name.lower(),
+)
+def test_with_checkpoints_a_transactional_sink_is_exactly_once(
+    delivery: Delivery, guarantee: Guarantee
+) -> None:
+    flow = Flow("checkpointed")
+    flow.source([1]).to(Files(delivery), name="out")
+
+    (entry,) = after_crash(flow.plan(), Recovery.EXACTLY_ONCE)
+
+    assert entry.guarantee is guarantee
+
+
+@pytest.mark.parametrize("delivery", Delivery, ids=lambda one: one.name.lower())
+def test_checkpoints_at_least_once_make_no_sink_better_than_that(delivery: Delivery) -> None:
+    flow = Flow("counted twice")
+    flow.source([1]).to(Files(delivery), name="out")
+
+    (entry,) = after_crash(flow.plan(), Recovery.AT_LEAST_ONCE)
+
+    assert entry.guarantee is Guarantee.AT_LEAST_ONCE
+
+
+def test_with_checkpoints_a_source_that_cannot_be_read_again_loses_only_what_came_since() -> None:
+    flow = Flow("live")
+    flow.source(PushSource[int](), name="requests").to(Files(Delivery.TRANSACTIONAL), name="out")
+
+    assert after_crash(flow.plan(), Recovery.EXACTLY_ONCE) == [
+        AfterCrash(
+            "out",
+            Guarantee.NONE,
+            "'requests' cannot be read again, so what was read since the last checkpoint is lost",
+        )
+    ]

@@ -98,6 +98,8 @@ class CheckpointCoordinator:
         self._swept = asyncio.Event()
         self._swept.set()
         self._events: deque[say.Event] = deque()
+        #: True once the tasks have ended: what is pending is no failure.
+        self._closing = False
 
     # -------------------------------------------------------------------------------------------- life cycle
 
@@ -127,12 +129,14 @@ class CheckpointCoordinator:
 
     async def finish(self) -> None:
         """Take no further checkpoint, and finish what waits for storage."""
+        self._closing = True
         self._feed(say.Stopped("the job has ended"))
         await self._work.join()
         self._worker.cancel()
 
     def close(self, reason: str) -> None:
         """The tasks do not run any more. Harmless after ``finish``, and when it was not started."""
+        self._closing = True
         if self._machine is not None:
             self._feed(say.Stopped(reason))
         if self._alarm is not None:
@@ -321,10 +325,10 @@ class CheckpointCoordinator:
 
     def _aborted(self, checkpoint: int, reason: str) -> None:
         collected = self._collected.pop(checkpoint)
-        subsumed = reason == "subsumed"
+        outcome = Outcome.SUBSUMED if reason == "subsumed" else Outcome.FAILED
         info = replace(
             self.history[checkpoint],
-            outcome=Outcome.SUBSUMED if subsumed else Outcome.FAILED,
+            outcome=Outcome.STOPPED if self._closing else outcome,
             reason=reason,
             subtasks=tuple(collected.done),
         )

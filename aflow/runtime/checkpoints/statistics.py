@@ -17,6 +17,8 @@ class Outcome(Enum):
     FAILED = "failed"
     SUBSUMED = "subsumed"
     """A newer one was complete first. No failure."""
+    STOPPED = "stopped"
+    """The job ended, or failed, before it was complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
