@@ -11,11 +11,11 @@ import msgspec
 
 from aflow.connect import BadRecord, Position, Reader, SourceError, Split, Tag
 from aflow.errors import FlowDefinitionError
+from aflow_connectors.arguments import checked_texts
 from aflow_connectors.files.arguments import (
     checked_delimiter,
     checked_encoding,
     checked_line_bound,
-    checked_texts,
 )
 from aflow_connectors.files.csv_reader import CsvReader, problem_of_columns
 from aflow_connectors.files.csv_rows import CsvFormat

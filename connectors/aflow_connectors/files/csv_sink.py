@@ -16,8 +16,9 @@ import orjson
 
 from aflow.connect import SinkError, Writer, WriterContext
 from aflow.errors import FlowDefinitionError, shown
+from aflow_connectors.arguments import checked_texts
 from aflow_connectors.fields import fields_of
-from aflow_connectors.files.arguments import checked_delimiter, checked_texts
+from aflow_connectors.files.arguments import checked_delimiter
 from aflow_connectors.files.output import Output
 from aflow_connectors.files.sink import FileSink
 from aflow_connectors.files.writer import BytesWriter

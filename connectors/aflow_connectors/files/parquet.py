@@ -11,8 +11,8 @@ import msgspec
 
 from aflow.connect import BadRecord, Chunk, Position, Reader, Split, Tag
 from aflow.errors import FlowDefinitionError
+from aflow_connectors.arguments import checked_texts
 from aflow_connectors.blocking import Blocking
-from aflow_connectors.files.arguments import checked_texts
 from aflow_connectors.files.jsonl import JsonObject
 from aflow_connectors.files.parquet_rows import ParquetPosition, Row, Rows
 from aflow_connectors.files.source import BadRecords, FileSource

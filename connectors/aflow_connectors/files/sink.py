@@ -9,8 +9,8 @@ from typing import ClassVar, TypeVar
 
 from aflow.connect import Committable, Delivery, Sink, WriterContext
 from aflow.errors import FlowDefinitionError
+from aflow_connectors.arguments import checked_path
 from aflow_connectors.blocking import Blocking
-from aflow_connectors.files.arguments import checked_path
 from aflow_connectors.files.output import Output, OutputFile
 from aflow_connectors.files.parts import Parts, Target
 from aflow_connectors.files.pieces import PieceOutput, Recovery

@@ -10,11 +10,11 @@ from typing import ClassVar, Final, TypeVar
 from anyio import to_thread
 
 from aflow.connect import BadRecord, Source, SourceError, Split, Tag
+from aflow_connectors.arguments import checked_path
 from aflow_connectors.files.arguments import (
     checked_concurrency,
     checked_dead_letters,
     checked_interval,
-    checked_path,
 )
 from aflow_connectors.files.paths import expand, is_file
 

@@ -1,0 +1,149 @@
+"""A connection to a SQLite database, and what its errors are called.
+
+All calls block: they are for worker threads. Transactions that write take the lock of the database when they begin, so
+two of them never wait for each other: the second waits at its begin, up to ``busy``, and nothing else does.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from aflow.connect import SinkError
+
+#: A row as SQLite takes it.
+Row = tuple[object, ...]
+
+
+#: What SQLite says to a row that does not fit: a constraint, or a value that it cannot hold.
+_OF_ROWS: Final = (
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    OverflowError,
+    UnicodeEncodeError,
+)
+
+
+class Refused(Exception):
+    """The table does not take row ``index``."""
+
+    def __init__(self, index: int, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.index = index
+
+
+class Database:
+    """One connection, for one sink. Opened at first use."""
+
+    def __init__(self, path: Path, *, sink: str, busy: timedelta) -> None:
+        self.path = path
+        self.sink = sink
+        self._busy = busy
+        self._connection: sqlite3.Connection | None = None
+
+    def error(self, reason: str) -> SinkError:
+        """``reason`` as the failure of this sink."""
+        return SinkError(f"sink {self.sink!r}: {self.path}: {reason}")
+
+    def run(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
+        """All rows that a statement gives."""
+        return self._opened().execute(sql, values).fetchall()
+
+    def run_many(self, sql: str, rows: Iterable[Row]) -> None:
+        """The statement once for each of ``rows``, which are taken one at a time. Raises ``Refused``."""
+        index = -1
+
+        def counted() -> Iterator[Row]:
+            nonlocal index
+            for row in rows:
+                index += 1
+                yield row
+
+        try:
+            self._opened().executemany(sql, counted())
+        except _OF_ROWS as exc:
+            raise Refused(index, exc) from exc
+
+    def blobs(self, sql: str, values: Sequence[object]) -> Generator[bytes]:
+        """The first column of what a statement gives, one at a time."""
+        for (blob,) in self._opened().execute(sql, values):
+            yield blob
+
+    @contextmanager
+    def transaction(self, what: str) -> Generator[None]:
+        """All or nothing. Raises ``SinkError`` that says ``what`` failed."""
+        with self.errors(what):
+            connection = self._opened()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                connection.execute("COMMIT")
+            except BaseException:
+                _roll_back(connection)
+                raise
+
+    @contextmanager
+    def trial(self, what: str) -> Generator[None]:
+        """A transaction of which nothing stays: it shows whether it would go well. Raises ``SinkError``."""
+        with self.errors(what):
+            connection = self._opened()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            finally:
+                _roll_back(connection)
+
+    @contextmanager
+    def errors(self, what: str) -> Generator[None]:
+        """Turns what SQLite refuses into a ``SinkError`` that says ``what`` failed."""
+        try:
+            yield
+        except sqlite3.Error as exc:
+            raise self.error(f"{what}: {exc}{self._advice(exc)}") from exc
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            connection = sqlite3.connect(
+                # A database that is not there is not made: it would have no table.
+                f"{self.path.absolute().as_uri()}?mode=rw",
+                uri=True,
+                timeout=self._busy.total_seconds(),
+                isolation_level=None,  # transactions begin and end where this file says
+                check_same_thread=False,  # calls come from one thread after the other, never from two at once
+            )
+            # What is committed stays, also when the machine loses power.
+            connection.execute("PRAGMA synchronous = FULL")
+            self._connection = connection
+        return self._connection
+
+    def _advice(self, cause: Exception) -> str:
+        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_BUSY:
+            return (
+                f" (for {self._busy.total_seconds():g} s; another connection holds a transaction open, or busy= is "
+                f"too short)"
+            )
+        if code == sqlite3.SQLITE_CANTOPEN:
+            return " (the database and its table must be there)"
+        return ""
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:  # a full disk has done so already
+        connection.execute("ROLLBACK")
+
+
+def quoted(name: str) -> str:
+    """``name`` as an identifier in SQL."""
+    return '"' + name.replace('"', '""') + '"'

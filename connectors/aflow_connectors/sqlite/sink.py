@@ -1,0 +1,166 @@
+"""Writes into tables of a SQLite database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from aflow.connect import Committable, Delivery, Sink, Writer, WriterContext
+from aflow.errors import FlowDefinitionError, shown
+from aflow_connectors.arguments import checked_path, checked_texts
+from aflow_connectors.blocking import Blocking
+from aflow_connectors.sqlite.database import Database
+from aflow_connectors.sqlite.rows import Rows, Table, upsert
+from aflow_connectors.sqlite.staging import Prepared, Staging
+from aflow_connectors.sqlite.writers import StagingWriter, TableWriter
+
+T = TypeVar("T")
+
+#: How long to wait for another connection that writes.
+_BUSY: Final = timedelta(seconds=30)
+
+RowOf: TypeAlias = Callable[[T], Mapping[str, object] | Sequence[object]]
+"""Makes a row of a record: a mapping with the names of columns, or the values in their order."""
+
+
+class _TableSink(Sink[T], Generic[T]):
+    def __init__(
+        self,
+        path: str | Path,
+        table: str,
+        *,
+        columns: Sequence[str] | None,
+        row: RowOf[T] | None,
+        busy: timedelta,
+    ) -> None:
+        owner = type(self).__name__
+        self.path = checked_path(owner, path)
+        if not isinstance(table, str) or not table:
+            raise FlowDefinitionError(
+                f"{owner}: the table must be the name of one, not {shown(table)}"
+            )
+        self.table = table
+        self.columns = None if columns is None else tuple(checked_texts(owner, "columns", columns))
+        if self.columns is not None and (
+            not self.columns or len(set(self.columns)) < len(self.columns)
+        ):
+            raise FlowDefinitionError(
+                f"{owner}: columns= must be different names, at least one, not {columns!r}"
+            )
+        if row is not None and not callable(row):
+            raise FlowDefinitionError(f"{owner}: row= must be a function, not {shown(row)}")
+        self.row = row
+        if not isinstance(busy, timedelta) or busy < timedelta(0):
+            raise FlowDefinitionError(
+                f"{owner}: busy= must be a timedelta that is not negative, not {shown(busy)}"
+            )
+        self.busy = busy
+
+    def _database(self, name: str) -> Database:
+        return Database(self.path, sink=name, busy=self.busy)
+
+    async def _looked_up(self, database: Database, blocking: Blocking) -> tuple[Table, Rows[T]]:
+        """The table, and what makes its rows. Raises ``SinkError``."""
+        table = await blocking.run(lambda: Table(database, self.table, self.columns))
+        return table, Rows(database, table, self.row, exact=self.columns is None)
+
+
+class SqliteSink(_TableSink[T]):
+    """Appends each record as a row to ``table`` of the database at ``path``; both must be there.
+
+    Records are dicts, dataclasses, ``msgspec.Struct`` or NamedTuples, whose fields go into the columns of the same
+    names: all columns of the table (then a record may have no other fields), or those in ``columns``. ``row`` makes a
+    row of a record that is something else, or whose fields have other names: a mapping, or a tuple of values in the
+    order of the columns. Dates and times become ISO 8601, Decimals and UUIDs text, lists and dicts JSON.
+
+    With checkpoints each record is in the table exactly once, and visible when its checkpoint is complete; until then
+    it waits in the table ``_aflow_staged`` of the same database. The name of the sink in the flow is its identity
+    there: jobs that write to one table at the same time need sinks of different names. Without checkpoints each
+    batch is a transaction, and a run that is repeated writes again.
+
+    ``busy`` is how long to wait for another connection that writes. Raises ``SinkError`` with sink, table and reason
+    and, for a record that does not fit, the record.
+    """
+
+    delivery = Delivery.TRANSACTIONAL
+
+    def __init__(
+        self,
+        path: str | Path,
+        table: str,
+        *,
+        columns: Sequence[str] | None = None,
+        row: RowOf[T] | None = None,
+        busy: timedelta = _BUSY,
+    ) -> None:
+        super().__init__(path, table, columns=columns, row=row, busy=busy)
+
+    async def writer(self, context: WriterContext) -> Writer[T]:
+        database, blocking = self._database(context.name), Blocking()
+        try:
+            table, rows = await self._looked_up(database, blocking)
+        except BaseException:
+            await blocking.finish(database.close)
+            raise
+        if not context.checkpoints:
+            return TableWriter(database, blocking, rows, table.insert)
+        staging = Staging(database, self.table)
+        return StagingWriter(staging, database, blocking, rows, table.columns, context.subtask)
+
+    async def recover(self, name: str, committables: Sequence[Committable]) -> None:
+        """As ``Sink.recover``. Raises ``RestoreError``, and ``SinkError`` if the table is ahead of the checkpoint."""
+        prepared = [Prepared.of(one, sink=name) for one in committables]
+        database, blocking = self._database(name), Blocking()
+        staging = Staging(database, self.table)
+        try:
+            await blocking.run(staging.create)
+            await blocking.run(partial(staging.recover, prepared))
+        finally:
+            await blocking.finish(database.close)
+
+
+class SqliteUpsert(_TableSink[T]):
+    """Writes each record into the row of ``table`` that has the same ``key``, or into a new one.
+
+    The ``key`` columns must be the primary key of the table, or have a unique index together. All other columns that
+    are written are replaced. Arguments and records are as for ``SqliteSink``.
+
+    Each batch is a transaction, and visible at once. What is written again after a restart replaces itself, so the
+    final content is right if the same records give the same rows; between a crash and the end of the catching up,
+    readers may see a row go back to what it was.
+    """
+
+    delivery = Delivery.IDEMPOTENT
+
+    def __init__(
+        self,
+        path: str | Path,
+        table: str,
+        *,
+        key: str | Sequence[str],
+        columns: Sequence[str] | None = None,
+        row: RowOf[T] | None = None,
+        busy: timedelta = _BUSY,
+    ) -> None:
+        super().__init__(path, table, columns=columns, row=row, busy=busy)
+        keys = (key,) if isinstance(key, str) else tuple(checked_texts("SqliteUpsert", "key", key))
+        missing = [one for one in keys if self.columns is not None and one not in self.columns]
+        if not keys or missing:
+            raise FlowDefinitionError(
+                f"SqliteUpsert: key= must be columns that are written, not {shown(key)}"
+            )
+        self.key = keys
+
+    async def writer(self, context: WriterContext) -> Writer[T]:
+        database, blocking = self._database(context.name), Blocking()
+        try:
+            table, rows = await self._looked_up(database, blocking)
+            statement = upsert(table.name, table.columns, self.key)
+            await blocking.run(lambda: table.check(statement, values=len(table.columns)))
+        except BaseException:
+            await blocking.finish(database.close)
+            raise
+        return TableWriter(database, blocking, rows, statement)

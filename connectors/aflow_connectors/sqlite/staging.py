@@ -1,0 +1,201 @@
+"""Exactly once: rows wait in a table of their own until their checkpoint is complete.
+
+Theory. A writer puts the rows of an epoch (what comes between two checkpoints) into ``_aflow_staged``, encoded, many in
+one entry. ``prepare`` names the epoch; that name is the committable. ``commit`` moves the rows into the table, in one
+transaction that also notes the checkpoint in ``_aflow_commits``: either all of that has happened or nothing, so to do
+it twice changes nothing, and a crash at any instant leaves an epoch either staged or in the table.
+
+The rows could also travel in the committable. But then every checkpoint would hold a copy of all output since the one
+before, and an epoch would have to fit in memory; what it would save is to write the rows twice into the database.
+
+Constraints are checked before the checkpoint counts: ``prepare`` inserts the rows for trial. A commit that fails for
+the data would fail after each restart again.
+
+All calls block: they are for worker threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+from aflow.connect import Committable
+from aflow.errors import RestoreError, shown
+from aflow.model.codecs import PLAIN, CodecError
+from aflow_connectors.sqlite.database import Database, Refused, Row
+from aflow_connectors.sqlite.rows import insert
+
+_TABLES: Final = (
+    """CREATE TABLE IF NOT EXISTS _aflow_staged (
+        sink TEXT NOT NULL, "table" TEXT NOT NULL, writer INTEGER NOT NULL, epoch INTEGER NOT NULL,
+        rows BLOB NOT NULL)""",
+    """CREATE INDEX IF NOT EXISTS _aflow_staged_by_epoch
+        ON _aflow_staged (sink, "table", writer, epoch)""",
+    """CREATE TABLE IF NOT EXISTS _aflow_commits (
+        sink TEXT NOT NULL, "table" TEXT NOT NULL, writer INTEGER NOT NULL, checkpoint INTEGER NOT NULL,
+        PRIMARY KEY (sink, "table", writer)) WITHOUT ROWID""",
+)
+_OF_SINK: Final = 'sink = ? AND "table" = ?'
+_OF_EPOCH: Final = f"{_OF_SINK} AND writer = ? AND epoch = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The rows that ``writer`` has staged between checkpoint ``epoch`` and ``checkpoint``."""
+
+    writer: int
+    epoch: int
+    checkpoint: int
+    rows: int
+    columns: tuple[str, ...]
+
+    def stored(self) -> Committable:
+        return {
+            "writer": self.writer,
+            "epoch": self.epoch,
+            "checkpoint": self.checkpoint,
+            "rows": self.rows,
+            "columns": list(self.columns),
+        }
+
+    @classmethod
+    def of(cls, committable: Committable, *, sink: str) -> Prepared:
+        """Raises ``RestoreError`` for what no such sink has prepared."""
+        try:
+            fields = cast(dict[str, object], committable)
+            writer, epoch, checkpoint, rows = (
+                cast(int, fields[name]) for name in ("writer", "epoch", "checkpoint", "rows")
+            )
+            columns = cast(list[str], fields["columns"])
+            kinds = {type(one) for one in (writer, epoch, checkpoint, rows)}
+            if kinds == {int} and isinstance(columns, list):
+                return cls(writer, epoch, checkpoint, rows, tuple(columns))
+        except (KeyError, TypeError):
+            pass
+        raise RestoreError(
+            f"sink {sink!r} cannot commit {shown(committable)}: the checkpoint was taken with another kind of sink "
+            f"under this name"
+        )
+
+
+class Staging:
+    """The rows of one sink and one table that wait, and the checkpoints up to which they do not any more."""
+
+    def __init__(self, database: Database, table: str) -> None:
+        self._database = database
+        self._table = table
+        self._sink = (database.sink, table)
+
+    def create(self) -> None:
+        """Make the tables for it, if they are not there."""
+        with self._database.transaction("cannot make the tables for checkpoints"):
+            for statement in _TABLES:
+                self._database.run(statement)
+
+    def stage(self, writer: int, epoch: int, rows: Sequence[Row]) -> None:
+        """Keep ``rows``, durably. Raises ``SinkError``."""
+        data = self._encoded(rows)
+        with self._database.transaction(f"cannot stage rows for table {self._table!r}"):
+            self._database.run(
+                "INSERT INTO _aflow_staged VALUES (?, ?, ?, ?, ?)",
+                (*self._sink, writer, epoch, data),
+            )
+
+    def _encoded(self, rows: Sequence[Row]) -> bytes:
+        try:
+            return PLAIN.encode([list(row) for row in rows])
+        except CodecError as exc:  # text that is none: half of a surrogate pair
+            if len(rows) > 1:
+                for row in rows:
+                    self._encoded([row])
+            raise self._database.error(
+                f"table {self._table!r} cannot take row {shown(rows[0])}: {exc.__cause__ or exc}"
+            ) from exc
+
+    def check(self, prepared: Prepared) -> None:
+        """Raise ``SinkError`` that shows the row if the table would refuse one of them, or the number was there."""
+        last = self._committed(prepared.writer)
+        if last is not None and prepared.checkpoint <= last:
+            raise self._database.error(
+                f"table {self._table!r} has the rows of checkpoint {last} of this sink already, and now comes "
+                f"{prepared.checkpoint}; was the storage of checkpoints replaced? Go on from a checkpoint of this "
+                f"output, or give the sink another name"
+            )
+        if prepared.rows:
+            with self._database.trial(f"table {self._table!r} cannot take the rows"):
+                self._insert(prepared)
+
+    def commit(self, prepared: Prepared) -> None:
+        """Move the rows into the table, unless that was done before. Raises ``SinkError``."""
+        with self._database.transaction(f"cannot commit to table {self._table!r}"):
+            last = self._committed(prepared.writer)
+            if last is not None and prepared.checkpoint <= last:
+                return
+            moved = self._insert(prepared)
+            if moved != prepared.rows:
+                raise self._database.error(
+                    f"{prepared.rows:,} rows were prepared for checkpoint {prepared.checkpoint} of table "
+                    f"{self._table!r}, and {moved:,} are staged: does another job use this sink's name "
+                    f"{self._database.sink!r} with this table?"
+                )
+            self._database.run(
+                f"DELETE FROM _aflow_staged WHERE {_OF_EPOCH}",
+                (*self._sink, prepared.writer, prepared.epoch),
+            )
+            self._database.run(
+                "INSERT OR REPLACE INTO _aflow_commits VALUES (?, ?, ?, ?)",
+                (*self._sink, prepared.writer, prepared.checkpoint),
+            )
+
+    def recover(self, prepared: Sequence[Prepared]) -> None:
+        """Commit ``prepared`` and forget whatever else is staged. Raises ``SinkError``."""
+        self._refuse_to_repeat(prepared)
+        for one in sorted(prepared, key=lambda one: one.checkpoint):
+            self.commit(one)
+        with self._database.transaction(f"cannot remove rows staged for table {self._table!r}"):
+            self._database.run(f"DELETE FROM _aflow_staged WHERE {_OF_SINK}", self._sink)
+            if not prepared:  # a job that begins anew counts its checkpoints anew
+                self._database.run(f"DELETE FROM _aflow_commits WHERE {_OF_SINK}", self._sink)
+
+    def _refuse_to_repeat(self, prepared: Sequence[Prepared]) -> None:
+        """Rows in the table cannot be told from others any more, so they cannot be taken back."""
+        if not prepared:
+            return
+        newest = max(one.checkpoint for one in prepared)
+        sql = f"SELECT max(checkpoint) FROM _aflow_commits WHERE {_OF_SINK}"
+        with self._database.errors(f"cannot recover table {self._table!r}"):
+            ((last,),) = self._database.run(sql, self._sink)
+        if isinstance(last, int) and last > newest:
+            raise self._database.error(
+                f"the job goes on from checkpoint {newest}, but table {self._table!r} has the rows up to checkpoint "
+                f"{last} already, which would be there twice: remove what is to be written again and then the rows of "
+                f"sink {self._database.sink!r} from the table _aflow_commits, or bring back the database of then"
+            )
+
+    def _committed(self, writer: int) -> int | None:
+        sql = f"SELECT checkpoint FROM _aflow_commits WHERE {_OF_SINK} AND writer = ?"
+        with self._database.errors(f"cannot look up the checkpoint of table {self._table!r}"):
+            found = self._database.run(sql, (*self._sink, writer))
+        return cast(int, found[0][0]) if found else None
+
+    def _insert(self, prepared: Prepared) -> int:
+        """Insert the staged rows; the number of them."""
+        statement = insert(self._table, prepared.columns)
+        count = 0
+        for rows in self._staged(prepared):
+            count += len(rows)
+            try:
+                self._database.run_many(statement, rows)
+            except Refused as exc:
+                row = dict(zip(prepared.columns, rows[exc.index], strict=True))
+                raise self._database.error(
+                    f"table {self._table!r} cannot take row {shown(row)}: {exc}"
+                ) from exc
+        return count
+
+    def _staged(self, prepared: Prepared) -> Iterator[list[Row]]:
+        sql = f"SELECT rows FROM _aflow_staged WHERE {_OF_EPOCH} ORDER BY rowid"
+        values = (*self._sink, prepared.writer, prepared.epoch)
+        for data in self._database.blobs(sql, values):
+            yield [tuple(row) for row in cast(list[list[object]], PLAIN.decode(data))]

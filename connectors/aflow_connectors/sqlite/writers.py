@@ -1,0 +1,108 @@
+"""The writers of the SQLite sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from aflow.connect import Batch, Committable, Writer
+from aflow_connectors.blocking import Blocking
+from aflow_connectors.sqlite.database import Database, Refused, Row
+from aflow_connectors.sqlite.rows import Rows
+from aflow_connectors.sqlite.staging import Prepared, Staging
+
+T = TypeVar("T")
+
+#: Rows that are kept before they are staged.
+_STAGED_AT: Final = 4096
+
+
+class TableWriter(Writer[T]):
+    """Writes each batch into the table, in a transaction of its own."""
+
+    def __init__(
+        self, database: Database, blocking: Blocking, rows: Rows[T], statement: str
+    ) -> None:
+        self._database = database
+        self._blocking = blocking
+        self._rows = rows
+        self._statement = statement
+
+    async def write(self, batch: Batch[T]) -> None:
+        rows = self._rows.of(batch.values)
+        try:
+            await self._blocking.run(partial(self._write, rows))
+        except Refused as exc:
+            raise self._rows.refused(batch.values[exc.index], exc) from exc
+
+    async def close(self) -> None:
+        await self._blocking.finish(self._database.close)
+
+    def _write(self, rows: Sequence[Row]) -> None:
+        with self._database.transaction("cannot write"):
+            self._database.run_many(self._statement, rows)
+
+
+class StagingWriter(Writer[T]):
+    """Stages rows, which ``commit`` moves into the table."""
+
+    def __init__(
+        self,
+        staging: Staging,
+        database: Database,
+        blocking: Blocking,
+        rows: Rows[T],
+        columns: Sequence[str],
+        number: int,
+    ) -> None:
+        self._staging = staging
+        self._database = database
+        self._blocking = blocking
+        self._rows = rows
+        self._columns = tuple(columns)
+        self._number = number
+        self._buffer: list[Row] = []
+        #: Rows written since the last checkpoint, staged or not.
+        self._written = 0
+        #: The last checkpoint. No row is staged under a number of an earlier run: recovering has removed those.
+        self._epoch = 0
+        #: Checkpoints that are prepared, have rows, and wait for their commit.
+        self._pending: set[int] = set()
+
+    async def write(self, batch: Batch[T]) -> None:
+        self._buffer += self._rows.of(batch.values)
+        self._written += len(batch)
+        if len(self._buffer) >= _STAGED_AT:
+            await self._stage()
+
+    async def prepare(self, checkpoint: int) -> Committable:
+        await self._stage()
+        columns = self._columns
+        prepared = Prepared(self._number, self._epoch, checkpoint, self._written, columns)
+        await self._blocking.run(partial(self._staging.check, prepared))
+        self._epoch, self._written = checkpoint, 0
+        if prepared.rows:
+            self._pending.add(checkpoint)
+        return prepared.stored()
+
+    async def commit(self, committable: Committable) -> None:
+        prepared = Prepared.of(committable, sink=self._database.sink)
+        await self._blocking.run(partial(self._staging.commit, prepared))
+        self._pending.discard(prepared.checkpoint)
+
+    async def flush(self) -> None:
+        """Nothing is left to do. Raises ``SinkError`` if a checkpoint was due before."""
+        if self._written or self._pending:
+            raise self._database.error(
+                "the input has ended, but no checkpoint covers the last records"
+            )
+
+    async def close(self) -> None:
+        await self._blocking.finish(self._database.close)
+
+    async def _stage(self) -> None:
+        rows, self._buffer = self._buffer, []
+        if rows:
+            stage = partial(self._staging.stage, self._number, self._epoch, rows)
+            await self._blocking.run(stage)

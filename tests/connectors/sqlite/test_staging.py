@@ -1,0 +1,246 @@
+"""With checkpoints each record is in the table exactly once, and visible when its checkpoint is complete."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from aflow.connect import Committable, SinkError
+from aflow.errors import RestoreError
+from aflow_connectors.sqlite import SqliteSink
+from tests.connectors.sqlite.database import made, opened, prepared, put, rows
+
+STAGED = "SELECT count(*) FROM _aflow_staged"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return made(tmp_path / "a.db", "CREATE TABLE t (n INTEGER UNIQUE)")
+
+
+def numbers(path: Path) -> list[int]:
+    return [n for (n,) in rows(path)]
+
+
+def sink_to(database: Path) -> SqliteSink[int]:
+    return SqliteSink[int](database, "t", row=lambda n: (n,))
+
+
+@pytest.mark.asyncio
+async def test_rows_are_visible_once_their_checkpoint_is_complete(database: Path) -> None:
+    await sink_to(database).recover("out", [])
+    writer = await opened(sink_to(database))
+    committable = await prepared(writer, 1, 1, 2)
+    await put(writer, 3)
+    before = numbers(database)
+
+    await writer.commit(committable)
+    await writer.commit(committable)
+    await writer.close()
+
+    assert (before, numbers(database)) == ([], [1, 2])
+    assert rows(database, STAGED) == [(0,)]
+
+
+@pytest.mark.asyncio
+async def test_many_rows_are_staged_while_they_come_in(database: Path) -> None:
+    await sink_to(database).recover("out", [])
+    writer = await opened(sink_to(database))
+
+    await put(writer, *range(5000))
+    staged = rows(database, STAGED)
+    await put(writer, *range(5000, 6000))
+    await writer.commit(await prepared(writer, 1))
+    await writer.flush()
+    await writer.close()
+
+    assert staged == [(1,)]
+    assert numbers(database) == list(range(6000))
+
+
+@pytest.mark.asyncio
+async def test_a_checkpoint_that_did_not_come_about_is_committed_with_the_next(
+    database: Path,
+) -> None:
+    await sink_to(database).recover("out", [])
+    writer = await opened(sink_to(database))
+    committables = [await prepared(writer, n, n) for n in (1, 2)]
+
+    for committable in committables:
+        await writer.commit(committable)
+    await writer.close()
+
+    assert numbers(database) == [1, 2]
+
+
+@pytest.mark.asyncio
+async def test_after_a_crash_exactly_what_the_checkpoint_names_is_there(database: Path) -> None:
+    await sink_to(database).recover("out", [])
+    writer = await opened(sink_to(database))
+    first = await prepared(writer, 1, 1)
+    await writer.commit(first)
+    second = await prepared(writer, 2, 2)
+    await prepared(writer, 3, 3)
+    await put(writer, *range(10, 6000))
+    await writer.close()
+
+    await sink_to(database).recover("out", [first, second])
+    await sink_to(database).recover("out", [first, second])
+
+    assert numbers(database) == [1, 2]
+    assert rows(database, STAGED) == [(0,)]
+
+
+@pytest.mark.asyncio
+async def test_rows_of_many_writers_are_continued_by_fewer(database: Path) -> None:
+    await sink_to(database).recover("out", [])
+    committables: list[Committable] = []
+    for subtask in range(3):
+        writer = await opened(sink_to(database), subtask=subtask)
+        committables.append(await prepared(writer, 1, subtask))
+        await writer.close()
+
+    await sink_to(database).recover("out", committables)
+    writer = await opened(sink_to(database))
+    await writer.commit(await prepared(writer, 2, 9))
+    await writer.close()
+
+    assert numbers(database) == [0, 1, 2, 9]
+
+
+@pytest.mark.asyncio
+async def test_writers_at_once_wait_for_each_other_and_lose_nothing(database: Path) -> None:
+    await sink_to(database).recover("out", [])
+
+    async def write(subtask: int) -> None:
+        writer = await opened(sink_to(database), subtask=subtask)
+        for checkpoint in range(1, 6):
+            number = subtask * 10 + checkpoint
+            await writer.commit(await prepared(writer, checkpoint, number))
+        await writer.close()
+
+    async with asyncio.TaskGroup() as writers:
+        for subtask in range(4):
+            writers.create_task(write(subtask))
+
+    assert sorted(numbers(database)) == [s * 10 + c for s in range(4) for c in range(1, 6)]
+
+
+@pytest.mark.asyncio
+async def test_a_row_that_the_table_refuses_fails_the_checkpoint_not_the_commit(
+    database: Path,
+) -> None:
+    await sink_to(database).recover("out", [])
+    writer = await opened(sink_to(database))
+    await writer.commit(await prepared(writer, 1, 7))
+
+    with pytest.raises(SinkError, match=r"table 't' cannot take row \{'n': 7\}: UNIQUE constraint"):
+        await prepared(writer, 2, 6, 7)
+    await writer.close()
+
+    assert numbers(database) == [7]
+
+
+@pytest.mark.asyncio
+async def test_a_job_that_begins_anew_appends_and_counts_its_checkpoints_anew(
+    database: Path,
+) -> None:
+    for number in (1, 2):
+        await sink_to(database).recover("out", [])
+        writer = await opened(sink_to(database))
+        await writer.commit(await prepared(writer, 1, number))
+        await writer.close()
+
+    assert numbers(database) == [1, 2]
+
+
+@pytest.mark.asyncio
+async def test_going_on_from_a_checkpoint_before_the_table_is_refused(database: Path) -> None:
+    await sink_to(database).recover("out", [])
+    writer = await opened(sink_to(database))
+    committables = [await prepared(writer, n, n) for n in (1, 2)]
+    for committable in committables:
+        await writer.commit(committable)
+    await writer.close()
+
+    with pytest.raises(SinkError, match="from checkpoint 1, but table 't' has the rows up to chec"):
+        await sink_to(database).recover("out", committables[:1])
+
+    assert numbers(database) == [1, 2]
+
+
+@pytest.mark.asyncio
+async def test_a_number_of_a_checkpoint_that_was_there_is_refused(database: Path) -> None:
+    await sink_to(database).recover("out", [])
+    writer = await opened(sink_to(database))
+    await writer.commit(await prepared(writer, 5, 1))
+
+    with pytest.raises(
+        SinkError, match=r"has the rows of checkpoint 5 .* now comes 4; was the sto"
+    ):
+        await prepared(writer, 4, 2)
+    await writer.close()
+
+
+@pytest.mark.asyncio
+async def test_rows_that_another_job_has_removed_are_missed(database: Path) -> None:
+    await sink_to(database).recover("out", [])
+    writer = await opened(sink_to(database))
+    committable = await prepared(writer, 1, 1, 2)
+    await sink_to(database).recover("out", [])
+
+    with pytest.raises(
+        SinkError, match=r"2 rows were prepared .* and 0 are staged: does another job"
+    ):
+        await writer.commit(committable)
+    await writer.close()
+
+
+@pytest.mark.asyncio
+async def test_sinks_of_other_names_and_tables_do_not_touch_each_other(database: Path) -> None:
+    made(database, "CREATE TABLE u (n)")
+    await sink_to(database).recover("out", [])
+    writer = await opened(sink_to(database))
+    committable = await prepared(writer, 1, 1)
+
+    await sink_to(database).recover("other", [])
+    await SqliteSink[int](database, "u").recover("out", [])
+    await writer.commit(committable)
+    await writer.close()
+
+    assert numbers(database) == [1]
+
+
+@pytest.mark.asyncio
+async def test_the_columns_of_what_is_staged_are_those_of_then(database: Path) -> None:
+    await sink_to(database).recover("out", [])
+    writer = await opened(sink_to(database))
+    committable = await prepared(writer, 1, 1)
+    await writer.close()
+    made(database, "ALTER TABLE t ADD COLUMN later TEXT")
+
+    await sink_to(database).recover("out", [committable])
+
+    assert rows(database) == [(1, None)]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("committable", [7, {"writer": 1}, {"checkpoint": "x"}], ids=repr)
+async def test_a_committable_of_another_sink_is_an_error_that_shows_it(
+    database: Path, committable: object
+) -> None:
+    with pytest.raises(RestoreError, match=r"^sink 'out' cannot commit .*another kind of sink"):
+        await sink_to(database).recover("out", [committable])
+
+
+@pytest.mark.asyncio
+async def test_the_end_without_a_checkpoint_that_covers_it_is_an_error(database: Path) -> None:
+    await sink_to(database).recover("out", [])
+    writer = await opened(sink_to(database))
+    await put(writer, 1)
+
+    with pytest.raises(SinkError, match="no checkpoint covers the last records"):
+        await writer.flush()
+    await writer.close()
