@@ -216,7 +216,7 @@ class Coordinator:
 
     def _keep_beat(self, now: Timestamp) -> None:
         """The next periodic one is wanted at the next beat after ``now``; beats that were missed are left out."""
-        if self._settings.every is not None and not self._final:
+        if self._settings.every is not None:
             missed = (now - self._beat) // self._settings.every
             self._beat = self._due = self._beat + (missed + 1) * self._settings.every
 

@@ -10,6 +10,7 @@ from aflow.machines.checkpoints.events import (
     NotifyAborted,
     NotifyComplete,
     RemovalsCounted,
+    Refuse,
     SetAlarm,
     Started,
     TriggerTasks,
@@ -150,6 +151,26 @@ def test_a_savepoint_counts_among_those_under_way() -> None:
 
     assert told(AlarmRang(), 10) == [SetAlarm(MINUTE)]
     assert told.machine.pending == (1,)
+
+
+def test_a_savepoint_does_not_make_a_second_one_wait() -> None:
+    told = Told(settings())
+    told(AlarmRang(), 0)
+    told(AlarmRang(), 100)
+
+    assert told.request(1, SAVEPOINT, at=110) == [TriggerTasks(2, SAVEPOINT, 110)]
+    assert told(AlarmRang(), 200) == [SetAlarm(MINUTE)]
+
+
+def test_one_for_which_there_is_no_room_in_the_queue_is_left_out() -> None:
+    told = Told(settings(first_delay=10))
+    for request in range(1001):
+        told.request(request, PERIODIC)
+
+    assert told(AlarmRang(), 10) == [SetAlarm(110)]
+    assert told.request(1001, PERIODIC) == [
+        Refuse(1001, "too many requests for checkpoints are waiting")
+    ]
 
 
 def test_while_too_many_are_removed_none_begins() -> None:
