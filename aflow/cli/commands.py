@@ -12,6 +12,7 @@ import click
 
 import aflow
 from aflow.cli.complaints import complaint, full_traceback
+from aflow.cli.recovering import checkpoint_options, recovering
 from aflow.cli.running import Run
 from aflow.cli.tables import print_metrics
 from aflow.cli.targeted import ordered
@@ -86,6 +87,7 @@ _TRACEBACK: Final = click.option(
 
 @main.command(context_settings=_TARGETED)
 @_for_targets
+@checkpoint_options
 @click.option("--metrics", is_flag=True, help="Print a table of all steps at the end, to stderr.")
 @click.option(
     "--no-uvloop", is_flag=True, help="Use asyncio's own event loop even if uvloop is there."
@@ -100,7 +102,8 @@ def run(
     behind it go to the function's parameters: --up-to 5 becomes up_to=5, converted as the parameter is annotated.
     With --help behind it you see what there is.
 
-    Ctrl-C (or SIGTERM) drains: sources stop, what they gave is processed, windows give their results. A second
+    Ctrl-C (or SIGTERM) drains: sources stop, what they gave is processed, windows give their results. With
+    --checkpoint-dir open windows wait in a last checkpoint instead, and the next run goes on from there. A second
     Ctrl-C stops at once.
 
     Exit status: 0 done or drained, 1 the pipeline failed, 2 the command line is wrong, 130 stopped at once.
@@ -111,6 +114,13 @@ def run(
             flow=order.flow,
             parallelism=order.number("parallelism"),
             uvloop=not order.flag("no_uvloop"),
+            recovering=recovering(
+                folder=order.text("checkpoint_dir"),
+                every=order.duration("checkpoint_every"),
+                barriers=order.text("barriers") or "",
+                restore=order.text("restore") or "",
+                restarts=order.number("restarts"),
+            ),
             say=_say,
             report=print_metrics if order.flag("metrics") else _no_report,
         )

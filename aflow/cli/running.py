@@ -7,14 +7,15 @@ import signal
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final, TypeAlias
 
 from aflow.api.flow import Flow
+from aflow.cli.recovering import Recovering, told
 from aflow.cli.usage import DONE, STOPPED_AT_ONCE
 from aflow.runtime.failures import first_cause
-from aflow.runtime.job import Job
+from aflow.runtime.job import Job, JobEvent
 from aflow.runtime.metrics import JobMetrics
 
 _DRAINING: Final = (
@@ -22,6 +23,11 @@ _DRAINING: Final = (
     "Ctrl-C again stops at once"
 )
 _DRAINED: Final = "drained: everything that was read is processed"
+_PAUSING: Final = (
+    "stopping: what was read is processed, and open windows wait in a last checkpoint for the next run; "
+    "Ctrl-C again stops at once"
+)
+_PAUSED: Final = "stopped: the next run goes on from here"
 _STOPPING: Final = "stopping at once: what is in flight is lost"
 
 _Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
@@ -45,6 +51,8 @@ class Run:
     """Tells the user something, line by line."""
     report: Callable[[JobMetrics], None]
     """Gets the job's metrics at its end, also when it has failed."""
+    recovering: Recovering = field(default_factory=Recovering)
+    """Whether checkpoints are taken, where the job begins, and whether it is started again."""
     follow: Callable[[Job], Awaitable[None]] | None = None
     """Looks at the job while it runs, in a task of its own; cancelled at the job's end."""
 
@@ -56,7 +64,7 @@ class Run:
         """
         try:
             with asyncio.Runner(loop_factory=_loop_factory(self.uvloop)) as runner:
-                stopping = _Stopping(self.say)
+                stopping = _Stopping(self.say, keeps=self.recovering.checkpointing is not None)
                 with _signals(runner.get_loop(), stopping):
                     return runner.run(self._run(stopping))
         except _NotAnswered:
@@ -76,11 +84,17 @@ class Run:
                 raise
             return STOPPED_AT_ONCE  # by whose wish it was cancelled: the user's; nobody else waits for it
         if stopping.draining:
-            self.say(_DRAINED)
+            self.say(_PAUSED if stopping.keeps else _DRAINED)
         return DONE
 
     async def _job(self, stopping: _Stopping) -> None:
-        async with self.flow.start(parallelism=self.parallelism) as job:
+        async with self.flow.start(
+            parallelism=self.parallelism,
+            checkpointing=self.recovering.checkpointing,
+            restart=self.recovering.restarts,
+            restore=self.recovering.restore,
+            on_event=self._on_event,
+        ) as job:
             try:
                 async with asyncio.TaskGroup() as group:
                     stopping.started(job, group)
@@ -90,6 +104,11 @@ class Run:
             finally:
                 self.report(job.metrics())
 
+    def _on_event(self, event: JobEvent) -> None:
+        text = told(event)
+        if text is not None:
+            self.say(text)
+
     async def _follow(self, job: Job) -> None:
         if self.follow is not None:
             await self.follow(job)
@@ -98,7 +117,9 @@ class Run:
 class _Stopping:
     """What the user has asked for, one signal after the other. Signals may come while the job is still starting."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], *, keeps: bool) -> None:
+        #: True if a last checkpoint keeps what is unfinished: then windows need not give what they have.
+        self.keeps = keeps
         #: The task of the whole run; cancelling it ends the job at once, wherever it stands.
         self._whole: asyncio.Task[int] | None = None
         self._say = say
@@ -116,7 +137,7 @@ class _Stopping:
         """The job can be drained from now on, by a task of ``group``; it is, if that was asked for before."""
 
         def drain() -> None:
-            _ = group.create_task(job.stop(drain=True))
+            _ = group.create_task(job.stop(drain=not self.keeps))
 
         self._drain = drain
         if self.draining:
@@ -136,7 +157,7 @@ class _Stopping:
         """Drain, once: process managers may repeat themselves, and kill when they have waited enough."""
         if not self.draining:
             self.draining = True
-            self._say(_DRAINING)
+            self._say(_PAUSING if self.keeps else _DRAINING)
             if self._drain is not None:
                 self._drain()
 

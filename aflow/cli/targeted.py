@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import click
 from click.core import ParameterSource
@@ -30,6 +31,17 @@ class Ordered:
     def flag(self, name: str) -> bool:
         """Whether the option ``name`` was given."""
         return self.settings[name] is True
+
+    def text(self, name: str) -> str | None:
+        """The value of the option ``name``; None if it was not given."""
+        value = self.settings[name]
+        return None if value is None else str(value)
+
+    def duration(self, name: str) -> timedelta:
+        """The value of the option ``name``."""
+        value = self.settings[name]
+        assert isinstance(value, timedelta)
+        return value
 
     def number(self, name: str) -> int:
         """The value of the option ``name``."""
