@@ -50,5 +50,8 @@ class ChangedKeys:
 
 
 def too_many(keys: Sized, rows: int, all_rows: int) -> bool:
-    """True if changed ``keys`` with so many ``rows`` take no less to store than ``all_rows`` do."""
-    return len(keys) > _FEW and len(keys) + rows > all_rows
+    """True if changed ``keys`` with so many ``rows`` are more than half of ``all_rows``, so that those are captured.
+
+    Then it takes little more, and a restore need not read what was captured before.
+    """
+    return len(keys) > _FEW and rows + max(rows, len(keys)) > all_rows

@@ -92,8 +92,10 @@ class DeduplicateOperator(Operator):
         self._backend.restore(snapshot.keyed)
         if self._within is not None:
             for key, at in self._seen.items():
-                for passed in (*self._older.get(key, ()), at):
-                    self._expiry.note(key, passed + self._within - 1)
+                self._expiry.note(key, at + self._within - 1)
+            for key, passed in self._older.items():
+                for at in passed:
+                    self._expiry.note(key, at + self._within - 1)
 
     def _new_keys(self, batch: Batch[Any]) -> list[int]:
         """Which records are the first of their key."""

@@ -94,7 +94,9 @@ class TopOperator(Operator):
         """Scores are made anew from the records when their key comes. Of more than ``n`` records the best stay."""
         self._backend.restore(snapshot.keyed)
         self._scores.clear()
-        for key, ranking in self._ranking.items():
+        longer = {key: ranking for key, ranking in self._ranking.items() if len(ranking) > self._n}
+        self._backend.touch(list(longer))
+        for key, ranking in longer.items():
             self._ranking[key] = ranking[: self._n]
 
     def _begin(self, key: Hashable) -> list[Any]:

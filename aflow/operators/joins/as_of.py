@@ -151,10 +151,10 @@ class AsOfJoinOperator(JoinOperator):
     def _captured(self, keys: set[Hashable] | None) -> CapturedRows:
         """What ``keys``, or all keys, have; all if changes are no less."""
         waiting, versions = self._waiting.by_key(keys), list(self._versions.by_key(keys))
-        if keys is not None and too_many(
-            keys, len(waiting) + len(versions), len(self._waiting) + len(self._versions)
-        ):
-            return self._captured(None)
+        if keys is not None:
+            records = sum(len(times) for times, _ in waiting.values()) + len(versions)
+            if too_many(keys, records, len(self._waiting) + len(self._versions)):
+                return self._captured(None)
         rows = {
             _WAITING: list(self._stored(waiting.items(), self._left_codec, "left")),
             _VERSIONS: list(self._stored(versions, self._right_codec, "right")),

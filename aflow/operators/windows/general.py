@@ -17,7 +17,7 @@ and nothing stays behind for a key of which the trigger remembers nothing and fo
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 from operator import length_hint
 from typing import Any, Final
@@ -231,10 +231,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         own = domain is self._horizon.domain
         self._sides.begin()
         for at, window, keys in self._timers.due(domain, now):
-            found = self._windows.find(window, keys)
-            if self._stateful or self._changed.noted:
-                self._touch([one.key for one in found])
-            for one in found:
+            for one in self._touched(self._windows.find(window, keys)):
                 asked.at = one
                 cleanup = own and one.cleanup == at
                 one.timers -= not cleanup
@@ -252,11 +249,18 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
                     self._flush()
         self._handled()
 
-    def _touch(self, keys: list[Hashable]) -> None:
-        """Timers of ``keys`` ring."""
-        self._changed.add(keys)
-        if self._stateful:
-            self._backend.touch(keys)
+    def _touched(self, found: list[KeyWindow]) -> Iterator[KeyWindow]:
+        """Those whose timers ring, a batch at a time, after it was noted that their keys come up."""
+        if not self._stateful and not self._changed.noted:
+            yield from found
+            return
+        for start in range(0, len(found), BATCH_RECORDS):
+            some = found[start : start + BATCH_RECORDS]
+            keys = [one.key for one in some]
+            self._changed.add(keys)
+            if self._stateful:
+                self._backend.touch(keys)
+            yield from some
 
     def _obey(self, said: TriggerResult, one: KeyWindow, *, last: bool = False) -> None:
         """Do what the trigger said about ``one``; ``last`` if that goes then."""

@@ -1,0 +1,429 @@
+"""What an operator captures: changes, replayed, are all there is, whatever goes on before they become bytes."""
+
+from __future__ import annotations
+
+from collections import Counter as Bag
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aflow.machines.windows.assigners import (
+    GlobalWindows,
+    SessionWindows,
+    SlidingWindows,
+    TumblingWindows,
+)
+from aflow.machines.windows.triggers import ContinuousEventTime, Count, EventTime, Purging
+from aflow.model.batch import Batch
+from aflow.model.time import MAX_TIMESTAMP
+from aflow.operators.accumulation import folding
+from aflow.operators.base import Operator, TwoInputOperator
+from aflow.operators.broadcast_context import BroadcastContext, ControlContext
+from aflow.operators.broadcast_process import BroadcastProcess, BroadcastProcessOperator
+from aflow.operators.co_process import CoProcess, CoProcessOperator
+from aflow.operators.context import Context
+from aflow.operators.deduplicate import DeduplicateOperator
+from aflow.operators.joins.as_of import AsOfJoinOperator
+from aflow.operators.joins.co_group import CoGroupOperator
+from aflow.operators.joins.interval import IntervalJoinOperator
+from aflow.operators.joins.kinds import Join
+from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
+from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator
+from aflow.operators.top import TopOperator
+from aflow.operators.windows.aligned import WindowAggregateOperator
+from aflow.operators.windows.function import WindowContext, WindowFunction
+from aflow.operators.windows.general import WindowOperator
+from aflow.operators.windows.logic import WindowLogic
+from aflow.operators.windows.panes import PaneAggregateOperator
+from aflow.operators.windows.sessions import SessionAggregateOperator
+from aflow.state.broadcast import BroadcastState
+from aflow.state.snapshot import STATES, Captured, Entry, OperatorSnapshot, replay
+from aflow.state.specs import ListState, MapState, ValueState
+from tests.operators.driver import Driver
+from tests.operators.windows.general_steps import KeepsLast, OnProcessingTime, logic
+
+Event = tuple[str, int]
+
+
+def appended(held: list[int], event: Event) -> list[int]:
+    held.append(event[1])
+    return held
+
+
+def joined(held: list[int], other: list[int]) -> list[int]:
+    held.extend(other)
+    return held
+
+
+#: Accumulators that each record changes in place.
+LISTS = folding(list, appended, joined)
+
+
+class _States:
+    """State of every kind, and what each number does with it."""
+
+    last = ValueState("last", of=list[int])
+    some = ListState("some", of=int)
+    counts = MapState("counts", key=int, of=int)
+
+    def act(self, number: int, ctx: Context[str] | BroadcastContext[str]) -> None:
+        last, some, counts = ctx.state(self.last), ctx.state(self.some), ctx.state(self.counts)
+        match number % 7:
+            case 0:
+                changed = last.get([])
+                changed.append(number)
+                last.set(changed)
+            case 1:
+                some.add(number)
+            case 2:
+                counts.put(number % 3, number)
+            case 3:
+                for state in (last, some, counts):
+                    state.clear()
+            case 4:
+                ctx.set_event_timer(number % 20)
+            case 5:
+                ctx.set_processing_timer(number % 20)
+            case _:
+                ctx.delete_event_timer(number % 20)
+                ctx.delete_processing_timer(number % 20)
+
+
+class Keyed(_States, KeyedProcess[str, Event, int]):
+    def process(self, value: Event, ctx: Context[str]) -> None:
+        self.act(value[1], ctx)
+
+    def on_timer(self, at: int, ctx: Context[str]) -> None:
+        self.act(at % 4, ctx)
+
+
+class Co(_States, CoProcess[str, Event, Event, int]):
+    def process_left(self, value: Event, ctx: Context[str]) -> None:
+        self.act(value[1], ctx)
+
+    def process_right(self, value: Event, ctx: Context[str]) -> None:
+        self.act(value[1] + 1, ctx)
+
+    def on_timer(self, at: int, ctx: Context[str]) -> None:
+        self.act(at % 4, ctx)
+
+
+class Ruled(_States, BroadcastProcess[str, Event, Event, int]):
+    rules = BroadcastState("rules", key=str, of=int)
+
+    def process(self, value: Event, ctx: BroadcastContext[str]) -> None:
+        self.act(value[1] + ctx.state(self.rules).get(value[0], 0), ctx)
+
+    def process_broadcast(self, value: Event, ctx: ControlContext) -> None:
+        ctx.state(self.rules).put(*value)
+
+    def on_timer(self, at: int, ctx: BroadcastContext[str]) -> None:
+        self.act(at % 4, ctx)
+
+
+class OnlyTimers(KeyedProcess[str, Event, int]):
+    def process(self, value: Event, ctx: Context[str]) -> None:
+        ctx.set_event_timer(value[1] % 20)
+        ctx.delete_event_timer(value[1] % 7)
+
+    def on_timer(self, at: int, ctx: Context[str]) -> None:
+        if at % 2:
+            ctx.set_event_timer(at + 5)
+
+
+class OfKeyAndWindow(WindowFunction[str, Any, Any]):
+    of_key = ListState("of key", of=int)
+    of_window = ListState("of window", of=int)
+
+    def process(self, value: Any, ctx: WindowContext[str]) -> Iterable[Any]:
+        ctx.state(self.of_key).add(ctx.window.start)
+        ctx.window_state(self.of_window).add(ctx.firing)
+        return ()
+
+
+def windows(**parts: Any) -> Callable[[], Operator]:
+    made = logic(**{"accumulation": LISTS, **parts})
+    return lambda: WindowOperator(made)
+
+
+def pair(left: object, right: object) -> object:
+    return left, right
+
+
+OPERATORS: Mapping[str, Callable[[], Operator]] = {
+    "keyed process": lambda: KeyedProcessOperator(Keyed()),
+    "timers alone": lambda: KeyedProcessOperator(OnlyTimers()),
+    "co-process": lambda: CoProcessOperator(Co()),
+    "broadcast process": lambda: BroadcastProcessOperator(Ruled()),
+    "fold": lambda: KeyedAccumulateOperator(LISTS),
+    "first of each key": lambda: DeduplicateOperator(),
+    "first within a while": lambda: DeduplicateOperator(6),
+    "top": lambda: TopOperator(2, lambda event: event[1]),
+    "tumbling": lambda: WindowAggregateOperator(TumblingWindows(5), LISTS),
+    "tumbling, late": lambda: WindowAggregateOperator(TumblingWindows(5), LISTS, lateness=7),
+    "sliding": lambda: WindowAggregateOperator(SlidingWindows(6, 2), LISTS, lateness=3),
+    "panes": lambda: PaneAggregateOperator(SlidingWindows(7, 2), LISTS),
+    "panes, late": lambda: PaneAggregateOperator(SlidingWindows(6, 2), LISTS, lateness=6),
+    "sessions": lambda: SessionAggregateOperator(3, LISTS),
+    "sessions, late": lambda: SessionAggregateOperator(3, LISTS, lateness=8),
+    "general": windows(lateness=4),
+    "general, early": windows(trigger=EventTime(early=Count(2)), lateness=4),
+    "general, evictor": windows(evictor=KeepsLast(3, 2), trigger=Count(2)),
+    "general, records": windows(
+        apply=len, accumulation=None, trigger=ContinuousEventTime(timedelta(milliseconds=3))
+    ),
+    "general, clock": windows(assigner=OnProcessingTime(), trigger=Count(2)),
+    "general, states": windows(function=OfKeyAndWindow(), trigger=Count(2), lateness=4),
+    "general, merging": windows(assigner=SessionWindows(3), trigger=EventTime(), lateness=4),
+    "general, merging, timers": windows(
+        assigner=SessionWindows(3), trigger=ContinuousEventTime(timedelta(milliseconds=2))
+    ),
+    "general, global": windows(assigner=GlobalWindows(), trigger=Purging(Count(2))),
+    "interval": lambda: IntervalJoinOperator(-3, 2, pair),
+    "interval, outer": lambda: IntervalJoinOperator(-3, 2, pair, kind=Join.FULL),
+    "as of": lambda: AsOfJoinOperator(pair),
+    "as of, tolerance": lambda: AsOfJoinOperator(pair, kind=Join.LEFT, tolerance=4),
+    "co-group": lambda: CoGroupOperator(
+        WindowLogic(assigner=TumblingWindows(5), trigger=EventTime(), lateness=3),
+        lambda lefts, rights: len(lefts) + len(rights),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Records:
+    """A batch, of the right input where there are two."""
+
+    events: Sequence[tuple[str, int, int]]
+    """Key, number, and by how much the timestamp is ahead of the watermark."""
+    right: bool
+
+
+@dataclass(frozen=True)
+class Advance:
+    """The watermark and the clock go on."""
+
+    by: int
+
+
+@dataclass(frozen=True)
+class Capture:
+    changes: bool = True
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Another operator goes on from what was captured."""
+
+
+Step = Records | Advance | Capture | Restart
+
+events = st.tuples(st.sampled_from("abcde"), st.integers(0, 40), st.integers(-6, 12))
+steps = st.lists(
+    st.one_of(
+        st.builds(Records, st.lists(events, min_size=1, max_size=5), st.booleans()),
+        st.builds(Records, st.lists(events, min_size=1, max_size=5), st.booleans()),
+        st.builds(Advance, st.integers(1, 9)),
+        st.just(Capture()),
+        st.just(Capture()),
+        st.just(Capture(changes=False)),
+        st.just(Restart()),
+    ),
+    max_size=30,
+)
+
+
+class Life:
+    """One operator after the other, and what they have captured."""
+
+    def __init__(self, make: Callable[[], Operator]) -> None:
+        self.driver = Driver(make)
+        self._make = make
+        self.now = 0
+        self._captured: list[Captured] = []
+
+    def live(self, step: Step) -> None:
+        match step:
+            case Records(some, right):
+                self._push(some, right=right)
+            case Advance(by):
+                self.now += by
+                self.driver.watermark(self.now).clock(self.now)
+            case Capture(changes):
+                self.capture(changes=changes)
+            case Restart():
+                self.capture()
+                clock = self.driver.time
+                self.driver = Driver(self._make).restore(self.stored())
+                self.driver.time.at = clock.at
+                self.driver.clock(clock.at)
+
+    def capture(self, *, changes: bool = True) -> None:
+        captured = self.driver.operator.capture(changes=changes)
+        assert captured is not None
+        self._captured.append(captured)
+
+    def stored(self) -> OperatorSnapshot:
+        """All that was captured, made bytes only now."""
+        chain: list[OperatorSnapshot] = []
+        for captured in self._captured:
+            snapshot = captured.encoded()
+            if snapshot.complete:
+                chain.clear()
+            chain.append(snapshot)
+        return replay(chain)
+
+    def _push(self, some: Sequence[tuple[str, int, int]], *, right: bool) -> None:
+        operator = self.driver.operator
+        values = [(key, number) for key, number, _ in some]
+        times = [max(0, self.now + ahead) for _, _, ahead in some]
+        batch = Batch[Any](values, times, [key for key, _, _ in some])
+        if not isinstance(operator, TwoInputOperator):
+            operator.process(batch)
+        elif right:
+            operator.process_right(batch)
+        else:
+            operator.process_left(batch)
+
+
+def entries(snapshot: OperatorSnapshot) -> Mapping[tuple[int, str], Bag[Entry]]:
+    """What is filed under each group and name, in no order; without the descriptions of states."""
+    return {
+        (group, name): Bag(some)
+        for group, names in snapshot.keyed.items()
+        for name, some in names.items()
+        if name != STATES and some
+    }
+
+
+def descriptions(snapshot: OperatorSnapshot) -> set[tuple[int, Entry]]:
+    return {
+        (group, state) for group, names in snapshot.keyed.items() for state in names.get(STATES, ())
+    }
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@given(story=steps)
+@settings(max_examples=60, deadline=None)
+def test_changes_replayed_are_all_there_is(name: str, story: list[Step]) -> None:
+    life = Life(OPERATORS[name])
+    for step in story:
+        life.live(step)
+    life.capture()
+
+    there = life.driver.snapshot()
+    stored = life.stored()
+    if name in READ_ANEW:
+        stored = Driver(OPERATORS[name]).restore(stored).snapshot()
+
+    assert entries(stored) == entries(there)
+    assert descriptions(stored) >= descriptions(there)
+    assert stored.operator == there.operator
+    assert stored.broadcast == there.broadcast
+    assert stored.members == there.members
+
+
+#: A restore drops what the rows of keys that have not changed for long still hold in vain.
+READ_ANEW = {"interval", "as of", "as of, tolerance"}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_what_goes_by_itself_in_a_quiet_time_goes_from_what_is_stored(name: str) -> None:
+    life = Life(OPERATORS[name])
+    for number, right in enumerate([True, False, True]):
+        some = [(key, 7 * number, ahead) for ahead, key in enumerate("abcde")]
+        life.live(Records(some, right=right))
+    life.capture()
+
+    for _ in range(20):
+        life.live(Advance(1))
+        life.capture()
+        if name not in READ_ANEW:
+            assert entries(life.stored()) == entries(life.driver.snapshot())
+        # Late ones, for what is kept for them.
+        life.live(Records([("a", 4, -3), ("b", 11, -3)], right=False))
+    life.capture()
+    for _ in range(40):
+        life.live(Advance(1))
+        life.capture()
+        if name not in READ_ANEW:
+            assert entries(life.stored()) == entries(life.driver.snapshot())
+
+    assert entries(life.stored()) == entries(life.driver.snapshot())
+    life.live(Advance(MAX_TIMESTAMP - life.now))
+    life.capture()
+    assert entries(life.stored()) == entries(life.driver.snapshot())
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_only_keys_that_changed_are_in_what_is_captured(name: str) -> None:
+    life = Life(OPERATORS[name])
+    life.live(Records([(key, 14, 1) for key in "abcdefgh"], right=False))
+    life.capture()
+    life.live(Records([("a", 7, 2)], right=False))
+
+    captured = life.driver.operator.capture(changes=True)
+
+    assert captured is not None
+    snapshot = captured.encoded()
+    assert snapshot.replaced is not None
+    assert sum(map(len, snapshot.replaced.values())) <= 2  # the key, and its window
+    assert {key for group in snapshot.replaced.values() for key in group} >= {
+        key
+        for (_, name), some in entries(snapshot).items()
+        if name not in TIMERS
+        for key, _ in some
+    }
+
+
+TIMERS = {"@event timers", "@processing timers"}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_capture_stays_as_it_is_while_the_operator_goes_on(name: str) -> None:
+    life = Life(OPERATORS[name])
+    life.live(Records([(key, 7, 1) for key in "abc"], right=False))
+    whole = life.driver.operator.capture(changes=False)
+    life.live(Records([(key, 14, 1) for key in "abc"], right=True))
+    before = life.driver.snapshot()
+    changes = life.driver.operator.capture(changes=True)
+    assert whole is not None
+    assert changes is not None
+
+    for number in (21, 22, 23):
+        life.live(Records([(key, number, 1) for key in "abc"], right=False))
+    life.live(Advance(MAX_TIMESTAMP))
+
+    assert entries(replay([whole.encoded(), changes.encoded()])) == entries(before)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(OPERATORS.keys() - {"timers alone", "general, clock", "general, states"})
+)
+def test_where_most_keys_have_changed_all_is_captured(name: str) -> None:
+    life = Life(OPERATORS[name])
+    many = [(f"key {number}", 7, 1) for number in range(1_000)]
+    life.live(Records(many, right=False))
+    life.capture()
+    life.live(Records(many[:600], right=False))
+
+    captured = life.driver.operator.capture(changes=True)
+
+    assert captured is not None
+    assert captured.encoded().complete
+
+
+def test_without_captures_nothing_is_noted() -> None:
+    life = Life(OPERATORS["tumbling"])
+    life.live(Records([("a", 7, 1)], right=False))
+    operator = life.driver.operator
+
+    first = operator.capture(changes=True)
+
+    assert first is not None
+    assert first.encoded().complete

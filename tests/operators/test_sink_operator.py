@@ -1,0 +1,191 @@
+"""The queue in front of a writer: batches, marks of checkpoints, and commits, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Coroutine
+from typing import Any
+
+import pytest
+
+from aflow.connect import Committable, Writer
+from aflow.errors import SinkError
+from aflow.model.batch import Batch
+from aflow.operators.sink import Pending, SinkOperator
+from aflow.testing.step_harness import step_context
+
+
+class Slow(Writer[int]):
+    """Is busy with everything until told that it is done; keeps what it was asked to do, in order."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+
+    def write(self, batch: Batch[int]) -> Awaitable[None]:
+        self.asked.append(list(batch.values))
+        return _nothing()
+
+    def prepare(self, checkpoint: int) -> Awaitable[Committable | None]:
+        self.asked.append(f"prepare {checkpoint}")
+        return _nothing()
+
+    def commit(self, committable: Committable) -> Coroutine[Any, Any, None]:
+        self.asked.append(f"commit {committable}")
+        return _nothing()
+
+
+async def _nothing() -> None:
+    return None
+
+
+class Desk:
+    """A sink operator whose writer is done when the test says so."""
+
+    def __init__(self) -> None:
+        self.writer = Slow()
+        self.sink = SinkOperator(self.writer)
+        self.pending: dict[int, Pending] = {}
+
+    def mark(self, checkpoint: int, *, overtaking: bool = False) -> list[list[int]]:
+        def done(pending: Pending) -> None:
+            self.pending[checkpoint] = pending
+
+        batches = self.sink.mark(checkpoint, done, overtaking=overtaking)
+        return [batch.values for batch in batches]
+
+    def done(self, result: Committable | None = None) -> None:
+        """The writer has finished what it was busy with."""
+        self.sink.close()
+        self.sink.written(result)
+
+    def all_done(self) -> None:
+        while self.sink.busy:
+            self.done()
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_a_mark_stands_behind_all_batches_that_wait(desk: Desk) -> None:
+    for value in (1, 2):
+        desk.sink.process(Batch([value]))
+
+    overtaken = desk.mark(5)
+    desk.sink.process(Batch([3]))
+    desk.all_done()
+
+    assert overtaken == []
+    assert desk.writer.asked == [[1], [2], "prepare 5", [3]]
+
+
+def test_an_overtaking_mark_stands_in_front_of_them_and_the_checkpoint_remembers_them(
+    desk: Desk,
+) -> None:
+    for value in (1, 2, 3):
+        desk.sink.process(Batch([value]))
+
+    overtaken = desk.mark(5, overtaking=True)
+    desk.all_done()
+
+    assert overtaken == [[2], [3]]  # 1 is being written, and prepared with the checkpoint
+    assert desk.writer.asked == [[1], "prepare 5", [2], [3]]
+
+
+def test_an_overtaking_mark_does_not_overtake_an_older_mark(desk: Desk) -> None:
+    desk.sink.process(Batch([1]))
+    desk.sink.process(Batch([2]))
+    desk.mark(5)
+    desk.sink.process(Batch([3]))
+
+    overtaken = desk.mark(6, overtaking=True)
+    desk.all_done()
+
+    assert overtaken == [[3]]
+    assert desk.writer.asked == [[1], [2], "prepare 5", "prepare 6", [3]]
+
+
+def test_a_checkpoint_remembers_all_that_was_prepared_and_not_committed(desk: Desk) -> None:
+    desk.mark(5)
+    desk.done("five")
+    desk.mark(6)
+    desk.done("six")
+
+    assert desk.pending == {5: ((5, "five"),), 6: ((5, "five"), (6, "six"))}
+
+
+def test_a_complete_checkpoint_commits_what_those_before_it_have_prepared_in_order(
+    desk: Desk,
+) -> None:
+    for checkpoint in (5, 6, 7):
+        desk.mark(checkpoint)
+        desk.done(f"no. {checkpoint}")
+
+    desk.sink.commit_up_to(6)
+    desk.all_done()
+
+    assert desk.writer.asked[3:] == ["commit no. 5", "commit no. 6"]
+
+
+def test_a_commit_goes_before_batches_that_wait(desk: Desk) -> None:
+    desk.mark(5)
+    desk.done("five")
+    for value in (1, 2):
+        desk.sink.process(Batch([value]))
+
+    desk.sink.commit_up_to(5)
+    desk.all_done()
+
+    assert desk.writer.asked == ["prepare 5", [1], "commit five", [2]]
+
+
+def test_what_is_being_committed_is_not_committed_twice(desk: Desk) -> None:
+    desk.mark(5)
+    desk.done("five")
+
+    desk.sink.commit_up_to(5)
+    desk.sink.commit_up_to(6)
+    desk.all_done()
+
+    assert desk.writer.asked == ["prepare 5", "commit five"]
+
+
+def test_what_was_committed_is_in_no_later_checkpoint(desk: Desk) -> None:
+    desk.mark(5)
+    desk.done("five")
+    desk.sink.commit_up_to(5)
+    desk.all_done()
+
+    desk.mark(6)
+    desk.done("six")
+
+    assert desk.pending[6] == ((6, "six"),)
+
+
+def test_a_writer_that_has_nothing_to_commit_leaves_nothing_pending(desk: Desk) -> None:
+    desk.mark(5)
+
+    desk.done(None)
+
+    assert desk.pending == {5: ()}
+
+
+def test_batches_that_were_in_flight_are_written_first(desk: Desk) -> None:
+    desk.sink.continue_with([Batch([1]), Batch([2])])
+
+    desk.sink.process(Batch([3]))
+    desk.all_done()
+
+    assert desk.writer.asked == [[1], [2], [3]]
+
+
+def test_a_failure_says_what_the_writer_was_asked_for() -> None:
+    class Full(Slow):
+        def prepare(self, checkpoint: int) -> Awaitable[Committable | None]:
+            raise OSError("no space left")
+
+    sink = SinkOperator(Full())
+    sink.open(step_context("out"))
+
+    with pytest.raises(SinkError, match="sink 'out' could not prepare checkpoint 5: OSError: no space left"):
+        sink.mark(5, lambda pending: None, overtaking=False)
