@@ -13,7 +13,9 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 import msgspec
 
 from aflow.errors import RestoreError
-from aflow.model.codecs import PLAIN, Codec, CodecError, codec_for
+from aflow.model.codecs import PLAIN, Codec, CodecError, Schema, codec_for
+from aflow.state.descriptions import Described, Description, compare_descriptions
+from aflow.state.schema_change import Incompatible
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -29,8 +31,8 @@ class Layout(Protocol[T]):
         ...
 
     @property
-    def codecs(self) -> tuple[str, ...]:
-        """The names of the codecs in use."""
+    def codecs(self) -> tuple[Codec[Any], ...]:
+        """The codecs in use."""
         ...
 
     def encode(self, stored: T) -> bytes:
@@ -59,8 +61,8 @@ class One(Generic[T]):
     codec: Codec[T]
 
     @property
-    def codecs(self) -> tuple[str, ...]:
-        return (self.codec.name,)
+    def codecs(self) -> tuple[Codec[Any], ...]:
+        return (self.codec,)
 
     def encode(self, stored: T) -> bytes:
         return self.codec.encode(stored)
@@ -82,8 +84,8 @@ class Many(Generic[T]):
         return f"a list of {self.codec.name}"
 
     @property
-    def codecs(self) -> tuple[str, ...]:
-        return (self.codec.name,)
+    def codecs(self) -> tuple[Codec[Any], ...]:
+        return (self.codec,)
 
     def encode(self, stored: list[T]) -> bytes:
         return _join(list(map(self.codec.encode, stored)))
@@ -101,8 +103,8 @@ class Pairs(Generic[K, V]):
     kind: str = "map"
 
     @property
-    def codecs(self) -> tuple[str, ...]:
-        return (self.key.name, self.value.name)
+    def codecs(self) -> tuple[Codec[Any], ...]:
+        return (self.key, self.value)
 
     def encode(self, stored: dict[K, V]) -> bytes:
         pairs = ((self.key.encode(key), self.value.encode(value)) for key, value in stored.items())
@@ -114,29 +116,56 @@ class Pairs(Generic[K, V]):
         return {key: self.value.decode(next(parts)) for key in decoded}
 
 
+def described(layout: Layout[Any]) -> Description:
+    """The kind of a state, and how its parts are stored, schemas included where codecs have one."""
+    return Description(
+        layout.kind, tuple(Described(one.name, _schema_of(one)) for one in layout.codecs)
+    )
+
+
 def description(layout: Layout[Any]) -> bytes:
     """What a snapshot says about the bytes of a state."""
-    return PLAIN.encode([layout.kind, *layout.codecs])
+    return described(layout).encoded()
 
 
 def check_description(layout: Layout[Any], data: bytes, *, what: str) -> None:
-    """Refuse bytes that ``layout`` would misread without noticing: another kind of state, or typed bytes read untyped.
+    """Refuse bytes that ``layout`` cannot read, or would misread without noticing, before any of them is read.
 
-    Typed bytes read by another type are not refused: types may be renamed, and ``decode`` notices what does not fit.
-    Raises ``RestoreError``.
+    Where one side has no schema (older snapshots, values without ``of=``) only another kind of state is refused, and
+    typed bytes read untyped: ``decode`` notices what else does not fit. Raises ``RestoreError``.
     """
-    kind, *codecs = cast("list[str]", PLAIN.decode(data))
-    if kind != layout.kind:
+    declared = described(layout)
+    try:
+        stored = Description.decoded(data)
+    except CodecError as exc:
+        raise RestoreError(f"what the snapshot says about {what} cannot be read: {exc}") from exc
+    if stored.kind != declared.kind:
         raise RestoreError(
-            f"{what} is declared as {layout.kind} state, but the snapshot holds {kind} state under that name; "
+            f"{what} is declared as {declared.kind} state, but the snapshot holds {stored.kind} state under that name; "
             f"give the new state another name"
         )
-    for stored, declared in zip(codecs, layout.codecs, strict=True):
-        if declared == PLAIN.name != stored:
-            raise RestoreError(
-                f"{what} was stored with of={stored}, and is declared without a type now; declare of={stored} again"
-            )
+    verdict = compare_descriptions(stored, declared)
+    if isinstance(verdict, Incompatible):
+        raise RestoreError(
+            f"{what} was stored as {_short(stored)}, and is declared as {_short(declared)}: {verdict.reason}. "
+            f"Fields may be added with defaults and dropped, types widened; otherwise declare the former type again, "
+            f"or give the new state another name"
+        )
 
+
+def _schema_of(codec: Codec[Any]) -> Schema | None:
+    """That of a codec that has one; codecs of users need none."""
+    schema: object = getattr(codec, "schema", None)
+    return schema if isinstance(schema, Schema) else None
+
+
+def _short(one: Description) -> str:
+    text = str(one)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+#: A type is shown in an error up to this many characters.
+_SHOWN: Final = 400
 
 _join: Final = msgspec.msgpack.Encoder().encode
 _PARTS: Final = msgspec.msgpack.Decoder(list[bytes])

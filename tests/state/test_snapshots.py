@@ -17,7 +17,7 @@ from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange, key_group,
 from aflow.state.aggregate import Aggregate
 from aflow.state.filing import Keyed, KeyedFiling, filed_together
 from aflow.state.memory import MemoryBackend
-from aflow.state.snapshot import OperatorSnapshot, merge
+from aflow.state.snapshot import STATES, OperatorSnapshot, merge
 from aflow.state.specs import (
     AggregatingState,
     ListState,
@@ -281,13 +281,63 @@ def test_a_stored_state_of_another_kind_is_refused() -> None:
         backend_of(ListState("last", of=int)).restore(snapshot)
 
 
-def test_a_stored_value_that_the_new_type_cannot_read_is_refused() -> None:
-    snapshot = holding(ValueState("last", of=str), a="x").snapshot()
+def test_a_type_that_cannot_read_the_stored_one_is_refused_before_any_value_is_read() -> None:
+    last = ValueState("last", of=str)
+    empty_bytes: Keyed = {
+        group: {**names, "last": tuple((key, b"") for key, _ in names["last"])}
+        for group, names in holding(last, a="x").snapshot().items()
+    }
+
+    with pytest.raises(
+        RestoreError,
+        match=r"'last' of step 'step' was stored as value of str, and is declared as value of int: .*"
+        r"str cannot be read as int.*give the new state another name",
+    ):
+        backend_of(ValueState("last", of=int)).restore(empty_bytes)
+
+
+def test_a_stored_value_that_its_type_does_not_promise_is_refused_when_it_is_read() -> None:
+    snapshot = holding(ValueState[Any]("last"), a="x").snapshot()
 
     with pytest.raises(
         RestoreError, match=r"'last' of step 'step' cannot be read for key 'a': .*int"
     ):
         backend_of(ValueState("last", of=int)).restore(snapshot)
+
+
+def test_a_snapshot_from_before_schemas_were_stored_is_read() -> None:
+    last = ValueState("last", of=int)
+    snapshot = {
+        group: {**names, STATES: ((b"last", PLAIN.encode(["value", "int"])),)}
+        for group, names in holding(last, a=1).snapshot().items()
+    }
+    backend = backend_of(last)
+
+    backend.restore(snapshot)
+
+    assert backend.table(last) == {"a": 1}
+
+
+def test_an_int_that_became_a_float_is_read_as_one() -> None:
+    last = ValueState("last", of=float)
+    backend = backend_of(last)
+
+    backend.restore(holding(ValueState("last", of=int), a=1).snapshot())
+
+    assert [type(value) for value in backend.table(last).values()] == [float]
+
+
+def test_a_description_that_makes_no_sense_is_refused() -> None:
+    last = ValueState("last", of=int)
+    snapshot = {
+        group: {**names, STATES: ((b"last", PLAIN.encode({"kind": 5})),)}
+        for group, names in holding(last, a=1).snapshot().items()
+    }
+
+    with pytest.raises(
+        RestoreError, match=r"what the snapshot says about state 'last' .* cannot be read"
+    ):
+        backend_of(last).restore(snapshot)
 
 
 def test_typed_state_is_not_read_as_plain_values() -> None:

@@ -2,12 +2,17 @@
 
 ``codec_for(Payment)`` is typed, fast and safe, and tolerates added fields with defaults and removed fields; ``PLAIN``
 restores values of plain Python types exactly and refuses the rest; ``PICKLE`` takes nearly everything, on request only.
+
+A codec may have an attribute ``schema``, a ``Schema`` of its bytes: snapshots hold it, so that a restore sees at once
+whether it can read what is there.
 """
 
 from aflow.model.codecs.base import Codec as Codec
 from aflow.model.codecs.base import CodecError as CodecError
 from aflow.model.codecs.pickled import PICKLE as PICKLE
+from aflow.model.codecs.pickled import Pickled as Pickled
 from aflow.model.codecs.plain import PLAIN as PLAIN
+from aflow.model.codecs.schema import Schema as Schema
 from aflow.model.codecs.typed import codec_for as codec_for
 
-__all__ = ["PICKLE", "PLAIN", "Codec", "CodecError", "codec_for"]
+__all__ = ["PICKLE", "PLAIN", "Codec", "CodecError", "Pickled", "Schema", "codec_for"]

@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import pickle
-from typing import Final
+from typing import Final, Generic, TypeVar, cast
 
 from aflow.errors import shown
 from aflow.model.codecs.base import Codec, CodecError
+
+T = TypeVar("T")
 
 #: 3.8 and later read it; fixed, so that a newer interpreter does not write what an older one cannot read.
 _PROTOCOL: Final = 5
 
 
-class _Pickle:
-    """See ``PICKLE``."""
+class Pickled(Generic[T]):
+    """The codec for values of nearly any type: ``ValueState("model", codec=Pickled[Model]())``.
 
-    __slots__ = ()
+    Decoding RUNS CODE that the bytes choose: only for storage that nobody else can write to. Bytes name classes by
+    module, so moving or renaming a class makes them unreadable, and nothing checks what changed in it.
+    """
+
+    __slots__ = ("__orig_class__",)
 
     @property
     def name(self) -> str:
         return "pickle"
 
-    def encode(self, value: object) -> bytes:
+    def encode(self, value: T) -> bytes:
         try:
             return pickle.dumps(value, protocol=_PROTOCOL)
         except Exception as exc:  # __reduce__ and __getstate__ are the user's: they raise anything
             raise CodecError(f"{shown(value)} cannot be pickled: {exc}") from exc
 
-    def decode(self, data: bytes) -> object:
+    def decode(self, data: bytes) -> T:
         try:
-            return pickle.loads(data)
+            return cast("T", pickle.loads(data))  # what encode was given
         except Exception as exc:  # so do __setstate__ and constructors
             raise CodecError(
                 f"{len(data)} bytes cannot be unpickled: {type(exc).__name__}: {exc}; "
@@ -37,6 +43,5 @@ class _Pickle:
             ) from exc
 
 
-#: Takes nearly any object. Decoding RUNS CODE that the bytes choose: only for storage that nobody else can write to.
-#: Bytes name classes by module, so moving or renaming a class makes them unreadable.
-PICKLE: Final[Codec[object]] = _Pickle()
+#: ``Pickled`` for values of any type.
+PICKLE: Final[Codec[object]] = Pickled[object]()

@@ -14,6 +14,8 @@ from msgspec import inspect
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow.model.codecs.base import Codec, CodecError
+from aflow.model.codecs.schema import Schema
+from aflow.model.codecs.schema_of import schema_of
 
 T = TypeVar("T")
 
@@ -21,10 +23,14 @@ T = TypeVar("T")
 def codec_for(of: type[T]) -> Codec[T]:
     """The codec of values of type ``of``: dataclass, ``Struct``, TypedDict, NamedTuple, Enum, builtin, standard value.
 
-    Fields are stored by name: a field added with a default and a removed field both load. What comes back has the
-    declared type: an ``int`` in a ``float`` field returns as ``float``, an aware ``datetime`` as the same instant in
-    UTC. ``encode`` checks the type of the value itself; that what it contains agrees with its annotations is left to
-    the type checker, and a disagreement surfaces in ``decode``. Integers go from -2**63 to 2**64 - 1.
+    Fields are stored by name: a field added with a default and a removed field both load, and in a ``Struct`` a renamed
+    one does too, if it says its old name with ``msgspec.field(name=…)``. NamedTuples are stored by place instead, so
+    their fields are only ever added, with a default, at the end.
+
+    What comes back has the declared type: an ``int`` in a ``float`` field returns as ``float``, an aware ``datetime``
+    as the same instant in UTC. ``encode`` checks the type of the value itself; that what it contains agrees with its
+    annotations is left to the type checker, and a disagreement surfaces in ``decode``. Integers go from -2**63 to
+    2**64 - 1.
 
     Raises ``FlowDefinitionError`` for a type whose values could not be restored.
     """
@@ -38,26 +44,35 @@ def codec_for(of: type[T]) -> Codec[T]:
     for where, part in _parts(described, _named(of)):
         if reason := _reason_to_refuse(part):
             raise FlowDefinitionError(f"of={_named(of)} cannot be stored: {where} {reason}")
-    return _Typed(of, decoder, frozenset(_python_types(described)))
+    return _Typed(of, decoder, described)
 
 
 class _Typed(Generic[T]):
     """See ``codec_for``."""
 
-    __slots__ = ("_decoder", "_encode", "_name", "_types")
+    __slots__ = ("_decoder", "_described", "_encode", "_name", "_schema", "_types")
 
     def __init__(
-        self, of: type[T], decoder: msgspec.msgpack.Decoder[T], types: frozenset[type]
+        self, of: type[T], decoder: msgspec.msgpack.Decoder[T], described: inspect.Type
     ) -> None:
         self._name = _named(of)
         self._decoder = decoder
         self._encode = msgspec.msgpack.Encoder().encode
         #: What ``type(value)`` may be. A subclass would come back as its base, without its own fields.
-        self._types = types
+        self._types = frozenset(_python_types(described))
+        self._described = described
+        self._schema: Schema | None = None
 
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def schema(self) -> Schema:
+        """What the bytes look like; made when it is asked for."""
+        if self._schema is None:
+            self._schema = schema_of(self._described)
+        return self._schema
 
     def encode(self, value: T) -> bytes:
         if type(value) not in self._types:
