@@ -10,10 +10,11 @@ or aborted. While pending it first collects the acknowledgements of all tasks; t
 - What begins when is decided in ``requests``. The clock wants a periodic checkpoint every ``every`` ms. If it has to
   wait for one that is under way it begins as soon as there is room, and the next ones keep to the original beat; at
   most one waits. What falls into the pause is put off to its end, and the beat with it.
-- Whatever completes aborts older periodic ones that are pending: they are of no use any more. Savepoints and the
-  final checkpoint have somebody who waits for them, and go on.
-- Declined, expired and not stored are failures, and so many in a row fail the job. Subsumed and stopped are not; nor
-  are failed savepoints, whose requester hears of it.
+- What completes aborts older periodic ones that are pending: they are of no use any more. Savepoints and the final
+  checkpoint have somebody who waits for them, and go on.
+- Declined, expired and not stored are failures, and so many in a row fail the job. Subsumed and stopped are not.
+- A savepoint belongs to its requester, who hears how it went. It is nothing for the job to fall back upon: it subsumes
+  nothing, makes nothing superfluous, is no failure of the job, and does not end a row of failures.
 - The timeout counts until ``Stored``. A checkpoint that is aborted while it is being stored may turn up in storage
   afterwards: ``Stored`` is then answered by ``Discard``.
 - An answer for each request: its checkpoint, that which subsumed it, or why there is none.
@@ -249,10 +250,11 @@ class Coordinator:
             return [Discard(number)]
         each = self._storing(number)
         del self._pending[number]
-        self._failures.succeeded(number)
         self._decider.ended(now)
-        done: list[Instruction] = [NotifyComplete(number), *self._subsume(number)]
+        done: list[Instruction] = [NotifyComplete(number)]
         if each.kind is not CheckpointKind.SAVEPOINT:
+            self._failures.succeeded(number)
+            done += self._subsume(number)
             done += [Discard(older) for older in self._completed.add(number)]
         return done if each.wanted.request is None else [*done, Answer(each.wanted.request, number)]
 

@@ -209,18 +209,13 @@ def test_a_savepoint_and_the_final_one_are_not_subsumed(kind: CheckpointKind) ->
     assert told.acknowledge(1) == [Store(1, kind)]
 
 
-def test_a_completed_savepoint_subsumes_as_well() -> None:
+def test_a_completed_savepoint_subsumes_nothing() -> None:
     told = Told(ASKED_ONLY)
     told.request(1)
     told.request(2, SAVEPOINT)
 
-    assert told.complete(2) == [
-        NotifyComplete(2),
-        NotifyAborted(1, "subsumed"),
-        Answer(1, 2),
-        Answer(2, 2),
-        CancelAlarm(),
-    ]
+    assert told.complete(2) == [NotifyComplete(2), Answer(2, 2)]
+    assert told.complete(1) == [NotifyComplete(1), Answer(1, 1), CancelAlarm()]
 
 
 def test_subsumed_ones_are_no_failures() -> None:
@@ -338,6 +333,17 @@ def test_a_success_forgives_earlier_failures() -> None:
     told.request(5)
 
     assert not any(isinstance(each, FailJob) for each in told(Declined("a", 5, "x")))
+
+
+def test_a_savepoint_does_not_forgive_failures_of_checkpoints() -> None:
+    told = Told(CoordinatorSettings(tolerable_failures=1))
+    told.request(1)
+    told(Declined("a", 1, "x"))
+    told.request(2, SAVEPOINT)
+    told.complete(2)
+    told.request(3)
+
+    assert FailJob in [type(each) for each in told(Declined("a", 3, "x"))]
 
 
 def test_a_savepoint_that_fails_is_no_failure_of_the_job() -> None:

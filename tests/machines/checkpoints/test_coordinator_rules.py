@@ -175,7 +175,8 @@ class CoordinatorRules(RuleBasedStateMachine):
             case NotifyComplete(number):
                 self.end(number)
                 self.completed.append(number)
-                self.in_a_row = 0
+                if self.kinds[number] is not SAVEPOINT:
+                    self.in_a_row = 0
             case NotifyAborted(number, reason):
                 self.end(number)
                 self.aborted.append(number)
@@ -225,7 +226,8 @@ class CoordinatorRules(RuleBasedStateMachine):
         self.last_end = self.now
 
     def note_failure(self, number: int, reason: str) -> None:
-        newest = max(self.completed, default=0)
+        kept = [each for each in self.completed if self.kinds[each] is not SAVEPOINT]
+        newest = max(kept, default=0)
         if reason.startswith(_FAILED) and self.kinds[number] is not SAVEPOINT and number > newest:
             self.in_a_row += 1
 
