@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from aflow.machines.timers import Alarm, Arm, Disarm, Timer, TimerQueue
+from aflow.machines.timers import Alarm, Arm, Changes, Disarm, Timer, TimerQueue
 
 
 def queue_of(*timers: tuple[int, str, str]) -> TimerQueue[str, str]:
@@ -225,6 +225,38 @@ def test_deleted_timers_hold_no_memory() -> None:
     assert sum(isinstance(each, Key) for each in gc.get_objects()) < 100
 
 
+def test_changes_are_noted_once_they_were_asked_for() -> None:
+    queue = queue_of((1, "a", ""))
+
+    assert not queue.noting
+    assert queue.take_changes() is None
+    assert queue.noting
+
+
+def test_a_timer_that_comes_and_goes_between_two_questions_was_never_there() -> None:
+    queue = queue_of((1, "a", ""))
+    queue.take_changes()
+
+    queue.register(2, "b", "")
+    list(queue.due(2))
+    queue.register(1, "a", "")
+
+    assert queue.take_changes() == Changes([], [])
+
+
+def test_a_timer_counts_as_gone_while_it_is_being_handled() -> None:
+    queue = queue_of((1, "a", ""), (1, "b", ""), (2, "a", ""))
+    queue.take_changes()
+
+    taken = [queue.take_changes() for _ in queue.due(2)]
+
+    assert taken == [
+        Changes([], [Timer(1, "a", "")]),
+        Changes([], [Timer(1, "b", "")]),
+        Changes([], [Timer(2, "a", "")]),
+    ]
+
+
 times = st.integers(-3, 6)
 keys = st.sampled_from("ab")
 namespaces = st.sampled_from(["v", "w"])
@@ -237,6 +269,8 @@ class TimerQueueRules(RuleBasedStateMachine):
         super().__init__()
         self.queue: TimerQueue[str, str] = TimerQueue()
         self.model: list[tuple[int, str, str]] = []
+        #: What there was when changes were taken last.
+        self.taken: set[tuple[int, str, str]] | None = None
 
     @rule(time=times, key=keys, namespace=namespaces)
     def register(self, time: int, key: str, namespace: str) -> None:
@@ -295,6 +329,18 @@ class TimerQueueRules(RuleBasedStateMachine):
     @rule()
     def restore(self) -> None:
         self.queue = queue_of(*self.queue.entries())
+        self.taken = None
+
+    @rule()
+    def take_changes(self) -> None:
+        changes = self.queue.take_changes()
+        there = set(self.model)
+
+        assert (changes is None) == (self.taken is None)
+        if changes is not None and self.taken is not None:
+            assert sorted(changes.added) == sorted(there - self.taken)
+            assert sorted(changes.removed) == sorted(self.taken - there)
+        self.taken = there
 
     @invariant()
     def the_live_timers_are_the_same(self) -> None:

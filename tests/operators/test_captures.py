@@ -360,6 +360,19 @@ def test_what_goes_by_itself_in_a_quiet_time_goes_from_what_is_stored(name: str)
     assert entries(life.stored()) == entries(life.driver.snapshot())
 
 
+def test_how_often_a_window_has_fired_goes_from_what_is_stored_when_the_window_goes() -> None:
+    life = Life(OPERATORS["panes, late"])
+    life.live(Records([("a", 1, 0), ("b", 1, 0)], right=False))
+    life.live(Advance(8))
+    for number in (2, 3):
+        life.live(Records([("a", number, -4)], right=False))
+
+    for _ in range(12):
+        life.live(Advance(1))
+        life.capture()
+        assert entries(life.stored()) == entries(life.driver.snapshot())
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 def test_only_keys_that_changed_are_in_what_is_captured(name: str) -> None:
     life = Life(OPERATORS[name])

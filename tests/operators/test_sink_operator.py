@@ -11,7 +11,7 @@ from aflow.connect import Committable, Writer
 from aflow.errors import SinkError
 from aflow.model.batch import Batch
 from aflow.operators.sink import Pending, SinkOperator
-from aflow.testing.step_harness import step_context
+from tests.operators.driver import Driver
 
 
 class Slow(Writer[int]):
@@ -184,8 +184,8 @@ def test_a_failure_says_what_the_writer_was_asked_for() -> None:
         def prepare(self, checkpoint: int) -> Awaitable[Committable | None]:
             raise OSError("no space left")
 
-    sink = SinkOperator(Full())
-    sink.open(step_context("out"))
+    sink = Driver(lambda: SinkOperator(Full())).operator
+    assert isinstance(sink, SinkOperator)
 
-    with pytest.raises(SinkError, match="sink 'out' could not prepare checkpoint 5: OSError: no space left"):
+    with pytest.raises(SinkError, match="could not prepare checkpoint 5: OSError: no space left"):
         sink.mark(5, lambda pending: None, overtaking=False)

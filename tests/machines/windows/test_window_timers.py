@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from aflow.machines.timers import Changes, Timer
 from aflow.machines.windows.window_timers import DueWindow, WindowTimers
 from aflow.model.windows import TimeWindow
 
@@ -123,6 +124,17 @@ def test_only_the_timers_of_keys_are_listed_for_a_snapshot() -> None:
     assert list(timers.of_keys()) == [(9, EARLY, "a")]
 
 
+def test_timers_of_keys_are_gone_when_one_of_the_whole_window_takes_their_place() -> None:
+    timers = WindowTimers[str]()
+    timers.set(9, EARLY, "a")
+    timers.take_changes()
+
+    timers.set(9, EARLY, "b")
+    timers.set_whole(9, EARLY)
+
+    assert timers.take_changes() == Changes([], [Timer(9, "a", EARLY)])
+
+
 class AsASet(RuleBasedStateMachine):
     """The timers of keys are a set that is searched from end to end."""
 
@@ -134,6 +146,8 @@ class AsASet(RuleBasedStateMachine):
         super().__init__()
         self.timers = WindowTimers[str]()
         self.model: set[tuple[int, TimeWindow, str]] = set()
+        #: What there was when changes were taken last.
+        self.taken: set[tuple[int, TimeWindow, str]] | None = None
 
     @rule(time=TIMES, window=WINDOWS, key=KEYS)
     def set_one(self, time: int, window: TimeWindow, key: str) -> None:
@@ -155,6 +169,17 @@ class AsASet(RuleBasedStateMachine):
             (timer for timer in self.model if timer[0] <= now), key=str
         )
         self.model = {timer for timer in self.model if timer[0] > now}
+
+    @rule()
+    def take_changes(self) -> None:
+        changes = self.timers.take_changes()
+        assert (changes is None) == (self.taken is None)
+        if changes is not None and self.taken is not None:
+            added = {(time, window, key) for time, key, window in changes.added}
+            removed = {(time, window, key) for time, key, window in changes.removed}
+            assert added == self.model - self.taken
+            assert removed == self.taken - self.model
+        self.taken = set(self.model)
 
     @invariant()
     def as_many_and_the_same_first(self) -> None:

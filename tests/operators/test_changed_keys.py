@@ -1,0 +1,58 @@
+"""Which keys have changed: what is noted, from when on, and when it is not worth it."""
+
+from __future__ import annotations
+
+import pytest
+
+from aflow.operators import changed_keys
+from aflow.operators.changed_keys import ChangedKeys, too_many
+
+
+def test_nothing_is_noted_before_the_first_capture() -> None:
+    changed = ChangedKeys()
+    changed.add(["a"])
+
+    assert not changed.noted
+    assert changed.take(changes=True) is None
+
+
+def test_what_has_changed_since_the_last_capture_is_known() -> None:
+    changed = ChangedKeys()
+    changed.take(changes=False)
+    changed.add(["a", "b"])
+    changed.add(["a"])
+
+    assert changed.take(changes=True) == {"a", "b"}
+    assert changed.take(changes=True) == set()
+
+
+def test_a_complete_capture_begins_anew_too() -> None:
+    changed = ChangedKeys()
+    changed.begin()
+    changed.add(["a"])
+
+    assert changed.take(changes=False) is None
+    assert changed.take(changes=True) == set()
+
+
+def test_what_is_noted_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changed_keys, "_MOST", 10)
+    changed = ChangedKeys()
+    changed.begin()
+
+    changed.add(range(11))
+
+    assert not changed.noted
+    assert changed.take(changes=True) is None
+    assert changed.noted
+
+
+@pytest.mark.parametrize(
+    ("keys", "rows", "all_rows", "expected"),
+    [(400, 400, 1_000, False), (600, 600, 1_000, True), (600, 1_200, 3_000, False),
+     (600, 1_800, 3_000, True), (600, 0, 500, True), (200, 200, 200, False)],
+)  # fmt: skip
+def test_more_than_half_of_all_is_too_much_unless_it_is_little(
+    keys: int, rows: int, all_rows: int, expected: bool
+) -> None:
+    assert too_many(range(keys), rows, all_rows) is expected
