@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from asyncio import CancelledError
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -147,6 +147,13 @@ class Operator(ABC):
 
     def close(self) -> None:
         """Give back what ``open`` took. No output is possible any more."""
+
+    def declares(self) -> Mapping[str, bytes] | None:
+        """How its states are going to be stored, by name, in the form that a snapshot has; also before ``open``.
+
+        None, which is the default, does not tell: what is stored is compared when the operator is restored.
+        """
+        return None
 
     def snapshot(self) -> OperatorSnapshot | None:
         """The operator's state as data, independent of this process; None for an operator without state."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
 
@@ -17,6 +17,7 @@ from aflow.operators.keyed_function import KeyedFunction, KeyedFunctionOperator
 from aflow.operators.process import check_kind
 from aflow.state.broadcast import BroadcastStore, broadcast_states
 from aflow.state.filing import CapturedRows
+from aflow.state.layouts import descriptions
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import declared_states
 
@@ -99,6 +100,9 @@ class BroadcastProcessOperator(
         self._control = ControlContext(
             clock=context.clock, sides=self._sides, cells=self._store.cells
         )
+
+    def declares(self) -> Mapping[str, bytes]:
+        return {**super().declares(), **descriptions(self._broadcast)}
 
     def _new_context(self, context: OperatorContext) -> Context[Any]:
         return BroadcastContext(

@@ -11,7 +11,7 @@ better than one too few.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
 from aflow.errors import OperatorError
@@ -22,6 +22,7 @@ from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize
 from aflow.operators.keyed_state import keyed_backend, touch
 from aflow.state.filing import CapturedRows
+from aflow.state.layouts import descriptions
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import ValueState
 
@@ -45,6 +46,9 @@ class DeduplicateOperator(Operator):
         self._others = ValueState[list[int]]("passed before", of=list[int])
         self._key_type = key_type
         self._expiry = Expiry(max(1, (within or 0) // _STRETCHES))
+
+    def declares(self) -> Mapping[str, bytes]:
+        return descriptions((self._newest, self._others))
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)

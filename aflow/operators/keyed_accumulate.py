@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from aflow.model.batch import Batch
@@ -11,6 +11,7 @@ from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.operators.keyed_state import keyed_backend, touch
 from aflow.state.filing import CapturedRows
+from aflow.state.layouts import descriptions
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import ValueState
 
@@ -32,6 +33,9 @@ class KeyedAccumulateOperator(Operator):
         self._accumulation = accumulation
         self._accumulator = ValueState[Any]("accumulator", of=of)
         self._key_type = key_type
+
+    def declares(self) -> Mapping[str, bytes]:
+        return descriptions((self._accumulator,))
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import repeat
 from typing import Any, Final, Generic, TypeVar
 
@@ -18,6 +18,7 @@ from aflow.operators.process import LifeCycle, ProcessFunctionOperator
 from aflow.operators.results import TAKEN, iterable
 from aflow.operators.stored_watermark import restored_watermark, stored_watermark
 from aflow.state.filing import CapturedRows, KeyedRows, filed_together
+from aflow.state.layouts import descriptions
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import StateSpec, declared_states
 
@@ -66,6 +67,9 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
             cells=self._cells(),
             timers=self._timers.queues,
         )
+
+    def declares(self) -> Mapping[str, bytes]:
+        return descriptions(self._states)
 
     def _cells(self) -> dict[StateSpec[Any], Any]:
         return {spec: self._backend.cell(spec) for spec in self._states}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from types import GenericAlias
 from typing import Any
 
@@ -12,6 +12,7 @@ from aflow.model.keys import check_key
 from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize
 from aflow.operators.keyed_state import keyed_backend, touch
 from aflow.state.filing import CapturedRows
+from aflow.state.layouts import descriptions
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import ValueState
 
@@ -36,6 +37,9 @@ class TopOperator(Operator):
         ranking: Any = None if of is None else GenericAlias(tuple, (of, ...))
         self._best = ValueState[Any]("best", of=ranking)
         self._key_type = key_type
+
+    def declares(self) -> Mapping[str, bytes]:
+        return descriptions((self._best,))
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)

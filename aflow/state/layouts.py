@@ -6,6 +6,7 @@ for changed types, that ``of=`` promises.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
@@ -126,6 +127,20 @@ def described(layout: Layout[Any]) -> Description:
 def description(layout: Layout[Any]) -> bytes:
     """What a snapshot says about the bytes of a state."""
     return described(layout).encoded()
+
+
+class Declared(Protocol):
+    """A declaration of state, whatever its kind."""
+
+    @property
+    def name(self) -> str: ...
+
+    def layout(self) -> Layout[Any]: ...
+
+
+def descriptions(states: Iterable[Declared]) -> dict[str, bytes]:
+    """What snapshots are going to say about each of ``states``, by name."""
+    return {state.name: description(state.layout()) for state in states}
 
 
 def check_description(layout: Layout[Any], data: bytes, *, what: str) -> None:
