@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final
+from typing import Final, cast
 
 from aflow.errors import RestoreError
 from aflow.model.codecs import PLAIN, CodecError
@@ -213,7 +213,7 @@ def change_plan(
 
 
 def stored_step(step: StepState, snapshot: OperatorSnapshot) -> StoredStep:
-    """What ``snapshot``, which is complete, holds of ``step``. Raises ``RestoreError`` if it does not say of what type."""
+    """What ``snapshot``, which is complete, holds of ``step``. Raises ``RestoreError`` if types cannot be read."""
     states: dict[str, StoredState] = {}
     others: dict[str, None] = dict.fromkeys(
         name for name, parts in snapshot.operator.items() if parts
@@ -230,7 +230,7 @@ def stored_step(step: StepState, snapshot: OperatorSnapshot) -> StoredStep:
         for name, copies in snapshot.broadcast.items():
             for copy in copies:
                 _note(states, name, _described_copy(copy), 0)
-    except (CodecError, ValueError) as exc:
+    except (CodecError, TypeError, ValueError) as exc:
         raise RestoreError(
             f"what is stored of step {step.name!r} does not say what it is: {exc}"
         ) from exc
@@ -245,16 +245,13 @@ def _note(states: dict[str, StoredState], name: str, described: bytes | None, ke
     states[name] = replace(state, descriptions=descriptions, keys=state.keys + keys)
 
 
-def _described_copy(copy: bytes) -> bytes | None:
-    match PLAIN.decode(copy):
-        case [bytes(described), bytes()]:
-            return described
-        case _:
-            return None
+def _described_copy(copy: bytes) -> bytes:
+    described, _ = cast("tuple[bytes, bytes]", PLAIN.decode(copy))
+    return described
 
 
 def _step_change(stored: StoredStep | None, declared: DeclaredStep) -> StepChange | None:
-    states = {} if declared.states is None else declared.states
+    states: Mapping[str, bytes] = declared.states or {}
     if stored is None or stored.empty:
         if not declared.stateful:
             return None
