@@ -167,23 +167,50 @@ def graph(
     show_default=True,
     help="How late after its schedule a flight may leave and still count in time.",
 )
+@click.option(
+    "--kill-after",
+    type=Duration(),
+    help="Have the replay begun by a process that is killed after so long, and go on from its last checkpoint.",
+)
+@checkpoint_options
+@click.option("--no-tables", is_flag=True, hidden=True)
 @_TRACEBACK
 @click.pass_context
 def demo(
     context: click.Context,
+    /,
     output: Path,
     records: int | None,
     parallelism: int,
     max_delay: timedelta,
+    kill_after: timedelta | None,
+    no_tables: bool,
     traceback: bool,
+    **checkpoints: Any,
 ) -> None:
-    """Replay the flights of 2013 from New York with the weather: worst hours and days, storms, days of aircraft."""
-    from aflow.cli.demo.command import run_demo  # it needs more than other commands want to load
+    """Replay the flights of 2013 from New York with the weather: worst hours and days, storms, days of aircraft.
+
+    With --kill-after you see a crash, and that nothing of it shows in the results.
+    """
+    from aflow.cli.demo.command import Replay, run_demo  # they need more than other commands want
 
     with _explained(context, traceback=traceback):
-        context.exit(
-            run_demo(output=output, records=records, parallelism=parallelism, max_delay=max_delay)
+        replay = Replay(
+            output=output,
+            records=records,
+            parallelism=parallelism,
+            max_delay=max_delay,
+            recovering=recovering(
+                folder=checkpoints["checkpoint_dir"],
+                every=checkpoints["checkpoint_every"],
+                barriers=checkpoints["barriers"],
+                restore=checkpoints["restore"],
+                restarts=checkpoints["restarts"],
+            ),
+            kill_after=kill_after,
+            tables=not no_tables,
         )
+        context.exit(run_demo(replay))
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 import aflow as af
-from aflow.cli.demo.command import run_demo
+from aflow.cli.demo.command import Replay, run_demo
 from aflow.cli.demo.data import FlightData
 from aflow.cli.demo.delays import AirportHour, CarrierDay, Delays
 from aflow.cli.demo.files import Files
@@ -31,7 +31,7 @@ HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
 
 def demo(output: Path, *, records: int = 2000, max_delay: timedelta = MAX_DELAY) -> int:
-    return run_demo(output=output, records=records, parallelism=1, max_delay=max_delay)
+    return run_demo(Replay(output=output, records=records, max_delay=max_delay))
 
 
 @pytest.mark.usefixtures("data")

@@ -88,7 +88,7 @@ def aircraft_days(flights: af.Stream[Flight]) -> af.Stream[AircraftDay]:
     return (
         flights.key_by(lambda flight: flight.tailnum or "")
         .window(af.Session(PAUSE))
-        .fold(Legs, Legs.add, merge=Legs.merge, name="aircraft days")
+        .fold(Legs, Legs.add, merge=Legs.merge, of=Legs, name="aircraft days")
         .map(aircraft_day)
     )
 

@@ -79,7 +79,7 @@ def airport_hours(
     hours = (
         departures.key_by(lambda departure: departure.origin)
         .window(af.Tumbling(timedelta(hours=1)))
-        .aggregate(Statistics(), name="airport hours")
+        .aggregate(Statistics(), of=Tally, name="airport hours")
     )
     return hours.map(airport_hour), hours.late
 
@@ -91,7 +91,7 @@ def carrier_days(
     days = (
         departures.key_by(lambda departure: departure.carrier)
         .window(af.Tumbling(timedelta(days=1), offset=MIDNIGHT))
-        .aggregate(Statistics(), name="carrier days")
+        .aggregate(Statistics(), of=Tally, name="carrier days")
     )
     return days.map(carrier_day), days.late
 

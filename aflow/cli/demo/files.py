@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from aflow.cli.demo.flights import MALFORMED, Flight
@@ -28,9 +29,26 @@ class Files:
         """The other input: a folder with the weather at each airport."""
         return self.folder / "weather"
 
+    @property
+    def checkpoints(self) -> Path:
+        """Where a run that takes checkpoints keeps them."""
+        return self.folder / "checkpoints"
+
     def result(self, name: str) -> Path:
-        """The file of a stream of results."""
+        """The file of a stream of results; a run with checkpoints writes several, one for each of them."""
         return self.folder / f"{name}.jsonl"
+
+    def results_of(self, name: str) -> list[Path]:
+        """All files of a stream of results, whichever way they were written."""
+        whole = self.result(name)
+        pieces = sorted(self.folder.glob(f"{name}-[0-9]*-[0-9]*.jsonl"))
+        return [whole, *pieces] if whole.exists() else pieces
+
+    def clear(self) -> None:
+        """Remove results and checkpoints of an earlier run."""
+        for path in (*self.folder.glob("*.jsonl"), *self.folder.glob(".*.jsonl.*")):
+            path.unlink()
+        rmtree(self.checkpoints, ignore_errors=True)
 
     def source(self) -> CsvSource[Flight]:
         """Reads the replay."""

@@ -9,7 +9,7 @@ from typing import Final
 
 import aflow as af
 from aflow.cli.demo.flights import Flight, moment
-from aflow.cli.demo.punctuality import Punctualities, Punctuality
+from aflow.cli.demo.punctuality import Planning, Punctualities, Punctuality
 from aflow.cli.demo.weather import Observation
 
 #: An observation that is older than that says nothing about a departure any more.
@@ -68,6 +68,8 @@ def in_weather(
         into=_together,
         kind=af.Join.LEFT,
         tolerance=TOLERANCE,
+        of=Flight,
+        other_of=Observation,
         name="flights in weather",
     )
 
@@ -77,7 +79,7 @@ def by_wind(flights: af.Stream[FlightInWeather]) -> af.Stream[AirportInWind]:
     return (
         flights.key_by(lambda flight: (flight.origin, wind(flight.weather)))
         .window(YEAR)
-        .aggregate(Punctualities(), name="by wind")
+        .aggregate(Punctualities(), of=Planning, name="by wind")
         .map(_airport_in_wind)
     )
 

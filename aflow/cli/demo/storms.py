@@ -104,12 +104,14 @@ def around_storms(
         between=(-COMPARED, COMPARED),
         upper_inclusive=False,
         into=_near,
+        of=Storm,
+        other_of=Flight,
         name="flights near storms",
     )
     return (
-        near.key_by(lambda pair: pair.storm)
+        near.key_by(lambda pair: pair.storm, of=Storm)
         .window(af.Session(COMPARED))
-        .apply(_compare, name="around storms")
+        .apply(_compare, of=NearStorm, name="around storms")
         .map(lambda result: result.value)
     )
 

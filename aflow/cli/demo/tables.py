@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,6 +22,9 @@ from aflow.errors import SourceError
 from aflow.runtime.metrics import JobMetrics
 
 R = TypeVar("R", AirportHour, CarrierDay)
+
+#: The end of the name of a file that was written between two checkpoints: its writer, its checkpoint.
+_PIECE: Final = re.compile(r"-\d{5,}-\d{6,}\.jsonl$")
 
 #: Rows of a table.
 _SHOWN: Final = 10
@@ -42,8 +46,8 @@ def new_york() -> ZoneInfo:
 def show_worst(console: Console, data: FlightData, files: Files) -> None:
     """Print the worst hours and days of those that stand in the files of results."""
     zone, airports, airlines = new_york(), data.airports(), data.airlines()
-    hours = _worst("hours to leave New York", _rows(files.result("hourly"), AirportHour))
-    days = _worst("days of a carrier", _rows(files.result("daily"), CarrierDay))
+    hours = _worst("hours to leave New York", _rows(files.results_of("hourly"), AirportHour))
+    days = _worst("days of a carrier", _rows(files.results_of("daily"), CarrierDay))
     when_and_where = [
         (f"{row.hour.astimezone(zone):%a %d %b %H:%M}", airports.get(row.airport, row.airport))
         for row in hours.rows
@@ -83,7 +87,9 @@ def counted(number: float, what: str) -> str:
 
 
 def _names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.glob("*.jsonl"))
+    """The files of results; of those in pieces, a pattern for all pieces of one."""
+    names = (path.name for path in folder.glob("*.jsonl"))
+    return sorted({_PIECE.sub("-*.jsonl", name) for name in names})
 
 
 @dataclass(
@@ -118,7 +124,6 @@ def _worst(what: str, rows: Sequence[R]) -> _Worst[R]:
     return _Worst(what, least, longest[:_SHOWN])
 
 
-def _rows(path: Path, of: type[R]) -> list[R]:
+def _rows(paths: Iterable[Path], of: type[R]) -> list[R]:
     decode = msgspec.json.Decoder(of).decode
-    with path.open("rb") as lines:
-        return [decode(line) for line in lines]
+    return [decode(line) for path in paths for line in path.read_bytes().splitlines()]

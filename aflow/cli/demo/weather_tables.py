@@ -27,9 +27,9 @@ _SHOWN: Final = 5
 
 def show_weather(console: Console, files: Files, zone: ZoneInfo) -> None:
     """Print what wind and storms did to the flights, and the longest days of aircraft; times are those of ``zone``."""
-    console.print(_winds(list(_rows(files.result("by-wind"), AirportInWind))))
-    console.print(_storms(list(_rows(files.result("around-storms"), AroundStorm)), zone))
-    days = _rows(files.result("aircraft-days"), AircraftDay)
+    console.print(_winds(list(_rows(files.results_of("by-wind"), AirportInWind))))
+    console.print(_storms(list(_rows(files.results_of("around-storms"), AroundStorm)), zone))
+    days = _rows(files.results_of("aircraft-days"), AircraftDay)
     console.print(_aircraft(nlargest(_SHOWN, days, key=_length), zone))
 
 
@@ -122,8 +122,9 @@ def _local(moment: datetime, zone: ZoneInfo) -> str:
     return f"{moment.astimezone(zone):%a %d %b %H:%M}"
 
 
-def _rows(path: Path, of: type[R]) -> Iterator[R]:
+def _rows(paths: Iterable[Path], of: type[R]) -> Iterator[R]:
     decode = msgspec.json.Decoder(of).decode
-    with path.open("rb") as lines:
-        for line in lines:
-            yield decode(line)
+    for path in paths:
+        with path.open("rb") as lines:
+            for line in lines:
+                yield decode(line)

@@ -1,0 +1,105 @@
+"""A checkpoint as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.table import Table
+
+from aflow.cli.savepoint_contents import (
+    StepContents,
+    batches_in_flight,
+    bytes_of,
+    committables,
+    remembered,
+    splits,
+    steps_of,
+)
+from aflow.runtime.checkpoints.storage import Restored
+
+#: Columns of numbers.
+_RIGHT = frozenset({"keys", "bytes", "parallelism", "timers", "checkpoint", "in flight"})
+
+
+def print_contents(restored: Restored) -> None:
+    """Print what a checkpoint holds, to stdout. Raises ``RestoreError``."""
+    contents = steps_of(restored)
+    console = Console(markup=False, highlight=False, soft_wrap=False)
+    console.print("\n".join(_about(restored)))
+    for table in (_steps(contents), _states(contents), _splits(contents), _pending(contents)):
+        if table.row_count:
+            console.print(table)
+
+
+def _about(restored: Restored) -> list[str]:
+    manifest = restored.manifest
+    files = manifest.files
+    written = f", written by aflow {manifest.aflow}" if manifest.aflow else ""
+    return [
+        f"{manifest.kind.value} {manifest.id} of flow {manifest.flow!r}{written}",
+        f"begun {_moment(manifest.created_at)}, complete {_moment(manifest.completed_at)}",
+        f"{manifest.key_groups} key groups; {len(files)} files, {sum(one.size for one in files):,} bytes",
+        *(f"passed over: {reason}" for reason in restored.passed_over),
+    ]
+
+
+def _moment(at: int) -> str:
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+
+
+def _steps(contents: Iterable[StepContents]) -> Table:
+    table = _table(
+        "steps",
+        ("step", "made by", "parallelism", "keys", "timers", "in flight", "bytes", "also holds"),
+    )
+    for one in contents:
+        timers = ", ".join(f"{count:,} {kind}" for kind, count in one.timers.items())
+        in_flight = batches_in_flight(one.snapshot)
+        table.add_row(
+            one.step.name,
+            one.step.what,
+            str(one.step.parallelism),
+            f"{one.keys:,}" if one.keys else "",
+            timers,
+            f"{in_flight:,} batches" if in_flight else "",
+            f"{one.bytes:,}",
+            remembered(one.step),
+        )
+    return table
+
+
+def _states(contents: Iterable[StepContents]) -> Table:
+    table = _table("states", ("step", "state", "type", "keys", "bytes"))
+    for one in contents:
+        for state in one.step.states:
+            said = " and ".join(map(str, state.descriptions)) or "not known"
+            size = f"{bytes_of(one, state):,}"
+            table.add_row(
+                one.step.name, state.name, said, f"{state.keys:,}" if state.keys else "", size
+            )
+    return table
+
+
+def _splits(contents: Iterable[StepContents]) -> Table:
+    table = _table("sources", ("source", "split", "position"))
+    for one in contents:
+        for split, position in splits(one.snapshot):
+            table.add_row(one.step.name, split, position)
+    return table
+
+
+def _pending(contents: Iterable[StepContents]) -> Table:
+    table = _table("sinks: prepared, to be committed", ("sink", "checkpoint", "committable"))
+    for one in contents:
+        for checkpoint, committable in committables(one.snapshot):
+            table.add_row(one.step.name, str(checkpoint), committable)
+    return table
+
+
+def _table(title: str, headings: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in _RIGHT else "left", overflow="fold")
+    return table

@@ -1,0 +1,90 @@
+"""What is stored, without the code of the pipeline: bytes to plain Python values, and those to JSON.
+
+Typed values are MessagePack, and read without their types: a dataclass is a mapping, a NamedTuple an array, an enum its
+value. Nothing is ever unpickled here: that would run code.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from typing import Any, cast
+
+from aflow.errors import readable
+from aflow.model.codecs import PICKLE, PLAIN, CodecError
+from aflow.state.descriptions import Description
+
+
+def json_line(value: object) -> str:
+    """One line of JSON."""
+    return json.dumps(jsonable(value), ensure_ascii=False)
+
+
+def key_value(data: bytes) -> object:
+    """A key, or any value that is stored by itself; what cannot be read without its type is told as such."""
+    try:
+        return PLAIN.decode(data)
+    except CodecError:
+        return {"not readable without its code": data}
+
+
+def state_value(description: Description | None, data: bytes) -> object:
+    """What a key has under the name of a declared state."""
+    if description is None:
+        return key_value(data)
+    codecs = [part.codec for part in description.parts]
+    match description.kind:
+        case "list":
+            return [_part(codecs[0], one) for one in _parts(data)]
+        case "map" | "broadcast":
+            return [[_part(codecs[0], key), _part(codecs[1], held)] for key, held in _pairs(data)]
+        case _:
+            return _part(codecs[0], data)
+
+
+def timer(data: bytes) -> object:
+    """When a timer rings, for a person; windows file more with theirs."""
+    value = key_value(data)
+    if isinstance(value, int):
+        return readable(value)
+    return value
+
+
+def jsonable(value: object) -> Any:
+    """``value`` in what JSON has: text for whatever has no type there, base64 for bytes."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if isfinite(value) else str(value)
+        case bytes():
+            return b64encode(value).decode()
+        case dict():
+            return _mapping(cast("Mapping[object, object]", value))
+        case list() | tuple() | set() | frozenset():
+            return [jsonable(one) for one in cast("Iterable[object]", value)]
+        case _:
+            isoformat = getattr(value, "isoformat", None)
+            return isoformat() if isoformat is not None else str(value)
+
+
+def _mapping(value: Mapping[object, object]) -> dict[str, Any]:
+    return {
+        key if isinstance(key, str) else json_line(key): jsonable(held)
+        for key, held in value.items()
+    }
+
+
+def _part(codec: str, data: bytes) -> object:
+    return {"pickled": data} if codec == PICKLE.name else key_value(data)
+
+
+def _parts(data: bytes) -> list[bytes]:
+    return cast("list[bytes]", PLAIN.decode(data))
+
+
+def _pairs(data: bytes) -> list[tuple[bytes, bytes]]:
+    parts = iter(_parts(data))
+    return list(zip(parts, parts, strict=True))
