@@ -112,7 +112,12 @@ class Builder:
     def _shells(self, task: TaskPlan) -> list[StreamTask]:
         return [
             StreamTask(
-                task.name, subtask, loop=self._loop, turn=self._turn, clock=self._options.clock
+                task.name,
+                subtask,
+                loop=self._loop,
+                turn=self._turn,
+                clock=self._options.clock,
+                head=task.head.name,
             )
             for subtask in range(task.parallelism)
         ]

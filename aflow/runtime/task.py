@@ -97,11 +97,12 @@ class StreamTask:
         loop: asyncio.AbstractEventLoop,
         turn: Turn,
         clock: RuntimeClock,
+        head: str = "",
     ) -> None:
         self.name = name
         self.subtask = subtask
-        #: As checkpoints know it.
-        self.id = f"{name}[{subtask}]"
+        #: As checkpoints know it: by the step that reads its input.
+        self.id = f"{head or name}[{subtask}]"
         self._clock = clock
         self.loop = MailboxLoop(self._step, loop=loop, turn=turn, clock=clock)
         self.loop.on_blocked = self._on_backpressure

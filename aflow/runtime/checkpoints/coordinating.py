@@ -23,7 +23,6 @@ from aflow.machines.checkpoints.coordinator import Coordinator
 from aflow.machines.mail_order import Lane
 from aflow.model.elements import Barrier, CheckpointKind
 from aflow.model.time import Timestamp, to_millis
-from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.settings import Checkpointing, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome, SubtaskCheckpoint
 from aflow.runtime.checkpoints.storage import CheckpointStorage
@@ -285,7 +284,7 @@ class CheckpointCoordinator:
                 tuple(
                     SubtaskState(subtask, chains[node.name])
                     for subtask in range(task.parallelism)
-                    if node.name in (chains := collected.chains[f"{task.name}[{subtask}]"])
+                    if node.name in (chains := collected.chains[f"{task.head.name}[{subtask}]"])
                 ),
             )
             for task in self._plan.tasks
@@ -355,7 +354,7 @@ class CheckpointCoordinator:
         for task in self._tasks.values():
             for step, chain in list(task.chains.chains.items()):
                 if chain.long:
-                    await self._compact(checkpoint, task.name, task.subtask, step, task.chains)
+                    await self._compact(checkpoint, task, step)
         if self._collected:
             return
         self._swept.clear()
@@ -370,16 +369,15 @@ class CheckpointCoordinator:
         finally:
             self._swept.set()
 
-    async def _compact(
-        self, checkpoint: int, task: str, subtask: int, step: str, chains: SubtaskChains
-    ) -> None:
-        former = chains.chains[step].links
+    async def _compact(self, checkpoint: int, task: StreamTask, step: str) -> None:
+        former = task.chains.chains[step].links
+        head = task.id.rpartition("[")[0]
         try:
-            file = await self.storage.compact(checkpoint, task, subtask, step, former)
+            file = await self.storage.compact(checkpoint, head, task.subtask, step, former)
         except AflowError as exc:
             _log.warning("the parts of step %r could not be written anew: %s", step, exc)
             return
-        chains.compacted(step, former, file)
+        task.chains.compacted(step, former, file)
 
     async def _keep_working(self) -> None:
         """Do what waits for storage, one after the other, until cancelled."""

@@ -169,9 +169,6 @@ class DirectoryStorage:
         ]
         return sorted([*completed, *session.unreadable])
 
-    async def kept(self) -> list[int]:
-        return sorted(self._opened().checkpoints)
-
     async def next_id(self) -> int:
         session = self._opened()
         names = {*session.names, *await session.run(lambda: self._names(PARTS))}

@@ -4,6 +4,9 @@ The order: send the barrier on, capture what the operators remember (that is the
 that follow, wait for what is not there yet (records in flight, what sinks prepare), turn everything into bytes in a
 worker thread, store it, acknowledge. Nothing needs preparing before the barrier: operators hold no output back.
 
+What cannot be turned into bytes (state of a type that nobody declared) fails the job, since it would fail every
+checkpoint from then on; what cannot be stored fails the checkpoint.
+
 Parts are stored one after the other, in the order of their captures, since changes count from the capture before. A
 checkpoint that is aborted meanwhile is stored all the same: what comes next counts from it.
 """
@@ -18,7 +21,7 @@ from typing import Any, Final, Protocol
 
 import anyio.to_thread
 
-from aflow.errors import AflowError, CheckpointError
+from aflow.errors import CheckpointError
 from aflow.machines.barriers.events import AbortReason
 from aflow.model.batch import Batch
 from aflow.model.elements import Barrier
@@ -147,12 +150,7 @@ class CheckpointTaking:
         for edge in self._edges:
             edge.barrier(barrier)
         taking = _Taking(barrier, start_delay, {}, self.chains.losses)
-        try:
-            self._capture(taking)
-        except AflowError as exc:
-            self.chains.lost()
-            self._decline(barrier.id, str(exc))
-            return
+        self._capture(taking)
         taking.sync_ms = (self._clock.steady() - began) * _MS
         self._open[barrier.id] = taking
         self._coordinator.spawn(self._store(taking), f"checkpoint {barrier.id} of {self.task}")
@@ -168,7 +166,7 @@ class CheckpointTaking:
         """The barriers will not all come: whoever reads from here need not wait, and what was captured is stored."""
         self.all_arrived(checkpoint, 0, {})
         if reason is not AbortReason.SUBSUMED:
-            self._decline(checkpoint, f"{self.task}: {reason.value}")
+            self._decline(checkpoint, reason.value)
 
     def completed(self, checkpoint: int) -> None:
         """The checkpoint can be restored: sinks commit."""
@@ -220,22 +218,22 @@ class CheckpointTaking:
         checkpoint = taking.barrier.id
         captured = self._clock.steady()
         async with self._storing:
+            in_flight = await taking.in_flight
+            pending = {name: await one for name, one in taking.sinks.items()}
+            encode = partial(self._encoded, taking, in_flight, pending)
+            snapshots, in_flight_bytes = await anyio.to_thread.run_sync(encode)
+            complete = all(one.complete for one in snapshots.values())
             try:
-                in_flight = await taking.in_flight
-                pending = {name: await one for name, one in taking.sinks.items()}
-                encode = partial(self._encoded, taking, in_flight, pending)
-                snapshots, in_flight_bytes = await anyio.to_thread.run_sync(encode)
-                complete = all(one.complete for one in snapshots.values())
                 if not complete and taking.losses != self.chains.losses:
                     raise CheckpointError("what its changes build upon could not be stored")
                 await self._coordinator.may_store()
                 file = await self._coordinator.storage.write_part(
                     checkpoint, *_named(self.task), snapshots
                 )
-            except AflowError as exc:
+            except CheckpointError as exc:
                 if taking.losses == self.chains.losses:
                     self.chains.lost()
-                self._decline(checkpoint, f"{self.task}: {exc}")
+                self._decline(checkpoint, str(exc))
                 return
             self.chains.stored(file, snapshots)
             chains = self.chains.now(snapshots)
