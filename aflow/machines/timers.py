@@ -21,7 +21,7 @@ physical timer for each would cost a million entries in the event loop for a mil
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
@@ -169,9 +169,16 @@ class TimerQueue(Generic[K, N]):
 
     def entries(self) -> Iterator[Timer[K, N]]:
         """All timers, for a snapshot; registering them in this order restores the queue. Do not change it meanwhile."""
-        for time, there in self._at.items():
-            for key, namespace in (there,) if isinstance(there, tuple) else there:
-                yield Timer(time, key, namespace)
+        return _entries(self._at)
+
+    def copied(self) -> Timers[K, N]:
+        """All timers of this moment, to look at later. Makes nothing for a timer, so it is quick."""
+        return Timers(
+            {
+                time: there if isinstance(there, tuple) else there.copy()
+                for time, there in self._at.items()
+            }
+        )
 
     @property
     def noting(self) -> bool:
@@ -193,6 +200,24 @@ class TimerQueue(Generic[K, N]):
         changes = self._changes
         if changes is not None and changes.pop(timer, None) is None:
             changes[timer] = there
+
+
+def _entries(at: Mapping[Timestamp, _At[K, N]]) -> Iterator[Timer[K, N]]:
+    for time, there in at.items():
+        for key, namespace in (there,) if isinstance(there, tuple) else there:
+            yield Timer(time, key, namespace)
+
+
+class Timers(Generic[K, N]):
+    """The timers that a queue had at one moment, in the order of ``TimerQueue.entries``."""
+
+    __slots__ = ("_at",)
+
+    def __init__(self, at: Mapping[Timestamp, _At[K, N]]) -> None:
+        self._at: Final = at
+
+    def __iter__(self) -> Iterator[Timer[K, N]]:
+        return _entries(self._at)
 
 
 # Not slotted: a generic frozen dataclass with slots cannot be made on Python 3.11.

@@ -74,7 +74,7 @@ def _captured(queue: TimerQueue[Hashable, None], *, changes: bool) -> Members:
     """Timers never change, so they are encoded later."""
     known = queue.take_changes()
     if known is None or not changes:
-        return Members(EncodedLater(list(queue.entries()), _row))
+        return Members(EncodedLater(queue.copied(), _row))
     return Members(EncodedLater(known.added, _row), EncodedLater(known.removed, _row))
 
 

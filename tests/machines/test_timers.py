@@ -201,6 +201,19 @@ def test_registering_the_entries_restores_the_queue_and_its_order() -> None:
     assert list(restored.due(9)) == list(queue.due(9))
 
 
+def test_a_copy_stays_as_it_is_while_the_queue_goes_on() -> None:
+    queue = queue_of((1, "c", ""), (2, "b", ""), (2, "a", ""))
+    before = list(queue.entries())
+
+    copied = queue.copied()
+    queue.delete(2, "b", "")
+    queue.register(1, "d", "")
+    queue.register(3, "e", "")
+
+    assert list(copied) == before
+    assert list(copied) == before
+
+
 def test_keys_need_no_order() -> None:
     queue: TimerQueue[object, None] = TimerQueue()
     queue.register(1, "text", None)
