@@ -20,7 +20,7 @@ from aflow.cli.savepoint_contents import (
 from aflow.runtime.checkpoints.storage import Restored
 
 #: Columns of numbers.
-_RIGHT = frozenset({"keys", "bytes", "parallelism", "timers", "checkpoint", "in flight"})
+_RIGHT = frozenset({"keys", "bytes", "subtasks", "timers", "checkpoint"})
 
 
 def print_contents(restored: Restored) -> None:
@@ -35,12 +35,12 @@ def print_contents(restored: Restored) -> None:
 
 def _about(restored: Restored) -> list[str]:
     manifest = restored.manifest
-    files = manifest.files
+    size = sum(one.size for one in manifest.files)
     written = f", written by aflow {manifest.aflow}" if manifest.aflow else ""
     return [
         f"{manifest.kind.value} {manifest.id} of flow {manifest.flow!r}{written}",
         f"begun {_moment(manifest.created_at)}, complete {_moment(manifest.completed_at)}",
-        f"{manifest.key_groups} key groups; {len(files)} files, {sum(one.size for one in files):,} bytes",
+        f"{manifest.key_groups} key groups; {size:,} bytes in {len(manifest.files)} files",
         *(f"passed over: {reason}" for reason in restored.passed_over),
     ]
 
@@ -51,21 +51,20 @@ def _moment(at: int) -> str:
 
 def _steps(contents: Iterable[StepContents]) -> Table:
     table = _table(
-        "steps",
-        ("step", "made by", "parallelism", "keys", "timers", "in flight", "bytes", "also holds"),
+        "steps", ("step", "made by", "subtasks", "keys", "timers", "bytes", "also holds")
     )
     for one in contents:
         timers = ", ".join(f"{count:,} {kind}" for kind, count in one.timers.items())
-        in_flight = batches_in_flight(one.snapshot)
+        batches = batches_in_flight(one.snapshot)
+        in_flight = f"{batches:,} batches in flight" if batches else ""
         table.add_row(
             one.step.name,
             one.step.what,
             str(one.step.parallelism),
             f"{one.keys:,}" if one.keys else "",
             timers,
-            f"{in_flight:,} batches" if in_flight else "",
             f"{one.bytes:,}",
-            remembered(one.step),
+            ", ".join(filter(None, (remembered(one.step), in_flight))),
         )
     return table
 
