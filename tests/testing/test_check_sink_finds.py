@@ -53,6 +53,8 @@ class _ShelfWriter(Writer[str]):
 
     async def flush(self) -> None:
         self._shelf.fault.flush(self._kept, self._shelf.seen)
+        if not self._shelf.fault.shared:
+            self._kept.clear()
 
     async def close(self) -> None:
         self._shelf.fault.close(self._kept, self._shelf.seen)

@@ -17,7 +17,9 @@ import aflow as af
 from aflow.testing import check_sink
 from aflow.testing.virtual_time import virtual_time
 from aflow_connectors.files import CsvSink, JsonLinesSink, ParquetSink
+from aflow_connectors.sqlite import SqliteSink, SqliteUpsert
 from tests.connectors.files import arrow
+from tests.connectors.sqlite.database import made, rows
 
 RECORDS = [{"n": n, "text": f"a\n{n}"} for n in range(12)]
 
@@ -71,7 +73,7 @@ def fresh(tmp_path: Path) -> Callable[[], Path]:
 @virtual_time
 async def test_json_lines_sink(fresh: Callable[[], Path]) -> None:
     def visible(sink: JsonLinesSink[object]) -> list[object]:
-        files = sorted(sink.path.glob("*"))
+        files = sorted(sink.path.glob("*.jsonl"))
         return [orjson.loads(line) for file in files for line in file.read_bytes().splitlines()]
 
     await check_sink(lambda: JsonLinesSink[object](fresh()), visible, RECORDS)
@@ -108,3 +110,35 @@ async def test_parquet_sink(fresh: Callable[[], Path]) -> None:
         return found
 
     await check_sink(lambda: ParquetSink[object](fresh()), visible, RECORDS)
+
+
+@virtual_time
+async def test_json_lines_sink_beside_a_path_with_a_suffix(fresh: Callable[[], Path]) -> None:
+    def visible(sink: JsonLinesSink[object]) -> list[object]:
+        files = sorted(sink.path.parent.glob("*.jsonl"))
+        return [orjson.loads(line) for file in files for line in file.read_bytes().splitlines()]
+
+    await check_sink(lambda: JsonLinesSink[object](fresh() / "out.jsonl"), visible, RECORDS)
+
+
+@virtual_time
+async def test_sqlite_sink(fresh: Callable[[], Path]) -> None:
+    def make() -> SqliteSink[object]:
+        return SqliteSink(made(fresh(), "CREATE TABLE t (n INTEGER, text TEXT)"), "t")
+
+    def visible(sink: SqliteSink[object]) -> list[object]:
+        return [{"n": n, "text": text} for n, text in rows(sink.path)]
+
+    await check_sink(make, visible, RECORDS)
+
+
+@virtual_time
+async def test_sqlite_upsert(fresh: Callable[[], Path]) -> None:
+    def make() -> SqliteUpsert[object]:
+        database = made(fresh(), "CREATE TABLE t (n INTEGER PRIMARY KEY, text TEXT)")
+        return SqliteUpsert(database, "t", key="n")
+
+    def visible(sink: SqliteUpsert[object]) -> list[object]:
+        return [{"n": n, "text": text} for n, text in rows(sink.path)]
+
+    await check_sink(make, visible, RECORDS)

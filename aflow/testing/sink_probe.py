@@ -1,0 +1,124 @@
+"""Drives a sink as a job would, call by call, for checks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from aflow.connect import Batch, Committable, Delivery, Sink, Writer, WriterContext
+from aflow.errors import shown
+from aflow.model.codecs import PLAIN, CodecError
+from aflow.testing.waiting import in_time
+
+S = TypeVar("S", bound=Sink[Any])
+R = TypeVar("R")
+
+#: What the sink is called in the flow.
+_STEP: Final = "out"
+
+#: Sizes of the batches that are written, over and over.
+_SIZES: Final = (1, 3, 2, 5)
+
+Visible: TypeAlias = Callable[[S], Iterable[object] | Awaitable[Iterable[object]]]
+"""Reads what others can see of a sink."""
+
+
+class SinkProbe(Generic[S]):
+    """Makes sinks, and calls them with patience. What is wrong with their answers is an ``AssertionError``."""
+
+    def __init__(self, make: Callable[[], S], visible: Visible[S], patience: timedelta) -> None:
+        self.make = make
+        self._visible = visible
+        self._patience = patience
+        first = make()
+        self.name = type(first).__name__
+        self.delivery: Delivery = first.delivery
+
+    @asynccontextmanager
+    async def opened(
+        self, sink: S, *, subtask: int = 0, parallelism: int = 1, checkpoints: bool = False
+    ) -> AsyncGenerator[Writer[Any]]:
+        context = WriterContext(
+            _STEP, subtask=subtask, parallelism=parallelism, checkpoints=checkpoints
+        )
+        writer = await self._in_time(sink.writer(context), "writer()")
+        try:
+            yield writer
+        finally:
+            await self._in_time(writer.close(), "close()")
+
+    @asynccontextmanager
+    async def all_opened(self, sink: S, parallelism: int) -> AsyncGenerator[list[Writer[Any]]]:
+        """The writers of a job that takes checkpoints."""
+        async with AsyncExitStack() as open_writers:
+            yield [
+                await open_writers.enter_async_context(
+                    self.opened(sink, subtask=number, parallelism=parallelism, checkpoints=True)
+                )
+                for number in range(parallelism)
+            ]
+
+    async def write(self, writer: Writer[Any], records: list[object]) -> None:
+        """Write in batches of several sizes; a record's index is its timestamp."""
+        start = 0
+        while start < len(records):
+            stop = start + _SIZES[start % len(_SIZES)]
+            batch = Batch(records[start:stop], list(range(start, min(stop, len(records)))))
+            before = batch.slice(0, len(batch))
+            taken = writer.write(batch)
+            if inspect.isawaitable(taken):
+                await self._in_time(taken, "write()")
+            elif taken is not None:
+                raise self.broken(f"write() returned {shown(taken)}; None or an awaitable is due")
+            if batch != before:
+                raise self.broken(
+                    f"write() changed its batch from {shown(before)} to {shown(batch)}; others read it too"
+                )
+            start = stop
+
+    async def flush(self, writer: Writer[Any]) -> None:
+        await self._in_time(writer.flush(), "flush()")
+
+    async def prepare(self, writer: Writer[Any], checkpoint: int) -> list[Committable]:
+        """What is to be committed, as it comes out of a checkpoint: one thing, or none."""
+        found = await self._in_time(writer.prepare(checkpoint), f"prepare({checkpoint})")
+        if found is None:
+            return []
+        try:
+            return [PLAIN.decode(PLAIN.encode(found))]
+        except CodecError as exc:
+            raise self.broken(
+                f"prepare() returned {shown(found)}, which cannot be stored in a checkpoint: {exc}"
+            ) from exc
+
+    async def commit(self, writer: Writer[Any], committables: Sequence[Committable]) -> None:
+        for one in committables:
+            await self._in_time(writer.commit(one), "commit()")
+
+    async def recover(self, sink: S, committables: Sequence[Committable]) -> None:
+        await self._in_time(sink.recover(_STEP, committables), "recover()")
+
+    async def seen(self, sink: S) -> list[object]:
+        """What others can see."""
+        seen = self._visible(sink)
+        if inspect.isawaitable(seen):
+            return list(await self._in_time(seen, "visible()"))
+        return list(seen)
+
+    async def expect(self, sink: S, records: Sequence[object], when: str) -> None:
+        """Raise unless exactly ``records`` are visible, in order."""
+        seen = await self.seen(sink)
+        if seen != list(records):
+            raise self.broken(
+                f"{when} {shown(seen)} ({len(seen)} records) is visible instead of {shown(list(records))} "
+                f"({len(records)} records)"
+            )
+
+    def broken(self, how: str) -> AssertionError:
+        return AssertionError(f"{self.name} breaks the contract of sinks: {how}")
+
+    async def _in_time(self, work: Awaitable[R], what: str) -> R:
+        return await in_time(work, self._patience, f"{self.name}: {what}")
