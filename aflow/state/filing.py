@@ -64,7 +64,7 @@ _UNCHANGING: Final = frozenset({int, float, str, bool, bytes, type(None)})
 
 
 def never_change(values: Collection[object]) -> bool:
-    """True if all ``values`` are plain ones that cannot be changed, or tuples of such."""
+    """True if all ``values`` are plain ones that cannot be changed, or tuples of such; no tuples of tuples."""
     types = set(map(type, values))
     if tuple in types:
         types.remove(tuple)
