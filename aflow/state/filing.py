@@ -68,8 +68,8 @@ def never_change(values: Collection[object]) -> bool:
     types = set(map(type, values))
     if tuple in types:
         types.remove(tuple)
-        tuples = (value for value in values if isinstance(value, tuple))
-        types.update(map(type, chain.from_iterable(cast("Iterator[tuple[object, ...]]", tuples))))
+        parts = (cast("tuple[object, ...]", value) for value in values if isinstance(value, tuple))
+        types.update(map(type, chain.from_iterable(parts)))
     return types <= _UNCHANGING
 
 

@@ -138,16 +138,19 @@ class Text(str):
     __slots__ = ("more",)
 
 
+NOT_PLAIN: list[Any] = []
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
         ([], True),
         ([1, 2.5, "x", b"x", None, True], True),
         ([(1, "x"), 2], True),
-        ([1, []], False),
-        ([(1, [])], False),
+        ([1, NOT_PLAIN], False),
+        ([(1, NOT_PLAIN)], False),
         ([((1,),)], False),  # not looked at so closely
-        ([(([],),)], False),
+        ([((NOT_PLAIN,),)], False),
         ([Text("x")], False),
     ],
 )  # fmt: skip
