@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
-from aflow.errors import RestoreError
+from aflow.errors import FlowDefinitionError, RestoreError, shown
 from aflow.model.codecs import PLAIN, Codec, CodecError, Schema, codec_for
 from aflow.state.descriptions import Described, Description, compare_descriptions
 from aflow.state.schema_change import Incompatible
@@ -45,13 +45,31 @@ class Layout(Protocol[T]):
         ...
 
 
-def state_codec(of: type[T] | None) -> Codec[T]:
-    """The typed codec of ``of``, or the self-describing one without it. Raises ``FlowDefinitionError``."""
+def state_codec(of: type[T] | None, codec: Codec[T] | None = None) -> Codec[T]:
+    """The typed codec of ``of``, or ``codec``, or the self-describing one without either.
+
+    Raises ``FlowDefinitionError``, also for both.
+    """
+    if codec is not None:
+        return _checked(codec, of)
     if of is not None:
         return codec_for(of)
     return cast(
         "Codec[T]", PLAIN
     )  # whether values are plain is checked one by one: encode refuses others
+
+
+def _checked(codec: Codec[T], of: type[T] | None) -> Codec[T]:
+    if of is not None:
+        raise FlowDefinitionError(
+            f"of={shown(of)} and codec={shown(codec)} both say how values are stored; leave one of them out"
+        )
+    usable = all(callable(getattr(codec, name, None)) for name in ("encode", "decode"))
+    if isinstance(codec, type) or not usable or not isinstance(getattr(codec, "name", None), str):
+        raise FlowDefinitionError(
+            f"codec={shown(codec)} is no Codec, which has encode, decode and name; for instance Pickled[Model]()"
+        )
+    return codec
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 Declared as attributes of a process function and reached through its context, ``ctx.state(self.last)``; values never
 live in ``self``. With ``of=`` values are stored by their declared type, which is fast, safe, and lets the type change
 (added fields with defaults, removed fields); without it they must be plain Python values, see
-``aflow.model.codecs.PLAIN``.
+``aflow.model.codecs.PLAIN``. ``codec=`` in place of ``of=`` stores them in any other way: ``codec=Pickled[Model]()``
+for what has no encoding, at the price that Pickled names.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from types import MemberDescriptorType
 from typing import Any, Final, Generic, Protocol, TypeGuard, TypeVar
 
 from aflow.errors import FlowDefinitionError, shown
+from aflow.model.codecs import Codec
 from aflow.model.time import positive_millis
 from aflow.state.aggregate import Aggregate, accumulator_codec
 from aflow.state.cells import AggregatingCell, ListCell, MapCell, ReducingCell, ValueCell
@@ -116,9 +118,10 @@ class ValueState(StateSpec[ValueCell[T]]):
     """One value for each key: ``last = ValueState("last", of=Payment)``."""
 
     of: type[T] | None = field(default=None, kw_only=True)
+    codec: Codec[T] | None = field(default=None, kw_only=True)
 
     def layout(self) -> Layout[T]:
-        return One("value", state_codec(self.of))
+        return One("value", state_codec(self.of, self.codec))
 
     def cell(self, cells: Cells) -> ValueCell[T]:
         return cells.value_cell(self)
@@ -129,9 +132,10 @@ class ListState(StateSpec[ListCell[T]]):
     """A list of values for each key: ``recent = ListState("recent", of=Payment)``, ``of`` being the element."""
 
     of: type[T] | None = field(default=None, kw_only=True)
+    codec: Codec[T] | None = field(default=None, kw_only=True)
 
     def layout(self) -> Layout[list[T]]:
-        return Many(state_codec(self.of))
+        return Many(state_codec(self.of, self.codec))
 
     def cell(self, cells: Cells) -> ListCell[T]:
         return cells.list_cell(self)
@@ -142,13 +146,17 @@ class ListState(StateSpec[ListCell[T]]):
 
 @dataclass(frozen=True, eq=False)
 class MapState(StateSpec[MapCell[K, V]]):
-    """A mapping for each key: ``by_shop = MapState("by shop", key=str, of=int)``; ``of`` is the type of its values."""
+    """A mapping for each key: ``by_shop = MapState("by shop", key=str, of=int)``; ``of`` is the type of its values.
+
+    A ``codec`` is for the values too.
+    """
 
     key: type[K] | None = field(default=None, kw_only=True)
     of: type[V] | None = field(default=None, kw_only=True)
+    codec: Codec[V] | None = field(default=None, kw_only=True)
 
     def layout(self) -> Layout[dict[K, V]]:
-        return Pairs(state_codec(self.key), state_codec(self.of))
+        return Pairs(state_codec(self.key), state_codec(self.of, self.codec))
 
     def cell(self, cells: Cells) -> MapCell[K, V]:
         return cells.map_cell(self)
@@ -163,13 +171,14 @@ class ReducingState(StateSpec[ReducingCell[T]]):
 
     fn: Callable[[T, T], T]
     of: type[T] | None = field(default=None, kw_only=True)
+    codec: Codec[T] | None = field(default=None, kw_only=True)
 
     def _check(self) -> None:
         _check_plain_function(self.fn, f"state {self.name!r}: the reducing function")
         self._check_types()
 
     def layout(self) -> Layout[T]:
-        return One("reducing", state_codec(self.of))
+        return One("reducing", state_codec(self.of, self.codec))
 
     def cell(self, cells: Cells) -> ReducingCell[T]:
         return cells.reducing_cell(self)

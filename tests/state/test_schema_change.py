@@ -76,7 +76,7 @@ def told(value: Any) -> Any:
     if is_dataclass(value):
         return {one.name: getattr(value, one.name) for one in fields(value)}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return value._asdict()
+        return value._asdict()  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(value, set | frozenset):
         return sorted(value, key=repr)
     return list(value) if isinstance(value, tuple) else value

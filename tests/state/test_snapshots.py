@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aflow.errors import CheckpointError, RestoreError
-from aflow.model.codecs import PLAIN
+from aflow.errors import CheckpointError, FlowDefinitionError, RestoreError
+from aflow.model.codecs import PLAIN, Pickled
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange, key_group, ranges
 from aflow.state.aggregate import Aggregate
 from aflow.state.filing import Keyed, KeyedFiling, filed_together
@@ -404,3 +404,49 @@ def test_whatever_is_stored_comes_back(
 
     assert {key: after.get("recent", key) for key in after.keys("recent")} == lists
     assert {key: after.get("by shop", key) for key in after.keys("by shop")} == maps
+
+
+class Opaque:
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+def test_what_has_no_encoding_is_pickled_on_request() -> None:
+    model = ValueState("model", codec=Pickled[Opaque]())
+    many = ListState("many", codec=Pickled[Opaque]())
+    named = MapState("named", key=str, codec=Pickled[Opaque]())
+    before = backend_of(model, many, named)
+    before.key = "a"
+    before.cell(model).set(Opaque(1))
+    before.cell(many).add(Opaque(2))
+    before.cell(named).put("x", Opaque(3))
+
+    after = backend_of(model, many, named)
+    after.restore(before.snapshot())
+
+    after.key = "a"
+    assert_type(after.cell(model).get(), Opaque | None)
+    one = after.cell(model).get()
+    sizes = [one and one.size, after.cell(many).get()[0].size, after.cell(named).values()[0].size]
+    assert sizes == [1, 2, 3]
+
+
+def test_pickled_state_is_read_as_nothing_else_and_nothing_else_as_pickled() -> None:
+    pickled, typed = ValueState("last", codec=Pickled[int]()), ValueState("last", of=int)
+
+    for before, after in ((pickled, typed), (typed, pickled)):
+        with pytest.raises(RestoreError, match=r"stored by codec '.*'; declare it so again"):
+            backend_of(after).restore(holding(before, a=1).snapshot())
+
+
+@pytest.mark.parametrize(
+    ("of", "codec", "complaint"),
+    [
+        (int, Pickled[int](), "both say how values are stored"),
+        (None, Pickled, "is no Codec"),
+        (None, "pickle", "is no Codec"),
+    ],
+)
+def test_a_codec_stands_alone_and_is_one(of: Any, codec: Any, complaint: str) -> None:
+    with pytest.raises(FlowDefinitionError, match=rf"state 'last': .*{complaint}"):
+        ValueState[int]("last", of=of, codec=codec)
