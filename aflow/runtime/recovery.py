@@ -30,7 +30,7 @@ class Restarting:
 
     cause: Exception
     attempt: int
-    """How many restarts there have been in a row, this one included."""
+    """How many restarts there have been, this one included."""
     delay_ms: int
     """From the failure to the restart."""
     failed_at: Timestamp

@@ -96,6 +96,8 @@ class CheckpointCoordinator:
         #: Set while nothing is being swept away.
         self._swept = asyncio.Event()
         self._swept.set()
+        #: Checkpoints that are to be removed and still there.
+        self._removals = 0
         self._events: deque[say.Event] = deque()
         #: True once the tasks have ended: what is pending is no failure.
         self._closing = False
@@ -217,6 +219,7 @@ class CheckpointCoordinator:
                 self._aborted(checkpoint, reason)
             case say.Discard(checkpoint):
                 self._work.put_nowait(self._discard(checkpoint))
+                self._removals_changed(1)
             case say.Answer(request, checkpoint):
                 self._requests.pop(request).set_result(self.history[checkpoint])
             case say.Refuse(request, reason):
@@ -306,6 +309,11 @@ class CheckpointCoordinator:
             await self.storage.discard(checkpoint)
         except AflowError as exc:
             _log.warning("checkpoint %d could not be removed: %s", checkpoint, exc)
+        self._removals_changed(-1)
+
+    def _removals_changed(self, by: int) -> None:
+        self._removals += by
+        self._feed(say.RemovalsCounted(self._removals))
 
     def _complete(self, checkpoint: int) -> None:
         collected = self._collected.pop(checkpoint)
@@ -318,8 +326,10 @@ class CheckpointCoordinator:
         )
         self._note(info)
         self._tell(info)
-        for task in self._tasks.values():
-            self._mail(task, partial(task.checkpoint_completed, checkpoint))
+        if info.kind is not CheckpointKind.SAVEPOINT:
+            # A savepoint commits nothing: after a failure the job goes on from the checkpoint before it.
+            for task in self._tasks.values():
+                self._mail(task, partial(task.checkpoint_completed, checkpoint))
         self._work.put_nowait(self._tidy(checkpoint))
 
     def _aborted(self, checkpoint: int, reason: str) -> None:

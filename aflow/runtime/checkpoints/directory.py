@@ -221,7 +221,11 @@ class DirectoryStorage:
                         session.checkpoints[manifest.id] = manifest
 
         await session.run(write)
-        session.decided(lambda number: number <= manifest.id)
+        # A checkpoint puts an end to those before it; a savepoint does not.
+        savepoint = manifest.kind is CheckpointKind.SAVEPOINT
+        session.decided(
+            lambda number: number == manifest.id or (number < manifest.id and not savepoint)
+        )
 
     def _may_be_there(self, path: Path) -> bool:
         try:

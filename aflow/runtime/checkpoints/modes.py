@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from aflow.machines.barriers.aligner import BarrierAligner
+from aflow.machines.barriers.alternating import AlternatingBarriers
 from aflow.machines.barriers.events import Barriers
+from aflow.machines.barriers.tracker import BarrierTracker
 from aflow.runtime.checkpoints.settings import Aligned, Checkpointing, Processing
 
 
@@ -12,9 +15,6 @@ def barrier_machine(settings: Checkpointing, channels: int) -> Barriers:
     Savepoints are aligned whatever the settings, so unaligned ones use the machine that knows both: it goes on
     unaligned at the first barrier that says so.
     """
-    from aflow.machines.barriers.aligner import BarrierAligner
-    from aflow.machines.barriers.alternating import AlternatingBarriers
-    from aflow.machines.barriers.tracker import BarrierTracker
 
     if settings.guarantee is Processing.AT_LEAST_ONCE:
         return BarrierTracker(channels)

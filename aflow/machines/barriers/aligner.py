@@ -1,0 +1,39 @@
+"""Exactly once with barriers that keep their place: each channel waits at its barrier until all are here."""
+
+from __future__ import annotations
+
+from aflow.machines.barriers.events import Block, Instruction, Trigger, Unblock
+from aflow.machines.barriers.one_at_a_time import OneAtATime, Pending
+from aflow.model.elements import Barrier
+from aflow.model.time import Timestamp
+
+
+class BarrierAligner(OneAtATime):
+    """Blocks channels that are ahead, triggers when all barriers are here, and then unblocks.
+
+    What is blocked is exactly what has arrived, less what has ended since, while a checkpoint is pending.
+    """
+
+    def _arrived(
+        self, pending: Pending, channel: int, barrier: Barrier, now: Timestamp
+    ) -> list[Instruction]:
+        if self._all_here(pending):
+            return self._aligned(pending, now, but=channel)
+        return [Block(channel)]
+
+    def _gone(self, pending: Pending, channel: int, now: Timestamp) -> list[Instruction]:
+        if pending.arrived and self._all_here(pending):
+            return self._aligned(pending, now)
+        return []
+
+    def _dropped(self, pending: Pending) -> list[Instruction]:
+        return [Unblock(channel) for channel in sorted(pending.arrived)]
+
+    def _aligned(self, pending: Pending, now: Timestamp, *, but: int = -1) -> list[Instruction]:
+        """``but`` is the last channel, which was never blocked."""
+        unblocked = [Unblock(channel) for channel in sorted(pending.arrived - {but})]
+        return [
+            *unblocked,
+            Trigger(pending.barrier, pending.start_delay()),
+            self._complete(pending, now),
+        ]

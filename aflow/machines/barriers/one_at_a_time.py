@@ -1,0 +1,212 @@
+"""What aligner, unaligner and the machine that alternates between them have in common: one checkpoint at a time.
+
+States: *idle*, or *pending*, from the first word of a checkpoint until all its barriers are here. The rules here say
+what an event means; the machines say what is done about it.
+
+- A newer barrier, or announcement, subsumes the pending checkpoint.
+- A barrier that is late (older than the latest checkpoint, or of one that was cancelled or is complete) is nothing.
+- A cancellation of the latest checkpoint or a newer one ends what is pending, and is reported once, under its own id.
+- The end of a channel stands for its barrier, or ends what is pending, as chosen.
+- When all channels have ended, barriers still come through them (a task that has processed everything takes part in
+  checkpoints): the first of a new checkpoint is all there is to wait for.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from aflow.errors import InternalError
+from aflow.machines.barriers.events import (
+    Abort,
+    AbortReason,
+    AlarmRang,
+    AllArrived,
+    BarrierAnnounced,
+    BarrierArrived,
+    CancelArrived,
+    ChannelEnded,
+    Event,
+    Instruction,
+    Trigger,
+)
+from aflow.model.elements import Barrier
+from aflow.model.time import Timestamp
+
+#: So many events are shown when a stream is corrupt.
+_REMEMBERED: Final = 20
+
+
+@dataclass(slots=True)
+class Pending:
+    """A checkpoint whose barriers are not all here."""
+
+    barrier: Barrier
+    began_at: Timestamp
+    #: Channels whose barrier has come.
+    arrived: set[int] = field(default_factory=set[int])
+
+    @property
+    def id(self) -> int:
+        return self.barrier.id
+
+    def start_delay(self) -> int:
+        """Milliseconds from the creation of the barrier to the first word of it here."""
+        return max(0, self.began_at - self.barrier.created_at)
+
+
+class OneAtATime(ABC):
+    """The base of the machines that have at most one checkpoint pending."""
+
+    def __init__(self, channels: int, *, ends_count: bool = True) -> None:
+        if channels < 1:
+            raise InternalError(f"a barrier machine needs a channel, not {channels}")
+        self.channels = channels
+        self._ends_count = ends_count
+        #: The newest checkpoint that was heard of.
+        self._latest = -1
+        #: None while idle. Its id is the latest.
+        self._pending: Pending | None = None
+        #: Channels that have ended.
+        self._ended: set[int] = set()
+        self._recent: deque[Event] = deque(maxlen=_REMEMBERED)
+
+    @property
+    def latest_id(self) -> int:
+        """The newest checkpoint that was heard of, cancelled ones included; -1 before the first."""
+        return self._latest
+
+    @property
+    def pending_ids(self) -> tuple[int, ...]:
+        """The checkpoint that has begun and waits for further barriers."""
+        return () if self._pending is None else (self._pending.id,)
+
+    @property
+    def open_channels(self) -> int:
+        """Channels that have not ended."""
+        return self.channels - len(self._ended)
+
+    def handle(self, event: Event, now: Timestamp) -> list[Instruction]:
+        """What is to be done, in this order. Raises ``InternalError`` for a corrupt stream."""
+        self._recent.append(event)
+        match event:
+            case BarrierArrived(channel, barrier):
+                return self._barrier(channel, barrier, now)
+            case BarrierAnnounced(channel, barrier):
+                return self._announcement(channel, barrier, now)
+            case CancelArrived(_, checkpoint):
+                return self._cancel(checkpoint)
+            case ChannelEnded(channel):
+                return self._end(channel, now)
+            case AlarmRang():
+                return self._alarm(now)
+
+    # -------------------------------------------------------------------------------- what machines decide
+
+    @abstractmethod
+    def _arrived(
+        self, pending: Pending, channel: int, barrier: Barrier, now: Timestamp
+    ) -> list[Instruction]:
+        """The barrier of an open channel has come; it is among ``pending.arrived``."""
+
+    @abstractmethod
+    def _gone(self, pending: Pending, channel: int, now: Timestamp) -> list[Instruction]:
+        """A channel has ended without its barrier, which its end stands for."""
+
+    @abstractmethod
+    def _dropped(self, pending: Pending) -> list[Instruction]:
+        """``pending`` will not come about: undo what was done for it."""
+
+    def _announced(self, pending: Pending, channel: int, now: Timestamp) -> list[Instruction]:
+        """The barrier of a channel is on its way. Nothing, for machines whose barriers keep their place."""
+        return []
+
+    def _alarm(self, now: Timestamp) -> list[Instruction]:
+        """Nothing, for machines that set none."""
+        return []
+
+    # --------------------------------------------------------------------------------------- common rules
+
+    def _barrier(self, channel: int, barrier: Barrier, now: Timestamp) -> list[Instruction]:
+        if channel in self._ended:
+            return self._behind_the_end(barrier, now)
+        if self._is_late(barrier.id):
+            return []
+        done = self._begun(barrier, now)
+        pending = self._current()
+        if channel in pending.arrived:
+            raise InternalError(
+                f"channel {channel} sent the barrier of checkpoint {barrier.id} twice",
+                events=tuple(self._recent),
+            )
+        pending.arrived.add(channel)
+        return done + self._arrived(pending, channel, barrier, now)
+
+    def _behind_the_end(self, barrier: Barrier, now: Timestamp) -> list[Instruction]:
+        if self.open_channels or self._is_late(barrier.id) or self._pending is not None:
+            return []
+        self._latest = barrier.id
+        delay = max(0, now - barrier.created_at)
+        return [Trigger(replace(barrier, unaligned=False), delay), AllArrived(barrier.id, 0)]
+
+    def _announcement(self, channel: int, barrier: Barrier, now: Timestamp) -> list[Instruction]:
+        if channel in self._ended or self._is_late(barrier.id):
+            return []
+        done = self._begun(barrier, now)
+        pending = self._current()
+        if channel in pending.arrived:
+            return done
+        return done + self._announced(pending, channel, now)
+
+    def _cancel(self, checkpoint: int) -> list[Instruction]:
+        pending = self._pending
+        is_pending = pending is not None and pending.id == checkpoint
+        if checkpoint < self._latest or (checkpoint == self._latest and not is_pending):
+            return []
+        self._latest = checkpoint
+        return [*self._drop(), Abort(checkpoint, AbortReason.CANCELLED)]
+
+    def _end(self, channel: int, now: Timestamp) -> list[Instruction]:
+        self._ended.add(channel)
+        pending = self._pending
+        if pending is None:
+            return []
+        if not self._ends_count:
+            return [*self._drop(), Abort(pending.id, AbortReason.INPUT_ENDED)]
+        if channel in pending.arrived:
+            return []
+        return self._gone(pending, channel, now)
+
+    def _is_late(self, checkpoint: int) -> bool:
+        if checkpoint == self._latest:
+            return self._pending is None or self._pending.id != checkpoint
+        return checkpoint < self._latest
+
+    def _begun(self, barrier: Barrier, now: Timestamp) -> list[Instruction]:
+        """Make sure that the checkpoint of ``barrier`` is the pending one."""
+        former = self._pending
+        if former is not None and former.id == barrier.id:
+            return []
+        done = self._drop()
+        self._latest = barrier.id
+        self._pending = Pending(barrier, now)
+        return done if former is None else [*done, Abort(former.id, AbortReason.SUBSUMED)]
+
+    def _current(self) -> Pending:
+        assert self._pending is not None
+        return self._pending
+
+    def _drop(self) -> list[Instruction]:
+        pending, self._pending = self._pending, None
+        return [] if pending is None else self._dropped(pending)
+
+    def _all_here(self, pending: Pending) -> bool:
+        """True if every channel has sent its barrier or has ended."""
+        return len(pending.arrived | self._ended) == self.channels
+
+    def _complete(self, pending: Pending, now: Timestamp) -> AllArrived:
+        """Nothing is pending any more."""
+        self._pending = None
+        return AllArrived(pending.id, now - pending.began_at if self.channels > 1 else 0)

@@ -1,0 +1,173 @@
+"""At least once: counts barriers and holds nobody up.
+
+Several checkpoints may be pending, since nothing keeps channels together. Each counts the channels whose barrier has
+come; whichever is complete first triggers, and those before it are of no use any more. A cancelled one stays until all
+its channels have spoken, so that late barriers of it do not begin it anew. After Flink's ``CheckpointBarrierTracker``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from aflow.errors import InternalError
+from aflow.machines.barriers.events import (
+    Abort,
+    AbortReason,
+    AlarmRang,
+    AllArrived,
+    BarrierAnnounced,
+    BarrierArrived,
+    CancelArrived,
+    ChannelEnded,
+    Event,
+    Instruction,
+    Trigger,
+)
+from aflow.model.elements import Barrier
+from aflow.model.time import Timestamp
+
+#: Checkpoints that may be pending; of more, the oldest is forgotten.
+MOST: Final = 50
+
+#: So many events are shown when a stream is corrupt.
+_REMEMBERED: Final = 20
+
+
+@dataclass(slots=True)
+class _Counted:
+    """A checkpoint that not all channels have spoken about."""
+
+    id: int
+    began_at: Timestamp
+    #: None until a barrier has come.
+    barrier: Barrier | None = None
+    spoken: set[int] = field(default_factory=set[int])
+    aborted: bool = False
+
+
+class BarrierTracker:
+    """Triggers when all barriers of a checkpoint are here; see ``Barriers``."""
+
+    def __init__(self, channels: int, *, ends_count: bool = True) -> None:
+        if channels < 1:
+            raise InternalError(f"a barrier machine needs a channel, not {channels}")
+        self.channels = channels
+        self._ends_count = ends_count
+        self._latest = -1
+        #: In the order of their ids.
+        self._pending: deque[_Counted] = deque()
+        self._ended: set[int] = set()
+        self._recent: deque[Event] = deque(maxlen=_REMEMBERED)
+
+    @property
+    def latest_id(self) -> int:
+        """The newest checkpoint that was heard of, cancelled ones included; -1 before the first."""
+        return self._latest
+
+    @property
+    def pending_ids(self) -> tuple[int, ...]:
+        """Checkpoints that wait for further barriers, cancelled ones included, in the order of their ids."""
+        return tuple(one.id for one in self._pending)
+
+    @property
+    def open_channels(self) -> int:
+        """Channels that have not ended."""
+        return self.channels - len(self._ended)
+
+    def handle(self, event: Event, now: Timestamp) -> list[Instruction]:
+        """What is to be done, in this order. Raises ``InternalError`` for a corrupt stream."""
+        self._recent.append(event)
+        match event:
+            case BarrierArrived(channel, barrier):
+                return self._barrier(channel, barrier, now)
+            case CancelArrived(channel, checkpoint):
+                return self._cancel(channel, checkpoint, now)
+            case ChannelEnded(channel):
+                return self._end(channel, now)
+            case BarrierAnnounced() | AlarmRang():
+                return []
+
+    def _barrier(self, channel: int, barrier: Barrier, now: Timestamp) -> list[Instruction]:
+        if channel in self._ended and self.open_channels:
+            return []
+        if not self._pending and self.open_channels <= 1:
+            return self._at_once(barrier, now)
+        counted = self._find(barrier.id)
+        if counted is None:
+            if barrier.id <= self._latest:
+                return []
+            counted = self._add(barrier.id, now)
+        if channel in counted.spoken and not counted.aborted:
+            raise InternalError(
+                f"channel {channel} sent the barrier of checkpoint {barrier.id} twice",
+                events=tuple(self._recent),
+            )
+        counted.barrier = counted.barrier or barrier
+        counted.spoken.add(channel)
+        return self._complete(counted, now) if self._all_spoke(counted) else []
+
+    def _at_once(self, barrier: Barrier, now: Timestamp) -> list[Instruction]:
+        """There is nobody to wait for."""
+        if barrier.id <= self._latest:
+            return []
+        self._latest = barrier.id
+        return [Trigger(barrier, max(0, now - barrier.created_at)), AllArrived(barrier.id, 0)]
+
+    def _cancel(self, channel: int, checkpoint: int, now: Timestamp) -> list[Instruction]:
+        done: list[Instruction] = []
+        while self._pending and self._pending[0].id < checkpoint:
+            done += _aborted(self._pending.popleft(), AbortReason.CANCELLED)
+        counted = self._find(checkpoint)
+        if counted is None:
+            if checkpoint <= self._latest:
+                return done
+            counted = self._add(checkpoint, now)
+        done += _aborted(counted, AbortReason.CANCELLED)
+        counted.spoken.add(channel)
+        if self._all_spoke(counted):
+            self._pending.remove(counted)
+        return done
+
+    def _end(self, channel: int, now: Timestamp) -> list[Instruction]:
+        self._ended.add(channel)
+        if not self._ends_count:
+            pending, self._pending = self._pending, deque()
+            return [step for one in pending for step in _aborted(one, AbortReason.INPUT_ENDED)]
+        complete = [one for one in self._pending if self._all_spoke(one)]
+        return self._complete(complete[-1], now) if complete else []
+
+    def _complete(self, counted: _Counted, now: Timestamp) -> list[Instruction]:
+        """All have spoken: it and all before it are done with."""
+        while self._pending and self._pending[0].id <= counted.id:
+            self._pending.popleft()
+        if counted.aborted or counted.barrier is None:
+            return []
+        delay = max(0, counted.began_at - counted.barrier.created_at)
+        return [
+            Trigger(counted.barrier, delay),
+            AllArrived(counted.id, now - counted.began_at if self.channels > 1 else 0),
+        ]
+
+    def _find(self, checkpoint: int) -> _Counted | None:
+        return next((one for one in self._pending if one.id == checkpoint), None)
+
+    def _add(self, checkpoint: int, now: Timestamp) -> _Counted:
+        self._latest = checkpoint
+        counted = _Counted(checkpoint, now)
+        self._pending.append(counted)
+        if len(self._pending) > MOST:
+            self._pending.popleft()
+        return counted
+
+    def _all_spoke(self, counted: _Counted) -> bool:
+        return len(counted.spoken | self._ended) == self.channels
+
+
+def _aborted(counted: _Counted, reason: AbortReason) -> list[Instruction]:
+    """The word that a checkpoint does not come about, unless it was given before."""
+    if counted.aborted:
+        return []
+    counted.aborted = True
+    return [Abort(counted.id, reason)]
