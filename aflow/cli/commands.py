@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
 import aflow
-from aflow.cli.complaints import complaint, full_traceback
+from aflow.cli.options import NAMES, PARALLELISM, TARGETED, TRACEBACK, explained, for_targets, say
 from aflow.cli.recovering import checkpoint_options, recovering
 from aflow.cli.running import Run
+from aflow.cli.savepoint import savepoint
 from aflow.cli.tables import print_metrics
 from aflow.cli.targeted import ordered
-from aflow.cli.usage import FAILED, STOPPED_AT_ONCE, USAGE, UsageProblem
 from aflow.cli.values import Duration
 from aflow.graph.drawing import to_mermaid, to_text
 from aflow.runtime.metrics import JobMetrics
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-_NAMES: Final = {"help_option_names": ["-h", "--help"]}
-
-#: Options of ours end at the target; what follows is parsed again, with the options of the user's function.
-_TARGETED: Final = {"allow_interspersed_args": False, **_NAMES}
 
 _MAIN_HELP: Final = """Run pipelines over streams of records, with state, event time and windows.
 
@@ -53,40 +44,17 @@ New here? 'aflow demo' replays a year of real flights.
 """
 
 
-@click.group(help=_MAIN_HELP, context_settings=_NAMES)
+@click.group(help=_MAIN_HELP, context_settings=NAMES)
 @click.version_option(aflow.__version__, prog_name="aflow", message="%(prog)s %(version)s")
 def main() -> None:
     """The ``aflow`` command."""
 
 
-def _for_targets(function: F) -> F:
-    """The arguments that all commands about a flow share."""
-    for decorate in (
-        click.argument(
-            "arguments", nargs=-1, type=click.UNPROCESSED, metavar="[--OPTION VALUE]..."
-        ),
-        click.argument("target", metavar="PACKAGE.MODULE:NAME"),
-        _TRACEBACK,
-        _PARALLELISM,
-    ):
-        function = decorate(function)
-    return function
+main.add_command(savepoint)
 
 
-_PARALLELISM: Final = click.option(
-    "--parallelism",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Subtasks of each keyed step, and of each source that can be divided.",
-)
-_TRACEBACK: Final = click.option(
-    "--traceback", is_flag=True, help="Show errors with all of Python's traceback."
-)
-
-
-@main.command(context_settings=_TARGETED)
-@_for_targets
+@main.command(context_settings=TARGETED)
+@for_targets
 @checkpoint_options
 @click.option("--metrics", is_flag=True, help="Print a table of all steps at the end, to stderr.")
 @click.option(
@@ -108,7 +76,7 @@ def run(
 
     Exit status: 0 done or drained, 1 the pipeline failed, 2 the command line is wrong, 130 stopped at once.
     """
-    with _explained(context, traceback=traceback or "--traceback" in arguments):
+    with explained(context, traceback=traceback or "--traceback" in arguments):
         order = ordered(context, target, arguments)
         one = Run(
             flow=order.flow,
@@ -121,14 +89,14 @@ def run(
                 restore=order.text("restore") or "",
                 restarts=order.number("restarts"),
             ),
-            say=_say,
+            say=say,
             report=print_metrics if order.flag("metrics") else _no_report,
         )
         context.exit(one.to_the_end())
 
 
-@main.command(context_settings=_TARGETED)
-@_for_targets
+@main.command(context_settings=TARGETED)
+@for_targets
 @click.option(
     "--mermaid", is_flag=True, help="Give Mermaid text, for Markdown files and mermaid.live."
 )
@@ -140,7 +108,7 @@ def graph(
 
     Nothing is read or written. PACKAGE.MODULE:NAME and what follows are those of 'aflow run'.
     """
-    with _explained(context, traceback=traceback or "--traceback" in arguments):
+    with explained(context, traceback=traceback or "--traceback" in arguments):
         order = ordered(context, target, arguments)
         plan = order.flow.plan(parallelism=order.number("parallelism"))
         if order.flag("mermaid"):
@@ -150,7 +118,7 @@ def graph(
             click.echo("With --mermaid it is drawn as a Mermaid flowchart instead.")
 
 
-@main.command(context_settings=_NAMES)
+@main.command(context_settings=NAMES)
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
@@ -159,7 +127,7 @@ def graph(
     help="The folder for the results, as JSON lines.",
 )
 @click.option("--records", type=click.IntRange(min=1), help="Stop after so many flights.")
-@_PARALLELISM
+@PARALLELISM
 @click.option(
     "--max-delay",
     type=Duration(),
@@ -174,7 +142,7 @@ def graph(
 )
 @checkpoint_options
 @click.option("--no-tables", is_flag=True, hidden=True)
-@_TRACEBACK
+@TRACEBACK
 @click.pass_context
 def demo(
     context: click.Context,
@@ -194,7 +162,7 @@ def demo(
     """
     from aflow.cli.demo.command import Replay, run_demo  # they need more than other commands want
 
-    with _explained(context, traceback=traceback):
+    with explained(context, traceback=traceback):
         replay = Replay(
             output=output,
             records=records,
@@ -211,32 +179,6 @@ def demo(
             tables=not no_tables,
         )
         context.exit(run_demo(replay))
-
-
-@contextmanager
-def _explained(context: click.Context, *, traceback: bool) -> Generator[None]:
-    """Turn what goes wrong inside into a paragraph on stderr, and an exit status."""
-    try:
-        yield
-    except (click.exceptions.Exit, click.ClickException):
-        raise
-    except UsageProblem as exc:
-        _say(f"Error: {exc}\nTry '{exc.command or context.command_path} --help'.")
-        context.exit(USAGE)
-    except KeyboardInterrupt:
-        _say("stopped before the pipeline ran")
-        context.exit(STOPPED_AT_ONCE)
-    except Exception as exc:
-        _say(
-            full_traceback(exc)
-            if traceback
-            else complaint(exc, hint="(--traceback shows everything)")
-        )
-        context.exit(FAILED)
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)
 
 
 def _no_report(metrics: JobMetrics) -> None:
