@@ -45,6 +45,7 @@ from aflow.machines.watermarks.generators import (
 from aflow.machines.windows.assigners import WindowAssigner
 from aflow.machines.windows.evictor import Evictor
 from aflow.machines.windows.trigger import Trigger
+from aflow.model.codecs import Pickled
 from aflow.model.tags import Tag
 from aflow.model.time import TimeDomain
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow, Windowed
@@ -141,6 +142,7 @@ __all__ = [
     "Options",
     "Outcome",
     "Periodic",
+    "Pickled",
     "ProcessContext",
     "ProcessFunction",
     "Processing",
