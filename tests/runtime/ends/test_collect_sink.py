@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from aflow.connect import WriterContext
+from aflow.errors import RestoreError, SinkError
 from aflow.model.batch import Batch
 from aflow.runtime.ends import CollectSink
 from tests.runtime.ends.helpers import writer_of
@@ -31,3 +33,160 @@ async def test_all_subtasks_and_later_jobs_write_to_the_same_lists() -> None:
         await writer.close()
 
     assert sink.values == [0, 1, 0]
+
+
+def context(subtask: int = 0, *, name: str = "out", parallelism: int = 1) -> WriterContext:
+    return WriterContext(name, subtask=subtask, parallelism=parallelism, checkpoints=True)
+
+
+@pytest.mark.asyncio
+async def test_a_restart_takes_back_what_no_checkpoint_covers_writer_by_writer() -> None:
+    sink = CollectSink[str]()
+    await sink.recover("out", [])
+    first, second = [await sink.writer(context(n, parallelism=2)) for n in range(2)]
+    first.write(Batch(["a1"], [1]))
+    second.write(Batch(["b1", "b2"]))
+    marks = [await first.prepare(1)]
+    first.write(Batch(["a2"]))
+    marks.append(await second.prepare(1))
+    second.write(Batch(["b3"]))
+    held = sink.values
+
+    await sink.recover("out", marks)
+
+    assert held == ["a1", "b1", "b2"]
+    assert sink.timestamps == [1, None, None]
+
+
+@pytest.mark.asyncio
+async def test_a_second_crash_before_the_next_checkpoint_takes_back_the_second_attempt_alone() -> (
+    None
+):
+    sink = CollectSink[int]()
+    await sink.recover("out", [])
+    writer = await sink.writer(context())
+    writer.write(Batch([1, 2]))
+    mark = await writer.prepare(1)
+    for again in range(3):
+        await sink.recover("out", [mark])
+        writer = await sink.writer(context())
+        writer.write(Batch([3, 4, 5 + again]))
+    later = await writer.prepare(2)
+    writer.write(Batch([99]))
+
+    await sink.recover("out", [later])
+
+    assert sink.values == [1, 2, 3, 4, 7]
+
+
+@pytest.mark.asyncio
+async def test_what_many_writers_have_written_stays_when_fewer_go_on() -> None:
+    sink = CollectSink[int]()
+    await sink.recover("out", [])
+    marks: list[object] = []
+    for subtask in range(3):
+        writer = await sink.writer(context(subtask, parallelism=3))
+        writer.write(Batch([subtask]))
+        marks.append(await writer.prepare(1))
+    await sink.recover("out", marks)
+    writer = await sink.writer(context())
+    writer.write(Batch([3]))
+    mark = await writer.prepare(2)
+    writer.write(Batch([4]))
+
+    await sink.recover("out", [mark])
+
+    assert sink.values == [0, 1, 2, 3]
+
+
+@pytest.mark.asyncio
+async def test_an_attempt_that_failed_before_its_first_checkpoint_is_taken_back() -> None:
+    sink = CollectSink[int]()
+    (await writer_of(sink)).write(Batch([1]))  # a job without checkpoints
+    await sink.recover("out", [])
+    (await sink.writer(context())).write(Batch([2]))
+
+    await sink.recover("out", [])
+
+    assert sink.values == [1]
+
+
+@pytest.mark.asyncio
+async def test_a_new_job_appends_to_what_one_with_checkpoints_has_left() -> None:
+    sink = CollectSink[int]()
+    for job in range(3):
+        await sink.recover("out", [])
+        writer = await sink.writer(context())
+        writer.write(Batch([job]))
+        await writer.commit(await writer.prepare(1))
+
+    assert sink.values == [0, 1, 2]
+
+
+@pytest.mark.asyncio
+async def test_a_checkpoint_of_another_process_covers_nothing_that_was_written_in_this_one() -> (
+    None
+):
+    elsewhere = CollectSink[int]()
+    await elsewhere.recover("out", [])
+    there = await elsewhere.writer(context())
+    there.write(Batch([1, 2, 3]))
+    mark = await there.prepare(1)
+    sink = CollectSink[int]()
+    await sink.recover("out", [mark])
+    (await sink.writer(context())).write(Batch([4, 5]))
+
+    await sink.recover("out", [mark])
+
+    assert sink.values == []
+
+
+@pytest.mark.asyncio
+async def test_steps_that_share_a_sink_take_back_their_own_values() -> None:
+    sink = CollectSink[str]()
+    marks: dict[str, object] = {}
+    for name in ("a", "b"):
+        await sink.recover(name, [])
+    for name in ("a", "b"):
+        writer = await sink.writer(context(name=name))
+        writer.write(Batch([f"{name}1"]))
+        marks[name] = await writer.prepare(1)
+        writer.write(Batch([f"{name}2"]))
+
+    await sink.recover("a", [marks["a"]])
+
+    assert sink.values == ["a1", "b1", "b2"]
+
+
+@pytest.mark.asyncio
+async def test_a_list_that_was_changed_from_outside_cannot_be_cut() -> None:
+    sink = CollectSink[int]()
+    await sink.recover("out", [])
+    (await sink.writer(context())).write(Batch([1]))
+    sink.values.clear()
+
+    with pytest.raises(SinkError, match=r"^sink 'out': the values of the CollectSink were changed"):
+        await sink.recover("out", [])
+
+
+@pytest.mark.asyncio
+async def test_a_list_that_was_emptied_between_two_jobs_is_no_obstacle() -> None:
+    sink = CollectSink[int]()
+    for job in range(2):
+        await sink.recover("out", [])
+        writer = await sink.writer(context())
+        writer.write(Batch([job]))
+        await writer.commit(await writer.prepare(1))
+        sink.values.clear()
+        sink.timestamps.clear()
+
+    assert sink.values == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("committable", [{"checkpoint": 1}, (1, 2), 7], ids=repr)
+async def test_a_committable_of_another_sink_is_an_error_that_shows_it(committable: object) -> None:
+    with pytest.raises(
+        RestoreError, match=r"'out', a CollectSink, cannot go on from .*another kind"
+    ):
+        await CollectSink[int]().recover("out", [committable])
