@@ -45,8 +45,9 @@ async def check_source(
     a failure. No read may take longer than ``patience`` of loop time.
 
     It reads every split with several limits; continues a replayable source at its positions, as another process would,
-    after they went through the encoding of checkpoints; reads all splits of it at once; and closes readers before,
-    between and after reads and after a cancelled one. Afterwards no task, thread or open file may be left.
+    after they went through the encoding of checkpoints, and again at the positions of readers that were continued;
+    reads all splits of it at once; and closes readers before, between and after reads and after a cancelled one.
+    Afterwards no task, thread or open file may be left.
     """
     check = _SourceCheck(make_source, patience)
     await check.splits()
@@ -54,6 +55,7 @@ async def check_source(
     check.values(whole, expected)
     if make_source().replayable:
         await check.continuing(whole)
+        await check.stopping_and_going(whole)
         await check.reading_at_once(whole)
     await check.closing()
 
@@ -126,6 +128,23 @@ class _SourceCheck(Generic[T]):
                             {split: records[done:]},
                             f"continuing at position {shown(piece.position)}, behind record {done},",
                         )
+
+    async def stopping_and_going(self, whole: dict[str, list[Record[T]]]) -> None:
+        """One reader after the other, each opened where the one before it was after one chunk."""
+        for split, records in whole.items():
+            found: list[Record[T]] = []
+            position: Position | None = None
+            source = self._make()
+            for _ in range(_MOST_POSITIONS):
+                async with self._opened(source, split, position) as reader:
+                    piece = await self._read(source, split, reader, 2)
+                if piece is None:
+                    break
+                found += piece.records
+                position = piece.position
+            else:
+                found += _flat(await self._pieces(source, split, position, 1024))
+            self._same({split: found}, {split: records}, "with a new reader for each chunk")
 
     async def reading_at_once(self, whole: dict[str, list[Record[T]]]) -> None:
         """Readers of different splits, taking turns, do not disturb each other."""

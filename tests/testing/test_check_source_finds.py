@@ -36,6 +36,8 @@ class Fault:
     records: tuple[str, ...] = RECORDS
     #: Shared by all readers, which a source must not do.
     shared: list[int] | None = None
+    #: True if a reader counts from where it was opened.
+    relative: bool = False
 
 
 @dataclass
@@ -60,6 +62,7 @@ class _LetterReader(Reader[str]):
         self._fault = fault
         self._place = [start] if fault.shared is None else fault.shared
         self._place[0] = start
+        self._origin = start if fault.relative else 0
 
     async def read(self, limit: int) -> Chunk[str] | None:
         if self._fault.wait is not None:
@@ -69,7 +72,7 @@ class _LetterReader(Reader[str]):
         if not values:
             return self._fault.read(Chunk([], start), limit) if _gives_empty(self._fault) else None
         self._place[0] += len(values)
-        return self._fault.read(Chunk(values, self._place[0]), limit)
+        return self._fault.read(Chunk(values, self._place[0] - self._origin), limit)
 
     async def close(self) -> None:
         self._fault.close()
@@ -146,6 +149,10 @@ FAULTS = {
     "positions that are ignored": (
         lambda: Fault(start=lambda _: 0),
         "continuing at position 1, behind record 1, split 'one' gives",
+    ),
+    "positions that count from where a reader was opened": (
+        lambda: Fault(relative=True),
+        "with a new reader for each chunk split 'one' gives",
     ),
     "readers that share their place": (
         lambda: Fault(shared=[0]),
