@@ -124,7 +124,7 @@ def replay(chain: Sequence[OperatorSnapshot]) -> OperatorSnapshot:
         replaying.keyed(),
         newest.operator,
         newest.broadcast,
-        members=frozenset().union(*(snapshot.members for snapshot in chain)),
+        members=frozenset[str]().union(*(snapshot.members for snapshot in chain)),
     )
 
 

@@ -60,7 +60,7 @@ class Files(Protocol):
     def exists(self, path: Path) -> bool: ...
 
     def make_folder(self, path: Path) -> None:
-        """With those above it; harmless if it is there."""
+        """With those above it, for good; harmless if it is there."""
         ...
 
     def create(self, path: Path) -> WritableFile:
@@ -106,7 +106,10 @@ class DiskFiles:
         return os.path.lexists(path)
 
     def make_folder(self, path: Path) -> None:
+        missing = [one for one in (path, *path.parents) if not one.exists()]
         path.mkdir(parents=True, exist_ok=True)
+        for made in missing:
+            self.sync_folder(made.parent)
 
     def create(self, path: Path) -> WritableFile:
         return _DiskFile(path.open("wb"))

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from anyio import CancelScope, create_task_group
+from anyio import CancelScope, CapacityLimiter, create_task_group
 
 from aflow.errors import CheckpointError, RestoreError
 from aflow.model.elements import CheckpointKind
 from aflow.runtime.checkpoints.directory_files import Files, Written, reason, stored
 from aflow.runtime.checkpoints.directory_names import PARTS, manifest_name, part_name
 from aflow.runtime.checkpoints.directory_reading import Source, content, state_of
+from aflow.runtime.checkpoints.directory_session import to_its_end
 from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
 from aflow.state.manifest_codec import manifest_bytes
 from aflow.state.parts import encoded
@@ -47,15 +48,16 @@ async def export(source: Source, manifest: Manifest, path: Path, run: Run) -> Ma
 
     It is written to a folder beside it, whose name begins with a dot, and gets its name when it is whole.
     """
-    draft = _Draft(source.files, Path.cwd() / path, manifest.id)
-    await run(draft.begin)
+    draft = _Draft(source.files, Path.cwd() / path)
     try:
+        await run(draft.begin)
         steps = await _steps(source, manifest, draft, run)
         saved = replace(manifest, kind=CheckpointKind.SAVEPOINT, steps=steps)
         await run(lambda: draft.finish(saved))
     except BaseException:
         with CancelScope(shield=True):
-            await run(draft.remove)
+            # Not by ``run``, which does nothing any more if the storage was closed meanwhile.
+            await to_its_end(draft.remove, CapacityLimiter(1))
         raise
     return saved
 
@@ -106,18 +108,17 @@ class _Draft:
 
     files: Files
     target: Path
-    checkpoint: int
 
     @property
     def folder(self) -> Path:
-        return self.target.with_name(f".{self.target.name}.partial-{self.checkpoint}-{os.getpid()}")
+        """Nobody else's: two may be on their way to the same name."""
+        return self.target.parent / f".{self.target.name}.partial-{os.getpid()}-{id(self):x}"
 
     def begin(self) -> None:
         try:
             self._check_free()
             self.files.make_folder(self.folder / PARTS)
         except OSError as exc:
-            self.remove()
             raise CheckpointError(f"cannot write {self.target}: {reason(exc)}") from exc
 
     def _check_free(self) -> None:
@@ -131,8 +132,13 @@ class _Draft:
         try:
             self._check_free()
             self.files.rename(self.folder, self.target)
+        except OSError as exc:
+            raise CheckpointError(f"cannot write {self.target}: {reason(exc)}") from exc
+        try:
             self.files.sync_folder(self.target.parent)
         except OSError as exc:
+            with suppress(OSError):
+                self.files.remove_folder(self.target)
             raise CheckpointError(f"cannot write {self.target}: {reason(exc)}") from exc
 
     def remove(self) -> None:
