@@ -12,7 +12,8 @@ from aflow.model.codecs.base import CodecError as CodecError
 from aflow.model.codecs.pickled import PICKLE as PICKLE
 from aflow.model.codecs.pickled import Pickled as Pickled
 from aflow.model.codecs.plain import PLAIN as PLAIN
+from aflow.model.codecs.records import RECORDS as RECORDS
 from aflow.model.codecs.schema import Schema as Schema
 from aflow.model.codecs.typed import codec_for as codec_for
 
-__all__ = ["PICKLE", "PLAIN", "Codec", "CodecError", "Pickled", "Schema", "codec_for"]
+__all__ = ["PICKLE", "PLAIN", "RECORDS", "Codec", "CodecError", "Pickled", "Schema", "codec_for"]

@@ -32,7 +32,7 @@ from msgspec.msgpack import Ext
 from aflow.errors import shown
 from aflow.model.codecs.base import Codec, CodecError
 
-_INT, _TUPLE, _SET, _FROZENSET, _DICT, _DATETIME, _DATE, _TIMEDELTA, _DECIMAL, _UUID = range(1, 11)
+_INT, TUPLE, SET, FROZENSET, DICT, _DATETIME, _DATE, _TIMEDELTA, _DECIMAL, _UUID = range(1, 11)
 
 _SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -73,7 +73,7 @@ class _Plain:
             raise _unstorable(value, exc) from exc
 
 
-class _Packer:
+class Packer:
     """Replaces, inside a value, what msgpack would change by extensions; ``native`` are the types it leaves alone."""
 
     __slots__ = ("_native",)
@@ -89,6 +89,10 @@ class _Packer:
             return container(self, value)
         if (leaf := _LEAVES.get(kind)) is not None:
             return leaf(value)
+        return self.unknown(value)
+
+    def unknown(self, value: object) -> object:
+        """What to put in place of a value of no plain type. Raises ``CodecError``."""
         raise CodecError(_advice(value))
 
     def of_list(self, value: list[object]) -> object:
@@ -96,34 +100,34 @@ class _Packer:
 
     def of_dict(self, value: dict[object, object]) -> object:
         if not self._native.issuperset(map(type, value)):
-            return Ext(_DICT, _encode(self._items(part for item in value.items() for part in item)))
+            return Ext(DICT, _encode(self._items(part for item in value.items() for part in item)))
         if self._native.issuperset(map(type, value.values())):
             return value
         return {key: self.pack(held) for key, held in value.items()}
 
     def of_tuple(self, value: Iterable[object]) -> object:
-        return Ext(_TUPLE, _encode(self._items(value)))
+        return Ext(TUPLE, _encode(self._items(value)))
 
     def of_set(self, value: Iterable[object]) -> object:
-        return Ext(_SET, _encode(self._items(value)))
+        return Ext(SET, _encode(self._items(value)))
 
     def of_frozenset(self, value: Iterable[object]) -> object:
-        return Ext(_FROZENSET, _encode(self._items(value)))
+        return Ext(FROZENSET, _encode(self._items(value)))
 
     def _items(self, values: Iterable[object]) -> list[object]:
         return [self.pack(value) for value in values]
 
 
 #: Trusts that an int fits msgpack, which raises OverflowError if not; then the careful one looks at each.
-_TRUSTING: Final = _Packer(_SCALARS)
-_CAREFUL: Final = _Packer(_SCALARS - {int})
+_TRUSTING: Final = Packer(_SCALARS)
+_CAREFUL: Final = Packer(_SCALARS - {int})
 
-_CONTAINERS: Final[dict[type, Callable[[_Packer, Any], object]]] = {
-    list: _Packer.of_list,
-    dict: _Packer.of_dict,
-    tuple: _Packer.of_tuple,
-    set: _Packer.of_set,
-    frozenset: _Packer.of_frozenset,
+_CONTAINERS: Final[dict[type, Callable[[Packer, Any], object]]] = {
+    list: Packer.of_list,
+    dict: Packer.of_dict,
+    tuple: Packer.of_tuple,
+    set: Packer.of_set,
+    frozenset: Packer.of_frozenset,
 }
 
 
@@ -178,7 +182,12 @@ def _unpack_zone(zone: int | str | list[Any] | None) -> tzinfo | None:
 
 
 def _unpack_dict(data: memoryview) -> dict[object, object]:
-    parts = iter(_unpack_items(data))
+    return paired(_unpack_items(data))
+
+
+def paired(items: Iterable[object]) -> dict[object, object]:
+    """Items that are key, value, key, value … as a dict."""
+    parts = iter(items)
     return dict(zip(parts, parts, strict=True))
 
 
@@ -197,10 +206,10 @@ _LEAVES: Final[dict[type, Callable[[Any], object]]] = {
 
 _UNPACK: Final[dict[int, Callable[[memoryview], object]]] = {
     _INT: _int_from,
-    _TUPLE: lambda data: tuple(_unpack_items(data)),
-    _SET: lambda data: set(_unpack_items(data)),
-    _FROZENSET: lambda data: frozenset(_unpack_items(data)),
-    _DICT: _unpack_dict,
+    TUPLE: lambda data: tuple(_unpack_items(data)),
+    SET: lambda data: set(_unpack_items(data)),
+    FROZENSET: lambda data: frozenset(_unpack_items(data)),
+    DICT: _unpack_dict,
     _DATETIME: _unpack_datetime,
     _DATE: lambda data: date.fromisoformat(str(data, "ascii")),
     _TIMEDELTA: lambda data: timedelta(microseconds=_int_from(data)),
@@ -209,13 +218,14 @@ _UNPACK: Final[dict[int, Callable[[memoryview], object]]] = {
 }
 
 
-def _unpack(code: int, data: memoryview) -> object:
+def unpack(code: int, data: memoryview) -> object:
+    """The value of an extension."""
     if (restore := _UNPACK.get(code)) is None:
         raise ValueError(f"extension {code} is unknown; were they written by a newer aflow?")
     return restore(data)
 
 
-_decode: Final = msgspec.msgpack.Decoder(ext_hook=_unpack).decode
+_decode: Final = msgspec.msgpack.Decoder(ext_hook=unpack).decode
 
 
 def _unstorable(value: object, cause: Exception) -> CodecError:

@@ -16,7 +16,8 @@ from typing import Any, Final, cast
 from aflow.errors import CheckpointError, RestoreError
 from aflow.graph.nodes import Broadcast, Custom, HashByKey, Partitioning
 from aflow.model.batch import Batch
-from aflow.model.codecs import PICKLE, PLAIN, Codec, CodecError
+from aflow.model.batch_codec import decode_batch, encode_batch
+from aflow.model.codecs import PICKLE, PLAIN, RECORDS, Codec, CodecError
 from aflow.model.elements import ACTIVE, IDLE, Idle, Watermark
 from aflow.model.key_groups import key_group, subtask_of
 from aflow.runtime.channel import Element
@@ -59,7 +60,6 @@ class InFlightCodec:
     @classmethod
     def of(cls, *, pickle: bool) -> InFlightCodec:
         """With ``pickle``, what cannot be described by its fields is pickled; reading it runs code."""
-        from aflow.model.codecs import RECORDS
 
         return cls(PICKLE if pickle else RECORDS)
 
@@ -116,16 +116,12 @@ class InFlightCodec:
 
     def _batch(self, where: str, batch: Batch[Any]) -> bytes:
         try:
-            from aflow.model.batch_codec import encode_batch
-
             return encode_batch(batch, self.codec)
         except CodecError as exc:
             raise CheckpointError(f"records in flight to {where} cannot be stored: {exc}") from exc
 
     def _read(self, step: str, data: bytes) -> Batch[Any]:
         try:
-            from aflow.model.batch_codec import decode_batch
-
             return decode_batch(data, self.codec)
         except CodecError as exc:
             raise RestoreError(
