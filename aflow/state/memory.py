@@ -9,6 +9,7 @@ from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.model.time import Clock, Timestamp
 from aflow.state.cells import AggregatingCell, ListCell, MapCell, ReducingCell, ValueCell
 from aflow.state.filing import CapturedRows, Keyed, KeyedFiling, KeyedRows, KeyRow
+from aflow.state.key_kinds import KeyKinds
 from aflow.state.lifetimes import decode_moment
 from aflow.state.memory_cells import (
     MemoryAggregatingCell,
@@ -75,6 +76,7 @@ class MemoryBackend:
         self._tables: Final = Tables(filing.operator, clock)
         #: The keys touched since the last capture or restore; None: there was none, so nobody asks for changes.
         self._changed: set[Hashable] | None = None
+        self._kinds: Final = KeyKinds()
 
     def touch(self, keys: Sequence[Hashable]) -> None:
         # Hot path: once for each batch of a keyed step.
@@ -125,10 +127,11 @@ class MemoryBackend:
     def capture(self, *, changes: bool) -> KeyedRows:
         self._sweep()
         changed, self._changed = self._changed, set()
+        self._see(changed)
         most = max((len(table.rows) for table in self._tables), default=0)
-        if not changes or changed is None or len(changed) > max(_FEW, most // 2):
+        if changed is not None and len(changed) > max(_FEW, most // 2):
             changed = None
-        return self._captured(changed)
+        return self._captured(changed if changes and not self._kinds.mixed else None)
 
     def snapshot(self) -> Keyed:
         self._sweep()
@@ -143,6 +146,7 @@ class MemoryBackend:
             stored.update((table.name, table) for table in self._tables.stored(names))
         for table in stored.values():
             self._restore_table(table, keyed)
+        self._see(None)
 
     def get(self, name: str, key: Hashable) -> object | None:
         table = self._tables.known(name)
@@ -161,6 +165,11 @@ class MemoryBackend:
         if table.ttl is not None:
             raise FlowDefinitionError(f"{table.what} has a ttl, for which only cells look")
         return table
+
+    def _see(self, changed: Collection[Hashable] | None) -> None:
+        """Take note of the kinds of the keys that changed, or of all."""
+        for keys in [table.rows for table in self._tables] if changed is None else [changed]:
+            self._kinds.see(keys)
 
     def _sweep(self) -> None:
         gone = self._tables.sweep()

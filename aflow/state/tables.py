@@ -29,6 +29,8 @@ class Table:
     rows: dict[Hashable, Any]
     what: str
     """What errors call it."""
+    number: int
+    """Which one of its operator it is, from 0 on."""
     ttl: Lifetimes | None = None
 
     @property
@@ -78,6 +80,13 @@ class Table:
                     f"{self.what} cannot be stored for key {shown(key)}: {exc}"
                 ) from exc
 
+    def forget(self, key: Hashable) -> None:
+        """Remove the row of ``key`` if there is one."""
+        if self.ttl is None:
+            self.rows.pop(key, None)
+        else:
+            self.ttl.forget(key)
+
     def clear(self) -> None:
         self.rows.clear()
         if self.ttl is not None:
@@ -99,6 +108,9 @@ class Tables:
 
     def __len__(self) -> int:
         return len(self._tables)
+
+    def __getitem__(self, number: int) -> Table:
+        return next(table for table in self if table.number == number)
 
     def of(self, spec: StateSpec[Any]) -> Table:
         """The table of a declaration. Raises ``FlowDefinitionError`` if another one has the name."""
@@ -143,7 +155,9 @@ class Tables:
     def _new(self, spec: StateSpec[Any]) -> Table:
         rows: dict[Hashable, Any] = {}
         what = f"state {spec.name!r} of step {self._operator!r}"
-        return Table(spec, spec.layout(), rows, what, self._lifetimes(spec, rows))
+        return Table(
+            spec, spec.layout(), rows, what, len(self._tables), self._lifetimes(spec, rows)
+        )
 
     def _lifetimes(self, spec: StateSpec[Any], rows: dict[Hashable, Any]) -> Lifetimes | None:
         if spec.ttl is None:

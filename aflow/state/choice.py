@@ -1,0 +1,82 @@
+"""Where keyed state is kept while a job runs. Checkpoints are the same for all, and restore into any of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import TypeAlias
+
+from aflow.errors import FlowDefinitionError, shown
+from aflow.model.time import Clock
+from aflow.state.disk.backend import DiskBackend
+from aflow.state.disk.rocksdb import RocksdbStore, rocksdb_installed, rocksdict
+from aflow.state.disk.scratch import Scratch
+from aflow.state.disk.sqlite import SqliteStore
+from aflow.state.disk.store import Engine
+from aflow.state.filing import KeyedFiling
+from aflow.state.memory import MemoryBackend
+
+
+class DiskEngine(Enum):
+    """The database of state on disk."""
+
+    SQLITE = "sqlite"
+    """There wherever Python is."""
+    ROCKSDB = "rocksdb"
+    """Faster; needs ``pip install "aflow[rocksdb]"``."""
+
+
+def best_engine() -> DiskEngine:
+    """RocksDB if it is installed, else SQLite."""
+    return DiskEngine.ROCKSDB if rocksdb_installed() else DiskEngine.SQLITE
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    """All state is in memory: the fastest, as long as it fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """State larger than memory: each subtask of a stateful step holds ``resident`` keys in memory, the rest on disk.
+
+    The database is scratch space in a temporary folder below ``folder`` (None: where the system has temporary files),
+    removed at the end; what survives a crash is checkpoints. Reading and writing it takes time of the event loop.
+
+    Raises ``FlowDefinitionError`` for an engine that is not installed, and for less than one resident key.
+    """
+
+    engine: DiskEngine = field(default_factory=best_engine)
+    folder: Path | None = None
+    resident: int = 100_000
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.engine, DiskEngine):
+            raise FlowDefinitionError(
+                f"OnDisk: engine must be DiskEngine.SQLITE or DiskEngine.ROCKSDB, not {shown(self.engine)}"
+            )
+        if self.folder is not None and not isinstance(self.folder, Path):
+            raise FlowDefinitionError(f"OnDisk: folder must be a Path, not {shown(self.folder)}")
+        if type(self.resident) is not int or self.resident < 1:
+            raise FlowDefinitionError(
+                f"OnDisk: resident must be a number of keys, at least 1, not {shown(self.resident)}"
+            )
+        if self.engine is DiskEngine.ROCKSDB:
+            rocksdict()
+
+
+StateBackend: TypeAlias = InMemory | OnDisk
+
+_ENGINES: dict[DiskEngine, Engine] = {
+    DiskEngine.SQLITE: SqliteStore,
+    DiskEngine.ROCKSDB: RocksdbStore,
+}
+
+
+def make_backend(choice: StateBackend, filing: KeyedFiling, clock: Clock) -> MemoryBackend:
+    """An empty backend for one operator in one subtask; ``clock`` is for state with a time to live."""
+    if isinstance(choice, InMemory):
+        return MemoryBackend(filing, clock)
+    scratch = Scratch(_ENGINES[choice.engine], choice.folder, filing.operator)
+    return DiskBackend(filing, clock, scratch, choice.resident)

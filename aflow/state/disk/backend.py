@@ -1,0 +1,139 @@
+"""Keyed state larger than memory.
+
+Theory. The dicts of a ``MemoryBackend`` hold the *resident* keys, and its cells work on them at full speed. ``touch``
+makes the keys of a batch resident, with one read of the database for those that are not, and lets go of others. What is
+captured of resident keys is bytes at once; what is on disk is read later, from a view of the database as it was. What a
+restore brings goes straight to the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Iterator, MutableMapping, Sequence
+from itertools import islice
+from typing import Final, TypeVar
+
+from aflow.model.time import Clock
+from aflow.state.disk.captured import AllBuckets, Both, SomeBuckets, stored_rows
+from aflow.state.disk.residents import Residents
+from aflow.state.disk.restored import restored
+from aflow.state.disk.scratch import Scratch
+from aflow.state.disk.table import DiskTable
+from aflow.state.filing import Keyed, KeyedFiling, KeyedRows, KeyRow
+from aflow.state.memory import MemoryBackend
+from aflow.state.specs import ValueState
+from aflow.state.tables import Table
+
+T = TypeVar("T")
+
+#: Restored entries written at once.
+_AT_ONCE: Final = 4096
+
+
+class DiskBackend(MemoryBackend):
+    """Keeps some ``resident`` keys in memory and the rest in a database in ``scratch``; see ``KeyedBackend``.
+
+    The keys of the batch at hand are in memory too, however many they are.
+    """
+
+    def __init__(
+        self, filing: KeyedFiling, clock: Clock | None, scratch: Scratch, resident: int
+    ) -> None:
+        super().__init__(filing, clock)
+        self._scratch: Final = scratch
+        self._residents: Final = Residents(filing, self._tables, scratch, resident, self._kinds)
+
+    def touch(self, keys: Sequence[Hashable]) -> None:
+        super().touch(keys)
+        if self._tables:
+            self._residents.touch(keys)
+
+    def table(self, spec: ValueState[T]) -> MutableMapping[Hashable, T]:
+        table = self._untimed(spec)
+        return DiskTable(table.rows, self._admit, lambda: self._stored_keys(table))
+
+    def capture(self, *, changes: bool) -> KeyedRows:
+        self._sweep()
+        changed, self._changed = self._changed, set()
+        self._kinds.see(changed or ())
+        return self._captured(changed if changes and not self._kinds.mixed else None)
+
+    def restore(self, keyed: Keyed) -> None:
+        super().restore({})
+        self._residents.clear()
+        self._scratch.clear()
+        puts = restored(keyed, self.filing, self._tables, self._kinds)
+        while some := list(islice(puts, _AT_ONCE)):
+            self._scratch.store.write(some)
+
+    def get(self, name: str, key: Hashable) -> object | None:
+        table = self._tables.known(name)
+        if key in self._residents or not self._scratch.begun:
+            return super().get(name, key)
+        place = self._residents.place(key)
+        found = SomeBuckets(self._scratch.store, (place,), frozenset((key,)), self.filing.key)
+        for _, data in stored_rows(table, found, self.filing.key)[name]:
+            return table.spec.view(table.decoded(key, data))
+        return None
+
+    def keys(self, name: str) -> list[Hashable]:
+        return list(self._stored_keys(self._tables.known(name)))
+
+    def close(self) -> None:
+        super().close()
+        self._residents.clear()
+        self._scratch.clear()
+
+    def _admit(self, key: Hashable) -> None:
+        if self._residents.admit(key) and self._changed is not None:
+            self._changed.add(key)
+
+    def _sweep(self) -> None:
+        gone = self._residents.sweep()
+        if self._changed is not None:
+            self._changed.update(gone)
+
+    def _stored_keys(self, table: Table) -> Iterator[Hashable]:
+        """The keys that have something in ``table`` at this moment."""
+        if not self._scratch.begun:
+            return
+        self._residents.write()
+        view = self._scratch.store.view()
+        try:
+            rows = stored_rows(table, AllBuckets(view), self.filing.key)[table.name]
+            for key, _ in rows:
+                yield key
+        finally:
+            view.close()
+
+    def _captured(self, changed: Collection[Hashable] | None) -> KeyedRows:
+        if not self._scratch.begun:
+            return super()._captured(changed)  # there is nothing
+        return self._captured_all() if changed is None else self._captured_some(changed)
+
+    def _captured_all(self) -> KeyedRows:
+        self._residents.write()
+        buckets = AllBuckets(self._scratch.store.view())
+        rows: dict[str, Iterable[KeyRow]] = {}
+        for table in self._tables:
+            rows.update(stored_rows(table, buckets, self.filing.key))
+        return KeyedRows(rows, None, self._tables.described())
+
+    def _captured_some(self, changed: Collection[Hashable]) -> KeyedRows:
+        """Resident keys at once; those that left meanwhile later."""
+        residents = self._residents
+        here = [key for key in changed if key in residents]
+        residents.note_due(here)
+        for table in self._tables.timed:
+            for key in here:
+                table.lifetimes.drop_expired(key)
+        captured = super()._captured(here)
+        away = frozenset(changed).difference(here)
+        if not away:
+            return KeyedRows(captured.rows, changed, captured.described)
+        places = list(dict.fromkeys(map(residents.place, away)))
+        buckets = SomeBuckets(self._scratch.store.view(), places, away, self.filing.key)
+        rows: dict[str, Iterable[KeyRow]] = {}
+        for table in self._tables:
+            for name, stored in stored_rows(table, buckets, self.filing.key).items():
+                rows[name] = Both(captured.rows[name], stored)
+        return KeyedRows(rows, changed, captured.described)

@@ -1,0 +1,138 @@
+"""RocksDB as the database of a backend, through the package rocksdict (``pip install "aflow[rocksdb]"``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Protocol, cast
+
+from aflow.errors import FlowDefinitionError
+
+#: Bytes that are written before RocksDB makes a file of them, in the background.
+_WRITE_BUFFER: Final = 64 << 20
+
+#: Bytes of files that it keeps in memory.
+_CACHE: Final = 64 << 20
+
+
+def rocksdb_installed() -> bool:
+    """Whether the package is there; it is not imported."""
+    return find_spec("rocksdict") is not None
+
+
+def rocksdict() -> Any:
+    """The package. Raises ``FlowDefinitionError`` with the command that installs it."""
+    try:
+        import rocksdict as module
+    except ImportError as exc:
+        raise FlowDefinitionError(
+            f"state in RocksDB needs the package rocksdict, which cannot be imported ({exc}): "
+            f'pip install "aflow[rocksdb]", or use DiskEngine.SQLITE'
+        ) from exc
+    return cast(
+        "Any", module
+    )  # its types allow for keys that are text and numbers, which raw mode does not
+
+
+def _options(module: Any) -> Any:
+    options = module.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_size(_WRITE_BUFFER)
+    options.set_max_background_jobs(2)
+    options.set_keep_log_file_num(1)
+    tables = module.BlockBasedOptions()
+    tables.set_block_cache(module.Cache(_CACHE))
+    tables.set_bloom_filter(10, False)
+    options.set_block_based_table_factory(tables)
+    return options
+
+
+class _Iterator(Protocol):
+    """What is used of an ``RdictIter``."""
+
+    def seek(self, key: bytes, /) -> None: ...
+    def valid(self) -> bool: ...
+    def key(self) -> bytes: ...
+    def value(self) -> bytes: ...
+    def next(self) -> None: ...
+    def status(self) -> None: ...
+
+
+class RocksdbStore:
+    """See ``Store``."""
+
+    def __init__(self, folder: Path) -> None:
+        module = rocksdict()
+        self._batch: Final = module.WriteBatch
+        self._unlogged: Final = module.WriteOptions()
+        self._unlogged.disable_wal = True
+        self._db: Final = module.Rdict(str(folder / "rocksdb"), _options(module))
+        self._open = True
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        found: list[bytes | None] = self._db.get(list(keys))
+        return found
+
+    def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
+        batch = self._batch(raw_mode=True)
+        put, delete = batch.put, batch.delete
+        for key, data in puts:
+            put(key, data)
+        for key in deletes:
+            delete(key)
+        self._db.write(batch, self._unlogged)
+
+    def first(self, start: bytes, stop: bytes, limit: int) -> list[bytes]:
+        found: list[bytes] = []
+        for key in self._db.keys(from_key=start):
+            if key >= stop or len(found) == limit:
+                break
+            found.append(key)
+        return found
+
+    def view(self) -> RocksdbView:
+        return RocksdbView(self._db.iter())
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._db.close()
+
+
+class RocksdbView:
+    """An iterator, which sees the database as it was when the iterator was made.
+
+    (A ``Snapshot`` of rocksdict 0.3 iterates over what is there *now*.)
+    """
+
+    def __init__(self, iterator: _Iterator) -> None:
+        self._iterator: _Iterator | None = iterator
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        at = self._open()
+        found: list[bytes | None] = []
+        for key in keys:
+            at.seek(key)
+            found.append(at.value() if at.valid() and at.key() == key else None)
+        at.status()
+        return found
+
+    def items(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        at = self._open()
+        at.seek(start)
+        while at.valid():
+            key = at.key()
+            if key >= stop:
+                return
+            yield key, at.value()
+            at.next()
+        at.status()  # raises if it is not the end but damage that stopped it
+
+    def close(self) -> None:
+        self._iterator = None
+
+    def _open(self) -> _Iterator:
+        if self._iterator is None:
+            raise ValueError("this view of the database is closed")
+        return self._iterator

@@ -1,0 +1,76 @@
+"""A database of a backend is an ordered mapping of bytes, with views that stand still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aflow.state.disk.rocksdb import RocksdbStore, rocksdb_installed
+from aflow.state.disk.sqlite import SqliteStore
+from aflow.state.disk.store import Engine, Store
+
+ENGINES = [
+    pytest.param(SqliteStore, id="sqlite"),
+    pytest.param(
+        RocksdbStore,
+        id="rocksdb",
+        marks=pytest.mark.skipif(not rocksdb_installed(), reason="needs rocksdict"),
+    ),
+]
+
+
+@pytest.fixture(params=ENGINES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    engine: Engine = request.param
+    store = engine(tmp_path)
+    yield store
+    store.close()
+
+
+def test_what_was_put_is_got_and_what_was_deleted_is_not(store: Store) -> None:
+    store.write([(b"a", b"1"), (b"b", b""), (b"", b"3")])
+    store.write([(b"a", b"4")], [b"b", b"never there"])
+
+    assert store.get([b"b", b"a", b"", b"x", b"a"]) == [None, b"4", b"3", None, b"4"]
+    assert store.get([]) == []
+
+
+def test_more_keys_than_a_statement_takes_are_got(store: Store) -> None:
+    keys = [b"%06d" % number for number in range(3000)]
+    store.write((key, key) for key in keys)
+
+    assert store.get(keys) == keys
+
+
+def test_a_view_stands_still(store: Store) -> None:
+    store.write([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")])
+
+    view = store.view()
+    store.write([(b"b", b"9"), (b"d", b"4")], [b"a"])
+
+    assert list(view.items(b"a", b"c")) == [(b"a", b"1"), (b"b", b"2")]
+    assert list(view.items(b"a", b"z")) == [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
+    assert view.get([b"d", b"b"]) == [None, b"2"]
+    view.close()
+
+
+def test_a_view_outlives_the_store_and_its_files(store: Store, tmp_path: Path) -> None:
+    store.write((b"%05d" % number, b"x" * 100) for number in range(5000))
+    view = store.view()
+
+    store.close()
+    for path in sorted(tmp_path.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+
+    assert sum(1 for _ in view.items(b"", b"9")) == 5000
+    view.close()
+
+
+def test_the_first_keys_of_a_range_are_found(store: Store) -> None:
+    store.write((bytes([letter]), b"") for letter in b"abcdef")
+
+    assert store.first(b"b", b"e", 2) == [b"b", b"c"]
+    assert store.first(b"b", b"e", 9) == [b"b", b"c", b"d"]
+    assert store.first(b"x", b"z", 9) == []
