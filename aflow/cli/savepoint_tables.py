@@ -54,6 +54,8 @@ def _steps(contents: Iterable[StepContents]) -> Table:
         "steps", ("step", "made by", "subtasks", "keys", "timers", "bytes", "also holds")
     )
     for one in contents:
+        if one.step.empty:
+            continue
         timers = ", ".join(f"{count:,} {kind}" for kind, count in one.timers.items())
         batches = batches_in_flight(one.snapshot)
         in_flight = f"{batches:,} batches in flight" if batches else ""

@@ -78,14 +78,14 @@ def compare(old: Schema, new: Schema) -> Verdict:
     """What becomes of values stored as ``old`` when they are read as ``new``."""
     comparison = _Comparison(old, new)
     try:
-        changes = comparison.read(old.root, new.root, _root_path(new, old))
+        changes = comparison.read(old.root, new.root, _root_path(new))
     except _UnreadableError as exc:
         return Incompatible(str(exc))
     return Migrated(tuple(dict.fromkeys(changes))) if changes else Kept()
 
 
-def _root_path(*schemas: Schema) -> str:
-    return next((one.root.name for one in schemas if isinstance(one.root, Ref)), "value")
+def _root_path(new: Schema) -> str:
+    return new.root.name if isinstance(new.root, Ref) else "value"
 
 
 class _UnreadableError(Exception):
