@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,6 +90,34 @@ def test_a_newer_format_is_refused_naming_the_version_that_wrote_it() -> None:
         RestoreError, match=rf"format {FORMAT + 1}, written by aflow 1\.2\.3; .*upgrade aflow"
     ):
         decoded(bytes(data), what="part")
+
+
+def test_a_part_can_be_read_by_what_the_reference_says_of_it() -> None:
+    snapshot = OperatorSnapshot(
+        {7: {"last": ((b"a", b"1"),)}},
+        {"@at": (b"x", b"y")},
+        {"rules": (b"r",)},
+        {7: frozenset({b"a"})},
+        {7: {"timers": ((b"t", b""),)}},
+        frozenset({"timers"}),
+    )
+
+    data = part({"sums": snapshot})
+
+    version = b"1.2.3"
+    head = b"AFLOWPRT" + struct.pack(">HH", 1, len(version)) + version
+    first = msgspec.msgpack.encode([["sums", True, ["timers"]]])
+    (body,) = frames(data)
+    assert data == b"".join(
+        [head, struct.pack(">Q", len(first)), first, struct.pack(">Q", len(body)), body, bytes(8)]
+    )
+    assert msgspec.msgpack.decode(body) == [
+        [0, 0, 0, 7, "last", [[b"a", b"1"]]],
+        [0, 1, 0, 7, "timers", [[b"t", b""]]],
+        [1, 2, 0, 7, "", [b"a"]],
+        [1, 3, 0, 0, "@at", [b"x", b"y"]],
+        [1, 4, 0, 0, "rules", [b"r"]],
+    ]
 
 
 def entries_of(count: int, value: bytes) -> tuple[Entry, ...]:

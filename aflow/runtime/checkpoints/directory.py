@@ -50,7 +50,6 @@ from aflow.runtime.checkpoints.directory_session import Session
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.state.manifest import FORMAT, FileRef, Link, Manifest
 from aflow.state.manifest_codec import flow_of, manifest_bytes, place_bytes
-from aflow.state.parts import encoded
 from aflow.state.snapshot import OperatorSnapshot
 
 
@@ -70,6 +69,7 @@ class DirectoryStorage:
     def __init__(self, folder: str | PathLike[str], *, files: Files = DISK) -> None:
         self.folder: Final = Path(fspath(folder))
         self._files: Final = files
+        self._source: Final = Source(files, self.folder)
         self._aflow: Final = _installed()
         self._session: Session | None = None
 
@@ -154,7 +154,7 @@ class DirectoryStorage:
     async def latest(self) -> Restored | None:
         session = self._opened()
         numbers = [*session.checkpoints, *session.unreadable]
-        return await newest_whole(numbers, Source(self._files, self.folder), session.run)
+        return await newest_whole(numbers, self._source, session.run)
 
     async def kept(self) -> list[int]:
         """The numbers of the completed checkpoints that are here, ascending; those that cannot be read are among them.
@@ -182,7 +182,7 @@ class DirectoryStorage:
         self, checkpoint: int, task: str, subtask: int, steps: Mapping[str, OperatorSnapshot]
     ) -> FileRef:
         def write(path: Path) -> Written:
-            return stored(self._files, path, encoded(steps, aflow=self._aflow))
+            return stored(self._files, path, self._source.encoded(steps, aflow=self._aflow))
 
         return await self._write_part(part_name(checkpoint, task, subtask), write)
 
@@ -190,8 +190,7 @@ class DirectoryStorage:
         self, checkpoint: int, task: str, subtask: int, step: str, chain: Sequence[Link]
     ) -> FileRef:
         def write(path: Path) -> Written:
-            source = Source(self._files, self.folder)
-            return rewritten(source, step, chain, path, aflow=self._aflow)
+            return rewritten(self._source, step, chain, path, aflow=self._aflow)
 
         return await self._write_part(part_name(checkpoint, task, subtask, step), write)
 
@@ -300,7 +299,7 @@ class DirectoryStorage:
     async def export(self, manifest: Manifest, path: str) -> Manifest:
         session = self._opened()
         manifest = replace(manifest, aflow=manifest.aflow or self._aflow, format=FORMAT)
-        return await export(Source(self._files, self.folder), manifest, Path(path), session.run)
+        return await export(self._source, manifest, Path(path), session.run)
 
 
 def _holder(owner: str) -> str:

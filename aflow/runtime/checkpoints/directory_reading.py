@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
+from threading import Lock
 from typing import TypeAlias
 
 import anyio
@@ -19,7 +20,7 @@ from aflow.runtime.checkpoints.storage import Restored
 from aflow.state.manifest import FileRef, Link, Manifest
 from aflow.state.manifest_checksums import wrong_with
 from aflow.state.manifest_codec import manifest_of
-from aflow.state.parts import decoded
+from aflow.state.parts import decoded, encoded
 from aflow.state.snapshot import OperatorSnapshot, merge, replay
 
 #: What a part holds, by step.
@@ -35,6 +36,19 @@ class Source:
 
     files: Files
     folder: Path
+    #: Held while a thread turns bytes into state or state into bytes. Threads cannot do that side by side anyway, and
+    #: the event loop would have to wait for its turn among all of them.
+    turn: Lock = field(default_factory=Lock)
+
+    def encoded(self, steps: Mapping[str, OperatorSnapshot], *, aflow: str) -> Iterator[bytes]:
+        """The content of a part; each piece is made in turn, and may be written meanwhile."""
+        pieces = encoded(steps, aflow=aflow)
+        while True:
+            with self.turn:
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece
 
 
 async def manifest_in(files: Files, path: Path) -> Manifest:
@@ -58,7 +72,8 @@ def content(source: Source, ref: FileRef) -> Content:
     wrong = wrong_with(ref, data)
     if wrong is not None:
         raise RestoreError(f"{path} {wrong}")
-    return decoded(data, what=str(path))
+    with source.turn:
+        return decoded(data, what=str(path))
 
 
 def state_of(

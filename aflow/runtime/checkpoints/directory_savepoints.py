@@ -19,7 +19,6 @@ from aflow.runtime.checkpoints.directory_reading import Source, content, state_o
 from aflow.runtime.checkpoints.directory_session import to_its_end
 from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
 from aflow.state.manifest_codec import manifest_bytes
-from aflow.state.parts import encoded
 
 T = TypeVar("T")
 
@@ -36,11 +35,12 @@ def rewritten(
     """Write what a chain amounts to as one complete part; blocks. Raises ``CheckpointError``."""
     try:
         contents = {link.file: content(source, link.file) for link in chain}
-        state = state_of(step, chain, contents, source)
+        with source.turn:
+            state = state_of(step, chain, contents, source)
     except RestoreError as exc:
         raise CheckpointError(f"the state of step {step!r} cannot be read back: {exc}") from exc
     del contents  # the rows that newer ones replace
-    return stored(source.files, path, encoded({step: state}, aflow=aflow))
+    return stored(source.files, path, source.encoded({step: state}, aflow=aflow))
 
 
 async def export(source: Source, manifest: Manifest, path: Path, run: Run) -> Manifest:
