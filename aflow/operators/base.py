@@ -23,6 +23,7 @@ from aflow.model.batch import Batch
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.model.keys import UnsupportedKey, check_key
 from aflow.model.time import MIN_TIMESTAMP, Clock, Timestamp
+from aflow.state.choice import InMemory, StateBackend
 from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
 
 #: What counts as a failure of a user function that is called, not awaited. Nobody can have cancelled such a call, so
@@ -77,6 +78,8 @@ class OperatorContext:
     key_groups: KeyGroupRange = field(default_factory=lambda: KeyGroupRange(0, DEFAULT_KEY_GROUPS))
     """The key groups whose keys come to this subtask."""
     key_group_count: int = DEFAULT_KEY_GROUPS
+    backend: StateBackend = field(default_factory=InMemory)
+    """Where state that belongs to keys is kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Mapping
+from contextlib import ExitStack
 from typing import Any, Final
 
 from aflow.errors import OperatorError
@@ -45,6 +46,7 @@ class DeduplicateOperator(Operator):
         self._newest = ValueState[int]("passed", of=int)
         self._others = ValueState[list[int]]("passed before", of=list[int])
         self._key_type = key_type
+        self._to_close = ExitStack()
         self._expiry = Expiry(max(1, (within or 0) // _STRETCHES))
 
     def declares(self) -> Mapping[str, bytes]:
@@ -53,6 +55,7 @@ class DeduplicateOperator(Operator):
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         self._backend = keyed_backend(context, self._key_type)
+        self._to_close.callback(self._backend.close)
         #: The timestamp of the newest record that passed, by key; 0 for all where time does not matter.
         self._seen = self._backend.table(self._newest)
         #: Those of older ones that are not forgotten yet, ascending; never empty.
@@ -84,6 +87,9 @@ class DeduplicateOperator(Operator):
     def size(self) -> StateSize:
         held = len(self._seen) + sum(map(len, self._older.values()))
         return StateSize(held, event_timers=len(self._expiry))
+
+    def close(self) -> None:
+        self._to_close.close()
 
     def snapshot(self) -> OperatorSnapshot:
         """Raises ``CheckpointError`` for a key that cannot be encoded."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from aflow.model.batch import Batch
@@ -33,6 +34,7 @@ class KeyedAccumulateOperator(Operator):
         self._accumulation = accumulation
         self._accumulator = ValueState[Any]("accumulator", of=of)
         self._key_type = key_type
+        self._to_close = ExitStack()
 
     def declares(self) -> Mapping[str, bytes]:
         return descriptions((self._accumulator,))
@@ -40,6 +42,7 @@ class KeyedAccumulateOperator(Operator):
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         self._backend = keyed_backend(context, self._key_type)
+        self._to_close.callback(self._backend.close)
         self._accumulators = self._backend.table(self._accumulator)
 
     def process(self, batch: Batch[Any]) -> None:
@@ -63,6 +66,9 @@ class KeyedAccumulateOperator(Operator):
         except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
         self.output.emit(Batch(results, batch.timestamps))
+
+    def close(self) -> None:
+        self._to_close.close()
 
     def snapshot(self) -> OperatorSnapshot:
         """Raises ``CheckpointError`` for a key or an accumulator that cannot be encoded."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import ExitStack
 from itertools import repeat
 from typing import Any, Final, Generic, TypeVar
 
@@ -50,10 +51,12 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         super().__init__(function)
         self._states: Final = declared_states(function)
         self._key_type = key_type
+        self._to_close: Final = ExitStack()
 
     def open(self, context: OperatorContext) -> None:
         self._timers = KeyTimers(context.alarm)
         self._backend = keyed_backend(context, self._key_type)
+        self._to_close.callback(self._backend.close)
         self._known_keys = KeyRouter(parallelism=1, key_groups=context.key_group_count)
         super().open(context)
         self._ctx = self._new_context(context)
@@ -110,6 +113,10 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
     def on_processing_time(self, now: Timestamp) -> None:
         self._timers.rang()
         self._ring(TimeDomain.PROCESSING, now)
+
+    def close(self) -> None:
+        with self._to_close:
+            super().close()
 
     def size(self) -> StateSize:
         """Each state of a key is an entry."""

@@ -9,6 +9,7 @@ from aflow.errors import InternalError
 from aflow.model.batch import Batch
 from aflow.operators.base import Operator, OperatorContext, unsupported
 from aflow.state.backend import KeyedBackend
+from aflow.state.choice import make_backend
 from aflow.state.filing import KeyedFiling
 from aflow.state.memory import MemoryBackend
 
@@ -24,8 +25,16 @@ def keyed_filing(context: OperatorContext, key_type: type[Hashable] | None) -> K
 
 
 def keyed_backend(context: OperatorContext, key_type: type[Hashable] | None) -> MemoryBackend:
-    """An empty backend for the key groups of one subtask; without ``key_type`` its keys must be plain values."""
-    return MemoryBackend(keyed_filing(context, key_type))
+    """An empty backend for the key groups of one subtask; without ``key_type`` its keys must be plain values.
+
+    It is of the kind that was chosen for the job, and whoever asks for it closes it.
+    """
+    return make_backend(context.backend, keyed_filing(context, key_type), context.clock)
+
+
+def memory_backend(context: OperatorContext, key_type: type[Hashable] | None) -> MemoryBackend:
+    """The same in memory, whatever was chosen: for steps whose other contents are in memory anyhow."""
+    return MemoryBackend(keyed_filing(context, key_type), context.clock)
 
 
 def touch(operator: Operator, backend: KeyedBackend, batch: Batch[Any]) -> Sequence[Hashable]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import ExitStack
 from types import GenericAlias
 from typing import Any
 
@@ -37,6 +38,7 @@ class TopOperator(Operator):
         ranking: Any = None if of is None else GenericAlias(tuple, (of, ...))
         self._best = ValueState[Any]("best", of=ranking)
         self._key_type = key_type
+        self._to_close = ExitStack()
 
     def declares(self) -> Mapping[str, bytes]:
         return descriptions((self._best,))
@@ -44,6 +46,7 @@ class TopOperator(Operator):
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         self._backend = keyed_backend(context, self._key_type)
+        self._to_close.callback(self._backend.close)
         #: The best records of each key, best first.
         self._ranking = self._backend.table(self._best)
         #: What they were ranked by, worst first and in the order of falling arrival: made again after a restore.
@@ -85,6 +88,9 @@ class TopOperator(Operator):
 
     def size(self) -> StateSize:
         return StateSize(len(self._ranking))
+
+    def close(self) -> None:
+        self._to_close.close()
 
     def snapshot(self) -> OperatorSnapshot:
         """Raises ``CheckpointError`` for a key or a record that cannot be encoded."""

@@ -69,18 +69,18 @@ class KeyKinds:
 
 def _shape(key: Any) -> tuple[object, object] | None:
     """The family and the kind of ``key``; None if even keys of one kind may be equal and stored differently."""
-    kind: Any = type(key)
+    kind = cast("Any", type(key))
     if kind in _SIMPLE:
         return None if kind is float and key == 0 else (_SIMPLE[kind], kind)
-    if kind is tuple:
-        return _shape_of_parts(tuple, key)
+    if issubclass(kind, tuple):
+        return _shape_of_parts(tuple, kind, key)
     if kind is datetime:
         return None if key.fold else (datetime, key.tzinfo)
     if issubclass(kind, Enum):
         return next((of for base, of in _SIMPLE.items() if issubclass(kind, base)), kind), kind
     fields: dict[str, dataclasses.Field[Any]] = getattr(kind, "__dataclass_fields__", {})
     if fields and all(field.compare for field in fields.values()):
-        return _shape_of_parts(kind, [getattr(key, name) for name in fields])
+        return _shape_of_parts(kind, kind, [getattr(key, name) for name in fields])
     return None
 
 
@@ -88,10 +88,10 @@ def _of_simple(part: object) -> bool:
     return isinstance(part, Enum) and isinstance(part, tuple(_SIMPLE))
 
 
-def _shape_of_parts(kind: type, parts: Iterable[object]) -> tuple[object, object] | None:
+def _shape_of_parts(of: type, kind: type, parts: Iterable[object]) -> tuple[object, object] | None:
     # An enum of text inside a tuple could equal plain text there, which `_flat` has not noted.
     shapes = [None if _of_simple(part) else _shape(part) for part in parts]
     if None in shapes:
         return None
     known = cast("list[tuple[object, object]]", shapes)
-    return (kind, *(family for family, _ in known)), (kind, *(own for _, own in known))
+    return (of, *(family for family, _ in known)), (kind, *(own for _, own in known))

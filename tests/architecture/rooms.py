@@ -42,6 +42,7 @@ THIRD_PARTY: Final = {
     "datasketches": frozenset({"state"}),
     "msgspec": frozenset({"model", "state", "operators", "cli"}),
     "orjson": frozenset({"model", "cli"}),
+    "rocksdict": frozenset({"state"}),
     "rich": frozenset({"cli"}),
     "uvloop": frozenset({"runtime", "testing", "cli"}),
 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,6 +19,11 @@ class Colour(Enum):
 
 class Word(StrEnum):
     RED = "red"
+
+
+class Place(NamedTuple):
+    x: int
+    y: int
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,9 @@ AT = datetime(2025, 1, 1, tzinfo=UTC)
         pytest.param([1.5, -2.0], id="floats"),
         pytest.param([("a", 1), ("b", 2), ("a",)], id="tuples"),
         pytest.param([("a", "b"), ("c",)], id="tuples of text"),
+        pytest.param([(1, 2), Place(1, 2)], id="a tuple and a named one"),
         pytest.param([Point(1.5, 2), Point(2.5, 3)], id="dataclasses"),
+        pytest.param([Place(1, 2), Place(2, 3)], id="named tuples"),
         pytest.param([Colour.RED, Word.RED, 1], id="enums"),
         pytest.param([AT, AT + timedelta(1)], id="moments in one zone"),
     ],

@@ -17,6 +17,7 @@ from aflow.operators.windows.window_state import PREFIX
 from aflow.state.filing import Keyed, KeyedFiling, KeyRow
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import RESERVED
+from aflow.state.tables import TOUCHED
 
 #: Keyed state: what each key has in each window, and where that is.
 FILED_WINDOWS: Final = "@key windows"
@@ -109,7 +110,7 @@ class FiledWindows:
     def _check_names(self, keyed: Keyed) -> None:
         names = {name for names in self._filing.own(keyed) for name in names}
         for name in sorted(names - _KNOWN):
-            if name.startswith(RESERVED) and not name.startswith(PREFIX):
+            if name.startswith(RESERVED) and not name.startswith((PREFIX, TOUCHED)):
                 raise RestoreError(
                     f"the snapshot of step {self._filing.operator!r} holds {name!r}, which this kind of window step "
                     f"does not know; were its windows, its trigger or its function of another kind? "

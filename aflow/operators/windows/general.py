@@ -30,7 +30,7 @@ from aflow.model.codecs import PLAIN
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.changed_keys import ChangedKeys, too_many
-from aflow.operators.keyed_state import keyed_backend, touch
+from aflow.operators.keyed_state import memory_backend, touch
 from aflow.operators.process import ProcessFunctionOperator
 from aflow.operators.results import TAKEN, iterable
 from aflow.operators.stored_watermark import restored_watermark, stored_watermark
@@ -73,7 +73,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._timers = DomainTimers(context.alarm)
         self._asked = KeyWindowContext(self._horizon, context.clock, self._timers)
         self._windows = self._kept_windows()
-        self._backend = keyed_backend(context, logic.key_type)
+        self._backend = memory_backend(context, logic.key_type)
         self._window_state = None if merging else WindowState(context, logic.key_type, specs)
         self._filed = FiledWindows(
             self._backend.filing, self._contents, self._windows, self._timers

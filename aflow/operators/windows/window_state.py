@@ -35,7 +35,7 @@ class WindowState:
             key_groups=context.key_groups,
             key_group_count=context.key_group_count,
         )
-        self._backend = MemoryBackend(self.filing)
+        self._backend = MemoryBackend(self.filing, context.clock)
         self.cells: Final = {spec: self._backend.cell(spec) for spec in specs}
 
     def enter(self, key: Hashable, window: TimeWindow) -> None:
