@@ -104,6 +104,7 @@ class Flow:
         checkpointing: Checkpointing | None = None,
         restart: Restarts | None = None,
         restore: Restore = StartFrom.LATEST,
+        allow_dropped_state: bool = False,
         on_event: Callable[[JobEvent], None] | None = None,
     ) -> Job:
         """A job of this flow, for ``async with flow.start() as job:``; it runs on the event loop that is running.
@@ -112,8 +113,9 @@ class Flow:
         the step itself says otherwise. With ``checkpointing`` the job remembers how far it has got, and goes on from
         there: after a failure, if ``restart`` says that it is to be started again, and when the program is started
         again. ``restore`` says where it begins: ``"latest"``, the newest checkpoint in its storage (the beginning if
-        there is none), ``"nothing"``, the beginning, or the path of a savepoint. ``on_event`` is called on the event
-        loop with what becomes of checkpoints, and with each restart and its cause.
+        there is none), ``"nothing"``, the beginning, or the path of a savepoint; ``allow_dropped_state`` lets it go on
+        though the pipeline has no place any more for some of what is stored. ``on_event`` is called on the event loop
+        with what becomes of checkpoints, and with each restart and its cause.
 
         Raises ``FlowDefinitionError`` if the pipeline is incomplete, or an argument makes no sense.
         """
@@ -122,6 +124,7 @@ class Flow:
             checkpointing=checkpointing,
             restarts=NoRestart() if restart is None else restart,
             restore=restore,
+            allow_dropped_state=allow_dropped_state,
             on_event=on_event,
         )
         return Job(self.plan(parallelism=parallelism, options=chosen), chosen, recovery)
@@ -134,6 +137,7 @@ class Flow:
         checkpointing: Checkpointing | None = None,
         restart: Restarts | None = None,
         restore: Restore = StartFrom.LATEST,
+        allow_dropped_state: bool = False,
         on_event: Callable[[JobEvent], None] | None = None,
     ) -> None:
         """Run until all sources have ended and everything is in the sinks. Cancelling it ends the job at once.
@@ -147,6 +151,7 @@ class Flow:
             checkpointing=checkpointing,
             restart=restart,
             restore=restore,
+            allow_dropped_state=allow_dropped_state,
             on_event=on_event,
         ) as job:
             await job.wait()

@@ -45,6 +45,11 @@ _FROM: Final = click.option(
     metavar="latest|nothing|PATH",
     help="Where to begin: at the latest checkpoint, at the beginning, or at the savepoint in a folder.",
 )
+_DROP: Final = click.option(
+    "--allow-dropped-state",
+    is_flag=True,
+    help="Go on though the pipeline has no place any more for some of what is stored.",
+)
 _RESTARTS: Final = click.option(
     "--restarts",
     type=click.IntRange(min=0),
@@ -56,7 +61,7 @@ _RESTARTS: Final = click.option(
 
 def checkpoint_options(function: F) -> F:
     """The options about checkpoints, for a command."""
-    for decorate in (_RESTARTS, _FROM, _BARRIERS, _EVERY, _DIRECTORY):
+    for decorate in (_RESTARTS, _DROP, _FROM, _BARRIERS, _EVERY, _DIRECTORY):
         function = decorate(function)
     return function
 
@@ -67,11 +72,18 @@ class Recovering:
 
     checkpointing: Checkpointing | None = None
     restore: Restore = StartFrom.LATEST
+    allow_dropped_state: bool = False
     restarts: Restarts = field(default_factory=NoRestart)
 
 
 def recovering(
-    *, folder: str | None, every: timedelta, barriers: str, restore: str, restarts: int
+    *,
+    folder: str | None,
+    every: timedelta,
+    barriers: str,
+    restore: str,
+    allow_dropped_state: bool,
+    restarts: int,
 ) -> Recovering:
     """What the options say. Raises ``click.UsageError`` for those that make no sense together."""
     again = FixedDelay(restarts) if restarts else NoRestart()
@@ -80,7 +92,12 @@ def recovering(
             raise click.UsageError(f"--from {restore} needs --checkpoint-dir FOLDER as well")
         return Recovering(restarts=again)
     settings = Checkpointing(storage=folder, every=every, barriers=_barriers(barriers))
-    return Recovering(checkpointing=settings, restore=restore, restarts=again)
+    return Recovering(
+        checkpointing=settings,
+        restore=restore,
+        allow_dropped_state=allow_dropped_state,
+        restarts=again,
+    )
 
 
 def _barriers(text: str) -> Barriers:

@@ -93,6 +93,7 @@ class Run:
             checkpointing=self.recovering.checkpointing,
             restart=self.recovering.restarts,
             restore=self.recovering.restore,
+            allow_dropped_state=self.recovering.allow_dropped_state,
             on_event=self._on_event,
         ) as job:
             try:

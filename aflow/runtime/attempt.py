@@ -42,6 +42,8 @@ class Checkpoints:
     restored: Restored | None
     own: bool
     """True if ``restored`` is in ``storage``."""
+    allow_dropped_state: bool
+    """True if state that has no place in the pipeline any more may be lost."""
     draw: float
     """From 0 to 1, at random: when the first checkpoint is taken."""
     tell: Callable[[CheckpointInfo], None]
@@ -91,8 +93,13 @@ class Attempt:
         codec = InFlightCodec.of(pickle=isinstance(barriers, Unaligned) and barriers.pickle)
         restoration = None
         if using.restored is not None:
-            restoration = Restoration(using.restored, codec, using.own)
-            restoration.check(self._plan)
+            restoration = Restoration.of(
+                self._plan,
+                using.restored,
+                codec,
+                own=using.own,
+                allow_dropped_state=using.allow_dropped_state,
+            )
         self.coordinator = CheckpointCoordinator(
             self._plan,
             using.settings,

@@ -332,6 +332,7 @@ class Builder:
             parallelism=plan.parallelism,
             key_groups=self._plan.ranges(plan)[subtask],
             key_group_count=self._plan.key_groups,
+            backend=self._options.state,
         )
         with user_code(partial(_not_opened, node.name)):
             operator.open(context)

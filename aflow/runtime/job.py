@@ -66,6 +66,7 @@ class Recovery:
     checkpointing: Checkpointing | None = None
     restarts: Restarts = field(default_factory=NoRestart)
     restore: Restore = StartFrom.LATEST
+    allow_dropped_state: bool = False
     on_event: Callable[[JobEvent], None] | None = None
     draw: Callable[[], float] = random.random
     """Numbers from 0 to 1, at random: for delays that are not to be the same for all jobs."""
@@ -270,7 +271,9 @@ class Job:
     async def _open_storage(self, stack: AsyncExitStack) -> None:
         settings = self._recovery.checkpointing
         if settings is not None:
-            storage: CheckpointStorage = DirectoryStorage(settings.storage)
+            storage = settings.storage
+            if isinstance(storage, str | PathLike):
+                storage = DirectoryStorage(storage)
             stack.push_async_callback(storage.close)
             await storage.open(self._plan.flow)
             self._storage = storage
@@ -345,7 +348,13 @@ class Job:
         for reason in () if restored is None else restored.passed_over:
             _log.warning("job %r passes over a checkpoint: %s", self.name, reason)
         return Checkpoints(
-            settings, storage, restored, own, self._recovery.draw(), self._checkpoint_ended
+            settings,
+            storage,
+            restored,
+            own,
+            self._recovery.allow_dropped_state,
+            self._recovery.draw(),
+            self._checkpoint_ended,
         )
 
     def _completed_any(self) -> bool:

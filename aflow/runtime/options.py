@@ -11,6 +11,7 @@ from aflow.model.key_groups import DEFAULT_KEY_GROUPS
 from aflow.model.time import positive_millis
 from aflow.runtime.channel import DEFAULT_CAPACITY
 from aflow.runtime.clock import RuntimeClock, SystemClock
+from aflow.state.choice import InMemory, OnDisk, StateBackend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,8 @@ class Options:
     """How long the job keeps the event loop before everything else on it gets its turn."""
     chaining: bool = True
     """False gives every step a task of its own; slower, for tests and for looking at a single step's load."""
+    state: StateBackend = field(default_factory=InMemory)
+    """Where steps keep what belongs to keys: in memory, or on disk where there is more than fits."""
     clock: RuntimeClock = field(default_factory=SystemClock)
     """Where processing time comes from."""
 
@@ -38,3 +41,7 @@ class Options:
                     f"Options.{name} must be a whole number from 1 on, not {shown(value)}"
                 )
         positive_millis(self.turn, what="Options.turn")
+        if not isinstance(self.state, InMemory | OnDisk):
+            raise FlowDefinitionError(
+                f"Options.state takes InMemory() or OnDisk(), not {shown(self.state)}"
+            )

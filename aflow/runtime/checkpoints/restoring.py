@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from aflow.connect import Committable
-from aflow.errors import RestoreError
 from aflow.graph.plan import Plan
 from aflow.model.batch import Batch
 from aflow.model.key_groups import KeyGroupRange
@@ -17,6 +16,7 @@ from aflow.runtime.checkpoints.inflight import InFlightCodec, Origin, restored_c
 from aflow.runtime.checkpoints.sections import read_committables, read_progress
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.runtime.splits import Progress
+from aflow.state.change_plan import ChangePlan, DeclaredStep, Fate, change_plan, stored_step
 from aflow.state.manifest import Link, StepState
 from aflow.state.snapshot import OperatorSnapshot
 
@@ -29,20 +29,30 @@ class Restoration:
     codec: InFlightCodec
     own: bool
     """True if the checkpoint is in the storage of this job, so that later ones can build upon its parts."""
+    changes: ChangePlan
+    """What becomes of each state."""
 
-    def check(self, plan: Plan) -> None:
-        """Raises ``RestoreError`` if the checkpoint is of a job that cannot be this one."""
-        stored = self.restored.manifest
-        if stored.key_groups != plan.key_groups:
-            raise RestoreError(
-                f"checkpoint {stored.id} has its keys in {stored.key_groups} key groups, and the job has "
-                f"{plan.key_groups}: run it with Options(key_groups={stored.key_groups})"
-            )
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        restored: Restored,
+        codec: InFlightCodec,
+        *,
+        own: bool,
+        allow_dropped_state: bool,
+    ) -> Restoration:
+        """Raises ``RestoreError`` if the job cannot go on from the checkpoint, or would lose some of it unasked."""
+        changes = changes_of(plan, restored)
+        changes.check(allow_dropped_state=allow_dropped_state)
+        return cls(restored, codec, own, changes)
 
     def state_of(self, step: str, groups: KeyGroupRange) -> OperatorSnapshot | None:
         """What a step remembered, for a subtask that owns ``groups``; None for one that is new."""
         snapshot = self.restored.states.get(step)
-        return None if snapshot is None else snapshot.restricted_to(groups)
+        if snapshot is None:
+            return None
+        return self.changes.without_dropped(step, snapshot).restricted_to(groups)
 
     def progress(self, source: str) -> Progress | None:
         """How far a source was read; None for one that is new."""
@@ -67,13 +77,42 @@ class Restoration:
         """Let the checkpoints of a subtask build upon the parts of this one."""
         if not self.own:
             return
-        wanted = set(steps)
+        # What is not taken over as it is must be stored anew.
+        changed = {
+            step.name
+            for step in self.changes.steps
+            if any(state.fate not in (Fate.KEPT, Fate.NEW) for state in step.states)
+        }
+        wanted = set(steps) - changed
         for step in self.restored.manifest.steps:
             if step.name in wanted:
                 chains.adopt(step.name, _links(step, chains.groups))
 
     def _state(self, step: str) -> OperatorSnapshot:
         return self.restored.states.get(step, OperatorSnapshot())
+
+
+def changes_of(plan: Plan, restored: Restored) -> ChangePlan:
+    """What becomes of each state in ``restored`` when the job of ``plan`` goes on from it."""
+    stored = [
+        stored_step(step, restored.states.get(step.name, OperatorSnapshot()))
+        for step in restored.manifest.steps
+    ]
+    key_groups = (restored.manifest.key_groups, plan.key_groups)
+    return change_plan(stored, _declared(plan), key_groups=key_groups)
+
+
+def _declared(plan: Plan) -> Iterator[DeclaredStep]:
+    for task in plan.tasks:
+        for node in task.nodes:
+            operator = None if node.operator is None else node.operator()
+            yield DeclaredStep(
+                node.name,
+                node.what,
+                task.parallelism,
+                None if operator is None else operator.declares(),
+                stateful=node.stateful,
+            )
 
 
 def _links(step: StepState, groups: KeyGroupRange) -> Iterator[Link]:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow.model.time import positive_millis, to_millis
+from aflow.runtime.checkpoints.storage import CheckpointStorage
 
 
 class Processing(Enum):
@@ -60,8 +61,9 @@ class Checkpointing:
     ``Checkpointing(every=timedelta(seconds=10), storage="state/")``.
     """
 
-    storage: str | PathLike[str]
-    """The folder for the checkpoints of this flow; made if it is not there. Each flow needs one of its own."""
+    storage: str | PathLike[str] | CheckpointStorage
+    """The folder for the checkpoints of this flow, made if it is not there; each flow needs one of its own. Or a
+    storage of your own."""
     every: timedelta | None = timedelta(seconds=10)
     """From the begin of one checkpoint to that of the next; None: only savepoints, and the final one."""
     barriers: Barriers = field(default_factory=Aligned)
@@ -80,7 +82,7 @@ class Checkpointing:
     """False makes every checkpoint complete in itself: larger, and read faster."""
 
     def __post_init__(self) -> None:
-        if not fspath(self.storage):
+        if isinstance(self.storage, str | PathLike) and not fspath(self.storage):
             raise FlowDefinitionError("Checkpointing.storage needs a folder, not ''")
         if self.every is not None:
             positive_millis(self.every, what="Checkpointing.every")
