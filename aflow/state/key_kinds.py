@@ -73,22 +73,34 @@ def _shape(key: Any) -> tuple[object, object] | None:
     if kind in _SIMPLE:
         return None if kind is float and key == 0 else (_SIMPLE[kind], kind)
     if issubclass(kind, tuple):
-        return _shape_of_parts(tuple, kind, key)
+        return _shape_of_parts(tuple, cast("object", kind), key)
     if kind is datetime:
         return None if key.fold else (datetime, key.tzinfo)
     if issubclass(kind, Enum):
         return next((of for base, of in _SIMPLE.items() if issubclass(kind, base)), kind), kind
+    names = _names(kind)
+    return (
+        None
+        if names is None
+        else _shape_of_parts(kind, kind, [getattr(key, name) for name in names])
+    )
+
+
+def _names(kind: Any) -> Collection[str] | None:
+    """The fields of a dataclass, or of a struct, all of which its equality compares."""
     fields: dict[str, dataclasses.Field[Any]] = getattr(kind, "__dataclass_fields__", {})
-    if fields and all(field.compare for field in fields.values()):
-        return _shape_of_parts(kind, kind, [getattr(key, name) for name in fields])
-    return None
+    if fields:
+        return fields if all(field.compare for field in fields.values()) else None
+    return cast("tuple[str, ...] | None", getattr(kind, "__struct_fields__", None))
 
 
 def _of_simple(part: object) -> bool:
     return isinstance(part, Enum) and isinstance(part, tuple(_SIMPLE))
 
 
-def _shape_of_parts(of: type, kind: type, parts: Iterable[object]) -> tuple[object, object] | None:
+def _shape_of_parts(
+    of: type, kind: object, parts: Iterable[object]
+) -> tuple[object, object] | None:
     # An enum of text inside a tuple could equal plain text there, which `_flat` has not noted.
     shapes = [None if _of_simple(part) else _shape(part) for part in parts]
     if None in shapes:
