@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import msgspec
 import pytest
-from hypothesis import event, given
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from aflow.model.codecs import PLAIN, CodecError, Schema, codec_for
@@ -61,8 +61,10 @@ def same(before: Any, after: Any) -> bool:
             dropped = before.keys() - after.keys()
             both = before.keys() & after.keys()
             return KEY not in dropped and all(same(before[key], after[key]) for key in both)
-        case (list(), dict()) | (dict(), list()):
-            return all(map(same, before, after.values() if isinstance(after, dict) else after))
+        case list(), dict():
+            return len(before) <= len(after) and all(map(same, before, after.values()))
+        case dict(), list():
+            return len(before) == len(after) and all(map(same, before.values(), after))
         case list(), list():
             return len(before) == len(after) and all(map(same, before, after))
         case _:
@@ -109,7 +111,10 @@ def test_what_is_kept_or_migrated_can_be_read_and_what_is_incompatible_cannot_or
             assert all(loses_nothing(value, old, new) for value in values)
         case Migrated():
             assert all(reads(value, old, new) for value in values)
-        case Incompatible():
+        case Incompatible(reason):
+            # Fields that have moved may happen to be alike, and what was left out is not missed here: that both are
+            # refused has tests of its own.
+            assume("places are what is stored" not in reason and "was not stored" not in reason)
             assert not all(loses_nothing(value, old, new) for value in values)
 
 
