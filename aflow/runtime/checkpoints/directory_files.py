@@ -17,6 +17,7 @@ import aiofiles
 
 from aflow.errors import CheckpointError
 from aflow.runtime.checkpoints.directory_names import TEMPORARY
+from aflow.runtime.checkpoints.directory_threads import in_a_task
 from aflow.state.manifest_checksums import in_hexadecimal
 
 
@@ -90,8 +91,12 @@ class DiskFiles:
     """The file system itself."""
 
     async def load(self, path: Path) -> bytes:
-        async with aiofiles.open(path, "rb") as file:
-            return await file.read()
+        async def read() -> bytes:
+            async with aiofiles.open(path, "rb") as file:
+                return await file.read()
+
+        # Cancelled while it is being opened, a file would belong to nobody.
+        return await in_a_task(read, shielded=True)
 
     def read(self, path: Path) -> bytes:
         return path.read_bytes()

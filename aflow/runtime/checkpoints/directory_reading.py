@@ -15,7 +15,8 @@ from anyio import CapacityLimiter
 from aflow.errors import RestoreError
 from aflow.runtime.checkpoints.directory_files import DISK, Files, reason
 from aflow.runtime.checkpoints.directory_names import PLACE, manifest_name, manifest_numbers
-from aflow.runtime.checkpoints.directory_session import THREADS, to_its_end
+from aflow.runtime.checkpoints.directory_session import THREADS
+from aflow.runtime.checkpoints.directory_threads import to_its_end
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.state.manifest import FileRef, Link, Manifest
 from aflow.state.manifest_checksums import wrong_with

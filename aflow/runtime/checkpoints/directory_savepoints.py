@@ -16,7 +16,7 @@ from aflow.model.elements import CheckpointKind
 from aflow.runtime.checkpoints.directory_files import Files, Written, reason, stored
 from aflow.runtime.checkpoints.directory_names import PARTS, manifest_name, part_name
 from aflow.runtime.checkpoints.directory_reading import Source, content, state_of
-from aflow.runtime.checkpoints.directory_session import to_its_end
+from aflow.runtime.checkpoints.directory_threads import to_its_end
 from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
 from aflow.state.manifest_codec import manifest_bytes
 

@@ -7,41 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from anyio import CapacityLimiter, create_task_group, get_cancelled_exc_class, to_thread
+from anyio import CapacityLimiter, to_thread
 
 from aflow.errors import CheckpointError
 from aflow.runtime.checkpoints.directory_files import HeldLock
 from aflow.runtime.checkpoints.directory_names import TEMPORARY, part_number
+from aflow.runtime.checkpoints.directory_threads import to_its_end
 from aflow.state.manifest import Manifest
 
 T = TypeVar("T")
 
 #: Files that are written or read at a time; further ones wait, and leave the threads of the host alone.
 THREADS: Final = 8
-
-
-async def to_its_end(work: Callable[[], T], limiter: CapacityLimiter) -> T:
-    """Do ``work`` in a thread, and wait for its end also when cancelled: the cancellation goes on after that.
-
-    anyio alone waits when one of its own scopes is cancelled, and leaves the thread to itself when the task is. A task
-    of a group is cancelled by the scope of the group.
-    """
-    results: list[T] = []
-    failures: list[BaseException] = []
-
-    async def do() -> None:
-        try:
-            results.append(await to_thread.run_sync(work, limiter=limiter))
-        except get_cancelled_exc_class():
-            raise
-        except BaseException as exc:  # raised below: a group would wrap it
-            failures.append(exc)
-
-    async with create_task_group() as group:
-        group.start_soon(do)
-    if failures:
-        raise failures[0]
-    return results[0]
 
 
 class Session:
