@@ -77,18 +77,19 @@ from aflow.runtime.recovery import Restarting, Restoring, StartFrom
 from aflow.runtime.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from aflow.state.aggregate import Aggregate
 from aflow.state.broadcast import BroadcastCell, BroadcastState, BroadcastView
+from aflow.state.choice import DiskEngine, InMemory, OnDisk
 from aflow.state.specs import (
     AggregatingState,
     ListState,
     MapState,
     ReducingState,
+    TtlOn,
     ValueState,
 )
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "GLOBAL_WINDOW",
     "AflowError",
     "Aggregate",
     "AggregatingState",
@@ -115,6 +116,7 @@ __all__ = [
     "ControlContext",
     "Count",
     "Delivery",
+    "DiskEngine",
     "DynamicSession",
     "Evictor",
     "ExponentialDelay",
@@ -122,7 +124,9 @@ __all__ = [
     "FixedDelay",
     "Flow",
     "FlowDefinitionError",
+    "GLOBAL_WINDOW",
     "Global",
+    "InMemory",
     "InternalError",
     "IterableSource",
     "Job",
@@ -138,6 +142,7 @@ __all__ = [
     "MapState",
     "Monotonic",
     "NoRestart",
+    "OnDisk",
     "OperatorError",
     "Options",
     "Outcome",
@@ -171,6 +176,7 @@ __all__ = [
     "TimeDomain",
     "TimeWindow",
     "Trigger",
+    "TtlOn",
     "Tumbling",
     "Unaligned",
     "ValueState",

@@ -105,14 +105,17 @@ class Attempt:
             using.settings,
             using.storage,
             self._options.clock,
-            CoordinatorOptions(
-                await using.storage.next_id(), await using.storage.kept(), using.draw
-            ),
+            CoordinatorOptions(await self._first_id(using), await using.storage.kept(), using.draw),
             using.tell,
         )
         stack.callback(self.coordinator.close, "the job does not run any more")
         await recover_sinks(self._plan, restoration)
         return Checkpointed(using.settings, self.coordinator, codec, restoration)
+
+    async def _first_id(self, using: Checkpoints) -> int:
+        """Above all that is there, and above what the job goes on from: sinks know their output by these numbers."""
+        before = 0 if using.restored is None else using.restored.manifest.id
+        return max(await using.storage.next_id(), before + 1)
 
     async def _run_tasks(self, on_started: Callable[[], None]) -> None:
         async with asyncio.TaskGroup() as group:

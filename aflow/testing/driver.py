@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import TracebackType
@@ -11,11 +12,14 @@ from typing import Any
 from aflow.api.flow import Flow
 from aflow.errors import FlowDefinitionError, JobStopped
 from aflow.model.time import Instant
+from aflow.runtime.checkpoints.settings import Checkpointing
 from aflow.runtime.clock import SystemClock
 from aflow.runtime.ends.push_source import PushSource
-from aflow.runtime.job import Job
+from aflow.runtime.job import Job, JobEvent
 from aflow.runtime.metrics import JobMetrics
 from aflow.runtime.options import Options
+from aflow.runtime.recovery import Restore, StartFrom
+from aflow.runtime.restarts import Restarts
 from aflow.testing import virtual_time
 
 
@@ -36,16 +40,27 @@ def run_flow(
     seed: int | None = None,
     start: Instant = 0,
     patience: timedelta = timedelta(seconds=10),
+    checkpointing: Checkpointing | None = None,
+    restart: Restarts | None = None,
+    restore: Restore = StartFrom.LATEST,
+    on_event: Callable[[JobEvent], None] | None = None,
 ) -> Outcome:
     """Run a flow to its end in virtual time, on an event loop of its own; pauses and timers take no real time.
 
     ``seed``, ``start`` and ``patience`` are those of ``VirtualTimeLoop``: another seed is another interleaving of the
-    tasks. Raises what makes the job fail, and ``NothingCanHappen`` instead of waiting for ever.
+    tasks. ``checkpointing``, ``restart``, ``restore`` and ``on_event`` are those of ``Flow.run``. Raises what makes the job fail, and ``NothingCanHappen`` instead of waiting for ever.
     """
 
     async def main() -> Outcome:
         loop = asyncio.get_running_loop()
-        async with flow.start(parallelism=parallelism, options=_on_virtual_time(options)) as job:
+        async with flow.start(
+            parallelism=parallelism,
+            options=_on_virtual_time(options),
+            checkpointing=checkpointing,
+            restart=restart,
+            restore=restore,
+            on_event=on_event,
+        ) as job:
             await job.wait()
         return Outcome(metrics=job.metrics(), took=timedelta(seconds=loop.time()))
 
