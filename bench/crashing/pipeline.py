@@ -1,0 +1,178 @@
+"""The pipeline that is killed: a bit of everything that keeps state, and sinks that write exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import aflow as af
+from aflow_connectors.files import JsonLinesSink, JsonLinesSource
+from aflow_connectors.sqlite import SqliteSink
+from bench.crashing.outputs import DATABASE, TABLE
+from bench.crashing.records import MAX_DELAY, Order, Reading
+from bench.crashing.settings import Settings
+from bench.crashing.throttled import Orders, Slow, Throttled
+
+#: Milliseconds of the buckets of ``Buckets``.
+BUCKET: Final = 20_000
+_AFTER: Final = 5_000
+
+_Row = tuple[object, ...]
+
+
+def _second(seconds: int) -> timedelta:
+    return timedelta(seconds=seconds)
+
+
+class Buckets(af.KeyedProcess[tuple[int, int], Reading, _Row]):
+    """Sums readings up by device and bucket of event time: a row when the bucket ends, and another a while later.
+
+    What it says depends on the readings only, since all of a bucket have come when its timers ring.
+    """
+
+    values = af.ListState[int]("values", of=int)
+    tens = af.MapState[str, int]("tens", key=str, of=int)
+    total = af.ReducingState[int]("total", lambda one, other: one + other, of=int)
+    rows = af.ValueState[int]("rows", of=int)
+
+    def process(self, value: Reading, ctx: af.Context[tuple[int, int]]) -> None:
+        ctx.state(self.values).add(value.value)
+        tens = ctx.state(self.tens)
+        ten = str(value.value % 10)
+        tens[ten] = tens.get(ten, 0) + 1
+        ctx.state(self.total).add(value.value)
+        end = (ctx.key[1] + 1) * BUCKET
+        ctx.set_event_timer(end)
+        ctx.set_event_timer(end + _AFTER)
+
+    def on_timer(self, at: int, ctx: af.Context[tuple[int, int]]) -> Iterable[_Row]:
+        rows = (ctx.state(self.rows).get() or 0) + 1
+        ctx.state(self.rows).set(rows)
+        row = (
+            *ctx.key,
+            at,
+            rows,
+            ctx.state(self.total).get(),
+            sorted(ctx.state(self.values).get()),
+            sorted(ctx.state(self.tens).items()),
+        )
+        if at % BUCKET:
+            for state in (self.values, self.tens, self.total, self.rows):
+                ctx.state(state).clear()
+        return [row]
+
+
+def made(settings: Settings) -> af.Flow:
+    """The pipeline. Its sinks write below ``settings.outputs``, each into a folder of the sink's name or a table."""
+    flow = af.Flow("killed")
+    readings, orders = _sources(flow, settings)
+    outputs = _Outputs(Path(settings.outputs))
+    by_device = readings.key_by(lambda reading: reading.device)
+    orders_by_device = orders.key_by(lambda order: order.device)
+    _windows(by_device, outputs)
+    _joins(by_device, orders_by_device, outputs)
+    buckets = readings.key_by(lambda reading: (reading.device, reading.at // BUCKET))
+    outputs.rows(buckets.process(Buckets(), name="buckets"))
+    totals = orders_by_device.fold(
+        lambda: (0, 0, 0),
+        lambda so_far, order: (order.device, so_far[1] + 1, so_far[2] * 31 % 9973 + order.price),
+        name="totals",
+    )
+    outputs.rows(totals)
+    once = readings.key_by(lambda reading: reading.id).deduplicate(
+        name="once", within=timedelta(minutes=2)
+    )
+    once.to(SqliteSink(outputs.folder / DATABASE, TABLE), name="table")
+    copies = JsonLinesSink[Reading](outputs.folder / "copies")
+    once.rebalance(1).to(Slow(copies) if settings.slow else copies, name="copies")
+    return flow
+
+
+def _sources(flow: af.Flow, settings: Settings) -> tuple[af.Stream[Reading], af.Stream[Order]]:
+    files = JsonLinesSource(settings.inputs, of=Reading, concurrency=None)
+    generated = Orders(settings.orders, endless=settings.endless)
+    delay = timedelta(milliseconds=MAX_DELAY)
+    readings = flow.source(Throttled(files) if settings.slow else files, name="readings")
+    orders = flow.source(Throttled(generated) if settings.slow else generated, name="orders")
+    return (
+        readings.event_time(lambda reading: reading.at, max_delay=delay),
+        orders.event_time(lambda order: order.at, max_delay=delay),
+    )
+
+
+class _Outputs:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._count = 0
+
+    def rows(self, stream: af.Stream[Any], name: str | None = None) -> None:
+        """Into JSON lines in the folder ``name``, by default that of the step."""
+        name = name or stream.place.edge.origin.name
+        stream.to(JsonLinesSink(self.folder / name), name=f"{name} sink")
+
+    def windows(self, results: af.Stream[af.Windowed[int, Any]]) -> None:
+        """The same for results of windows."""
+        name = results.place.edge.origin.name
+        self.rows(results.map(_as_row), name)
+
+
+def _as_row(result: af.Windowed[int, Any]) -> _Row:
+    return (result.key, result.window.start, result.window.end, result.firing, result.value)
+
+
+def _windows(readings: af.KeyedStream[int, Reading], outputs: _Outputs) -> None:
+    def more(so_far: tuple[int, int], reading: Reading) -> tuple[int, int]:
+        return so_far[0] + 1, so_far[1] + reading.value
+
+    def both(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+        return one[0] + other[0], one[1] + other[1]
+
+    tumbling = readings.window(af.Tumbling(_second(10)))
+    outputs.windows(tumbling.fold(lambda: (0, 0), more, name="tumbling"))
+    sliding = readings.window(af.Sliding(_second(15), _second(5)))
+    outputs.windows(sliding.fold(lambda: (0, 0), more, merge=both, name="sliding"))
+    sessions = readings.sessions(_second(2), name="sessions", of=Reading)
+    outputs.rows(
+        sessions.map(
+            lambda one: (one.key, one.window.start, one.window.end, sorted(r.id for r in one.value))
+        ),
+        "sessions",
+    )
+
+
+def _joins(
+    readings: af.KeyedStream[int, Reading],
+    orders: af.KeyedStream[int, Order],
+    outputs: _Outputs,
+) -> None:
+    def pair(reading: Reading, order: Order | None) -> _Row:
+        ordered = None if order is None else (order.at, order.price)
+        return reading.id, reading.at, reading.device, ordered
+
+    joined = readings.interval_join(
+        orders,
+        between=(-_second(1), _second(2)),
+        into=pair,
+        name="interval",
+        of=Reading,
+        other_of=Order,
+    )
+    outputs.rows(joined)
+    as_of = readings.as_of_join(
+        orders, into=pair, name="as of", kind=af.Join.LEFT, of=Reading, other_of=Order
+    )
+    outputs.rows(as_of)
+    groups = readings.co_group(
+        orders,
+        af.Tumbling(_second(7)),
+        into=lambda some, others: (
+            sorted(one.id for one in some),
+            sorted(one.price for one in others),
+        ),
+        name="groups",
+        of=Reading,
+        other_of=Order,
+    )
+    outputs.windows(groups)

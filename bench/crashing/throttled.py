@@ -1,0 +1,139 @@
+"""Sources and sinks that take their time, so that there is some in which to kill their program."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, Generic, TypeVar
+
+from aflow.connect import (
+    Batch,
+    Chunk,
+    Committable,
+    Position,
+    Reader,
+    Sink,
+    Source,
+    Split,
+    Writer,
+    WriterContext,
+)
+from bench.crashing.records import ORDER_SPLITS, Order, order
+
+T = TypeVar("T")
+
+#: Records that a throttled reader hands out at a time.
+_CHUNK: Final = 20
+#: Seconds that it sleeps before each chunk.
+_PAUSE: Final = 0.01
+#: Seconds that a slow writer takes for a record; it sleeps when it owes so many.
+_PER_RECORD: Final = 0.0005
+_OWED: Final = 0.01
+
+
+class Throttled(Source[T], Generic[T]):
+    """Another source, read a few records at a time with a pause before."""
+
+    def __init__(self, source: Source[T]) -> None:
+        self._source = source
+        self.concurrency = source.concurrency
+        self.max_parallelism = source.max_parallelism
+
+    async def splits(self) -> Sequence[Split]:
+        return await self._source.splits()
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[T]:
+        return _ThrottledReader(await self._source.reader(split, position))
+
+
+class _ThrottledReader(Reader[T]):
+    def __init__(self, reader: Reader[T]) -> None:
+        self._reader = reader
+
+    async def read(self, limit: int) -> Chunk[T] | None:
+        await asyncio.sleep(_PAUSE)
+        return await self._reader.read(min(limit, _CHUNK))
+
+    async def close(self) -> None:
+        await self._reader.close()
+
+
+class Orders(Source[Order]):
+    """A generated source: ``records`` orders in each split; the position is the number of the next one.
+
+    An endless one keeps the last order of each split back, for ever.
+    """
+
+    concurrency = None
+
+    def __init__(self, records: int, *, endless: bool) -> None:
+        self._records = records
+        self._endless = endless
+
+    async def splits(self) -> Sequence[Split]:
+        return [Split(str(number)) for number in range(ORDER_SPLITS)]
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[Order]:
+        start = position if isinstance(position, int) else 0
+        last = self._records - 1 if self._endless else None
+        return _OrderReader(int(split.id), start, self._records, last)
+
+
+class _OrderReader(Reader[Order]):
+    def __init__(self, split: int, start: int, end: int, kept_back: int | None) -> None:
+        self._split = split
+        self._next = start
+        self._end = end
+        self._kept_back = kept_back
+
+    async def read(self, limit: int) -> Chunk[Order] | None:
+        end = self._end if self._kept_back is None else self._kept_back
+        if self._kept_back is not None and self._next >= end:
+            await asyncio.Event().wait()
+        if self._next >= end:
+            return None
+        numbers = range(self._next, min(end, self._next + limit))
+        self._next = numbers.stop
+        return Chunk([order(self._split, number) for number in numbers], numbers.stop)
+
+
+class Slow(Sink[T], Generic[T]):
+    """Another sink, with writers that need time for each record, so that records wait in front of them."""
+
+    def __init__(self, sink: Sink[T]) -> None:
+        self._sink = sink
+        self.delivery = sink.delivery
+
+    async def writer(self, context: WriterContext) -> Writer[T]:
+        return _SlowWriter(await self._sink.writer(context))
+
+    async def recover(self, name: str, committables: Sequence[Committable]) -> None:
+        await self._sink.recover(name, committables)
+
+
+class _SlowWriter(Writer[T]):
+    def __init__(self, writer: Writer[T]) -> None:
+        self._writer = writer
+        self._owed = 0.0
+
+    async def write(self, batch: Batch[T]) -> None:
+        self._owed += len(batch) * _PER_RECORD
+        if self._owed >= _OWED:
+            await asyncio.sleep(self._owed)
+            self._owed = 0.0
+        writing = self._writer.write(batch)
+        if writing is not None:
+            await writing
+
+    async def flush(self) -> None:
+        await self._writer.flush()
+
+    async def prepare(self, checkpoint: int) -> Committable | None:
+        preparing = self._writer.prepare(checkpoint)
+        return await preparing
+
+    async def commit(self, committable: Committable) -> None:
+        await self._writer.commit(committable)
+
+    async def close(self) -> None:
+        await self._writer.close()
