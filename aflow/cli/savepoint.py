@@ -12,11 +12,9 @@ from aflow.cli.savepoint_contents import key_lines
 from aflow.cli.savepoint_tables import print_contents
 from aflow.cli.targeted import ordered
 from aflow.cli.usage import DONE, FAILED
-from aflow.graph.declared import declared_steps
 from aflow.runtime.checkpoints.directory_reading import read_checkpoint
+from aflow.runtime.checkpoints.restoring import changes_of
 from aflow.runtime.checkpoints.storage import Restored
-from aflow.state.change_plan import change_plan, stored_step
-from aflow.state.snapshot import OperatorSnapshot
 
 
 @click.group(context_settings=NAMES)
@@ -88,13 +86,7 @@ def plan(
         order = ordered(context, target, arguments)
         wanted = order.flow.plan(parallelism=order.number("parallelism"))
         manifest = restored.manifest
-        stored = [
-            stored_step(step, restored.states.get(step.name, OperatorSnapshot()))
-            for step in manifest.steps
-        ]
-        changes = change_plan(
-            stored, declared_steps(wanted), key_groups=(manifest.key_groups, wanted.key_groups)
-        )
+        changes = changes_of(wanted, restored)
         click.echo(
             f"flow {wanted.flow!r} from {manifest.kind.value} {manifest.id} of flow {manifest.flow!r}:"
         )

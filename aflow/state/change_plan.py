@@ -156,15 +156,6 @@ class ChangePlan:
         """True if something that is stored would be lost."""
         return self._any(Fate.DROPPED)
 
-    @property
-    def migrated(self) -> frozenset[str]:
-        """Steps of which something is read as another type than it was written: they need a complete snapshot next."""
-        return frozenset(
-            step.name
-            for step in self.steps
-            if any(state.fate is Fate.MIGRATED for state in step.states)
-        )
-
     def check(self, *, allow_dropped_state: bool = False) -> None:
         """Raises ``RestoreError`` with the whole plan if something is refused, or dropped without being allowed."""
         if self.refused:
@@ -325,7 +316,10 @@ def _refusals(stored: Iterable[StoredStep], key_groups: tuple[int, int] | None) 
     if key_groups is None or key_groups[0] == key_groups[1]:
         return
     if any(not step.empty for step in stored):
-        yield f"keys are stored in {key_groups[0]} key groups, and the job has {key_groups[1]}"
+        yield (
+            f"keys are stored in {key_groups[0]} key groups, and the job has {key_groups[1]}; "
+            f"run it with Options(key_groups={key_groups[0]})"
+        )
 
 
 def _type(state: StoredState) -> str:

@@ -85,7 +85,6 @@ def test_a_state_that_is_read_as_a_wider_type_is_migrated_and_told_how() -> None
         "              Noted.amount: int → float",
         "              Noted.note is added, as ''",
     ]
-    assert plan.migrated == {"totals"}
     plan.check()
 
 
@@ -177,7 +176,10 @@ def test_another_number_of_key_groups_is_refused() -> None:
     plan = change_plan([stored(LAST)], [declared(LAST)], key_groups=(64, 128))
 
     assert plan.refused
-    assert "keys are stored in 64 key groups, and the job has 128" in str(plan)
+    assert (
+        "keys are stored in 64 key groups, and the job has 128; run it with Options(key_groups=64)"
+        in (str(plan))
+    )
 
 
 def test_each_of_several_stored_types_must_be_readable() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aflow.connect import Committable
+from aflow.graph.declared import declared_steps
 from aflow.graph.plan import Plan
 from aflow.model.batch import Batch
 from aflow.model.key_groups import KeyGroupRange
@@ -16,7 +17,7 @@ from aflow.runtime.checkpoints.inflight import InFlightCodec, Origin, restored_c
 from aflow.runtime.checkpoints.sections import read_committables, read_progress
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.runtime.splits import Progress
-from aflow.state.change_plan import ChangePlan, DeclaredStep, Fate, change_plan, stored_step
+from aflow.state.change_plan import ChangePlan, Fate, change_plan, stored_step
 from aflow.state.manifest import Link, StepState
 from aflow.state.snapshot import OperatorSnapshot
 
@@ -99,20 +100,7 @@ def changes_of(plan: Plan, restored: Restored) -> ChangePlan:
         for step in restored.manifest.steps
     ]
     key_groups = (restored.manifest.key_groups, plan.key_groups)
-    return change_plan(stored, _declared(plan), key_groups=key_groups)
-
-
-def _declared(plan: Plan) -> Iterator[DeclaredStep]:
-    for task in plan.tasks:
-        for node in task.nodes:
-            operator = None if node.operator is None else node.operator()
-            yield DeclaredStep(
-                node.name,
-                node.what,
-                task.parallelism,
-                None if operator is None else operator.declares(),
-                stateful=node.stateful,
-            )
+    return change_plan(stored, declared_steps(plan), key_groups=key_groups)
 
 
 def _links(step: StepState, groups: KeyGroupRange) -> Iterator[Link]:
