@@ -45,18 +45,31 @@ def claim(path: Path) -> IO[bytes]:
         raw.close()
 
 
-def is_claimed(path: Path) -> bool:
-    """True if a writer that is alive holds ``path``."""
+def remove_unclaimed(path: Path) -> bool:
+    """Remove what a killed process has left of its claim; False if a writer that is alive holds ``path``."""
     try:
         raw = path.open("rb")
     except FileNotFoundError:
-        return False
+        return True
     with raw:
         try:
             _lock(raw.fileno())
         except Taken:
-            return True
-        return False
+            return False
+        # Under the lock: who claims it in this moment finds it taken, or without its name.
+        if _is_named(raw.fileno(), path):
+            path.unlink()
+        return True
+
+
+def make_folder(folder: Path) -> None:
+    """Make ``folder`` and those that it is in, durably."""
+    if folder.is_dir():
+        return
+    if folder.parent != folder:
+        make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
 
 
 def sync_folder(folder: Path) -> None:

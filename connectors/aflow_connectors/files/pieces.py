@@ -22,7 +22,7 @@ from typing import IO, cast
 from aflow.connect import Committable
 from aflow.errors import RestoreError, shown
 from aflow_connectors.files.compression import compressed
-from aflow_connectors.files.disk import is_claimed, sync_folder
+from aflow_connectors.files.disk import make_folder, remove_unclaimed, sync_folder
 from aflow_connectors.files.output import Output, Place, let_go
 from aflow_connectors.files.parts import Parts, pending
 
@@ -83,7 +83,7 @@ class PieceOutput(Output):
 
     def open(self) -> None:
         with self.errors():
-            self._parts.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._parts.folder)
             self._lock = self.claimed(self._parts.lock(self._subtask))
 
     def prepare(self, checkpoint: int) -> Committable:
@@ -163,9 +163,8 @@ class Recovery(Place):
 
     def _refuse_while_others_write(self) -> None:
         for lock in self._parts.locks():
-            if is_claimed(lock):
+            if not remove_unclaimed(lock):
                 raise self.taken(lock)
-            lock.unlink()  # of a process that was killed
 
     def _remove_behind(self, checkpoint: int) -> None:
         for path, number in self._parts.pieces():
