@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from aflow.cli.savepoint_values import json_line, key_value, state_value, timer
+from aflow.cli.savepoint_values import json_line, key_value, opened, state_value, timer
 from aflow.errors import RestoreError
 from aflow.model.codecs import PLAIN
 from aflow.runtime.checkpoints.sections import IN_FLIGHT, PENDING, PROGRESS, WAITING
@@ -133,7 +133,7 @@ def _lines_of_group(names: Mapping[str, tuple[Entry, ...]], wanted: set[str]) ->
                 timers = line.setdefault("timers", {})
                 cast("dict[str, object]", timers)[TIMERS[name]] = [timer(one) for one in stored]
             elif name.startswith(RESERVED):
-                line[name.removeprefix(RESERVED)] = [key_value(one) for one in stored]
+                line[name.removeprefix(RESERVED)] = [opened(one) for one in stored]
             else:
                 states = cast("dict[str, object]", line.setdefault("states", {}))
                 states[name] = state_value(described.get(name), stored[-1])

@@ -52,6 +52,17 @@ def timer(data: bytes) -> object:
     return value
 
 
+def opened(data: bytes) -> object:
+    """A row of aflow's own, a window say: what it holds of the user's is bytes in it, and read too where that is possible.
+
+    Only once: bytes that come out of that may be the user's bytes.
+    """
+    value = key_value(data)
+    if isinstance(value, list | tuple):
+        return [_or_bytes(one) for one in cast("Iterable[object]", value)]
+    return value
+
+
 def jsonable(value: object) -> Any:
     """``value`` in what JSON has: text for whatever has no type there, base64 for bytes."""
     match value:
@@ -75,6 +86,15 @@ def _mapping(value: Mapping[object, object]) -> dict[str, Any]:
         key if isinstance(key, str) else json_line(key): jsonable(held)
         for key, held in value.items()
     }
+
+
+def _or_bytes(value: object) -> object:
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return PLAIN.decode(value)
+    except CodecError:
+        return value
 
 
 def _part(codec: str, data: bytes) -> object:

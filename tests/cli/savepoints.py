@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import aflow as af
-from aflow.model.codecs import PLAIN
+from aflow.model.codecs import PICKLE, PLAIN
 from aflow.model.elements import CheckpointKind
 from aflow.operators.broadcast_process import BroadcastProcessOperator
 from aflow.runtime.checkpoints.directory import DirectoryStorage
@@ -61,6 +62,40 @@ def cards(*keys: Hashable) -> OperatorSnapshot:
     snapshot = harness.snapshot()
     assert snapshot is not None
     return snapshot
+
+
+class Bomb:
+    """Raises when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return divmod, (1, 0)
+
+
+class Models(af.KeyedProcess[str, str, str]):
+    model = af.ValueState("model", codec=af.Pickled[Bomb]())
+
+    def process(self, value: str, ctx: af.Context[str]) -> None:
+        ctx.state(self.model).set(Bomb())
+
+
+PICKLED_IN_BASE64 = b64encode(PICKLE.encode(Bomb())).decode()
+
+
+def models(*keys: str) -> OperatorSnapshot:
+    """What the step "models" remembers: a pickle for each of ``keys``."""
+    harness = OperatorHarness.of(Models(), key=lambda name: name)
+    for key in keys:
+        harness.push(key)
+    snapshot = harness.snapshot()
+    assert snapshot is not None
+    return snapshot
+
+
+def sums(*keys: str) -> OperatorSnapshot:
+    """What a window step remembers that has counted to 3 for each of ``keys``."""
+    accumulator = PLAIN.encode(3)
+    rows = tuple((PLAIN.encode(key), PLAIN.encode((accumulator, 0, 60_000))) for key in keys)
+    return OperatorSnapshot({5: {"@windows": rows}})
 
 
 def rules(*names: str) -> OperatorSnapshot:

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Aflow, Write
-from tests.cli.savepoints import ALL, Stored, cards, source, write_savepoint
+from tests.cli.savepoints import (
+    ALL,
+    PICKLED_IN_BASE64,
+    Stored,
+    cards,
+    models,
+    source,
+    sums,
+    write_savepoint,
+)
 
 
 def lines(text: str) -> list[Any]:
@@ -78,6 +87,22 @@ def test_keys_may_be_of_one_state_and_limited(aflow: Aflow, tmp_path: Path) -> N
     (line,) = lines(result.stdout)
     assert line["states"] == {"recent": ["1.50"]}
     assert "timers" not in line
+
+
+def test_what_is_in_windows_is_shown_as_far_as_it_can_be_read(aflow: Aflow, tmp_path: Path) -> None:
+    write_savepoint(tmp_path / "sp", [Stored("sums", "window.fold", sums("a"))])
+
+    result = aflow("savepoint", "keys", str(tmp_path / "sp"), "sums", "--state", "windows")
+
+    assert lines(result.stdout) == [{"key": "a", "windows": [[3, 0, 60_000]]}]
+
+
+def test_pickled_values_are_not_unpickled(aflow: Aflow, tmp_path: Path) -> None:
+    write_savepoint(tmp_path / "sp", [Stored("models", "process", models("a"))])
+
+    (line,) = lines(aflow("savepoint", "keys", str(tmp_path / "sp"), "models").stdout)
+
+    assert line == {"key": "a", "states": {"model": {"pickled": PICKLED_IN_BASE64}}}
 
 
 def test_entries_of_broadcast_state_are_lines_too(aflow: Aflow, tmp_path: Path) -> None:
