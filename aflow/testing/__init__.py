@@ -2,12 +2,14 @@
 
 ``OperatorHarness`` drives one step by hand, without an event loop; ``TwoInputHarness`` one that reads two streams.
 ``run_flow`` and ``FlowDriver`` run whole pipelines in virtual time, on ``ScriptedSource`` or ``PushSource`` and
-``CollectSink``. ``check_source`` and ``check_sink`` say whether a connector keeps to the contract of ``aflow.connect``.
+``CollectSink``. ``check_source`` and ``check_sink`` say whether a connector keeps to the contract of ``aflow.connect``,
+``check_backend`` whether what keeps keyed state does to that of ``aflow.state.backend``.
 ``run`` and the decorator ``virtual_time`` are in ``aflow.testing.virtual_time``.
 """
 
 from aflow.model.elements import Active, Idle, Watermark
 from aflow.runtime.ends.collect_sink import CollectSink
+from aflow.testing.backend_checks import check_backend
 from aflow.testing.driver import FlowDriver, Outcome, run_flow
 from aflow.testing.harness import Mode, OperatorHarness
 from aflow.testing.records import At
@@ -43,6 +45,7 @@ __all__ = [
     "VirtualTimeLoop",
     "Watermark",
     "advance",
+    "check_backend",
     "check_sink",
     "check_source",
     "hold",

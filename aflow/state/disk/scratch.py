@@ -19,7 +19,7 @@ class Scratch:
         self._folder = folder
         self._operator = operator
         self._store: Store | None = None
-        self._gone: weakref.finalize[[str, bool], Scratch] | None = None
+        self._end: weakref.finalize[[Store, Path], Scratch] | None = None
 
     @property
     def begun(self) -> bool:
@@ -31,18 +31,20 @@ class Scratch:
         """The database. Raises ``OperatorError`` if the folder cannot be made."""
         if self._store is None:
             folder = self._made()
-            # Also at the end of the program, should nobody close it.
-            self._gone = weakref.finalize(self, shutil.rmtree, str(folder), True)
-            self._store = self._engine(folder)
+            try:
+                self._store = self._engine(folder)
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+            # Also at the end of the program, should nobody clear it.
+            self._end = weakref.finalize(self, _end, self._store, folder)
         return self._store
 
     def clear(self) -> None:
         """Close the database and remove its folder; the next use begins a new one."""
-        if self._store is not None:
-            self._store.close()
-            self._store = None
-        if self._gone is not None:
-            self._gone()
+        self._store = None
+        if self._end is not None:
+            self._end()
 
     def _made(self) -> Path:
         try:
@@ -55,3 +57,8 @@ class Scratch:
                 f"{self._folder or tempfile.gettempdir()}: {exc}",
                 operator=self._operator,
             ) from exc
+
+
+def _end(store: Store, folder: Path) -> None:
+    store.close()
+    shutil.rmtree(folder, ignore_errors=True)

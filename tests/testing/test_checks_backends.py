@@ -1,0 +1,73 @@
+"""The backends of aflow keep to the contract that others are checked by."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+
+import pytest
+
+from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
+from aflow.model.time import Clock
+from aflow.state.choice import DiskEngine, InMemory, OnDisk, make_backend
+from aflow.state.disk.rocksdb import rocksdb_installed
+from aflow.state.filing import KeyedFiling
+from aflow.state.memory import MemoryBackend
+from aflow.testing import check_backend
+
+
+def test_state_in_memory_is_a_backend() -> None:
+    check_backend(lambda filing, clock: make_backend(InMemory(), filing, clock))
+
+
+@pytest.mark.parametrize("resident", [1, 10, 100_000], ids=["one", "few", "all"])
+@pytest.mark.parametrize("engine", DiskEngine, ids=lambda engine: engine.value)
+def test_state_on_disk_is_a_backend(engine: DiskEngine, resident: int, tmp_path: Path) -> None:
+    if engine is DiskEngine.ROCKSDB and not rocksdb_installed():
+        pytest.skip("needs rocksdict")
+    choice = OnDisk(engine, tmp_path, resident=resident)
+
+    check_backend(lambda filing, clock: make_backend(choice, filing, clock))
+
+
+class Forgetful(MemoryBackend):
+    """Never tells of one of its keys."""
+
+    def keys(self, name: str) -> list[Hashable]:
+        return [key for key in super().keys(name) if key != "b"]
+
+
+class Loose(MemoryBackend):
+    """Takes the state of all key groups."""
+
+    def __init__(self, filing: KeyedFiling, clock: Clock) -> None:
+        super().__init__(filing, clock)
+        everything = KeyGroupRange(0, DEFAULT_KEY_GROUPS)
+        self.filing = KeyedFiling(
+            operator="step", key_groups=everything, key_group_count=DEFAULT_KEY_GROUPS
+        )
+
+
+class Timeless(MemoryBackend):
+    """Holds on to what is out of date."""
+
+    def __init__(self, filing: KeyedFiling, clock: Clock) -> None:
+        super().__init__(filing, _Stopped())
+
+
+class _Stopped:
+    def now(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        pytest.param(Forgetful, "behind clear\\(\\) keys\\(\\) gives", id="forgetful"),
+        pytest.param(Loose, "three subtasks have", id="loose"),
+        pytest.param(Timeless, "with .*, keys\\(\\) gives", id="timeless"),
+    ],
+)
+def test_a_backend_that_breaks_the_contract_is_found(make: type[MemoryBackend], what: str) -> None:
+    with pytest.raises(AssertionError, match=what):
+        check_backend(make)
