@@ -53,7 +53,7 @@ def timer(data: bytes) -> object:
 
 
 def opened(data: bytes) -> object:
-    """A row of aflow's own, a window say: what it holds of the user's is bytes in it, and read too where that is possible.
+    """A row of aflow's own, a window say: the bytes in it are values of the user, and read too where that is possible.
 
     Only once: bytes that come out of that may be the user's bytes.
     """
