@@ -42,8 +42,14 @@ BENCHMARKS = [
     Benchmark("exchange", "2 subtasks → hash by key → 2 subtasks", 1_000_000, 5),
     Benchmark("timers", "set, put off and ring a timer for each of as many keys", 1_000_000, 3),
     Benchmark("join", "interval join, 10,000 keys, -2 s to +3 s, 1 s disorder", 1_000_000, 5),
+    Benchmark("disk", "read, change and write a value of random keys on disk", 1_000_000, 3),
     Benchmark("latency", "5,000 events/s through three operators: ms from send to sink", 50_000, 1),
     Benchmark("shapes", "other forms of batches, steps and exchanges (decision 001)", 1_000_000, 5),
+    Benchmark("checkpoint", "keyed_window with checkpoints, pauses, triggers", 3_000_000, 5),
+    Benchmark(
+        "unaligned", "checkpoints in front of a slow sink: unaligned by aligned", 5_000_000, 5
+    ),
+    Benchmark("restore", "from a checkpoint to a job that runs", 1_000_000, 3),
     Benchmark("fairness", "ms that a saturated pipeline delays another coroutine", 1_000_000, 5),
 ]
 

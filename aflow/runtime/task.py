@@ -154,9 +154,9 @@ class StreamTask:
         """What the steps of this task have stored."""
         return self.taking.chains
 
-    def begin_checkpoint(self, barrier: Barrier) -> None:
-        """Take a checkpoint now, and send its barrier on: of a source."""
-        self.taking.begin(barrier)
+    def begin_checkpoint(self, barrier: Barrier, posted_at: float) -> None:
+        """Take a checkpoint that was triggered at ``posted_at`` (s, steady), and send its barrier on: of a source."""
+        self.taking.begin(barrier, posted_at)
 
     def checkpoint_completed(self, checkpoint: int) -> None:
         """A checkpoint can be restored: sinks commit."""

@@ -248,7 +248,7 @@ class CheckpointCoordinator:
         barrier = self._barrier(checkpoint, kind, created_at)
         for task in self._tasks.values():
             if task.is_source:
-                self._mail(task, partial(task.begin_checkpoint, barrier))
+                self._mail(task, partial(task.begin_checkpoint, barrier, self._clock.steady()))
 
     def _barrier(self, checkpoint: int, kind: CheckpointKind, created_at: Timestamp) -> Barrier:
         barriers = self._settings.barriers
@@ -345,6 +345,13 @@ class CheckpointCoordinator:
         self._tell(info)
         for task in self._tasks.values():
             self._mail(task, partial(task.checkpoint_aborted, checkpoint))
+        if not self._closing:
+            self._work.put_nowait(self._forget(checkpoint))
+
+    async def _forget(self, checkpoint: int) -> None:
+        """Let storage know that nobody will complete the checkpoint."""
+        with suppress(AflowError):  # what cannot be removed now goes with a later one
+            await self.storage.discard(checkpoint)
 
     def _refuse(self, request: int, reason: str) -> None:
         self._paths.pop(request, None)

@@ -139,12 +139,12 @@ class CheckpointTaking:
         self._source = source
         self._origins = origins
 
-    def begin(self, barrier: Barrier) -> None:
-        """Take a checkpoint that the coordinator has triggered: of a source."""
-        self.take(barrier, max(0, self._clock.now() - barrier.created_at))
+    def begin(self, barrier: Barrier, posted_at: float) -> None:
+        """Take a checkpoint that the coordinator has triggered at ``posted_at`` (s, steady): of a source."""
+        self.take(barrier, (self._clock.steady() - posted_at) * _MS)
         self.all_arrived(barrier.id, 0, {})
 
-    def take(self, barrier: Barrier, start_delay: int) -> None:
+    def take(self, barrier: Barrier, start_delay: float) -> None:
         """Take a checkpoint now; of an unaligned one, ``all_arrived`` brings the records in flight."""
         began = self._clock.steady()
         for edge in self._edges:

@@ -1,0 +1,137 @@
+"""``checkpoint``: what checkpoints cost: throughput, the pause of a task with much state, the wait of a trigger."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+from collections.abc import Iterable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import aflow as af
+from bench.events import Event, make_events
+from bench.harness import Budget, Measurement, percentile, run_async, timed
+from bench.keyed_window import Totals, as_rows, windowed
+
+#: Between two checkpoints of the throughput measurement.
+EVERY = timedelta(seconds=1)
+#: Keys with state, and how many of them change between two checkpoints.
+KEYS, CHANGED = 1_000_000, 10_000
+#: Checkpoints of which the pause is measured.
+PAUSES = 50
+
+
+class Latest(af.KeyedProcess[int, int, int]):
+    """Keeps one number for each key, and gives the one before."""
+
+    latest = af.ValueState("latest", of=int)
+
+    def process(self, value: int, ctx: af.Context[int]) -> Iterable[int] | None:
+        """Nothing the first time."""
+        state = ctx.state(self.latest)
+        before = state.get()
+        state.set(value)
+        return None if before is None else (before,)
+
+
+def measure(records: int, rounds: int) -> Measurement:
+    """``ratio`` is the throughput of ``keyed_window`` with a checkpoint every second by that without."""
+    pauses = run_async(
+        _pauses()
+    )  # first: with millions of events around, the garbage collector is what pauses
+    events = make_events(records)
+    without, with_them, taken = _throughput(events, rounds)
+    waits = run_async(_waits(events))
+    return Measurement(
+        "checkpoint",
+        {
+            "records": records,
+            "seconds": round(with_them, 4),
+            "records_per_s": round(records / with_them),
+            "ratio": round(without / with_them, 3),
+            "checkpoints_per_run": round(taken, 1),
+            "pause_p50_ms": round(percentile(pauses, 0.50), 2),
+            "pause_p99_ms": round(percentile(pauses, 0.99), 2),
+            "trigger_p50_ms": round(percentile(waits, 0.50), 3),
+            "trigger_p99_ms": round(percentile(waits, 0.99), 3),
+            "rounds": rounds,
+            "verified": True,
+        },
+        [Budget("ratio", at_least=0.95), Budget("pause_p99_ms", at_most=20)],
+    )
+
+
+def _throughput(events: list[Event], rounds: int) -> tuple[float, float, float]:
+    """Medians of the seconds without checkpoints and with, and how many there were."""
+    times: dict[bool, list[float]] = {False: [], True: []}
+    taken: list[int] = []
+    expected = as_rows(_windows(events, None, taken))
+    for _ in range(rounds):
+        for checkpoints in (False, True):
+            with TemporaryDirectory() as folder:
+                where = Path(folder) if checkpoints else None
+                seconds, rows = timed(partial(_windows, events, where, taken))
+            if as_rows(rows) != expected:
+                raise SystemExit("checkpoint: a run gives another result")
+            times[checkpoints].append(seconds)
+    return statistics.median(times[False]), statistics.median(times[True]), statistics.mean(taken)
+
+
+def _windows(
+    events: list[Event], folder: Path | None, taken: list[int]
+) -> list[af.Windowed[str, Totals]]:
+    flow, rows = af.Flow("keyed-window"), af.CollectSink[af.Windowed[str, Totals]]()
+    flow.source(events).pipe(windowed).to(rows)
+    settings = None if folder is None else af.Checkpointing(every=EVERY, storage=folder)
+
+    async def main() -> None:
+        async with flow.start(checkpointing=settings) as job:
+            await job.wait()
+            if settings is not None:
+                taken.append(len(job.checkpoints))
+
+    run_async(main())
+    return rows.values
+
+
+async def _pauses() -> list[float]:
+    """Milliseconds for which a task with ``KEYS`` keys did nothing else, for each checkpoint of ``CHANGED`` changes."""
+    chance = random.Random(3)
+    pushed = af.PushSource[int](capacity=KEYS)
+    flow = af.Flow("pauses")
+    keyed = flow.source(pushed, name="pushed").key_by(lambda n: n)
+    keyed.process(Latest(), name="latest").to(af.CollectSink(), name="out")
+    pauses: list[float] = []
+    with TemporaryDirectory() as folder:
+        settings = af.Checkpointing(every=None, storage=folder)
+        async with flow.start(checkpointing=settings) as job:
+            await pushed.send_many(range(KEYS))
+            await _processed(job, KEYS)
+            await job.checkpoint()
+            for number in range(1, PAUSES + 1):
+                await pushed.send_many(chance.sample(range(KEYS), CHANGED))
+                await _processed(job, KEYS + number * CHANGED)
+                info = await job.checkpoint()
+                pauses.append(max(one.sync_ms for one in info.subtasks))
+            await job.cancel()
+    return pauses
+
+
+async def _processed(job: af.Job, records: int) -> None:
+    while job.metrics().steps["latest"].records_in < records:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.001)
+
+
+async def _waits(events: list[Event]) -> list[float]:
+    """Milliseconds from a trigger to the turn of the source, in a pipeline that is busy all the time."""
+    flow, rows = af.Flow("keyed-window"), af.CollectSink[af.Windowed[str, Totals]]()
+    flow.source(events).pipe(windowed).to(rows)
+    with TemporaryDirectory() as folder:
+        settings = af.Checkpointing(every=timedelta(milliseconds=20), storage=folder)
+        async with flow.start(checkpointing=settings) as job:
+            await job.wait()
+            # The last one comes when nothing is busy any more.
+            return [one.start_delay_ms for info in job.checkpoints[:-1] for one in info.subtasks]

@@ -1,0 +1,69 @@
+"""``unaligned``: how long a checkpoint takes when the sink is slow and everything in front of it is full."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from tempfile import TemporaryDirectory
+
+import aflow as af
+from aflow.connect import Batch, Sink, Writer, WriterContext
+from aflow.runtime.checkpoints.settings import Barriers
+from bench.harness import Budget, Measurement, run_async
+
+#: Seconds that the sink takes for a batch.
+SLOW = 0.02
+
+
+class SlowSink(Sink[int]):
+    """Takes its time for each batch, and keeps nothing."""
+
+    async def writer(self, context: WriterContext) -> Writer[int]:
+        """A writer that is busy."""
+        return _SlowWriter()
+
+
+class _SlowWriter(Writer[int]):
+    async def write(self, batch: Batch[int]) -> None:
+        await asyncio.sleep(SLOW)
+
+
+def measure(records: int, rounds: int) -> Measurement:
+    """``ratio`` is the time of an unaligned checkpoint by that of an aligned one, trigger to completion."""
+    aligned, _ = run_async(_durations(records, rounds, af.Aligned()))
+    unaligned, in_flight = run_async(_durations(records, rounds, af.Unaligned()))
+    ours, theirs = statistics.median(unaligned), statistics.median(aligned)
+    return Measurement(
+        "unaligned",
+        {
+            "records": records,
+            "aligned_ms": round(theirs, 1),
+            "unaligned_ms": round(ours, 1),
+            "ratio": round(ours / theirs, 3),
+            "records_in_flight": in_flight,
+            "rounds": rounds,
+            "verified": in_flight > 0,
+        },
+        [Budget("ratio", at_most=0.1)],
+    )
+
+
+async def _durations(records: int, rounds: int, barriers: Barriers) -> tuple[list[float], int]:
+    """Milliseconds of each checkpoint, and the records that the last one had in flight."""
+    flow = af.Flow("slow")
+    numbers = flow.source(range(records), name="numbers").key_by(lambda n: n % 100)
+    sums = numbers.fold(int, lambda total, n: total + n, name="sums")
+    sums.rebalance().map(abs, name="behind").rebalance().to(SlowSink(), name="slow")
+    times: list[float] = []
+    in_flight = 0
+    with TemporaryDirectory() as folder:
+        settings = af.Checkpointing(every=None, storage=folder, barriers=barriers)
+        async with flow.start(parallelism=2, checkpointing=settings) as job:
+            for _ in range(rounds):
+                await asyncio.sleep(20 * SLOW)  # until everything is full
+                began = asyncio.get_running_loop().time()
+                info = await job.checkpoint()
+                times.append((asyncio.get_running_loop().time() - began) * 1000)
+                in_flight = sum(one.in_flight_records for one in info.subtasks)
+            await job.cancel()
+    return times, in_flight
