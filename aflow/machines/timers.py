@@ -46,6 +46,9 @@ class Timer(NamedTuple, Generic[K, N]):
     namespace: N
 
 
+_Identity: TypeAlias = tuple[Timestamp, K, N]
+"""A timer where it need not be a ``Timer``, which takes longer to make."""
+
 _At: TypeAlias = tuple[K, N] | dict[tuple[K, N], int]
 """The timers of one moment: key and namespace of the only one; or of each, with the number of its registration."""
 
@@ -65,7 +68,7 @@ class TimerQueue(Generic[K, N]):
         self._next = 1
         #: True for each timer that has come since changes were taken last, False for each that has gone; None: nothing
         #: is noted.
-        self._changes: dict[Timer[K, N], bool] | None = None
+        self._changes: dict[_Identity[K, N], bool] | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -98,7 +101,7 @@ class TimerQueue(Generic[K, N]):
             self._next += 1
         self._count += 1
         if self._changes is not None:
-            self._note(Timer(time, key, namespace), there=True)
+            toggle(self._changes, (time, key, namespace), there=True)
         return True
 
     def delete(self, time: Timestamp, key: K, namespace: N) -> bool:
@@ -121,7 +124,7 @@ class TimerQueue(Generic[K, N]):
             return False
         self._count -= 1
         if self._changes is not None:
-            self._note(Timer(time, key, namespace), there=False)
+            toggle(self._changes, (time, key, namespace), there=False)
         if len(self._times) > 2 * len(at) + _FEW:
             # In place: a pass of `due` may be looking at it.
             self._times[:] = at
@@ -143,7 +146,7 @@ class TimerQueue(Generic[K, N]):
                 self._count -= 1
                 timer = Timer(time, there[0], there[1])
                 if self._changes is not None:
-                    self._note(timer, there=False)
+                    toggle(self._changes, timer, there=False)
                 yield timer
             elif there:
                 yield from self._due_at(time, there)
@@ -158,7 +161,7 @@ class TimerQueue(Generic[K, N]):
                 self._count -= 1
                 timer = Timer(time, who[0], who[1])
                 if self._changes is not None:
-                    self._note(timer, there=False)
+                    toggle(self._changes, timer, there=False)
                 yield timer
                 if self._times and self._times[0] < time:
                     yield from self.due(time - 1)
@@ -170,6 +173,16 @@ class TimerQueue(Generic[K, N]):
     def entries(self) -> Iterator[Timer[K, N]]:
         """All timers, for a snapshot; registering them in this order restores the queue. Do not change it meanwhile."""
         return _entries(self._at)
+
+    def keys(self) -> list[K]:
+        """The key of each timer."""
+        found: list[K] = []
+        for there in self._at.values():
+            if isinstance(there, tuple):
+                found.append(there[0])
+            else:
+                found.extend(key for key, _ in there)
+        return found
 
     def copied(self) -> Timers[K, N]:
         """All timers of this moment, to look at later. Makes nothing for a timer, so it is quick."""
@@ -188,18 +201,21 @@ class TimerQueue(Generic[K, N]):
     def take_changes(self) -> Changes[K, N] | None:
         """What has come and gone since the last call; None if this is the first, from which on changes are noted."""
         changes, self._changes = self._changes, {}
-        if changes is None:
-            return None
-        return Changes(
-            [timer for timer, there in changes.items() if there],
-            [timer for timer, there in changes.items() if not there],
-        )
+        return None if changes is None else changes_of(changes)
 
-    def _note(self, timer: Timer[K, N], *, there: bool) -> None:
-        """Take note that ``timer`` has come or gone; if it did the opposite before, nothing has happened."""
-        changes = self._changes
-        if changes is not None and changes.pop(timer, None) is None:
-            changes[timer] = there
+
+def toggle(changes: dict[_Identity[K, N], bool], timer: _Identity[K, N], *, there: bool) -> None:
+    """Take note that ``timer`` has come or gone; if it did the opposite before, nothing has happened."""
+    if changes.pop(timer, None) is None:
+        changes[timer] = there
+
+
+def changes_of(noted: Mapping[_Identity[K, N], bool]) -> Changes[K, N]:
+    """What ``toggle`` has noted."""
+    return Changes(
+        [timer for timer, there in noted.items() if there],
+        [timer for timer, there in noted.items() if not there],
+    )
 
 
 def _entries(at: Mapping[Timestamp, _At[K, N]]) -> Iterator[Timer[K, N]]:
@@ -225,8 +241,8 @@ class Timers(Generic[K, N]):
 class Changes(Generic[K, N]):
     """The timers of a queue that are there and were not, and those that were there and are not."""
 
-    added: list[Timer[K, N]]
-    removed: list[Timer[K, N]]
+    added: list[tuple[Timestamp, K, N]]
+    removed: list[tuple[Timestamp, K, N]]
 
 
 @dataclass(frozen=True, slots=True)

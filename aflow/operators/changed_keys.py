@@ -1,13 +1,19 @@
 """Which keys of an operator have changed, for the operators that keep what they know of keys in dicts of their own.
 
+Equal keys of different types (``1`` and ``True``) are stored as what they are, and then changes of the one are no
+changes of the other: as soon as there may be such keys, all is captured each time (see ``KeyKinds``).
+
 Nothing is noted before the first capture, which is complete in any case, so a job without checkpoints pays nothing.
 From then on it is one update of a set for each batch, and never anything for a record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sized
+from collections.abc import Collection, Hashable, Iterable, Sized
 from typing import Final
+
+from aflow.state.filing import KeyedRows
+from aflow.state.key_kinds import KeyKinds
 
 #: So many changed keys are not told apart any more: all is captured next. It bounds what a job notes that was restored
 #: and takes no checkpoints.
@@ -20,9 +26,10 @@ _FEW: Final = 256
 class ChangedKeys:
     """The keys that have changed since the last capture, or since a restore."""
 
-    __slots__ = ("_keys",)
+    __slots__ = ("_keys", "_kinds")
 
     def __init__(self) -> None:
+        self._kinds = KeyKinds()
         #: None: nothing is noted, as nobody asks for changes, or because there were too many.
         self._keys: set[Hashable] | None = None
 
@@ -39,14 +46,25 @@ class ChangedKeys:
             if len(self._keys) > _MOST:
                 self._keys = None
 
-    def begin(self) -> None:
-        """Note what changes from here on."""
+    def begin(self, keys: Collection[Hashable]) -> None:
+        """Note what changes from here on, where ``keys`` are those there are."""
         self._keys = set()
+        self._kinds.see(keys)
+
+    def known_by_name(self, keys: Collection[Hashable]) -> bool:
+        """Whether changes can be told by key, with ``keys`` among those that are stored; once not, never again."""
+        self._kinds.see(keys)
+        return not self._kinds.mixed
+
+    def trusted(self, captured: KeyedRows) -> bool:
+        """Whether ``captured`` may be stored: it is complete, or its keys tell all changes."""
+        keys = [key for rows in captured.rows.values() for key, _ in rows]
+        return self.known_by_name(keys) or captured.keys is None
 
     def take(self, *, changes: bool) -> set[Hashable] | None:
         """The keys that have changed, if ``changes`` are asked for and known; None: all is to be captured."""
         keys, self._keys = self._keys, set()
-        return keys if changes else None
+        return keys if changes and self.known_by_name(keys or ()) else None
 
 
 def too_many(keys: Sized, rows: int, all_rows: int) -> bool:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
+from itertools import chain
 from typing import Final, cast
 
 from aflow.errors import RestoreError
-from aflow.machines.timers import Timer, TimerQueue
+from aflow.machines.timers import TimerQueue
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import Alarm
 from aflow.operators.wake import Wake
 from aflow.state.filing import EncodedLater, Keyed, KeyedFiling, KeyRow, Members
+from aflow.state.key_kinds import KeyKinds
 
 #: Under which names of a snapshot timers are filed, as sets.
 TIMER_NAMES: Final = {
@@ -28,6 +30,7 @@ class KeyTimers:
             domain: TimerQueue() for domain in TimeDomain
         }
         self._wake = Wake(alarm)
+        self._kinds = KeyKinds()
 
     def due(self, domain: TimeDomain, now: Timestamp) -> Iterator[tuple[Timestamp, Hashable]]:
         """Time and key of all timers up to ``now``, in time order, those that are set meanwhile included."""
@@ -48,17 +51,32 @@ class KeyTimers:
             {name: map(_row, self.queues[domain].entries()) for domain, name in TIMER_NAMES.items()}
         )
 
-    @property
-    def noted(self) -> bool:
-        """Whether it is known which timers have come and gone since the last capture."""
-        return all(queue.noting for queue in self.queues.values())
+    def capture(self, *, changes: bool) -> Mapping[str, Members] | None:
+        """All timers, or with ``changes`` those that have come and gone since the last capture or the restore.
 
-    def capture(self, *, changes: bool) -> Mapping[str, Members]:
-        """All timers, or with ``changes`` those that have come and gone since the last capture or the restore."""
-        return {
-            name: _captured(self.queues[domain], changes=changes)
-            for domain, name in TIMER_NAMES.items()
-        }
+        None if that is not known, as before the first capture: all are to be captured then.
+        """
+        found = {name: queue.take_changes() for name, queue in self._named()}
+        if not changes:
+            self._see_all()
+            return {
+                name: Members(EncodedLater(queue.copied(), _row)) for name, queue in self._named()
+            }
+        members: dict[str, Members] = {}
+        for name, known in found.items():
+            if known is None:
+                return None
+            added, removed = known.added, known.removed
+            self._kinds.see([key for _, key, _ in chain(added, removed)])
+            members[name] = Members(EncodedLater(added, _row), EncodedLater(removed, _row))
+        return None if self._kinds.mixed else members
+
+    def _named(self) -> Iterator[tuple[str, TimerQueue[Hashable, None]]]:
+        return ((name, self.queues[domain]) for domain, name in TIMER_NAMES.items())
+
+    def _see_all(self) -> None:
+        for queue in self.queues.values():
+            self._kinds.see(queue.keys())
 
     def restore(self, filing: KeyedFiling, keyed: Keyed) -> None:
         """Set the timers of this subtask's key groups. Raises ``RestoreError`` for bytes that are no timer."""
@@ -67,19 +85,13 @@ class KeyTimers:
             for key, data in filing.read(keyed, TIMER_NAMES[domain]):
                 queue.register(_moment(data, filing.operator), key, None)
             queue.take_changes()  # what comes and goes from here on is news
+        self._see_all()
         self.arm()
 
 
-def _captured(queue: TimerQueue[Hashable, None], *, changes: bool) -> Members:
-    """Timers never change, so they are encoded later."""
-    known = queue.take_changes()
-    if known is None or not changes:
-        return Members(EncodedLater(queue.copied(), _row))
-    return Members(EncodedLater(known.added, _row), EncodedLater(known.removed, _row))
-
-
-def _row(timer: Timer[Hashable, None]) -> KeyRow:
-    return timer.key, PLAIN.encode(timer.time)
+def _row(timer: tuple[Timestamp, Hashable, None]) -> KeyRow:
+    time, key, _ = timer
+    return key, PLAIN.encode(time)
 
 
 def _moment(data: bytes, operator: str) -> Timestamp:

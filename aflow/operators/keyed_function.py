@@ -139,14 +139,12 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
     def capture(self, *, changes: bool) -> CapturedRows:
         """Raises ``CheckpointError`` for a value that cannot be encoded."""
         rows = self._backend.capture(changes=changes)
-        if not self._states and changes and self._timers.noted:
+        if changes and not self._states:
             rows = KeyedRows({}, ())  # however many keys came by
-        return CapturedRows(
-            self._backend.filing,
-            rows,
-            self._timers.capture(changes=rows.keys is not None),
-            stored_watermark(self.watermark),
-        )
+        timers = self._timers.capture(changes=rows.keys is not None)
+        if timers is None:
+            return self.capture(changes=False)
+        return CapturedRows(self._backend.filing, rows, timers, stored_watermark(self.watermark))
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """The watermark goes on where the slowest of the former subtasks was."""
@@ -157,12 +155,13 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
     def _ring(self, domain: TimeDomain, now: Timestamp) -> None:
         """Call ``on_timer`` for all that is due, and send on what it gives."""
         handle, ctx, backend = self._function.on_timer, self._ctx, self._backend
+        touch = backend.touch
         values: list[Any] = []
         timestamps: list[Timestamp] | None = [] if domain is TimeDomain.EVENT else None
         ctx.timer_domain = domain
         self._sides.begin()
         for at, key in self._timers.due(domain, now):
-            backend.touch((key,))
+            touch((key,))
             backend.key = key
             ctx.timestamp = None if timestamps is None else at
             try:

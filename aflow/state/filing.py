@@ -107,6 +107,10 @@ class KeyedFiling:
         """What is filed in the key groups of this subtask, group by group."""
         return (names for group, names in keyed.items() if group in self._groups)
 
+    def stored(self, key: Hashable) -> bytes:
+        """The bytes of ``key``. Raises ``CodecError``."""
+        return self._codec.encode(key)
+
     def place(self, key: Hashable) -> _Place:
         """The key group and the bytes of ``key``. Raises ``CheckpointError`` if it has no encoding."""
         try:
@@ -154,15 +158,23 @@ _Place: TypeAlias = tuple[int, bytes]
 """Key group and encoded key."""
 
 
-class _Places(dict[Hashable, _Place]):
+class _Places:
     """Where each key belongs, worked out when it is first asked for."""
 
-    def __init__(self, place: Callable[[Hashable], _Place]) -> None:
-        super().__init__()
-        self._find = place
+    __slots__ = ("_find", "_known")
 
-    def __missing__(self, key: Hashable) -> _Place:
-        place = self[key] = self._find(key)
+    def __init__(self, find: Callable[[Hashable], _Place]) -> None:
+        self._find = find
+        #: By key, with its type: equal keys of two types are stored as what they are.
+        self._known: dict[Hashable, tuple[type, _Place]] = {}
+
+    def of(self, key: Hashable) -> _Place:
+        known = self._known.get(key)
+        if known is not None and known[0] is type(key):
+            return known[1]
+        place = self._find(key)
+        if known is None:
+            self._known[key] = type(key), place
         return place
 
 
@@ -171,7 +183,7 @@ def _filed(places: _Places, named: Mapping[str, Iterable[KeyRow]]) -> Keyed:
     for name, entries in named.items():
         groups: dict[int, list[Entry]] = {}
         for key, data in entries:
-            group, encoded = places[key]
+            group, encoded = places.of(key)
             if group in groups:
                 groups[group].append((encoded, data))
             else:
@@ -202,7 +214,7 @@ def _replaced(
         return None
     groups: dict[int, set[bytes]] = {}
     for key in keys:
-        group, encoded = places[key]
+        group, encoded = places.of(key)
         groups.setdefault(group, set()).add(encoded)
     return {group: frozenset(encoded) for group, encoded in groups.items()}
 

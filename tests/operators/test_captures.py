@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Bag
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -20,6 +20,7 @@ from aflow.machines.windows.assigners import (
 )
 from aflow.machines.windows.triggers import ContinuousEventTime, Count, EventTime, Purging
 from aflow.model.batch import Batch
+from aflow.model.codecs import PLAIN
 from aflow.model.time import MAX_TIMESTAMP
 from aflow.operators.accumulation import folding
 from aflow.operators.base import Operator, TwoInputOperator
@@ -114,7 +115,7 @@ class Co(_States, CoProcess[str, Event, Event, int]):
 
 
 class Ruled(_States, BroadcastProcess[str, Event, Event, int]):
-    rules = BroadcastState("rules", key=str, of=int)
+    rules = BroadcastState[Any, int]("rules", of=int)
 
     def process(self, value: Event, ctx: BroadcastContext[str]) -> None:
         self.act(value[1] + ctx.state(self.rules).get(value[0], 0), ctx)
@@ -139,6 +140,18 @@ class OnlyTimers(KeyedProcess[str, Event, int]):
 class OfKeyAndWindow(WindowFunction[str, Any, Any]):
     of_key = ListState("of key", of=int)
     of_window = ListState("of window", of=int)
+
+    def process(self, value: Any, ctx: WindowContext[str]) -> Iterable[Any]:
+        ctx.state(self.of_key).add(ctx.window.start)
+        ctx.window_state(self.of_window).add(ctx.firing)
+        return ()
+
+
+class Forgetting(WindowFunction[str, Any, Any]):
+    """Has state of keys and of windows that goes by itself."""
+
+    of_key = ListState("of key", of=int, ttl=timedelta(milliseconds=5))
+    of_window = ListState("of window", of=int, ttl=timedelta(milliseconds=3))
 
     def process(self, value: Any, ctx: WindowContext[str]) -> Iterable[Any]:
         ctx.state(self.of_key).add(ctx.window.start)
@@ -179,6 +192,7 @@ OPERATORS: Mapping[str, Callable[[], Operator]] = {
     ),
     "general, clock": windows(assigner=OnProcessingTime(), trigger=Count(2)),
     "general, states": windows(function=OfKeyAndWindow(), trigger=Count(2), lateness=4),
+    "general, ttl": windows(function=Forgetting(), trigger=Count(2), lateness=4),
     "general, merging": windows(assigner=SessionWindows(3), trigger=EventTime(), lateness=4),
     "general, merging, timers": windows(
         assigner=SessionWindows(3), trigger=ContinuousEventTime(timedelta(milliseconds=2))
@@ -199,7 +213,7 @@ OPERATORS: Mapping[str, Callable[[], Operator]] = {
 class Records:
     """A batch, of the right input where there are two."""
 
-    events: Sequence[tuple[str, int, int]]
+    events: Sequence[tuple[Any, int, int]]
     """Key, number, and by how much the timestamp is ahead of the watermark."""
     right: bool
 
@@ -223,19 +237,13 @@ class Restart:
 
 Step = Records | Advance | Capture | Restart
 
-events = st.tuples(st.sampled_from("abcde"), st.integers(0, 40), st.integers(-6, 12))
-steps = st.lists(
-    st.one_of(
-        st.builds(Records, st.lists(events, min_size=1, max_size=5), st.booleans()),
-        st.builds(Records, st.lists(events, min_size=1, max_size=5), st.booleans()),
-        st.builds(Advance, st.integers(1, 9)),
-        st.just(Capture()),
-        st.just(Capture()),
-        st.just(Capture(changes=False)),
-        st.just(Restart()),
-    ),
-    max_size=30,
-)
+
+def stories(keys: Sequence[Hashable]) -> st.SearchStrategy[list[Step]]:
+    events = st.tuples(st.sampled_from(keys), st.integers(0, 40), st.integers(-6, 12))
+    batches = st.builds(Records, st.lists(events, min_size=1, max_size=5), st.booleans())
+    advances = st.builds(Advance, st.integers(1, 9))
+    captures = st.sampled_from([Capture(), Capture(), Capture(changes=False), Restart()])
+    return st.lists(st.one_of(batches, batches, advances, captures, captures), max_size=30)
 
 
 class Life:
@@ -278,7 +286,7 @@ class Life:
             chain.append(snapshot)
         return replay(chain)
 
-    def _push(self, some: Sequence[tuple[str, int, int]], *, right: bool) -> None:
+    def _push(self, some: Sequence[tuple[Any, int, int]], *, right: bool) -> None:
         operator = self.driver.operator
         values = [(key, number) for key, number, _ in some]
         times = [max(0, self.now + ahead) for _, _, ahead in some]
@@ -291,14 +299,25 @@ class Life:
             operator.process_left(batch)
 
 
-def entries(snapshot: OperatorSnapshot) -> Mapping[tuple[int, str], Bag[Entry]]:
-    """What is filed under each group and name, in no order; without the descriptions of states."""
+def entries(snapshot: OperatorSnapshot) -> Mapping[tuple[int, str], Bag[tuple[Hashable, bytes]]]:
+    """What each key has under each name, in no order; without the descriptions of states."""
     return {
-        (group, name): Bag(some)
+        (group, name): Bag((key_of(key), data) for key, data in some)
         for group, names in snapshot.keyed.items()
         for name, some in names.items()
         if name != STATES and some
     }
+
+
+def key_of(data: bytes) -> Hashable:
+    """The key, or key and window, that was stored."""
+    match PLAIN.decode(data):
+        case [bytes(key), int(start), int(end)]:
+            return key_of(key), start, end
+        case str() | int() | float() as key:
+            return key
+        case other:
+            raise AssertionError(f"{other} is no key of these tests")
 
 
 def descriptions(snapshot: OperatorSnapshot) -> set[tuple[int, Entry]]:
@@ -308,9 +327,22 @@ def descriptions(snapshot: OperatorSnapshot) -> set[tuple[int, Entry]]:
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-@given(story=steps)
+@given(story=stories("abcde"))
 @settings(max_examples=60, deadline=None)
 def test_changes_replayed_are_all_there_is(name: str, story: list[Step]) -> None:
+    check_changes_replayed(name, story)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@given(story=stories([1, True, 1.0, 2]))
+@settings(max_examples=60, deadline=None)
+def test_changes_replayed_are_all_there_is_where_equal_keys_are_stored_as_what_they_are(
+    name: str, story: list[Step]
+) -> None:
+    check_changes_replayed(name, story)
+
+
+def check_changes_replayed(name: str, story: list[Step]) -> None:
     life = Life(OPERATORS[name])
     for step in story:
         life.live(step)
@@ -386,7 +418,7 @@ def test_only_keys_that_changed_are_in_what_is_captured(name: str) -> None:
     snapshot = captured.encoded()
     assert snapshot.replaced is not None
     assert sum(map(len, snapshot.replaced.values())) <= 2  # the key, and its window
-    assert {key for group in snapshot.replaced.values() for key in group} >= {
+    assert {key_of(key) for group in snapshot.replaced.values() for key in group} >= {
         key
         for (_, name), some in entries(snapshot).items()
         if name not in TIMERS
@@ -416,7 +448,10 @@ def test_a_capture_stays_as_it_is_while_the_operator_goes_on(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted(OPERATORS.keys() - {"timers alone", "general, clock", "general, states"})
+    "name",
+    sorted(
+        OPERATORS.keys() - {"timers alone", "general, clock", "general, states", "general, ttl"}
+    ),
 )
 def test_where_most_keys_have_changed_all_is_captured(name: str) -> None:
     life = Life(OPERATORS[name])

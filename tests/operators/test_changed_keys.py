@@ -28,7 +28,7 @@ def test_what_has_changed_since_the_last_capture_is_known() -> None:
 
 def test_a_complete_capture_begins_anew_too() -> None:
     changed = ChangedKeys()
-    changed.begin()
+    changed.begin([])
     changed.add(["a"])
 
     assert changed.take(changes=False) is None
@@ -38,7 +38,7 @@ def test_a_complete_capture_begins_anew_too() -> None:
 def test_what_is_noted_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changed_keys, "_MOST", 10)
     changed = ChangedKeys()
-    changed.begin()
+    changed.begin([])
 
     changed.add(range(11))
 
@@ -56,3 +56,14 @@ def test_more_than_half_of_all_is_too_much_unless_it_is_little(
     keys: int, rows: int, all_rows: int, expected: bool
 ) -> None:
     assert too_many(range(keys), rows, all_rows) is expected
+
+
+def test_of_equal_keys_that_are_stored_as_what_they_are_changes_cannot_be_told() -> None:
+    changed = ChangedKeys()
+    changed.begin([1, 2])
+
+    changed.add([True])
+
+    assert changed.take(changes=True) is None
+    changed.add([2])
+    assert changed.take(changes=True) is None

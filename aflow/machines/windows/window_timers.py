@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from aflow.machines.timers import Changes, Timer
+from aflow.machines.timers import Changes, changes_of, toggle
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 
@@ -50,7 +50,7 @@ class WindowTimers(Generic[K]):
         self._count = 0
         #: True for each timer of a key that has come since changes were taken last, False for each that has gone; None:
         #: nothing is noted.
-        self._changes: dict[Timer[K, TimeWindow], bool] | None = None
+        self._changes: dict[tuple[Timestamp, K, TimeWindow], bool] | None = None
 
     def __len__(self) -> int:
         """How many timers there are; the one of a whole window is one."""
@@ -79,7 +79,7 @@ class WindowTimers(Generic[K]):
             heappush(self._heap, (time, next(self._numbers), window))
         self._count += 1
         if self._changes is not None:
-            self._note(time, window, (key,), there=True)
+            toggle(self._changes, (time, key, window), there=True)
         return True
 
     def set_whole(self, time: Timestamp, window: TimeWindow) -> None:
@@ -93,7 +93,7 @@ class WindowTimers(Generic[K]):
             self._count += 1
         elif replaced is not None:
             self._count += 1 - len(replaced)
-            self._note(time, window, replaced, there=False)
+            self._note_gone(time, window, replaced)
 
     def delete(self, time: Timestamp, window: TimeWindow, key: K) -> bool:
         """Remove a timer of ``key``; False if it has none of its own for that time."""
@@ -104,7 +104,7 @@ class WindowTimers(Generic[K]):
         del keys[key]
         self._count -= 1
         if self._changes is not None:
-            self._note(time, window, (key,), there=False)
+            toggle(self._changes, (time, key, window), there=False)
         if not keys:
             del self._groups[place]
             self._tidy()
@@ -122,7 +122,7 @@ class WindowTimers(Generic[K]):
                 continue
             keys = groups.pop((time, window))
             self._count -= 1 if keys is None else len(keys)
-            self._note(time, window, keys or (), there=False)
+            self._note_gone(time, window, keys or ())
             yield DueWindow(time, window, None if keys is None else list(keys))
 
     def of_keys(self) -> Iterator[tuple[Timestamp, TimeWindow, K]]:
@@ -134,22 +134,12 @@ class WindowTimers(Generic[K]):
     def take_changes(self) -> Changes[K, TimeWindow] | None:
         """Which timers of single keys have come and gone since the last call; None if this is the first."""
         changes, self._changes = self._changes, {}
-        if changes is None:
-            return None
-        return Changes(
-            [timer for timer, there in changes.items() if there],
-            [timer for timer, there in changes.items() if not there],
-        )
+        return None if changes is None else changes_of(changes)
 
-    def _note(self, time: Timestamp, window: TimeWindow, keys: Iterable[K], *, there: bool) -> None:
-        """Take note of what has come or gone; if it did the opposite before, nothing has happened."""
-        changes = self._changes
-        if changes is None:
-            return
-        for key in keys:
-            timer = Timer(time, key, window)
-            if changes.pop(timer, None) is None:
-                changes[timer] = there
+    def _note_gone(self, time: Timestamp, window: TimeWindow, keys: Iterable[K]) -> None:
+        if self._changes is not None:
+            for key in keys:
+                toggle(self._changes, (time, key, window), there=False)
 
     def _tidy(self) -> None:
         if len(self._heap) > 2 * len(self._groups) + _FEW:

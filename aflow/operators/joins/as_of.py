@@ -114,10 +114,10 @@ class AsOfJoinOperator(JoinOperator):
 
     def capture(self, *, changes: bool) -> CapturedRows:
         """Raises ``CheckpointError`` for a record that cannot be encoded."""
-        return self._captured(self._changed.take(changes=changes))
+        captured = self._captured(self._changed.take(changes=changes))
+        return captured if self._changed.trusted(captured.keyed) else self._captured(None)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        self._changed.begin()
         self.watermark = restored_watermark(snapshot, self.watermark)
         self._versions.watermark = self.watermark
         for key, data in self._filing.read(snapshot.keyed, _WAITING):
@@ -126,6 +126,7 @@ class AsOfJoinOperator(JoinOperator):
         for key, data in self._filing.read(snapshot.keyed, _VERSIONS):
             for at, value in self._read(key, data, self._right_codec, "right"):
                 self._versions.put(key, at, value)
+        self._changed.begin([*self._waiting.by_key(), *(key for key, _ in self._versions.by_key())])
 
     def _emit_due(self, watermark: Timestamp) -> None:
         """Send on the left records up to ``watermark``, each with what held at its time."""

@@ -149,10 +149,10 @@ class IntervalJoinOperator(JoinOperator):
             held = self._left.held.keys(), self._right.held.keys()
             if too_many(keys, sum(len(keys & some) for some in held), sum(map(len, held))):
                 keys = None
-        return self._captured(keys)
+        captured = self._captured(keys)
+        return captured if self._changed.trusted(captured.keyed) else self._captured(None)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        self._changed.begin()
         self.watermark = restored_watermark(snapshot, self.watermark)
         for name, side, codec, what in (
             (_LEFT, self._left, self._left_codec, "left"),
@@ -160,6 +160,7 @@ class IntervalJoinOperator(JoinOperator):
         ):
             for key, data in self._filing.read(snapshot.keyed, name):
                 self._hold(side, key, data, codec, what)
+        self._changed.begin([*self._left.held, *self._right.held])
 
     def _pair(
         self,

@@ -24,7 +24,7 @@ from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, StateSize
 from aflow.operators.windows.incremental import Contents, IncrementalWindows, Row, among
-from aflow.state.snapshot import OperatorSnapshot
+from aflow.state.filing import Keyed
 
 #: Keyed state: each accumulator with the start of its window, and how often that has fired.
 _CONTENTS: Final = "@windows"
@@ -97,10 +97,8 @@ class WindowAggregateOperator(IncrementalWindows):
             self._firings.pop(start, None)
         self.output.watermark(timestamp)
 
-    def restore(self, snapshot: OperatorSnapshot) -> None:
-        """The watermark goes on where the slowest of the former subtasks was."""
-        self._restore_watermark(snapshot)
-        for key, data in self._filing.read(snapshot.keyed, _CONTENTS):
+    def _restore_rows(self, keyed: Keyed) -> None:
+        for key, data in self._filing.read(keyed, _CONTENTS):
             held, (start, firings) = self._decoded(data)
             self._contents(start, fired=firings > 0)[key] = held
             if firings > 1:

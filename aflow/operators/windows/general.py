@@ -17,7 +17,7 @@ and nothing stays behind for a key of which the trigger remembers nothing and fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import repeat
 from operator import length_hint
 from typing import Any, Final
@@ -149,22 +149,28 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
 
     def capture(self, *, changes: bool) -> CapturedRows:
         """Raises ``CheckpointError`` for what cannot be encoded: contents, what a trigger remembers, state."""
-        keys = self._changed.take(changes=changes)
+        rows = self._captured_rows(self._changed.take(changes=changes))
+        timers = self._timers.capture(changes=rows.keys is not None)
+        if timers is None or not self._changed.trusted(rows):
+            return self.capture(changes=False)
+        filing = self._backend.filing if self._window_state is None else self._window_state.filing
+        return CapturedRows(filing, rows, timers, self._known())
+
+    def _captured_rows(self, keys: set[Hashable] | None) -> KeyedRows:
+        """What ``keys``, or all keys, have; all if changes are no less."""
         states = self._captured_states(changes=keys is not None)
-        found = list(self._windows if keys is None else self._windows.of(keys))
-        if keys is not None and (
-            any(part.keys is None for part in states)
-            or too_many(keys, len(found), len(self._windows))
-        ):
-            keys, found = None, list(self._windows)
-            states = self._captured_states(changes=False)
-        own = KeyedRows(self._filed.capture(found), keys)
-        return CapturedRows(
-            self._backend.filing if self._window_state is None else self._window_state.filing,
-            rows_together([own, *states]),
-            self._timers.capture(changes=keys is not None),
-            self._known(),
-        )
+        if any(part.keys is None for part in states):
+            keys = None
+        if keys is None:
+            if any(part.keys is not None for part in states):
+                states = self._captured_states(changes=False)
+            return rows_together([KeyedRows(self._filed.capture(self._windows)), *states])
+        for part in states:
+            keys.update(part.keys or ())  # state of a key may have gone out of date by itself
+        found = list(self._windows.of(keys))
+        if too_many(keys, len(found), len(self._windows)):
+            return self._captured_rows(None)
+        return rows_together([KeyedRows(self._filed.capture(found), keys), *states])
 
     def _captured_states(self, *, changes: bool) -> list[KeyedRows]:
         """What the function has stored for keys and for windows."""
@@ -185,11 +191,11 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self.watermark = self._horizon.watermark = restored_watermark(snapshot, self.watermark)
         rang = [PLAIN.decode(data) for data in snapshot.operator.get(_RANG, ())]
         self._rang = max((at for at in rang if isinstance(at, int)), default=self._rang)
-        self._changed.begin()
         self._backend.restore(of_keys(snapshot.keyed))
         if self._window_state is not None:
             self._window_state.restore(snapshot.keyed)
         self._filed.restore(snapshot)
+        self._changed.begin([one.key for one in self._windows])
 
     def size(self) -> StateSize:
         windows = sum(one.entries for one in self._windows)

@@ -24,7 +24,7 @@ from aflow.operators.changed_keys import ChangedKeys, too_many
 from aflow.operators.keyed_state import keyed_filing
 from aflow.operators.windows.late import LATE
 from aflow.operators.windows.trigger_context import window_text
-from aflow.state.filing import CapturedRows, EncodedLater, KeyedRows, KeyRow, never_change
+from aflow.state.filing import CapturedRows, EncodedLater, Keyed, KeyedRows, KeyRow, never_change
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Operator state: watermarks with the key groups for which they hold, as [watermark, first, end (exclusive)].
@@ -152,9 +152,20 @@ class IncrementalWindows(Operator):
         """Raises ``CheckpointError`` for an accumulator that cannot be encoded."""
         keys = self._changed.take(changes=changes)
         rows = self._rows(keys)
-        if keys is not None and too_many(keys, len(rows), self._row_count()):
+        known = self._changed.known_by_name([row[0] for row in rows])
+        if keys is not None and (not known or too_many(keys, len(rows), self._row_count())):
             keys, rows = None, self._rows(None)
         return self._captured(keys, rows)
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        """The watermark goes on where the slowest of the former subtasks was."""
+        self._restore_watermark(snapshot)
+        self._restore_rows(snapshot.keyed)
+        self._changed.begin([row[0] for row in self._rows(None)])
+
+    @abstractmethod
+    def _restore_rows(self, keyed: Keyed) -> None:
+        """Hold what is stored of the keys of this subtask."""
 
     @abstractmethod
     def _rows(self, keys: set[Hashable] | None) -> list[Row]:
@@ -192,7 +203,7 @@ class IncrementalWindows(Operator):
         }
 
     def _restore_watermark(self, snapshot: OperatorSnapshot) -> None:
-        """The watermark goes on where the slowest of the former subtasks was, and changes are noted from here on.
+        """The watermark goes on where the slowest of the former subtasks was.
 
         Raises ``RestoreError`` for what was stored of other windows: it would be read as if it were of these.
         """
@@ -204,7 +215,6 @@ class IncrementalWindows(Operator):
             )
         parts = snapshot.operator.get(_WATERMARK, ())
         former = [cast("tuple[int, int, int]", self._read(data)) for data in parts]
-        self._changed.begin()
         self.watermark = min((at for at, _, _ in former), default=self.watermark)
         self._ahead = {
             group: at

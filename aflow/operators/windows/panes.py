@@ -30,8 +30,7 @@ from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, StateSize
 from aflow.operators.windows.incremental import Contents, IncrementalWindows, Row, among
 from aflow.operators.windows.two_stacks import Panes, TwoStacks
-from aflow.state.filing import KeyRow
-from aflow.state.snapshot import OperatorSnapshot
+from aflow.state.filing import Keyed, KeyRow
 
 #: Keyed state: each accumulator with the start of its pane.
 _PANES: Final = "@panes"
@@ -103,13 +102,11 @@ class PaneAggregateOperator(IncrementalWindows):
             self._changed.add(self._firings.pop(heappop(self._to_clean)))
         self.output.watermark(timestamp)
 
-    def restore(self, snapshot: OperatorSnapshot) -> None:
-        """The watermark goes on where the slowest of the former subtasks was."""
-        self._restore_watermark(snapshot)
-        for key, data in self._filing.read(snapshot.keyed, _PANES):
+    def _restore_rows(self, keyed: Keyed) -> None:
+        for key, data in self._filing.read(keyed, _PANES):
             held, (start,) = self._decoded(data)
             self._panes[start][key] = held
-        for key, data in self._filing.read(snapshot.keyed, _FIRINGS):
+        for key, data in self._filing.read(keyed, _FIRINGS):
             start, count = cast("tuple[int, int]", self._read(data))
             self._count(start, key, count)
 

@@ -30,7 +30,7 @@ from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, StateSize
 from aflow.operators.windows.incremental import IncrementalWindows, Row
 from aflow.operators.windows.late import LATE
-from aflow.state.snapshot import OperatorSnapshot
+from aflow.state.filing import Keyed
 
 #: Keyed state: an accumulator with start and end of its session, how often it has fired, and if it has as it is now.
 _SESSIONS: Final = "@sessions"
@@ -161,10 +161,8 @@ class SessionAggregateOperator(IncrementalWindows):
             self._emit(results)
         self.output.watermark(timestamp)
 
-    def restore(self, snapshot: OperatorSnapshot) -> None:
-        """The watermark goes on where the slowest of the former subtasks was."""
-        self._restore_watermark(snapshot)
-        for key, data in self._filing.read(snapshot.keyed, _SESSIONS):
+    def _restore_rows(self, keyed: Keyed) -> None:
+        for key, data in self._filing.read(keyed, _SESSIONS):
             held, (start, end, firings, fired) = self._decoded(data)
             self._file(_Session(key, start, end, held, firings, bool(fired)))
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
+from itertools import chain
 from typing import Final, cast
 
 from aflow.errors import RestoreError
-from aflow.machines.timers import Timer
 from aflow.machines.windows.window_timers import DueWindow, WindowTimers
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import TimeDomain, Timestamp
@@ -14,6 +14,7 @@ from aflow.model.windows import TimeWindow
 from aflow.operators.base import Alarm
 from aflow.operators.wake import Wake
 from aflow.state.filing import EncodedLater, Keyed, KeyedFiling, KeyRow, Members
+from aflow.state.key_kinds import KeyKinds
 
 #: Under which names of a snapshot timers are filed.
 TIMER_NAMES: Final = {
@@ -29,6 +30,7 @@ class DomainTimers:
         self.event: Final = WindowTimers[Hashable]()
         self.processing: Final = WindowTimers[Hashable]()
         self._wake = Wake(alarm)
+        self._kinds = KeyKinds()
 
     def of(self, domain: TimeDomain) -> WindowTimers[Hashable]:
         """The timers of one domain."""
@@ -48,19 +50,34 @@ class DomainTimers:
 
     def entries(self, domain: TimeDomain) -> Iterator[KeyRow]:
         """The timers of single keys, encoded; those of whole windows follow from the windows there are."""
-        return map(_row, _timers(self.of(domain)))
+        return (_row((at, key, window)) for at, window, key in self.of(domain).of_keys())
 
-    def capture(self, *, changes: bool) -> Mapping[str, Members]:
-        """The timers of single keys; with ``changes`` those that have come and gone since the last capture."""
-        return {
-            name: _captured(self.of(domain), changes=changes)
-            for domain, name in TIMER_NAMES.items()
-        }
+    def capture(self, *, changes: bool) -> Mapping[str, Members] | None:
+        """The timers of single keys; with ``changes`` those that have come and gone since the last capture.
+
+        None if that is not known: all are to be captured then.
+        """
+        members: dict[str, Members] = {}
+        for domain, name in TIMER_NAMES.items():
+            known = self.of(domain).take_changes()
+            if not changes:
+                all_timers = list(self.of(domain).of_keys())
+                self._kinds.see([key for _, _, key in all_timers])
+                rows = [(at, key, window) for at, window, key in all_timers]
+                members[name] = Members(EncodedLater(rows, _row))
+            elif known is None:
+                return None
+            else:
+                added, removed = known.added, known.removed
+                self._kinds.see([key for _, key, _ in chain(added, removed)])
+                members[name] = Members(EncodedLater(added, _row), EncodedLater(removed, _row))
+        return None if changes and self._kinds.mixed else members
 
     def begin_changes(self) -> None:
         """Note which timers come and go from here on."""
         for domain in TimeDomain:
             self.of(domain).take_changes()
+            self._kinds.see([key for _, _, key in self.of(domain).of_keys()])
 
     def read(
         self, domain: TimeDomain, filing: KeyedFiling, keyed: Keyed
@@ -76,18 +93,6 @@ class DomainTimers:
             yield key, at, TimeWindow(start, end)
 
 
-def _captured(timers: WindowTimers[Hashable], *, changes: bool) -> Members:
-    """Timers never change, so they are encoded later."""
-    known = timers.take_changes()
-    if known is None or not changes:
-        return Members(EncodedLater(list(_timers(timers)), _row))
-    return Members(EncodedLater(known.added, _row), EncodedLater(known.removed, _row))
-
-
-def _timers(timers: WindowTimers[Hashable]) -> Iterator[Timer[Hashable, TimeWindow]]:
-    return (Timer(at, key, window) for at, window, key in timers.of_keys())
-
-
-def _row(timer: Timer[Hashable, TimeWindow]) -> KeyRow:
-    window = timer.namespace
-    return timer.key, PLAIN.encode([timer.time, window.start, window.end])
+def _row(timer: tuple[Timestamp, Hashable, TimeWindow]) -> KeyRow:
+    at, key, window = timer
+    return key, PLAIN.encode([at, window.start, window.end])
