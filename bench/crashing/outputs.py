@@ -22,15 +22,15 @@ def prepare(folder: Path) -> None:
     """Make what sinks expect to be there: the folder, and the table, which accepts duplicates."""
     folder.mkdir(parents=True)
     with closing(sqlite3.connect(folder / DATABASE)) as database:
-        database.execute(f"CREATE TABLE {TABLE} (id TEXT, device INTEGER, at INTEGER, value INTEGER)")
+        database.execute(
+            f"CREATE TABLE {TABLE} (id TEXT, device INTEGER, at INTEGER, value INTEGER)"
+        )
         database.commit()
 
 
 def written(folder: Path) -> Output:
     """The sorted lines of each sink: of all files that are visible in its folder, and of the table."""
-    output = {
-        one.name: sorted(_lines(one)) for one in sorted(folder.iterdir()) if one.is_dir()
-    }
+    output = {one.name: sorted(_lines(one)) for one in sorted(folder.iterdir()) if one.is_dir()}
     with closing(sqlite3.connect(folder / DATABASE)) as database:
         rows = database.execute(f"SELECT * FROM {TABLE}").fetchall()
     output[DATABASE] = sorted(orjson.dumps(row) for row in rows)
@@ -41,6 +41,14 @@ def _lines(folder: Path) -> Iterator[bytes]:
     for file in folder.iterdir():
         if not file.name.startswith("."):
             yield from file.read_bytes().splitlines()
+
+
+def leftovers(folder: Path) -> list[str]:
+    """What a run with checkpoints has left unfinished: files that have not appeared, rows that wait. Should be none."""
+    told = [f"left behind: {one}" for one in sorted(folder.rglob(".*"))]
+    with closing(sqlite3.connect(folder / DATABASE)) as database:
+        (staged,) = database.execute("SELECT count(*) FROM _aflow_staged").fetchone()
+    return [*told, f"left behind: {staged} staged rows"] if staged else told
 
 
 def differences(expected: Output, found: Output, *, shown: int = 5) -> list[str]:

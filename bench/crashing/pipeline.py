@@ -41,7 +41,7 @@ class Buckets(af.KeyedProcess[tuple[int, int], Reading, _Row]):
         ctx.state(self.values).add(value.value)
         tens = ctx.state(self.tens)
         ten = str(value.value % 10)
-        tens[ten] = tens.get(ten, 0) + 1
+        tens.put(ten, (tens.get(ten) or 0) + 1)
         ctx.state(self.total).add(value.value)
         end = (ctx.key[1] + 1) * BUCKET
         ctx.set_event_timer(end)
@@ -59,9 +59,14 @@ class Buckets(af.KeyedProcess[tuple[int, int], Reading, _Row]):
             sorted(ctx.state(self.tens).items()),
         )
         if at % BUCKET:
-            for state in (self.values, self.tens, self.total, self.rows):
-                ctx.state(state).clear()
+            self._clear(ctx)
         return [row]
+
+    def _clear(self, ctx: af.Context[tuple[int, int]]) -> None:
+        ctx.state(self.values).clear()
+        ctx.state(self.tens).clear()
+        ctx.state(self.total).clear()
+        ctx.state(self.rows).clear()
 
 
 def made(settings: Settings) -> af.Flow:
@@ -75,12 +80,7 @@ def made(settings: Settings) -> af.Flow:
     _joins(by_device, orders_by_device, outputs)
     buckets = readings.key_by(lambda reading: (reading.device, reading.at // BUCKET))
     outputs.rows(buckets.process(Buckets(), name="buckets"))
-    totals = orders_by_device.fold(
-        lambda: (0, 0, 0),
-        lambda so_far, order: (order.device, so_far[1] + 1, so_far[2] * 31 % 9973 + order.price),
-        name="totals",
-    )
-    outputs.rows(totals)
+    outputs.rows(orders_by_device.fold(_nothing, _more_orders, name="totals"))
     once = readings.key_by(lambda reading: reading.id).deduplicate(
         name="once", within=timedelta(minutes=2)
     )
@@ -88,6 +88,15 @@ def made(settings: Settings) -> af.Flow:
     copies = JsonLinesSink[Reading](outputs.folder / "copies")
     once.rebalance(1).to(Slow(copies) if settings.slow else copies, name="copies")
     return flow
+
+
+def _nothing() -> tuple[int, int, int]:
+    return 0, 0, 0
+
+
+def _more_orders(so_far: tuple[int, int, int], order: Order) -> tuple[int, int, int]:
+    """Device, count, and a number that tells in which order the orders have come."""
+    return order.device, so_far[1] + 1, so_far[2] * 31 % 9973 + order.price
 
 
 def _sources(flow: af.Flow, settings: Settings) -> tuple[af.Stream[Reading], af.Stream[Order]]:

@@ -8,12 +8,16 @@ from __future__ import annotations
 import asyncio
 import sys
 from datetime import timedelta
+from typing import Final
 
 import msgspec
 
 import aflow as af
 from bench.crashing.pipeline import made
 from bench.crashing.settings import Settings
+
+#: Records that wait between two subtasks: few, so that aligned barriers do not have to wait for many.
+_CHANNEL: Final = 16
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -38,9 +42,9 @@ def main() -> None:
 
 
 async def _run(settings: Settings) -> None:
-    options = af.Options(channel_records=64)
+    options = af.Options(channel_records=_CHANNEL)
     if settings.batch_records is not None:
-        options = af.Options(channel_records=64, batch_records=settings.batch_records)
+        options = af.Options(channel_records=_CHANNEL, batch_records=settings.batch_records)
     job = made(settings).start(
         parallelism=settings.parallelism,
         options=options,
@@ -56,7 +60,9 @@ def _checkpointing(settings: Settings) -> af.Checkpointing | None:
     if settings.storage is None:
         return None
     return af.Checkpointing(
-        every=timedelta(milliseconds=settings.every_ms), storage=settings.storage, barriers=settings.mode.barriers
+        every=timedelta(milliseconds=settings.every_ms),
+        storage=settings.storage,
+        barriers=settings.mode.barriers,
     )
 
 

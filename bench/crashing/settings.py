@@ -7,15 +7,16 @@ from datetime import timedelta
 from enum import Enum
 from pathlib import Path
 
-import aflow as af
 import msgspec
+
+import aflow as af
 
 
 class Mode(Enum):
-    """How barriers travel."""
+    """How barriers travel; ``TIMEOUT`` is aligned ones that overtake when they have waited too long."""
 
     ALIGNED = "aligned"
-    TIMEOUT = "aligned with a timeout"
+    TIMEOUT = "timeout"
     UNALIGNED = "unaligned"
 
     @property
@@ -42,8 +43,6 @@ class Settings:
     parallelism: int = 1
     batch_records: int | None = None
     """None: the default of ``Options``."""
-    readings: int
-    """Records of each input file."""
     orders: int
     """Records of each split of the generated source."""
     slow: bool = True

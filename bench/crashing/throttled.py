@@ -25,9 +25,9 @@ T = TypeVar("T")
 #: Records that a throttled reader hands out at a time.
 _CHUNK: Final = 20
 #: Seconds that it sleeps before each chunk.
-_PAUSE: Final = 0.01
+_PAUSE: Final = 0.04
 #: Seconds that a slow writer takes for a record; it sleeps when it owes so many.
-_PER_RECORD: Final = 0.0005
+_PER_RECORD: Final = 0.0004
 _OWED: Final = 0.01
 
 

@@ -1,0 +1,202 @@
+"""The proof that a crash does not show: a pipeline is killed at random moments, and gives what it gives in peace.
+
+See ``bench/crashing``. First the output is proved to depend on nothing but the input: runs with other parallelism and
+other batches must give the same. Then programs with checkpoints are killed with SIGKILL and started again until they
+end, and must have written exactly that.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bench.crashing.outputs import Output, differences
+from bench.crashing.records import write_readings
+from bench.crashing.rounds import Kills, Round, play, undisturbed
+from bench.crashing.settings import Mode, Settings
+
+#: Kills of the whole proof, unless the command line says otherwise.
+KILLS: Final = 225
+SEED: Final = 1
+
+#: Records of each input file, and of each split of the generated source: some three seconds.
+_RECORDS: Final = 1200
+#: Kills of one round.
+_MOST: Final = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A line of the table: how barriers travel, and the parallelism of attempts."""
+
+    mode: Mode
+    parallelisms: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """The case in words."""
+        return f"{self.mode.value}, {self.parallelism}"
+
+    @property
+    def parallelism(self) -> str:
+        """The number, or that another one is drawn for each attempt."""
+        return "/".join(map(str, self.parallelisms))
+
+
+CASES: Final = [
+    Case(mode, parallelisms) for mode in Mode for parallelisms in ((1,), (3,), (1, 2, 3))
+]
+
+
+@dataclass(slots=True)
+class Proof:
+    """What was found about a case."""
+
+    case: Case
+    rounds: list[Round] = field(default_factory=list[Round])
+
+    @property
+    def kills(self) -> int:
+        """So far."""
+        return sum(one.kills for one in self.rounds)
+
+    @property
+    def wrong(self) -> int:
+        """Rounds with another output, or in which the program failed."""
+        return sum(bool(one.wrong) for one in self.rounds)
+
+    def figures(self) -> dict[str, Any]:
+        """What the table shows."""
+        in_flight = [count for one in self.rounds for count in one.completed.values()]
+        return {
+            "barriers": self.case.mode.value,
+            "parallelism": self.case.parallelism,
+            "rounds": len(self.rounds),
+            "kills": self.kills,
+            "kills_of_running_jobs": sum(one.kills_of_jobs for one in self.rounds),
+            "checkpoints": len(in_flight),
+            "failed_checkpoints": sum(
+                len(one.failed_checkpoints) for each in self.rounds for one in each.attempts
+            ),
+            "restores": sum(len(one.restored) for one in self.rounds),
+            "restored_checkpoints": sum(len(set(one.restored)) for one in self.rounds),
+            "records_in_flight": sum(in_flight),
+            "restored_in_flight": sum(one.restored_in_flight for one in self.rounds),
+            "rounds_that_differ": self.wrong,
+        }
+
+
+def prove(kills: int, seed: int, *, console: Console, out: Path | None = None) -> bool:
+    """Kill at least ``kills`` times over all cases, report, and say whether all outputs are right.
+
+    ``out`` gets the figures as JSON. The folders of rounds with another output stay.
+    """
+    root = Path(tempfile.mkdtemp(prefix="aflow-crash-"))
+    settings = inputs(root, _RECORDS)
+    expected = _determined(settings, root, console)
+    if expected is None:
+        return False
+    proofs = [
+        _proof(case, -(-kills // len(CASES)), seed, settings, root, expected, console)
+        for case in CASES
+    ]
+    console.print(_table(proofs))
+    right = not any(one.wrong for one in proofs)
+    if out is not None:
+        found = {"name": "crash", "seed": seed, "cases": [one.figures() for one in proofs]}
+        out.write_text(json.dumps(found, indent=2) + "\n")
+    if right:
+        shutil.rmtree(root)
+    return right
+
+
+def inputs(root: Path, records: int) -> Settings:
+    """Write the input files below ``root``; with what there is to know about them."""
+    write_readings(root / "inputs", records)
+    return Settings(inputs=str(root / "inputs"), outputs="", storage=None, orders=records)
+
+
+def _determined(settings: Settings, root: Path, console: Console) -> Output | None:
+    """What every run gives; None if runs give different outputs, so that nothing can be proved."""
+    expected = undisturbed(settings, root / "expected")
+    for number, other in enumerate(_other_runs(settings)):
+        told = differences(expected, undisturbed(other, root / f"other-{number}"))
+        if told:
+            console.print(f"Undisturbed runs differ, so nothing can be proved: {other}", *told)
+            return None
+        shutil.rmtree(root / f"other-{number}")
+    lines = sum(map(len, expected.values()))
+    console.print(
+        f"Runs with other parallelism and batches give the same {lines:,} lines in {len(expected)} sinks."
+    )
+    return expected
+
+
+def _other_runs(settings: Settings) -> Iterator[Settings]:
+    fast = replace(settings, slow=False)
+    for parallelism, batch in ((1, None), (2, None), (3, None), (1, 7), (2, 1), (3, 64)):
+        yield replace(fast, parallelism=parallelism, batch_records=batch)
+    yield replace(settings, parallelism=3)
+
+
+def _proof(
+    case: Case,
+    kills: int,
+    seed: int,
+    settings: Settings,
+    root: Path,
+    expected: Output,
+    console: Console,
+) -> Proof:
+    proof = Proof(case)
+    with console.status(case.name):
+        while proof.kills < kills and not proof.wrong:
+            number = len(proof.rounds)
+            among = "".join(map(str, case.parallelisms))
+            folder = root / f"{case.mode.name.lower()}-{among}-{number}"
+            plan = Kills(parallelisms=case.parallelisms, most=min(_MOST, kills - proof.kills))
+            one = play(
+                replace(settings, mode=case.mode),
+                folder,
+                plan,
+                expected,
+                f"{seed} {case.name} {number}",
+            )
+            proof.rounds.append(one)
+            if one.wrong:
+                _tell(case, folder, one.wrong, console)
+            else:
+                shutil.rmtree(folder)
+    return proof
+
+
+def _tell(case: Case, folder: Path, wrong: Sequence[str], console: Console) -> None:
+    console.print(
+        f"[bold red]{case.name}[/]: the output of {folder} is not the expected one (- missing, + too many)"
+    )
+    for line in wrong:
+        console.print(escape(line), soft_wrap=True)
+
+
+def _table(proofs: Sequence[Proof]) -> Table:
+    names = (
+        *("rounds", "kills", "kills_of_running_jobs", "checkpoints", "restores"),
+        *("restored_checkpoints", "records_in_flight", "restored_in_flight"),
+    )
+    short = ("rounds", "kills", "running", "taken", "restores", "distinct", "in flight", "restored")
+    table = Table("barriers", "par.", *short, "output", title="crash", padding=(0, 0))
+    for proof in proofs:
+        figures = proof.figures()
+        counts = [f"{figures[name]:,}" for name in names]
+        verdict = "[bold red]differs[/]" if proof.wrong else "same ✓"
+        table.add_row(figures["barriers"], figures["parallelism"], *counts, verdict)
+    return table
