@@ -13,6 +13,12 @@ between:
 
 All take the events of ``events`` and answer with its instructions, in the order in which they are to be carried out.
 Rules that are the same for all: a barrier or a cancellation of an older checkpoint than the latest changes nothing; a
-channel that has ended counts as one that sent its barrier; a second barrier of one checkpoint on one channel is a
+channel that has ended counts as one that sent its barrier; a second barrier of one checkpoint on one open channel is a
 corrupt stream (``InternalError``). More in ``events.Barriers``.
+
+Barriers behind the end. A task whose input has ended still takes part in checkpoints, so barriers follow the end of a
+channel. While other channels are open, a barrier behind an end is ignored: the end counts already, in every checkpoint.
+When all channels have ended, nobody is waited for: the first barrier of a new checkpoint triggers it and completes it
+at once, aligned, and the same barrier in other channels is ignored. If a barrier behind the end was announced and the
+last channel ends before it comes, the end triggers the checkpoint.
 """

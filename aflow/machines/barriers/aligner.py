@@ -22,9 +22,7 @@ class BarrierAligner(OneAtATime):
         return [Block(channel)]
 
     def _gone(self, pending: Pending, channel: int, now: Timestamp) -> list[Instruction]:
-        if pending.arrived and self._all_here(pending):
-            return self._aligned(pending, now)
-        return []
+        return self._aligned(pending, now) if self._all_here(pending) else []
 
     def _dropped(self, pending: Pending) -> list[Instruction]:
         return [Unblock(channel) for channel in sorted(pending.arrived)]

@@ -54,16 +54,25 @@ class AlternatingBarriers(OneAtATime):
         self._blocked.add(channel)
         return [Block(channel), *self._look_at_the_clock(pending, now)]
 
-    def _announced(self, pending: Pending, channel: int, now: Timestamp) -> list[Instruction]:
+    def _announced(self, channel: int, barrier: Barrier, now: Timestamp) -> list[Instruction]:
+        """The first word of a checkpoint may be an announcement, and subsumes the former one as a barrier does."""
+        if channel in self._channels.ended or self._is_late(barrier.id):
+            return []
+        done = self._begun(barrier, now)
+        pending = self._current()
+        if channel in pending.arrived:
+            return done
         self._on_the_way.add(channel)
         if self._turned:
-            return [Overtake((channel,))]
-        return self._look_at_the_clock(pending, now)
+            return [*done, Overtake((channel,))]
+        return [*done, *self._look_at_the_clock(pending, now)]
 
     def _gone(self, pending: Pending, channel: int, now: Timestamp) -> list[Instruction]:
+        # Its barrier, if it was announced, stands behind the end: there is nothing more to overtake.
+        self._on_the_way.discard(channel)
         if self._turned:
             return [EndCapture(channel), *self._if_complete(pending, now)]
-        if pending.arrived and self._all_here(pending):
+        if self._all_here(pending):
             return self._aligned(pending, now)
         return self._look_at_the_clock(pending, now)
 
@@ -95,8 +104,7 @@ class AlternatingBarriers(OneAtATime):
 
     def _turn(self, pending: Pending, now: Timestamp) -> list[Instruction]:
         self._turned = True
-        here = pending.arrived | self._ended
-        rest = tuple(channel for channel in range(self.channels) if channel not in here)
+        rest = self._channels.silent(pending.arrived)
         overtaking = tuple(sorted(self._on_the_way))
         turned: list[Instruction] = [*self._silence(), *self._unblock()]
         turned.append(Trigger(replace(pending.barrier, unaligned=True), pending.start_delay()))

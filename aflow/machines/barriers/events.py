@@ -1,4 +1,14 @@
-"""What barrier machines are told and what they answer: the interface that all of them share."""
+"""What barrier machines are told and what they answer: the interface that all of them share.
+
+Order of instructions. What undoes a checkpoint (``Unblock``, ``CancelAlarm``, ``DiscardCapture``) comes before its
+``Abort``, and that before anything of the checkpoint that takes its place. For a checkpoint that comes about:
+
+- aligned: ``Block`` for each barrier but the last, then ``Unblock`` for each of them, ``Trigger``, ``AllArrived``. So
+  nothing may be taken from an unblocked channel until all instructions of the event have been carried out.
+- unaligned: ``Trigger``, ``Capture`` (unless no channel is waited for), then ``EndCapture`` for each further barrier or
+  end, and with the last ``AllArrived``.
+- turned unaligned: ``CancelAlarm``, ``Unblock`` for each blocked channel, ``Trigger``, ``Capture``, ``Overtake``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +22,10 @@ from aflow.model.time import Timestamp
 
 @dataclass(frozen=True, slots=True)
 class BarrierArrived:
-    """The barrier of a channel: all records in front of it were taken, or, if it is unaligned, it overtook them."""
+    """The barrier of a channel: all records in front of it were taken, or, if it is unaligned, it overtook them.
+
+    What it overtook is part of an unaligned checkpoint in any case: the shell adds that itself, ``Capture`` or not.
+    """
 
     channel: int
     barrier: Barrier
@@ -20,7 +33,10 @@ class BarrierArrived:
 
 @dataclass(frozen=True, slots=True)
 class BarrierAnnounced:
-    """A barrier with a timeout is in the channel, behind records that were not taken yet."""
+    """A barrier with a timeout is in the channel, behind records that were not taken yet.
+
+    Only machines that can let it overtake take notice.
+    """
 
     channel: int
     barrier: Barrier

@@ -3,22 +3,20 @@
 States: *idle*, or *pending*, from the first word of a checkpoint until all its barriers are here. The rules here say
 what an event means; the machines say what is done about it.
 
-- A newer barrier, or announcement, subsumes the pending checkpoint.
+- A newer barrier subsumes the pending checkpoint.
 - A barrier that is late (older than the latest checkpoint, or of one that was cancelled or is complete) is nothing.
 - A cancellation of the latest checkpoint or a newer one ends what is pending, and is reported once, under its own id.
 - The end of a channel stands for its barrier, or ends what is pending, as chosen.
-- When all channels have ended, barriers still come through them (a task that has processed everything takes part in
-  checkpoints): the first of a new checkpoint is all there is to wait for.
+- Barriers follow the end of a channel (see ``aflow.machines.barriers``). While others are open they are nothing; when
+  all have ended, the first of a new checkpoint is all there is to wait for.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import Final
 
-from aflow.errors import InternalError
+from aflow.machines.barriers.channels import Channels
 from aflow.machines.barriers.events import (
     Abort,
     AbortReason,
@@ -34,9 +32,6 @@ from aflow.machines.barriers.events import (
 )
 from aflow.model.elements import Barrier
 from aflow.model.time import Timestamp
-
-#: So many events are shown when a stream is corrupt.
-_REMEMBERED: Final = 20
 
 
 @dataclass(slots=True)
@@ -61,17 +56,12 @@ class OneAtATime(ABC):
     """The base of the machines that have at most one checkpoint pending."""
 
     def __init__(self, channels: int, *, ends_count: bool = True) -> None:
-        if channels < 1:
-            raise InternalError(f"a barrier machine needs a channel, not {channels}")
-        self.channels = channels
+        self._channels = Channels(channels)
         self._ends_count = ends_count
         #: The newest checkpoint that was heard of.
         self._latest = -1
-        #: None while idle. Its id is the latest.
+        #: None while idle, and always when all channels have ended. Its id is the latest.
         self._pending: Pending | None = None
-        #: Channels that have ended.
-        self._ended: set[int] = set()
-        self._recent: deque[Event] = deque(maxlen=_REMEMBERED)
 
     @property
     def latest_id(self) -> int:
@@ -86,16 +76,16 @@ class OneAtATime(ABC):
     @property
     def open_channels(self) -> int:
         """Channels that have not ended."""
-        return self.channels - len(self._ended)
+        return self._channels.open
 
     def handle(self, event: Event, now: Timestamp) -> list[Instruction]:
         """What is to be done, in this order. Raises ``InternalError`` for a corrupt stream."""
-        self._recent.append(event)
+        self._channels.hear(event)
         match event:
             case BarrierArrived(channel, barrier):
                 return self._barrier(channel, barrier, now)
             case BarrierAnnounced(channel, barrier):
-                return self._announcement(channel, barrier, now)
+                return self._announced(channel, barrier, now)
             case CancelArrived(_, checkpoint):
                 return self._cancel(checkpoint)
             case ChannelEnded(channel):
@@ -119,8 +109,8 @@ class OneAtATime(ABC):
     def _dropped(self, pending: Pending) -> list[Instruction]:
         """``pending`` will not come about: undo what was done for it."""
 
-    def _announced(self, pending: Pending, channel: int, now: Timestamp) -> list[Instruction]:
-        """The barrier of a channel is on its way. Nothing, for machines whose barriers keep their place."""
+    def _announced(self, channel: int, barrier: Barrier, now: Timestamp) -> list[Instruction]:
+        """A barrier is on its way. Nothing, for machines whose barriers keep their place."""
         return []
 
     def _alarm(self, now: Timestamp) -> list[Instruction]:
@@ -130,35 +120,23 @@ class OneAtATime(ABC):
     # --------------------------------------------------------------------------------------- common rules
 
     def _barrier(self, channel: int, barrier: Barrier, now: Timestamp) -> list[Instruction]:
-        if channel in self._ended:
+        if channel in self._channels.ended:
             return self._behind_the_end(barrier, now)
         if self._is_late(barrier.id):
             return []
         done = self._begun(barrier, now)
         pending = self._current()
         if channel in pending.arrived:
-            raise InternalError(
-                f"channel {channel} sent the barrier of checkpoint {barrier.id} twice",
-                events=tuple(self._recent),
-            )
+            raise self._channels.repeated(channel, barrier)
         pending.arrived.add(channel)
         return done + self._arrived(pending, channel, barrier, now)
 
     def _behind_the_end(self, barrier: Barrier, now: Timestamp) -> list[Instruction]:
-        if self.open_channels or self._is_late(barrier.id) or self._pending is not None:
+        if self.open_channels or self._is_late(barrier.id):
             return []
         self._latest = barrier.id
         delay = max(0, now - barrier.created_at)
         return [Trigger(replace(barrier, unaligned=False), delay), AllArrived(barrier.id, 0)]
-
-    def _announcement(self, channel: int, barrier: Barrier, now: Timestamp) -> list[Instruction]:
-        if channel in self._ended or self._is_late(barrier.id):
-            return []
-        done = self._begun(barrier, now)
-        pending = self._current()
-        if channel in pending.arrived:
-            return done
-        return done + self._announced(pending, channel, now)
 
     def _cancel(self, checkpoint: int) -> list[Instruction]:
         pending = self._pending
@@ -169,7 +147,6 @@ class OneAtATime(ABC):
         return [*self._drop(), Abort(checkpoint, AbortReason.CANCELLED)]
 
     def _end(self, channel: int, now: Timestamp) -> list[Instruction]:
-        self._ended.add(channel)
         pending = self._pending
         if pending is None:
             return []
@@ -204,9 +181,9 @@ class OneAtATime(ABC):
 
     def _all_here(self, pending: Pending) -> bool:
         """True if every channel has sent its barrier or has ended."""
-        return len(pending.arrived | self._ended) == self.channels
+        return self._channels.all_spoke(pending.arrived)
 
     def _complete(self, pending: Pending, now: Timestamp) -> AllArrived:
         """Nothing is pending any more."""
         self._pending = None
-        return AllArrived(pending.id, now - pending.began_at if self.channels > 1 else 0)
+        return AllArrived(pending.id, now - pending.began_at if self._channels.count > 1 else 0)

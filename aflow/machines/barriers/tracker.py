@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from aflow.errors import InternalError
+from aflow.machines.barriers.channels import Channels
 from aflow.machines.barriers.events import (
     Abort,
     AbortReason,
@@ -31,9 +31,6 @@ from aflow.model.time import Timestamp
 #: Checkpoints that may be pending; of more, the oldest is forgotten.
 MOST: Final = 50
 
-#: So many events are shown when a stream is corrupt.
-_REMEMBERED: Final = 20
-
 
 @dataclass(slots=True)
 class _Counted:
@@ -51,15 +48,11 @@ class BarrierTracker:
     """Triggers when all barriers of a checkpoint are here; see ``Barriers``."""
 
     def __init__(self, channels: int, *, ends_count: bool = True) -> None:
-        if channels < 1:
-            raise InternalError(f"a barrier machine needs a channel, not {channels}")
-        self.channels = channels
+        self._channels = Channels(channels)
         self._ends_count = ends_count
         self._latest = -1
         #: In the order of their ids.
         self._pending: deque[_Counted] = deque()
-        self._ended: set[int] = set()
-        self._recent: deque[Event] = deque(maxlen=_REMEMBERED)
 
     @property
     def latest_id(self) -> int:
@@ -74,23 +67,23 @@ class BarrierTracker:
     @property
     def open_channels(self) -> int:
         """Channels that have not ended."""
-        return self.channels - len(self._ended)
+        return self._channels.open
 
     def handle(self, event: Event, now: Timestamp) -> list[Instruction]:
         """What is to be done, in this order. Raises ``InternalError`` for a corrupt stream."""
-        self._recent.append(event)
+        self._channels.hear(event)
         match event:
             case BarrierArrived(channel, barrier):
                 return self._barrier(channel, barrier, now)
             case CancelArrived(channel, checkpoint):
                 return self._cancel(channel, checkpoint, now)
-            case ChannelEnded(channel):
-                return self._end(channel, now)
+            case ChannelEnded():
+                return self._end(now)
             case BarrierAnnounced() | AlarmRang():
                 return []
 
     def _barrier(self, channel: int, barrier: Barrier, now: Timestamp) -> list[Instruction]:
-        if channel in self._ended and self.open_channels:
+        if channel in self._channels.ended and self.open_channels:
             return []
         if not self._pending and self.open_channels <= 1:
             return self._at_once(barrier, now)
@@ -100,10 +93,7 @@ class BarrierTracker:
                 return []
             counted = self._add(barrier.id, now)
         if channel in counted.spoken and not counted.aborted:
-            raise InternalError(
-                f"channel {channel} sent the barrier of checkpoint {barrier.id} twice",
-                events=tuple(self._recent),
-            )
+            raise self._channels.repeated(channel, barrier)
         counted.barrier = counted.barrier or barrier
         counted.spoken.add(channel)
         return self._complete(counted, now) if self._all_spoke(counted) else []
@@ -130,8 +120,7 @@ class BarrierTracker:
             self._pending.remove(counted)
         return done
 
-    def _end(self, channel: int, now: Timestamp) -> list[Instruction]:
-        self._ended.add(channel)
+    def _end(self, now: Timestamp) -> list[Instruction]:
         if not self._ends_count:
             pending, self._pending = self._pending, deque()
             return [step for one in pending for step in _aborted(one, AbortReason.INPUT_ENDED)]
@@ -147,7 +136,7 @@ class BarrierTracker:
         delay = max(0, counted.began_at - counted.barrier.created_at)
         return [
             Trigger(counted.barrier, delay),
-            AllArrived(counted.id, now - counted.began_at if self.channels > 1 else 0),
+            AllArrived(counted.id, now - counted.began_at if self._channels.count > 1 else 0),
         ]
 
     def _find(self, checkpoint: int) -> _Counted | None:
@@ -162,7 +151,7 @@ class BarrierTracker:
         return counted
 
     def _all_spoke(self, counted: _Counted) -> bool:
-        return len(counted.spoken | self._ended) == self.channels
+        return self._channels.all_spoke(counted.spoken)
 
 
 def _aborted(counted: _Counted, reason: AbortReason) -> list[Instruction]:

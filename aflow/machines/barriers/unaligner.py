@@ -24,7 +24,7 @@ class BarrierUnaligner(OneAtATime):
     ) -> list[Instruction]:
         if len(pending.arrived) > 1:
             return [EndCapture(channel), *self._if_complete(pending, now)]
-        rest = self._waited_for(pending)
+        rest = self._channels.silent(pending.arrived)
         return [
             Trigger(replace(pending.barrier, unaligned=True), pending.start_delay()),
             *([Capture(pending.id, rest)] if rest else []),
@@ -39,7 +39,3 @@ class BarrierUnaligner(OneAtATime):
 
     def _if_complete(self, pending: Pending, now: Timestamp) -> list[Instruction]:
         return [self._complete(pending, now)] if self._all_here(pending) else []
-
-    def _waited_for(self, pending: Pending) -> tuple[int, ...]:
-        here = pending.arrived | self._ended
-        return tuple(channel for channel in range(self.channels) if channel not in here)
