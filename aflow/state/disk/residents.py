@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
-from aflow.errors import CheckpointError, OperatorError, shown
+from aflow.errors import OperatorError, shown
 from aflow.model.codecs import CodecError
-from aflow.model.keys import encode_key
-from aflow.state.disk.buckets import BUCKETS, Held, decode_bucket, encode_bucket, part
+from aflow.model.keys import check_key, encode_key
+from aflow.state.disk.buckets import BUCKETS, Held, decode_bucket, encode_bucket
 from aflow.state.disk.due import Due
 from aflow.state.disk.scratch import Scratch
 from aflow.state.filing import KeyedFiling
 from aflow.state.key_kinds import KeyKinds
-from aflow.state.lifetimes import MOMENT_BYTES, decode_moment, encode_moment
+from aflow.state.lifetimes import MOMENT_BYTES, Lifetimes, decode_moment, encode_moment
 from aflow.state.tables import Table, Tables
 
 #: Buckets written at once; also how many more than need be leave at a time, so that each write is worth its while.
 _AT_ONCE: Final = 1024
 
-Bucket = list[tuple[Hashable, bytes]]
+Bucket = tuple[tuple[Hashable, bytes], ...]
 """The keys of a resident bucket, and how each is stored."""
 
 
@@ -121,31 +121,64 @@ class Residents:
 
     def _load(self, keys: Sequence[Hashable]) -> None:
         """Make ``keys``, none of which is resident, so, and whatever shares a bucket with them."""
+        # Hot path too: most keys are alone in their buckets, and stored as they are written now.
         self._kinds.see(keys)
-        placed = [(key, self.place(key), self._stored_key(key)) for key in keys]
-        buckets = self._buckets
-        wanted = [place for _, place, _ in placed if place not in buckets]
-        for place, data in zip(wanted, self._scratch.store.get(wanted), strict=True):
-            if data is not None:
-                self._take(place, decode_bucket(data))
-        place_of = self._place_of
-        for key, place, stored in placed:
-            if key not in place_of:
-                place_of[key] = place
-                buckets.setdefault(place, []).append((key, stored))
+        stored_keys = self._stored_keys(keys)
+        places = [BUCKETS + encode_key(key) for key in keys]
+        # Databases read faster in the order of their keys.
+        order = sorted(range(len(keys)), key=places.__getitem__)
+        places = [places[index] for index in order]
+        found = self._scratch.store.get(places)
+        self._hold(zip(order, places, found, strict=True), keys, stored_keys)
 
-    def _take(self, place: bytes, bucket: list[Held]) -> None:
-        if place in self._buckets:
-            return  # two keys of one bucket were missing
-        keys = self._buckets[place] = []
-        for held in bucket:
-            stored = held[0] or b""
-            key = self._filing.key(stored)
-            keys.append((key, stored))
+    def _hold(
+        self,
+        found: Iterable[tuple[int, bytes, bytes | None]],
+        keys: Sequence[Hashable],
+        stored_keys: Sequence[bytes],
+    ) -> None:
+        """Take what was found at the places of ``keys``, which are named by their index."""
+        buckets, place_of, only = self._buckets, self._place_of, self._only()
+        for index, place, data in found:
+            key, stored = keys[index], stored_keys[index]
+            if place in buckets:
+                if key not in place_of:
+                    buckets[place] += ((key, stored),)
+                    place_of[key] = place
+                continue
+            buckets[place] = ((key, stored),)
+            place_of[key] = place
+            if data is not None:
+                first, *others = decode_bucket(data)
+                if not others and first[0] == stored:
+                    if only is None:
+                        self._take(key, first)
+                    elif (one := first[1]) is not None:
+                        only.rows[key] = only.decoded(key, one)
+                else:
+                    buckets[place] = self._take_all(place, key, [first, *others])
+
+    def _take_all(self, place: bytes, asked: Hashable, stored: list[Held]) -> Bucket:
+        """Take what is stored of a bucket; the key that was ``asked`` for is in it too, stored or not."""
+        bucket: list[tuple[Hashable, bytes]] = []
+        for held in stored:
+            data = held[0] or b""
+            key = self._filing.key(data)
+            bucket.append((key, data))
             self._place_of[key] = place
-            for state, table in enumerate(self._tables):
-                if (data := part(held, state)) is not None:
-                    _take_part(table, key, data)
+            self._take(key, held)
+        if not any(key == asked for key, _ in bucket):
+            bucket.append((asked, self._filing.stored(asked)))
+        return tuple(bucket)
+
+    def _take(self, key: Hashable, held: Held) -> None:
+        for table, data in zip(self._tables, islice(held, 1, None), strict=False):
+            if data is None:
+                continue
+            if table.ttl is None:
+                table.rows[key] = table.decoded(key, data)
+            else:
+                _take_timed(table, table.ttl, key, data)
 
     def _evict(self, used: set[bytes]) -> None:
         """Write and let go of those touched longest ago, but none that is in use."""
@@ -158,15 +191,20 @@ class Residents:
                 leaving.append(place)
         self._write([place for place in leaving if place in self._unwritten])
         self._unwritten.difference_update(leaving)
+        timed = self._tables.timed
+        rows = [table.rows for table in self._tables if table.ttl is None]
         for place in leaving:
             for key, _ in self._buckets.pop(place):
                 del self._place_of[key]
-                for table in self._tables:
+                for of_table in rows:
+                    of_table.pop(key, None)
+                for table in timed:
                     table.forget(key)
 
-    def _write(self, places: Sequence[bytes]) -> None:
+    def _write(self, places: Iterable[bytes]) -> None:
+        places = sorted(places)
         for start in range(0, len(places), _AT_ONCE):
-            packed = [(place, self._packed(place)) for place in places[start : start + _AT_ONCE]]
+            packed = self._all_packed(places[start : start + _AT_ONCE])
             puts = [(place, data) for place, data in packed if data is not None]
             notes = self._notes(place for place, _ in puts) if self._tables.timed else ()
             self._scratch.store.write(
@@ -178,14 +216,43 @@ class Residents:
             for key, _ in self._buckets[place]:
                 yield from self._due.notes(place, key)
 
+    def _all_packed(self, places: Sequence[bytes]) -> list[tuple[bytes, bytes | None]]:
+        table = self._only()
+        if table is None:
+            return [(place, self._packed(place)) for place in places]
+        # Hot path: keys that are alone in their buckets.
+        buckets, rows, encode = self._buckets, table.rows, table.layout.encode
+        packed: list[tuple[bytes, bytes | None]] = []
+        for place in places:
+            bucket = buckets[place]
+            key, stored = bucket[0]
+            if len(bucket) > 1 or key not in rows:
+                packed.append((place, self._packed(place)))
+                continue
+            try:
+                packed.append((place, encode_bucket(((stored, encode(rows[key])),))))
+            except CodecError:
+                self._part(table, key)  # raises what tells more
+                raise
+        return packed
+
+    def _only(self) -> Table | None:
+        """The table of a step that has one state, without a time to live: handled with less ado."""
+        return None if len(self._tables) != 1 or self._tables.timed else self._tables[0]
+
     def _packed(self, place: bytes) -> bytes | None:
         """The bucket at ``place`` as it is now; None if it is empty."""
         bucket: list[Held] = []
         for key, stored in self._buckets[place]:
             held: Held = [stored]
+            some = False
             for table in self._tables:
-                held.append(self._part(table, key) if key in table.rows else None)
-            if held.count(None) < len(held) - 1:
+                if key in table.rows:
+                    held.append(self._part(table, key))
+                    some = True
+                else:
+                    held.append(None)
+            if some:
                 bucket.append(held)
         return encode_bucket(bucket) if bucket else None
 
@@ -200,11 +267,22 @@ class Residents:
             ) from exc
         return data if table.ttl is None else encode_moment(table.ttl.moment(key)) + data
 
-    def _stored_key(self, key: Hashable) -> bytes:
+    def _stored_keys(self, keys: Sequence[Hashable]) -> list[bytes]:
         try:
-            return self._filing.place(key)[1]
-        except CheckpointError as exc:
-            raise OperatorError(str(exc), operator=self._filing.operator, key=key) from exc
+            return list(map(self._filing.stored, keys))
+        except CodecError:
+            return [self._stored_key(key) for key in keys]
+
+    def _stored_key(self, key: Hashable) -> bytes:
+        check_key(key)
+        try:
+            return self._filing.stored(key)
+        except CodecError as exc:
+            raise OperatorError(
+                f"step {self._filing.operator!r} cannot keep state on disk for key {shown(key)}: {exc}",
+                operator=self._filing.operator,
+                key=key,
+            ) from exc
 
     def _forget_resident(self, table: Table, places: Iterable[bytes]) -> list[Hashable]:
         gone: list[Hashable] = []
@@ -217,11 +295,8 @@ class Residents:
         return gone
 
 
-def _take_part(table: Table, key: Hashable, data: bytes) -> None:
-    if table.ttl is None:
-        table.rows[key] = table.decoded(key, data)
-        return
+def _take_timed(table: Table, lifetimes: Lifetimes, key: Hashable, data: bytes) -> None:
     moment = decode_moment(data[:MOMENT_BYTES])
-    if not table.ttl.expired(moment, table.ttl.now()):
+    if not lifetimes.expired(moment, lifetimes.now()):
         table.rows[key] = table.decoded(key, data[MOMENT_BYTES:])
-        table.ttl.hold(key, moment)
+        lifetimes.hold(key, moment)

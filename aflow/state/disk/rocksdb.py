@@ -41,6 +41,10 @@ def _options(module: Any) -> Any:
     options.set_write_buffer_size(_WRITE_BUFFER)
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(1)
+    # Most keys that are read are new or in a file: a filter saves the search among those not in a file yet.
+    options.set_memtable_whole_key_filtering(True)
+    options.set_memtable_prefix_bloom_ratio(0.1)
+    options.set_allow_concurrent_memtable_write(False)  # there is one writer
     tables = module.BlockBasedOptions()
     tables.set_block_cache(module.Cache(_CACHE))
     tables.set_bloom_filter(10, False)

@@ -1,0 +1,94 @@
+"""State on disk: read, change and write a value of random keys, against RocksDB used by hand.
+
+By hand each record gets, decodes, encodes and puts, which is what such a program does. aflow reads the keys of a batch
+at once and writes them back when they leave memory; both use RocksDB without a log. A tenth of the keys fits into
+aflow's memory.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
+from aflow.state.choice import DiskEngine, OnDisk, make_backend
+from aflow.state.disk.rocksdb import rocksdict
+from aflow.state.filing import KeyedFiling
+from aflow.state.specs import ValueState
+from bench.harness import Measurement, compare
+
+BATCH = 1024
+RATIO = 0.5
+#: Shares of the keys that fit into memory, and that are looked at to see whether the counts are right.
+RESIDENT = 10
+SAMPLE = 100
+
+Count = dict[int, int]
+
+
+class _Stopped:
+    def now(self) -> int:
+        return 0
+
+
+def measure(records: int, rounds: int) -> Measurement:
+    """As many keys as records, in batches of 1,024."""
+    chance = random.Random(3)
+    keys = [chance.randrange(records) for _ in range(records)]
+    batches = [keys[start : start + BATCH] for start in range(0, records, BATCH)]
+    sample = sorted(set(keys))[::SAMPLE]
+    return compare(
+        "disk",
+        records,
+        lambda: in_aflow(batches, sample, resident=max(1, records // RESIDENT)),
+        lambda: by_hand(batches, sample),
+        at_least=RATIO,
+        rounds=rounds,
+    )
+
+
+def in_aflow(batches: list[list[int]], sample: list[int], *, resident: int) -> Count:
+    """With the backend that operators use, as they use it."""
+    everything = KeyGroupRange(0, DEFAULT_KEY_GROUPS)
+    filing = KeyedFiling(
+        operator="disk", key_type=int, key_groups=everything, key_group_count=DEFAULT_KEY_GROUPS
+    )
+    backend = make_backend(OnDisk(DiskEngine.ROCKSDB, resident=resident), filing, _Stopped())
+    count = backend.cell(ValueState("count", of=int))
+    for batch in batches:
+        backend.touch(batch)
+        for key in batch:
+            backend.key = key
+            count.set(count.get(0) + 1)
+        backend.leave()
+    found = {key: _number(backend.get("count", key)) for key in sample}
+    backend.close()
+    return found
+
+
+def by_hand(batches: list[list[int]], sample: list[int]) -> Count:
+    """The same with rocksdict alone."""
+    encode = msgspec.msgpack.Encoder().encode
+    decode = msgspec.msgpack.Decoder(int).decode
+    module: Any = rocksdict()
+    unlogged = module.WriteOptions()
+    unlogged.disable_wal = True
+    with tempfile.TemporaryDirectory() as folder:
+        db = module.Rdict(str(Path(folder) / "db"), module.Options(raw_mode=True))
+        get, put = db.get, db.put
+        for batch in batches:
+            for key in batch:
+                place = encode(key)
+                data = get(place)
+                put(place, encode(1 if data is None else decode(data) + 1), unlogged)
+        found = {key: decode(get(encode(key))) for key in sample}
+        db.close()
+    return found
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
