@@ -71,7 +71,7 @@ from aflow.runtime.ends import (
     ThreadSource,
 )
 from aflow.runtime.job import Job, JobEvent
-from aflow.runtime.metrics import JobMetrics, StepMetrics, TaskMetrics
+from aflow.runtime.metrics import CheckpointMetrics, JobMetrics, StepMetrics, TaskMetrics
 from aflow.runtime.options import Options
 from aflow.runtime.recovery import Restarting, Restoring, StartFrom
 from aflow.runtime.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
@@ -90,6 +90,7 @@ from aflow.state.specs import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "GLOBAL_WINDOW",
     "AflowError",
     "Aggregate",
     "AggregatingState",
@@ -107,6 +108,7 @@ __all__ = [
     "CallbackSink",
     "CheckpointError",
     "CheckpointInfo",
+    "CheckpointMetrics",
     "Checkpointing",
     "CoProcess",
     "CollectSink",
@@ -124,7 +126,6 @@ __all__ = [
     "FixedDelay",
     "Flow",
     "FlowDefinitionError",
-    "GLOBAL_WINDOW",
     "Global",
     "InMemory",
     "InternalError",

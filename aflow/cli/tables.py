@@ -7,7 +7,7 @@ from rich.table import Table
 
 from aflow.errors import readable
 from aflow.model.time import MAX_TIMESTAMP
-from aflow.runtime.metrics import JobMetrics, StepMetrics
+from aflow.runtime.metrics import CheckpointMetrics, JobMetrics, StepMetrics
 
 
 def print_metrics(metrics: JobMetrics) -> None:
@@ -23,7 +23,23 @@ def print_metrics(metrics: JobMetrics) -> None:
             _sides(step),
             _watermark(step),
         )
-    Console(stderr=True, markup=False, highlight=False).print(table)
+    console = Console(stderr=True, markup=False, highlight=False)
+    console.print(table)
+    if metrics.checkpoints.completed or metrics.checkpoints.failed:
+        console.print(_checkpoints(metrics.checkpoints), soft_wrap=True)
+
+
+def _checkpoints(taken: CheckpointMetrics) -> str:
+    last = ""
+    if taken.last_duration_ms is not None:
+        last = (
+            f"; the last took {taken.last_duration_ms:,.0f} ms and has {taken.last_bytes:,} bytes, "
+            f"{taken.last_in_flight_records:,} records in flight"
+        )
+    return (
+        f"checkpoints: {taken.completed:,} completed, {taken.failed:,} failed{last}; "
+        f"longest pause of a subtask {taken.longest_pause_ms:.1f} ms"
+    )
 
 
 def _sides(step: StepMetrics) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
@@ -31,7 +30,7 @@ from aflow.runtime.attempt import Attempt, Checkpoints
 from aflow.runtime.checkpoints.directory import DirectoryStorage
 from aflow.runtime.checkpoints.directory_reading import read_checkpoint
 from aflow.runtime.checkpoints.settings import Checkpointing
-from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome
+from aflow.runtime.checkpoints.statistics import CheckpointInfo, CheckpointTally, Outcome
 from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
 from aflow.runtime.ends.result_sink import Results, ResultSink
 from aflow.runtime.failures import first_cause
@@ -68,8 +67,6 @@ class Recovery:
     restore: Restore = StartFrom.LATEST
     allow_dropped_state: bool = False
     on_event: Callable[[JobEvent], None] | None = None
-    draw: Callable[[], float] = random.random
-    """Numbers from 0 to 1, at random: for delays that are not to be the same for all jobs."""
 
 
 class Job:
@@ -89,6 +86,7 @@ class Job:
         self._attempt = Attempt(plan, options, None)
         self._storage: CheckpointStorage | None = None
         self._checkpoints: dict[int, CheckpointInfo] = {}
+        self._tally = CheckpointTally()
         self._restarts: list[Restarting] = []
         self._running: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
@@ -211,14 +209,20 @@ class Job:
         return list(self._restarts)
 
     def metrics(self) -> JobMetrics:
-        """What the job has done so far and what it is doing; can also be asked after its end."""
+        """What the job has done so far and what it is doing; can also be asked after its end.
+
+        What steps and tasks count begins anew with each restart.
+        """
         now = self._options.clock.now()
         steps: dict[str, StepMetrics] = {
             name: step_metrics(name, counters, now)
             for name, counters in self._attempt.built.counters.items()
         }
         return JobMetrics(
-            steps=steps, tasks=[self._task_metrics(task) for task in self._attempt.built.tasks]
+            steps=steps,
+            tasks=[self._task_metrics(task) for task in self._attempt.built.tasks],
+            checkpoints=self._tally.metrics(),
+            restarts=len(self._restarts),
         )
 
     def results(self, sink: ResultSink[T]) -> Results[T]:
@@ -297,7 +301,7 @@ class Job:
                 cause = first_cause(exc)
                 if not isinstance(cause, Exception) or self._is_final(cause):
                     raise
-                decision = budget.on_failure(clock.now(), self._recovery.draw())
+                decision = budget.on_failure(clock.now(), self._options.chance())
                 if isinstance(decision, GiveUp):
                     if not isinstance(self._recovery.restarts, NoRestart):
                         cause.add_note(f"The job is not started again: {decision.reason}")
@@ -353,7 +357,7 @@ class Job:
             restored,
             own,
             self._recovery.allow_dropped_state,
-            self._recovery.draw(),
+            self._options.chance(),
             self._checkpoint_ended,
         )
 
@@ -365,6 +369,7 @@ class Job:
 
     def _checkpoint_ended(self, info: CheckpointInfo) -> None:
         self._checkpoints[info.id] = info
+        self._tally.count(info)
         if info.outcome is Outcome.FAILED:
             _log.warning(
                 "job %r: %s %d failed: %s", self.name, info.kind.value, info.id, info.reason

@@ -56,12 +56,35 @@ class TaskMetrics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointMetrics:
+    """The checkpoints of a job over all its restarts; more of each is in ``Job.checkpoints``."""
+
+    completed: int = 0
+    failed: int = 0
+    last_duration_ms: float | None = None
+    """Of the last one that was completed, from its trigger until it could be restored."""
+    last_bytes: int = 0
+    """Stored for it by all subtasks."""
+    last_in_flight_records: int = 0
+    """Records that its barriers have overtaken."""
+    last_alignment_ms: float = 0.0
+    """From the first barrier to the last, in the subtask where it took longest."""
+    last_start_delay_ms: float = 0.0
+    """From the trigger to the first barrier, in the subtask where it took longest."""
+    longest_pause_ms: float = 0.0
+    """For which a subtask did nothing else, in any of the latest checkpoints."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobMetrics:
-    """Everything a job can say about itself at one moment."""
+    """Everything a job can say about itself at one moment. What steps and tasks count begins anew at a restart."""
 
     steps: dict[str, StepMetrics]
     """By the step's name."""
     tasks: list[TaskMetrics]
+    checkpoints: CheckpointMetrics = field(default_factory=CheckpointMetrics)
+    restarts: int = 0
+    """How often the job was started again."""
 
 
 def step_metrics(name: str, counters: list[StepCounters], now: Timestamp) -> StepMetrics:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -30,6 +32,8 @@ class Options:
     """False gives every step a task of its own; slower, for tests and for looking at a single step's load."""
     state: StateBackend = field(default_factory=InMemory)
     """Where steps keep what belongs to keys: in memory, or on disk where there is more than fits."""
+    chance: Callable[[], float] = random.random
+    """Numbers from 0 to 1, at random: for what not all jobs are to do in the same moment."""
     clock: RuntimeClock = field(default_factory=SystemClock)
     """Where processing time comes from."""
 

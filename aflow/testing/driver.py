@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from random import Random
 from types import TracebackType
 from typing import Any
 
@@ -48,14 +49,15 @@ def run_flow(
     """Run a flow to its end in virtual time, on an event loop of its own; pauses and timers take no real time.
 
     ``seed``, ``start`` and ``patience`` are those of ``VirtualTimeLoop``: another seed is another interleaving of the
-    tasks. ``checkpointing``, ``restart``, ``restore`` and ``on_event`` are those of ``Flow.run``. Raises what makes the job fail, and ``NothingCanHappen`` instead of waiting for ever.
+    tasks, and other numbers from ``Options.chance``. ``checkpointing``, ``restart``, ``restore`` and ``on_event`` are
+    those of ``Flow.run``. Raises what makes the job fail, and ``NothingCanHappen`` instead of waiting for ever.
     """
 
     async def main() -> Outcome:
         loop = asyncio.get_running_loop()
         async with flow.start(
             parallelism=parallelism,
-            options=_on_virtual_time(options),
+            options=_on_virtual_time(options, seed),
             checkpointing=checkpointing,
             restart=restart,
             restore=restore,
@@ -146,11 +148,11 @@ class FlowDriver:
         return self._sources[name]
 
 
-def _on_virtual_time(options: Options | None) -> Options:
+def _on_virtual_time(options: Options | None, seed: int | None = None) -> Options:
     chosen = options or Options()
     if not isinstance(chosen.clock, SystemClock):
         raise FlowDefinitionError(
             f"the test kit runs the flow on virtual time, so Options.clock cannot be a {type(chosen.clock).__name__}; "
             f"leave it out"
         )
-    return replace(chosen, clock=virtual_time.VirtualClock())
+    return replace(chosen, clock=virtual_time.VirtualClock(), chance=Random(seed or 0).random)

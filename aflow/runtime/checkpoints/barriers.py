@@ -52,7 +52,10 @@ class CheckpointTaker(Protocol):
     """Who takes the checkpoints of a task."""
 
     def take(self, barrier: Barrier, start_delay: float) -> None:
-        """Take a checkpoint now, ``start_delay`` ms after its trigger; of an unaligned one, ``all_arrived`` brings the records in flight."""
+        """Take a checkpoint now, ``start_delay`` ms after its trigger.
+
+        Of an unaligned one, ``all_arrived`` brings the records in flight.
+        """
         ...
 
     def all_arrived(self, checkpoint: int, alignment: int, in_flight: InFlight) -> None:

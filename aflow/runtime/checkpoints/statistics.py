@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from enum import Enum
 
 from aflow.model.elements import CheckpointKind
 from aflow.model.time import Timestamp
+from aflow.runtime.metrics import CheckpointMetrics
 
 
 class Outcome(Enum):
@@ -67,3 +69,37 @@ class CheckpointInfo:
     def bytes(self) -> int:
         """Stored for it by all subtasks together."""
         return sum(one.bytes for one in self.subtasks)
+
+
+@dataclass(slots=True)
+class CheckpointTally:
+    """Counts what becomes of the checkpoints of a job."""
+
+    completed: int = 0
+    failed: int = 0
+    last: CheckpointInfo | None = None
+    #: ms; of the latest checkpoints.
+    pauses: deque[float] = field(default_factory=lambda: deque(maxlen=100))
+
+    def count(self, info: CheckpointInfo) -> None:
+        """Take note of a checkpoint that has ended."""
+        if info.outcome is Outcome.FAILED:
+            self.failed += 1
+        if info.outcome is Outcome.COMPLETED:
+            self.completed += 1
+            self.last = info
+            self.pauses.append(max((one.sync_ms for one in info.subtasks), default=0.0))
+
+    def metrics(self) -> CheckpointMetrics:
+        """What has been counted so far."""
+        subtasks = () if self.last is None else self.last.subtasks
+        return CheckpointMetrics(
+            completed=self.completed,
+            failed=self.failed,
+            last_duration_ms=None if self.last is None else self.last.duration_ms,
+            last_bytes=sum(one.bytes for one in subtasks),
+            last_in_flight_records=sum(one.in_flight_records for one in subtasks),
+            last_alignment_ms=max((one.alignment_ms for one in subtasks), default=0.0),
+            last_start_delay_ms=max((one.start_delay_ms for one in subtasks), default=0.0),
+            longest_pause_ms=max(self.pauses, default=0.0),
+        )
