@@ -82,6 +82,8 @@ class Attempt:
             writers = await open_writers(self._plan, opened, checkpoints=checkpointed is not None)
             self.built = await Builder(self._plan, self._options, checkpointed).build(writers)
             stack.callback(self._cancel_alarms)
+            if checkpointed is not None:
+                await self._copy_state(checkpointed)
             await self._run_tasks(on_started)
 
     async def _coordinate(self, stack: AsyncExitStack) -> Checkpointed | None:
@@ -111,6 +113,20 @@ class Attempt:
         stack.callback(self.coordinator.close, "the job does not run any more")
         await recover_sinks(self._plan, restoration)
         return Checkpointed(using.settings, self.coordinator, codec, restoration)
+
+    async def _copy_state(self, checkpointed: Checkpointed) -> None:
+        """Bring state from elsewhere into the storage of this job, so that its checkpoints need only add changes."""
+        restoration, using = checkpointed.restoration, self._checkpoints
+        if restoration is None or using is None or not using.settings.incremental:
+            return
+        number = restoration.restored.manifest.id
+        for task in self.built.tasks:
+            names = [operator.name for operator in task.chain.operators]
+            state = restoration.to_copy(task.chains.groups, names)
+            if state:
+                head = task.id.rpartition("[")[0]
+                file = await using.storage.write_part(number, head, task.subtask, state)
+                task.chains.stored(file, state)
 
     async def _first_id(self, using: Checkpoints) -> int:
         """Above all that is there, and above what the job goes on from: sinks know their output by these numbers."""

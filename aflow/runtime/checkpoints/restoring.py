@@ -75,19 +75,31 @@ class Restoration:
         return restored_channels(self.codec, step, self._state(step), origins, key_groups)
 
     def adopt(self, chains: SubtaskChains, steps: Iterable[str]) -> None:
-        """Let the checkpoints of a subtask build upon the parts of this one."""
+        """Let the checkpoints of a subtask build upon the parts of this one, which are in the same storage."""
         if not self.own:
             return
-        # What is not taken over as it is must be stored anew.
-        changed = {
+        wanted = set(steps) - self._changed()
+        for step in self.restored.manifest.steps:
+            if step.name in wanted:
+                chains.adopt(step.name, _links(step, chains.groups))
+
+    def to_copy(self, groups: KeyGroupRange, steps: Iterable[str]) -> dict[str, OperatorSnapshot]:
+        """What a subtask has to store anew, since the checkpoint is not in the storage of this job.
+
+        Only what belongs to keys is worth it: without it, the first checkpoint would have to capture all of it.
+        """
+        if self.own:
+            return {}
+        states = ((step, self.state_of(step, groups)) for step in set(steps) - self._changed())
+        return {step: state for step, state in states if state is not None and state.keyed}
+
+    def _changed(self) -> set[str]:
+        """Steps that do not take their state over as it is: it must be captured anew."""
+        return {
             step.name
             for step in self.changes.steps
             if any(state.fate not in (Fate.KEPT, Fate.NEW) for state in step.states)
         }
-        wanted = set(steps) - changed
-        for step in self.restored.manifest.steps:
-            if step.name in wanted:
-                chains.adopt(step.name, _links(step, chains.groups))
 
     def _state(self, step: str) -> OperatorSnapshot:
         return self.restored.states.get(step, OperatorSnapshot())

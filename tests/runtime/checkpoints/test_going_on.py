@@ -368,3 +368,28 @@ def test_state_without_a_place_in_the_pipeline_is_not_dropped_unasked(tmp_path: 
     with pytest.raises(af.RestoreError, match=r"(?s)old.*allow_dropped_state=True"):
         run_flow(build("new"), checkpointing=every_second(tmp_path))
     asyncio.run(build("new").run(checkpointing=every_second(tmp_path), allow_dropped_state=True))
+
+
+@virtual_time
+async def test_after_a_savepoint_from_elsewhere_checkpoints_need_only_add_changes(
+    tmp_path: Path,
+) -> None:
+    sink, source = LedgerSink[int](), ScriptedSource[int](*range(20), seconds(60), 20)
+    first = af.Checkpointing(every=None, storage=tmp_path / "first")
+    async with summing(source, sink).start(checkpointing=first) as job:
+        await asyncio.sleep(1)
+        await job.savepoint(tmp_path / "sp")
+        await job.cancel()
+
+    second = af.Checkpointing(every=None, storage=tmp_path / "second")
+    async with summing(source, sink).start(
+        checkpointing=second, restore=tmp_path / "sp", parallelism=2
+    ) as job:
+        info = await job.checkpoint()
+        await job.cancel()
+    by_key = [one for one in info.subtasks if one.task.startswith("sum")]
+    assert not all(one.complete for one in by_key)  # a subtask without keys stores all of nothing
+
+    async with summing(source, sink).start(checkpointing=second) as job:
+        await job.wait()
+    assert max(sink.values) == 110  # 0 + 2 + … + 20: nothing of the savepoint is missing
