@@ -13,15 +13,17 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bench.crashing.attempts import random_kill
 from bench.crashing.outputs import Output, differences
 from bench.crashing.records import write_readings
-from bench.crashing.rounds import Kills, Round, play, undisturbed
+from bench.crashing.rounds import Plan, Round, play, undisturbed
 from bench.crashing.settings import Mode, Settings
 
 #: Kills of the whole proof, unless the command line says otherwise.
@@ -32,6 +34,8 @@ SEED: Final = 1
 _RECORDS: Final = 1200
 #: Kills of one round.
 _MOST: Final = 9
+#: Seconds for which a job runs before it is killed, at most.
+_LONGEST: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +167,13 @@ def _proof(
             number = len(proof.rounds)
             among = "".join(map(str, case.parallelisms))
             folder = root / f"{case.mode.name.lower()}-{among}-{number}"
-            plan = Kills(parallelisms=case.parallelisms, most=min(_MOST, kills - proof.kills))
-            one = play(
-                replace(settings, mode=case.mode),
-                folder,
-                plan,
-                expected,
-                f"{seed} {case.name} {number}",
+            random = Random(f"{seed} {case.name} {number}")
+            most = min(_MOST, kills - proof.kills)
+            plan = Plan(
+                parallelisms=case.parallelisms,
+                kills=[random_kill(random, longest=_LONGEST) for _ in range(most)],
             )
+            one = play(replace(settings, mode=case.mode), folder, plan, expected, random)
             proof.rounds.append(one)
             if one.wrong:
                 _tell(case, folder, one.wrong, console)

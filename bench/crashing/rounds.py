@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from bench.crashing.attempts import Attempt, Kill, ProgramFailed, attempt, random_kill
+from bench.crashing.attempts import Attempt, Kill, ProgramFailed, attempt
 from bench.crashing.outputs import Output, differences, leftovers, prepare, written
 from bench.crashing.settings import Settings
 
@@ -51,36 +51,29 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kills:
+class Plan:
     """How a round is to go."""
 
     parallelisms: Sequence[int]
     """One of them is drawn for each start."""
-    most: int
-    """After so many kills the program is left in peace."""
-    longest: float = 0.8
-    """Seconds for which a job runs before it is killed, at most."""
-
-    def moments(self, random: Random) -> Iterator[Kill]:
-        """When to kill, time after time."""
-        for _ in range(self.most):
-            yield random_kill(random, longest=self.longest)
+    kills: Sequence[Kill]
+    """When the program is killed, start by start; behind that it is left in peace."""
 
 
-def play(settings: Settings, folder: Path, kills: Kills, expected: Output, seed: str) -> Round:
+def play(settings: Settings, folder: Path, plan: Plan, expected: Output, random: Random) -> Round:
     """Play a round in ``folder``, which must not be there yet: outputs, checkpoints and what programs have said.
 
-    ``settings`` with ``endless`` hold for the attempts that are killed; the last one always comes to an end.
+    ``settings.endless`` holds for the starts that are to be killed; the last one can always come to an end.
     """
-    random = Random(seed)
     here = settings.into(folder, checkpoints=True)
-    prepare(Path(here.outputs))
+    outputs = Path(here.outputs)
+    prepare(outputs)
     attempts: list[Attempt] = []
     try:
-        for kill in [*kills.moments(random), None]:
+        for kill in [*plan.kills, None]:
             one = replace(
                 here,
-                parallelism=random.choice(kills.parallelisms),
+                parallelism=random.choice(plan.parallelisms),
                 endless=settings.endless and kill is not None,
             )
             attempts.append(attempt(one, folder / f"attempt-{len(attempts):03}.log", kill))
@@ -88,7 +81,6 @@ def play(settings: Settings, folder: Path, kills: Kills, expected: Output, seed:
                 break
     except ProgramFailed as exc:
         return Round(attempts, [f"attempt {len(attempts)}: {exc}"])
-    outputs = Path(here.outputs)
     return Round(attempts, [*differences(expected, written(outputs)), *leftovers(outputs)])
 
 

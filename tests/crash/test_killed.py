@@ -1,0 +1,101 @@
+"""A program that is killed with SIGKILL and started again writes what it writes when nobody kills it.
+
+The short form of ``python -m bench crash``. Nothing here depends on how long anything takes: the program cannot end
+before it was killed as often as is wanted, and kills wait for what they are to interrupt.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bench.crash import inputs
+from bench.crashing.attempts import From, Kill
+from bench.crashing.outputs import DATABASE, Output, differences, leftovers, prepare, written
+from bench.crashing.rounds import Plan, play, undisturbed
+from bench.crashing.settings import Mode, Settings
+
+RECORDS = 400
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return replace(inputs(tmp_path_factory.mktemp("crash"), RECORDS), every_ms=30)
+
+
+@pytest.fixture(scope="module")
+def expected(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Output:
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    return undisturbed(replace(settings, slow=False), folder)
+
+
+def four_kills(random: Random) -> list[Kill]:
+    """One of them before the job runs, one as soon as it does; the others have checkpoints behind them."""
+    kills = [
+        Kill(From.START, random.uniform(0.0, 0.3)),
+        Kill(From.RUNNING, random.uniform(0.0, 0.3)),
+        Kill(From.CHECKPOINT, random.uniform(0.0, 0.03), random.randint(1, 3)),
+        Kill(From.CHECKPOINT, random.uniform(0.0, 0.03), random.randint(1, 3)),
+    ]
+    random.shuffle(kills)
+    return kills
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+def test_nobody_can_tell_from_its_output_that_a_program_was_killed(
+    mode: Mode, settings: Settings, expected: Output, tmp_path: Path
+) -> None:
+    random = Random(f"killed {mode.value}")
+    plan = Plan(parallelisms=(1, 2, 3), kills=four_kills(random))
+
+    played = play(
+        replace(settings, mode=mode, endless=True), tmp_path / "run", plan, expected, random
+    )
+
+    assert list(played.wrong) == []
+    assert played.kills == 4
+    assert played.attempts[-1].restored is not None
+
+
+@pytest.mark.slow
+def test_the_output_depends_on_nothing_but_the_input(
+    settings: Settings, expected: Output, tmp_path: Path
+) -> None:
+    other = replace(settings, slow=False, parallelism=3, batch_records=5)
+
+    found = undisturbed(other, tmp_path / "run")
+
+    assert differences(expected, found) == []
+    assert {name: bool(lines) for name, lines in found.items()} == dict.fromkeys(found, True)
+
+
+def test_a_line_that_is_there_twice_and_one_that_is_not_there_are_told() -> None:
+    expected = {"sums": [b"1", b"2"], "rows": [b"x"]}
+
+    told = differences(expected, {"sums": [b"1", b"1"], "rows": [b"x"]})
+
+    assert told == ["sums: 1 lines missing, 1 too many", "  - 2", "  + 1"]
+
+
+def test_what_is_left_unfinished_is_told_and_is_no_output(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    prepare(out)
+    (out / "sums").mkdir()
+    (out / "sums" / ".part-00000-000003.jsonl").write_text("1\n")
+    with closing(sqlite3.connect(out / DATABASE)) as database:
+        database.execute("CREATE TABLE _aflow_staged AS SELECT 1 AS n")
+        database.commit()
+
+    told = leftovers(out)
+
+    assert told == [
+        f"left behind: {out / 'sums' / '.part-00000-000003.jsonl'}",
+        "left behind: 1 staged rows",
+    ]
+    assert written(out) == {"sums": [], DATABASE: []}
