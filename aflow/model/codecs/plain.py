@@ -96,25 +96,26 @@ class Packer:
         raise CodecError(_advice(value))
 
     def of_list(self, value: list[object]) -> object:
-        return value if self._native.issuperset(map(type, value)) else self._items(value)
+        return value if self._native.issuperset(map(type, value)) else self.items(value)
 
     def of_dict(self, value: dict[object, object]) -> object:
         if not self._native.issuperset(map(type, value)):
-            return Ext(DICT, _encode(self._items(part for item in value.items() for part in item)))
+            return Ext(DICT, _encode(self.items(part for item in value.items() for part in item)))
         if self._native.issuperset(map(type, value.values())):
             return value
         return {key: self.pack(held) for key, held in value.items()}
 
     def of_tuple(self, value: Iterable[object]) -> object:
-        return Ext(TUPLE, _encode(self._items(value)))
+        return Ext(TUPLE, _encode(self.items(value)))
 
     def of_set(self, value: Iterable[object]) -> object:
-        return Ext(SET, _encode(self._items(value)))
+        return Ext(SET, _encode(self.items(value)))
 
     def of_frozenset(self, value: Iterable[object]) -> object:
-        return Ext(FROZENSET, _encode(self._items(value)))
+        return Ext(FROZENSET, _encode(self.items(value)))
 
-    def _items(self, values: Iterable[object]) -> list[object]:
+    def items(self, values: Iterable[object]) -> object:
+        """What to put in place of a list of ``values``."""
         return [self.pack(value) for value in values]
 
 

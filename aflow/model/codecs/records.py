@@ -1,29 +1,32 @@
 """Self-describing encoding of records whose type nobody has declared: plain values, and objects that are their fields.
 
 What ``PLAIN`` stores is stored in the same way. Instances of dataclasses, named tuples, msgspec Structs and enums are
-msgpack extensions, by codes that never change, of ``[module:qualified name, fields …]``:
+msgpack extensions, by codes that never change; a *header* is the class and its fields, ``module:qualified name(a,b)``:
 
-==  ===========  ==================================================================
-32  dataclass    the values of its fields, in order, and None or a dict of what else stands in its ``__dict__``
-33  named tuple  its items
-34  Struct       the values of its fields, in order
-35  enum         the name of the member
-==  ===========  ==================================================================
+==  ===========  =====================================================================
+32  dataclass    array of header, the values of the fields, and if there is more in its
+                 ``__dict__`` or in other slots, a map of that
+33  named tuple  likewise
+34  Struct       likewise
+35  enum         array of header and the name of the member; of a flag, its number
+36  UNSET        nothing: ``msgspec.UNSET``, which a field of a Struct may hold
+37  many         array of code (32 to 35), header, and the values of the fields of some
+                 instances of one class, one after the other; stands for the list of them
+==  ===========  =====================================================================
 
-Decoding imports the module and accepts nothing but a class of that kind, so no code runs but that of the module, and
-the ``__post_init__`` of Structs. Dataclasses and named tuples are put together field by field, without ``__init__``.
+Decoding imports the module that a header names, and accepts nothing but a class of that form: whoever can change the
+bytes can have any module imported, and no code run but that of the import, of ``__hash__`` and ``__eq__`` where records
+are in sets or keys of dicts, and of the ``__post_init__`` of Structs. ``__init__`` is never called, nor ``__new__`` and
+``__post_init__`` of dataclasses and named tuples: fields get what they had. A Struct cannot be made without its
+``__post_init__``; it also gets the values that its fields had, whatever that did to them.
+
+What a ``cached_property`` has computed is computed again. An object that is in a value twice is two afterwards.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import sys
-from collections.abc import Callable, MutableMapping
-from enum import Enum
-from functools import lru_cache
-from importlib import import_module
+from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
-from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec.msgpack import Ext
@@ -31,8 +34,9 @@ from msgspec.msgpack import Ext
 from aflow.errors import shown
 from aflow.model.codecs.base import Codec, CodecError
 from aflow.model.codecs.plain import DICT, FROZENSET, SET, TUPLE, Packer, paired, unpack
+from aflow.model.codecs.record_kinds import FormCode, RecordForm, flat, form_named, form_of, put
 
-_DATACLASS, _NAMED_TUPLE, _STRUCT, _ENUM = range(32, 36)
+_UNSET, _MANY = 36, 37
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
@@ -74,101 +78,76 @@ class _RecordPacker(Packer):
     __slots__ = ()
 
     def unknown(self, value: object) -> object:
-        kind = type(value)
-        pack = _PACKING.get(kind)
-        if pack is None:
-            pack = _PACKING[kind] = _packing(kind)
-        return pack(self, value)
+        if value is msgspec.UNSET:
+            return Ext(_UNSET, b"")
+        form = _form(type(value))
+        parts = self._parts(form.parts(value))
+        if more := form.more(value):
+            parts.append(self.pack(more))
+        return Ext(form.code, _encode([form.header, *parts]))
+
+    def items(self, values: Iterable[object]) -> object:
+        values = list(values)
+        kinds = set(map(type, values))
+        if len(kinds) == 1 and len(values) > 1:
+            form = _FORMS.get(kinds.pop())  # hot path: the records of a batch, if seen before
+            if form is not None and form.width and (rows := form.rows(values)) is not None:
+                parts = self._parts(flat(rows))
+                return Ext(_MANY, _encode([form.code, form.header, *parts]))
+        return [self.pack(value) for value in values]
+
+    def _parts(self, parts: Iterable[object]) -> list[object]:
+        there = list(parts)
+        if self._native.issuperset(map(type, there)):
+            return there
+        return [self.pack(part) for part in there]
 
 
-#: How instances of each class that was seen are packed; a class that is no more in use is forgotten.
-_PACKING: Final[MutableMapping[type, Callable[[_RecordPacker, Any], Ext]]] = WeakKeyDictionary()
+#: The forms of the classes of which an instance was packed.
+_FORMS: Final[dict[type, RecordForm]] = {}
+
+
+def _form(kind: type) -> RecordForm:
+    form = _FORMS.get(kind)
+    if form is None:
+        form = _FORMS[kind] = form_of(kind)
+    return form
+
 
 _PACKER: Final = _RecordPacker(_SCALARS)
 _CAREFUL: Final = _RecordPacker(_SCALARS - {int})
 
 
-def _packing(kind: type) -> Callable[[_RecordPacker, Any], Ext]:
-    """How instances of ``kind`` are packed. Raises ``CodecError`` for a type that is not its fields."""
-    name = _name_of(kind)
-    if issubclass(kind, Enum):
-        return lambda packer, value: Ext(_ENUM, _encode([name, value.name]))
-    if issubclass(kind, msgspec.Struct):
-        return _packing_fields(_STRUCT, name, kind.__struct_fields__)
-    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return lambda packer, value: Ext(
-            _NAMED_TUPLE, _encode([name, *map(packer.pack, cast("tuple[object, ...]", value))])
-        )
-    if dataclasses.is_dataclass(kind):
-        return _packing_dataclass(name, kind)
-    raise CodecError(
-        f"{kind.__module__}.{kind.__qualname__} is neither a plain Python type nor a dataclass, NamedTuple, Struct or "
-        f"enum; make it one of them, or choose Unaligned(pickle=True)"
-    )
-
-
-def _packing_fields(
-    code: int, name: str, fields: tuple[str, ...]
-) -> Callable[[_RecordPacker, Any], Ext]:
-    def pack(packer: _RecordPacker, value: object) -> Ext:
-        return Ext(code, _encode([name, *[packer.pack(getattr(value, field)) for field in fields]]))
-
-    return pack
-
-
-def _packing_dataclass(name: str, kind: type) -> Callable[[_RecordPacker, Any], Ext]:
-    fields = _field_names(kind)
-
-    def pack(packer: _RecordPacker, value: object) -> Ext:
-        values = [packer.pack(getattr(value, field)) for field in fields]
-        more = {
-            key: held for key, held in getattr(value, "__dict__", {}).items() if key not in fields
-        }
-        return Ext(_DATACLASS, _encode([name, *values, packer.pack(more) if more else None]))
-
-    return pack
-
-
-@lru_cache(maxsize=1024)
-def _field_names(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(kind))
-
-
-def _name_of(kind: type) -> str:
-    """``module:qualified name``, by which the class will be found. Raises ``CodecError`` if it will not."""
-    name = f"{kind.__module__}:{kind.__qualname__}"
-    found: object = sys.modules.get(kind.__module__)
-    for part in kind.__qualname__.split("."):
-        found = getattr(found, part, None)
-    if found is not kind:
-        raise CodecError(
-            f"{name} cannot be found by its name when it is read; define the class at the top of a module, or choose "
-            f"Unaligned(pickle=True)"
-        )
-    return name
-
-
-@lru_cache(maxsize=1024)
-def _class_of(name: str) -> type:
-    module, _, qualified = name.partition(":")
-    found: object = import_module(module)
-    for part in qualified.split("."):
-        found = getattr(found, part)
-    if not isinstance(found, type):
-        raise CodecError(f"{name} is no class")
-    return found
-
-
 def _unpack(code: int, data: memoryview) -> object:
     if (container := _CONTAINERS.get(code)) is not None:
         return container(cast("list[object]", _decode(data)))
-    if (rebuild := _REBUILD.get(code)) is not None:
-        name, *parts = cast("list[Any]", _decode(data))
-        return rebuild(_class_of(name), parts)
-    return unpack(code, data)
+    if code in _FORM_CODES:
+        header, *parts = cast("list[Any]", _decode(data))
+        return _one(form_named(code, header), parts)
+    if code == _MANY:
+        return _many(cast("list[Any]", _decode(data)))
+    return msgspec.UNSET if code == _UNSET else unpack(code, data)
 
+
+_FORM_CODES: Final = frozenset(one.value for one in FormCode)
 
 _decode: Final = msgspec.msgpack.Decoder(ext_hook=_unpack).decode
+
+
+def _one(form: RecordForm, parts: list[Any]) -> object:
+    if len(parts) == form.width:
+        return form.make(parts)
+    *parts, more = parts
+    made = form.make(parts)
+    put(made, more)
+    return made
+
+
+def _many(stored: list[Any]) -> list[object]:
+    code, header, *values = stored
+    form, parts = form_named(code, header), iter(values)
+    return [form.make(row) for row in zip(*[parts] * form.width, strict=True)]
+
 
 #: As in ``PLAIN``, but what is in them may be records.
 _CONTAINERS: Final[dict[int, Callable[[list[object]], object]]] = {
@@ -176,52 +155,6 @@ _CONTAINERS: Final[dict[int, Callable[[list[object]], object]]] = {
     SET: set,
     FROZENSET: frozenset,
     DICT: paired,
-}
-
-
-def _dataclass(kind: type, parts: list[Any]) -> object:
-    *values, more = parts
-    if not dataclasses.is_dataclass(kind):
-        raise CodecError(f"{kind.__qualname__} is no dataclass any more")
-    fields = _field_names(kind)
-    if len(fields) != len(values):
-        raise CodecError(f"{kind.__qualname__} has other fields now: {', '.join(fields)}")
-    made: Any = object.__new__(kind)
-    for field, value in zip(fields, values, strict=True):
-        object.__setattr__(made, field, value)
-    for field, value in (more or {}).items():
-        object.__setattr__(made, field, value)
-    return made
-
-
-def _named_tuple(kind: type, parts: list[Any]) -> object:
-    if not (issubclass(kind, tuple) and hasattr(kind, "_fields")):
-        raise CodecError(f"{kind.__qualname__} is no named tuple any more")
-    if len(parts) != len(cast("Any", kind)._fields):
-        raise CodecError(f"{kind.__qualname__} has other fields now")
-    return tuple.__new__(kind, parts)
-
-
-def _struct(kind: type, parts: list[Any]) -> object:
-    if not issubclass(kind, msgspec.Struct):
-        raise CodecError(f"{kind.__qualname__} is no Struct any more")
-    fields = kind.__struct_fields__
-    if len(fields) != len(parts):
-        raise CodecError(f"{kind.__qualname__} has other fields now: {', '.join(fields)}")
-    return kind(**dict(zip(fields, parts, strict=True)))
-
-
-def _enum(kind: type, parts: list[Any]) -> object:
-    if not issubclass(kind, Enum):
-        raise CodecError(f"{kind.__qualname__} is no enum any more")
-    return kind[parts[0]]
-
-
-_REBUILD: Final[dict[int, Callable[[type, list[Any]], object]]] = {
-    _DATACLASS: _dataclass,
-    _NAMED_TUPLE: _named_tuple,
-    _STRUCT: _struct,
-    _ENUM: _enum,
 }
 
 

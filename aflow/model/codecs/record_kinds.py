@@ -1,0 +1,320 @@
+"""How instances of a class are taken apart into values, and put together again: what ``RECORDS`` knows of classes.
+
+There are four forms: dataclasses, named tuples, ``msgspec.Struct`` and enums. ``form_of`` looks at a class once; what
+it finds serves for all instances. A class is known by a *header*, ``module:qualified name(fields, …)``, from which
+``form_named`` finds it again in another process: it imports the module, and takes nothing but a class of the same
+form with the same fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum, Flag, IntEnum
+from functools import cached_property, lru_cache, partial
+from importlib import import_module
+from itertools import chain
+from operator import attrgetter, itemgetter
+from types import MemberDescriptorType
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from aflow.model.codecs.base import CodecError
+
+#: Set where a class is built in: instances of classes that derive from such a one hold more than fields.
+_HEAP_TYPE: Final = 1 << 9
+
+#: What stands beside the fields of one instance.
+More = dict[str, object]
+
+_NOTHING: Final[More] = {}
+
+#: Of any class that has nothing built in.
+_new: Final = cast("Callable[[type], Any]", object.__new__)
+
+
+class FormCode(IntEnum):
+    """The form of a class, as it is stored; these numbers never change."""
+
+    DATACLASS = 32
+    NAMED_TUPLE = 33
+    STRUCT = 34
+    ENUM = 35
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordForm:
+    """How instances of one class are taken apart and put together."""
+
+    code: int
+    header: str
+    width: int
+    """How many parts an instance has."""
+    parts: Callable[[Any], Sequence[object]]
+    """The parts of an instance."""
+    more: Callable[[Any], More]
+    """What it has beside them."""
+    rows: Callable[[list[Any]], Iterable[Sequence[object]] | None]
+    """The parts of each of some instances; None if one might have something beside them."""
+    make: Callable[[Sequence[Any]], Any]
+    """The instance of so many parts, made without calling ``__init__``."""
+
+
+def form_of(kind: type[Any]) -> RecordForm:
+    """How instances of ``kind`` are taken apart. Raises ``CodecError`` for a class that is not of the four forms."""
+    if issubclass(kind, Enum):
+        return _of_enum(kind)
+    if issubclass(kind, msgspec.Struct):
+        return _of_struct(kind)
+    if (fields := _names_of_items(kind)) is not None:
+        return _of_named_tuple(kind, fields)
+    if dataclasses.is_dataclass(kind) and not _built_in_base(kind, {object}):
+        return _of_dataclass(kind)
+    raise CodecError(
+        f"{kind.__module__}.{kind.__qualname__} is neither a plain Python type nor a dataclass, NamedTuple, Struct or "
+        f"enum; make it one of them, or choose Unaligned(pickle=True)"
+    )
+
+
+@lru_cache(maxsize=1024)
+def form_named(code: int, header: str) -> RecordForm:
+    """The form of the class that ``header`` names. Raises ``CodecError``, and what importing its module raises."""
+    name, _, fields = header.partition("(")
+    module, _, qualified = name.partition(":")
+    found: object = import_module(module)
+    for part in qualified.split("."):
+        found = getattr(found, part)
+    if not isinstance(found, type):
+        raise CodecError(f"{name} is no class")
+    form = form_of(found)
+    if form.code != code:
+        raise CodecError(f"{name} is a {FormCode(form.code).name.lower().replace('_', ' ')} now")
+    if form.header.partition("(")[2] != fields:
+        raise CodecError(
+            f"{name} had the fields ({fields}, and is now {form.header}; restore with the class as it was, "
+            f"or from a savepoint, which holds no records in flight"
+        )
+    return form
+
+
+def _header(kind: type, fields: Iterable[str]) -> str:
+    """Raises ``CodecError`` if ``kind`` would not be found by its name."""
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    found: object = sys.modules.get(kind.__module__)
+    for part in kind.__qualname__.split("."):
+        found = getattr(found, part, None)
+    if found is not kind:
+        raise CodecError(
+            f"{name} cannot be found by its name when it is read; define the class at the top of a module, or choose "
+            f"Unaligned(pickle=True)"
+        )
+    return f"{name}({','.join(fields)})"
+
+
+def _built_in_base(kind: type, known: set[type]) -> bool:
+    return any(not base.__flags__ & _HEAP_TYPE and base not in known for base in kind.__mro__)
+
+
+def _of_enum(kind: type[Enum]) -> RecordForm:
+    return RecordForm(
+        code=FormCode.ENUM.value,
+        header=_header(kind, ()),
+        width=1,
+        parts=_member,
+        more=_no_more,
+        rows=partial(map, _member),
+        make=partial(_enum, kind),
+    )
+
+
+def _member(value: Enum) -> Sequence[object]:
+    """Its name; of flags the number, since a combination has no name of its own."""
+    return (value.value if isinstance(value, Flag) else value.name,)
+
+
+def _enum(kind: type[Enum], parts: Sequence[Any]) -> Enum:
+    return kind(parts[0]) if issubclass(kind, Flag) else kind[parts[0]]
+
+
+def _names_of_items(kind: type[Any]) -> tuple[str, ...] | None:
+    """None if it is no named tuple."""
+    fields: object = getattr(kind, "_fields", None)
+    is_one = tuple in kind.__mro__ and isinstance(fields, tuple)
+    return cast("tuple[str, ...]", fields) if is_one else None
+
+
+def _of_named_tuple(kind: type[Any], fields: tuple[str, ...]) -> RecordForm:
+    new = cast("Callable[[type, Sequence[Any]], Any]", tuple.__new__)
+    more = partial(_dict_without, kind, frozenset[str]())
+    return RecordForm(
+        code=FormCode.NAMED_TUPLE.value,
+        header=_header(kind, fields),
+        width=len(fields),
+        parts=_itself,
+        more=_no_more if kind.__dictoffset__ == 0 else more,
+        rows=_itself if kind.__dictoffset__ == 0 else lambda values: None,
+        make=partial(new, kind),
+    )
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _no_more(value: object) -> More:
+    return _NOTHING
+
+
+def _of_struct(kind: type[msgspec.Struct]) -> RecordForm:
+    fields = kind.__struct_fields__
+    has_dict = kind.__struct_config__.dict
+    parts = _attributes(fields)
+    return RecordForm(
+        code=FormCode.STRUCT.value,
+        header=_header(kind, fields),
+        width=len(fields),
+        parts=parts,
+        more=partial(_dict_without, kind, frozenset[str]()) if has_dict else _no_more,
+        rows=(lambda values: None) if has_dict else partial(map, parts),
+        make=_struct_maker(kind, fields),
+    )
+
+
+def _struct_maker(
+    kind: type[msgspec.Struct], fields: tuple[str, ...]
+) -> Callable[[Sequence[Any]], Any]:
+    """``msgspec`` has no way to make one without ``__post_init__``; what that changes is put right afterwards."""
+    by_place = all(
+        one.kind is one.POSITIONAL_OR_KEYWORD for one in inspect.signature(kind).parameters.values()
+    )
+
+    def make(parts: Sequence[Any]) -> msgspec.Struct:
+        return kind(*parts) if by_place else kind(**dict(zip(fields, parts, strict=True)))
+
+    def make_again(parts: Sequence[Any]) -> msgspec.Struct:
+        made = make(parts)
+        for field, part in zip(fields, parts, strict=True):
+            force_setattr(made, field, part)
+        return made
+
+    return make_again if hasattr(kind, "__post_init__") else make
+
+
+def _of_dataclass(kind: type) -> RecordForm:
+    fields = tuple(field.name for field in dataclasses.fields(kind))
+    for field in fields:
+        if _has_setter(kind, field):
+            raise CodecError(
+                f"{kind.__module__}.{kind.__qualname__}.{field} is set by a descriptor, which would run code; choose "
+                f"Unaligned(pickle=True)"
+            )
+    slots = {
+        name
+        for one in kind.__mro__
+        for name, held in vars(one).items()
+        if isinstance(held, MemberDescriptorType)
+    }
+    form = partial(
+        RecordForm, code=FormCode.DATACLASS.value, header=_header(kind, fields), width=len(fields)
+    )
+    if kind.__dictoffset__ == 0 and slots == set(fields):
+        parts = _attributes(fields)
+        return form(
+            parts=parts, more=_no_more, rows=partial(map, parts), make=_slots_maker(kind, fields)
+        )
+    return form(
+        parts=_attributes(fields),
+        more=partial(_beside, kind, frozenset(fields), tuple(slots - set(fields))),
+        rows=(lambda values: None) if slots or not fields else _dict_rows(fields),
+        make=partial(_by_attribute, kind, fields) if slots else partial(_by_dict, kind, fields),
+    )
+
+
+def _has_setter(kind: type, field: str) -> bool:
+    static: object = inspect.getattr_static(kind, field, None)
+    return hasattr(type(static), "__set__") and not isinstance(static, MemberDescriptorType)
+
+
+def _attributes(fields: tuple[str, ...]) -> Callable[[Any], Sequence[object]]:
+    if len(fields) > 1:
+        return attrgetter(*fields)
+    return lambda value: [getattr(value, field) for field in fields]
+
+
+def _dict_rows(
+    fields: tuple[str, ...],
+) -> Callable[[list[Any]], Iterable[Sequence[object]] | None]:
+    take: Callable[[Any], Sequence[object]] = (
+        itemgetter(*fields) if len(fields) > 1 else lambda held: [held[field] for field in fields]
+    )
+
+    def rows(values: list[Any]) -> Iterable[Sequence[object]] | None:
+        held = [value.__dict__ for value in values]
+        if set(map(len, held)) != {len(fields)}:
+            return None
+        try:
+            return list(map(take, held))
+        except KeyError:  # as many, but others: a field that was deleted, or is a property
+            return None
+
+    return rows
+
+
+def _slots_maker(kind: type, fields: tuple[str, ...]) -> Callable[[Sequence[Any]], Any]:
+    setters = [cast("Callable[[Any, Any], None]", getattr(kind, field).__set__) for field in fields]
+
+    def make(parts: Sequence[Any]) -> Any:
+        made = _new(kind)
+        for put, part in zip(setters, parts, strict=True):
+            put(made, part)
+        return made
+
+    return make
+
+
+def _by_dict(kind: type, fields: tuple[str, ...], parts: Sequence[Any]) -> Any:
+    made = _new(kind)
+    made.__dict__.update(zip(fields, parts, strict=True))
+    return made
+
+
+def _by_attribute(kind: type, fields: tuple[str, ...], parts: Sequence[Any]) -> Any:
+    made = _new(kind)
+    put(made, dict(zip(fields, parts, strict=True)))
+    return made
+
+
+def put(made: object, more: More) -> None:
+    """Set attributes of what ``RecordForm.make`` has made, also of frozen classes."""
+    setter = force_setattr if isinstance(made, msgspec.Struct) else object.__setattr__
+    for name, held in more.items():
+        setter(cast("Any", made), name, held)
+
+
+def _beside(kind: type, fields: frozenset[str], slots: tuple[str, ...], value: object) -> More:
+    more = _dict_without(kind, fields, value)
+    return {**more, **{name: getattr(value, name) for name in slots if hasattr(value, name)}}
+
+
+def _dict_without(kind: type, fields: frozenset[str], value: object) -> More:
+    """The ``__dict__`` without fields, what ``typing`` notes of type parameters, and what is computed from the rest."""
+    held = getattr(value, "__dict__", None)
+    if not held:
+        return _NOTHING
+    return {
+        name: one
+        for name, one in held.items()
+        if name not in fields
+        and name != "__orig_class__"
+        and not isinstance(inspect.getattr_static(kind, name, None), cached_property)
+    }
+
+
+def flat(rows: Iterable[Sequence[object]]) -> list[object]:
+    """The parts of all rows in one list."""
+    return list(chain.from_iterable(rows))
