@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from decimal import Decimal
 from enum import Enum, Flag, IntEnum, StrEnum
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 import pytest
@@ -207,7 +207,7 @@ def test_a_record_comes_back_equal_and_of_its_type(
 
 
 def kinds(value: Any) -> object:
-    kind: object = type(value)
+    kind = cast("type[object]", type(value))
     if kind is dict:
         return dict, {kinds(key) for key in value}, [kinds(one) for one in value.values()]
     return (kind, [kinds(one) for one in value]) if kind in (list, tuple) else kind
