@@ -31,7 +31,7 @@ def measure(records: int, rounds: int) -> Measurement:
     return Measurement(
         "restore",
         {
-            "keys": records,
+            "records": records,
             "bytes": size,
             "seconds": round(ours, 3),
             "keys_per_s": round(records / ours),
