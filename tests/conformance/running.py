@@ -69,13 +69,18 @@ def run(scenario: Scenario, driver: Driver) -> None:
         rest = {key: value for key, value in step.items() if key not in (word, "note")}
         more = {key: rest.pop(key) for key in driver.BESIDE & rest.keys()}
         if more:
-            argument = {**argument, **more}
+            argument = {**_as_members(word, argument), **more}
         if word == "expect":
             assert not rest, f"{where}: `expect` stands alone"
             check(driver, argument, where)
         else:
             check_outcome(_perform(driver, word, argument, rest), rest, where)
     check(driver, scenario.expect, "at the end")
+
+
+def _as_members(word: str, argument: object) -> Json:
+    """An argument that is no object gets the word of its step as its name."""
+    return cast("Json", argument) if isinstance(argument, dict) else {word: argument}
 
 
 def check(driver: Driver, expect: Json, where: str) -> None:
