@@ -1,0 +1,59 @@
+"""Steps give the same results whether their state is in memory or on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+import aflow as af
+from aflow.testing import CollectSink
+from aflow.testing.virtual_time import virtual_time
+
+#: Each key comes back after many others.
+RECORDS = [(f"key {at * 37 % 50}", at) for at in range(400)]
+
+
+class Gaps(af.KeyedProcess[str, tuple[str, int], tuple[str, int]]):
+    """How long a key was away; its timer tells of the last record."""
+
+    last = af.ValueState("last", of=int)
+    seen = af.ListState("seen", of=int)
+
+    def process(self, value: tuple[str, int], ctx: af.Context[str]) -> Iterable[tuple[str, int]]:
+        last = ctx.state(self.last)
+        before = last.get()
+        last.set(value[1])
+        ctx.state(self.seen).add(value[1])
+        ctx.set_event_timer(10_000)
+        return [] if before is None else [(value[0], value[1] - before)]
+
+    def on_timer(self, at: int, ctx: af.Context[str]) -> Iterable[tuple[str, int]]:
+        return [(ctx.key, sum(ctx.state(self.seen).get()))]
+
+
+async def results(state: af.InMemory | af.OnDisk) -> list[list[object]]:
+    flow = af.Flow("all kinds")
+    sinks = [CollectSink[object]() for _ in range(4)]
+    keyed = flow.source(RECORDS).event_time(lambda r: r[1]).key_by(lambda r: r[0])
+    keyed.process(Gaps(), name="gaps").to(sinks[0])
+    keyed.fold(int, lambda total, r: total + r[1], name="sums").to(sinks[1])
+    keyed.deduplicate(name="first").to(sinks[2])
+    keyed.top(2, by=lambda r: r[1] * 7 % 11, name="best").to(sinks[3])
+    await flow.run(options=af.Options(state=state, batch_records=16))
+    return [list(sink.values) for sink in sinks]
+
+
+@virtual_time
+@pytest.mark.parametrize("engine", af.DiskEngine, ids=lambda engine: engine.value)
+async def test_results_do_not_depend_on_where_state_is(
+    engine: af.DiskEngine, tmp_path: Path
+) -> None:
+    expected = await results(af.InMemory())
+
+    found = await results(af.OnDisk(engine, tmp_path, resident=5))
+
+    assert found == expected
+    assert all(found)
+    assert list(tmp_path.iterdir()) == []
