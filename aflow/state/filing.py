@@ -90,6 +90,8 @@ class KeyedFiling:
     ) -> None:
         self.operator = operator
         self._codec: Codec[Hashable] = state_codec(key_type)
+        self.stored: Final[Callable[[Hashable], bytes]] = self._codec.encode
+        """The bytes of a key. Raises ``CodecError``."""
         self._groups = key_groups
         self._count = key_group_count
 
@@ -106,10 +108,6 @@ class KeyedFiling:
     def own(self, keyed: Keyed) -> Iterator[Mapping[str, tuple[Entry, ...]]]:
         """What is filed in the key groups of this subtask, group by group."""
         return (names for group, names in keyed.items() if group in self._groups)
-
-    def stored(self, key: Hashable) -> bytes:
-        """The bytes of ``key``. Raises ``CodecError``."""
-        return self._codec.encode(key)
 
     def place(self, key: Hashable) -> _Place:
         """The key group and the bytes of ``key``. Raises ``CheckpointError`` if it has no encoding."""

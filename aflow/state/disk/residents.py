@@ -8,9 +8,9 @@ does with it: it is written when it leaves.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Final
+from typing import Any, Final
 
 from aflow.errors import OperatorError, shown
 from aflow.model.codecs import CodecError
@@ -46,8 +46,8 @@ class Residents:
         self._buckets: OrderedDict[bytes, Bucket] = OrderedDict()
         #: Where each resident key is.
         self._place_of: dict[Hashable, bytes] = {}
-        #: Resident buckets of which the database may know less.
-        self._unwritten: set[bytes] = set()
+        #: Resident buckets of which the database knows all, since `write` came by after their last touch.
+        self._written: set[bytes] = set()
         #: Those of the last touch.
         self._in_use: dict[bytes, None] = {}
 
@@ -57,8 +57,13 @@ class Residents:
     def touch(self, keys: Sequence[Hashable]) -> None:
         """Make ``keys`` resident, and the only ones that are in use."""
         # Hot path (benchmark `disk`): once for each batch; only keys that are not resident cost more than look-ups.
-        place_of = self._place_of
-        missing = [key for key in dict.fromkeys(keys) if key not in place_of]
+        place_of, move = self._place_of, self._buckets.move_to_end
+        missing: list[Hashable] = []
+        for key in dict.fromkeys(keys):
+            if key in place_of:
+                move(place_of[key])
+            else:
+                missing.append(key)
         if missing:
             self._load(missing)
         self._in_use = in_use = dict.fromkeys(map(place_of.__getitem__, keys))
@@ -71,6 +76,7 @@ class Residents:
         place = self._place_of[key]
         if place in self._in_use:
             return False
+        self._buckets.move_to_end(place)
         self._touched((place,))
         return True
 
@@ -90,8 +96,9 @@ class Residents:
 
     def write(self) -> None:
         """Bring the database up to date. What is in use stays unwritten: it may still change."""
-        self._write(list(self._unwritten))
-        self._unwritten = set(self._in_use)
+        written = self._written
+        self._write({at: bucket for at, bucket in self._buckets.items() if at not in written})
+        self._written = self._buckets.keys() - self._in_use.keys()
 
     def note_due(self, keys: Iterable[Hashable]) -> None:
         """See to it that a sweep looks at those of ``keys`` that are resident, even if they are never written."""
@@ -108,16 +115,14 @@ class Residents:
         """Know of no keys; the dicts and the database are cleared by their owner."""
         self._buckets.clear()
         self._place_of.clear()
-        self._unwritten.clear()
+        self._written.clear()
         self._in_use = {}
 
-    def _touched(self, places: Iterable[bytes]) -> None:
-        move = self._buckets.move_to_end
-        for place in places:
-            move(place)
-        self._unwritten.update(places)
+    def _touched(self, places: Collection[bytes]) -> None:
+        if self._written:
+            self._written.difference_update(places)
         if len(self._buckets) > self._limit:
-            self._evict(set(places))
+            self._evict(places)
 
     def _load(self, keys: Sequence[Hashable]) -> None:
         """Make ``keys``, none of which is resident, so, and whatever shares a bucket with them."""
@@ -139,6 +144,8 @@ class Residents:
     ) -> None:
         """Take what was found at the places of ``keys``, which are named by their index."""
         buckets, place_of, only = self._buckets, self._place_of, self._only()
+        rows: dict[Hashable, Any] = {} if only is None else only.rows
+        decode = None if only is None else only.layout.decode
         for index, place, data in found:
             key, stored = keys[index], stored_keys[index]
             if place in buckets:
@@ -149,14 +156,13 @@ class Residents:
             buckets[place] = ((key, stored),)
             place_of[key] = place
             if data is not None:
-                first, *others = decode_bucket(data)
-                if not others and first[0] == stored:
-                    if only is None:
-                        self._take(key, first)
-                    elif (one := first[1]) is not None:
-                        only.rows[key] = only.decoded(key, one)
+                bucket = decode_bucket(data)
+                if len(bucket) > 1 or bucket[0][0] != stored:
+                    buckets[place] = self._take_all(place, key, bucket)
+                elif decode is None or (one := bucket[0][1]) is None:
+                    self._take(key, bucket[0])
                 else:
-                    buckets[place] = self._take_all(place, key, [first, *others])
+                    rows[key] = decode(one)
 
     def _take_all(self, place: bytes, asked: Hashable, stored: list[Held]) -> Bucket:
         """Take what is stored of a bucket; the key that was ``asked`` for is in it too, stored or not."""
@@ -180,70 +186,86 @@ class Residents:
             else:
                 _take_timed(table, table.ttl, key, data)
 
-    def _evict(self, used: set[bytes]) -> None:
+    def _evict(self, used: Container[bytes]) -> None:
         """Write and let go of those touched longest ago, but none that is in use."""
-        surplus = len(self._buckets) - self._limit + min(_AT_ONCE, self._limit // 8)
-        leaving: list[bytes] = []
-        for place in self._buckets:
-            if len(leaving) == surplus:
-                break
-            if place not in self._in_use and place not in used:
-                leaving.append(place)
-        self._write([place for place in leaving if place in self._unwritten])
-        self._unwritten.difference_update(leaving)
+        leaving = self._take_oldest(used)
+        written = self._written
+        if written:
+            self._write({at: bucket for at, bucket in leaving.items() if at not in written})
+            written.difference_update(leaving)
+        else:
+            self._write(leaving)
         timed = self._tables.timed
         rows = [table.rows for table in self._tables if table.ttl is None]
-        for place in leaving:
-            for key, _ in self._buckets.pop(place):
-                del self._place_of[key]
+        place_of = self._place_of
+        for bucket in leaving.values():
+            for key, _ in bucket:
+                del place_of[key]
                 for of_table in rows:
                     of_table.pop(key, None)
                 for table in timed:
                     table.forget(key)
 
-    def _write(self, places: Iterable[bytes]) -> None:
-        places = sorted(places)
-        for start in range(0, len(places), _AT_ONCE):
-            packed = self._all_packed(places[start : start + _AT_ONCE])
-            puts = [(place, data) for place, data in packed if data is not None]
-            notes = self._notes(place for place, _ in puts) if self._tables.timed else ()
-            self._scratch.store.write(
-                chain(puts, notes), (place for place, data in packed if data is None)
-            )
+    def _take_oldest(self, used: Container[bytes]) -> dict[bytes, Bucket]:
+        """Of the resident buckets so many that there is room again, if there can be."""
+        buckets, in_use = self._buckets, self._in_use
+        surplus = len(buckets) - self._limit + min(_AT_ONCE, self._limit // 8)
+        leaving: dict[bytes, Bucket] = {}
+        for _ in range(len(buckets)):
+            if len(leaving) == surplus:
+                break
+            place, bucket = buckets.popitem(last=False)
+            if place in in_use or place in used:
+                buckets[place] = bucket
+            else:
+                leaving[place] = bucket
+        return leaving
 
-    def _notes(self, places: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-        for place in places:
-            for key, _ in self._buckets[place]:
+    def _write(self, buckets: Mapping[bytes, Bucket]) -> None:
+        places = sorted(buckets)
+        for start in range(0, len(places), _AT_ONCE):
+            puts: list[tuple[bytes, bytes]] = []
+            deletes: list[bytes] = []
+            some = [(place, buckets[place]) for place in places[start : start + _AT_ONCE]]
+            self._pack(some, puts, deletes)
+            notes = self._notes(some) if self._tables.timed else ()
+            self._scratch.store.write(chain(puts, notes), deletes)
+
+    def _notes(self, buckets: Iterable[tuple[bytes, Bucket]]) -> Iterator[tuple[bytes, bytes]]:
+        for place, bucket in buckets:
+            for key, _ in bucket:
                 yield from self._due.notes(place, key)
 
-    def _all_packed(self, places: Sequence[bytes]) -> list[tuple[bytes, bytes | None]]:
-        table = self._only()
-        if table is None:
-            return [(place, self._packed(place)) for place in places]
-        # Hot path: keys that are alone in their buckets.
-        buckets, rows, encode = self._buckets, table.rows, table.layout.encode
-        packed: list[tuple[bytes, bytes | None]] = []
-        for place in places:
-            bucket = buckets[place]
-            key, stored = bucket[0]
-            if len(bucket) > 1 or key not in rows:
-                packed.append((place, self._packed(place)))
-                continue
-            try:
-                packed.append((place, encode_bucket(((stored, encode(rows[key])),))))
-            except CodecError:
-                self._part(table, key)  # raises what tells more
-                raise
-        return packed
+    def _pack(
+        self,
+        buckets: Iterable[tuple[bytes, Bucket]],
+        puts: list[tuple[bytes, bytes]],
+        deletes: list[bytes],
+    ) -> None:
+        """Add what to put and what to delete, since nothing is left of it."""
+        only = self._only()
+        rows: dict[Hashable, Any] = {} if only is None else only.rows
+        encode = None if only is None else only.layout.encode
+        for place, bucket in buckets:
+            if encode is not None and len(bucket) == 1 and (key := bucket[0][0]) in rows:
+                # Hot path: a key that is alone in its bucket.
+                try:
+                    puts.append((place, encode_bucket(((bucket[0][1], encode(rows[key])),))))
+                except CodecError as exc:
+                    raise self._unstorable(only, key, exc) from exc
+            elif (data := self._packed(bucket)) is not None:
+                puts.append((place, data))
+            else:
+                deletes.append(place)
 
     def _only(self) -> Table | None:
         """The table of a step that has one state, without a time to live: handled with less ado."""
         return None if len(self._tables) != 1 or self._tables.timed else self._tables[0]
 
-    def _packed(self, place: bytes) -> bytes | None:
-        """The bucket at ``place`` as it is now; None if it is empty."""
+    def _packed(self, keys: Bucket) -> bytes | None:
+        """What the keys of a bucket have now; None if they have nothing."""
         bucket: list[Held] = []
-        for key, stored in self._buckets[place]:
+        for key, stored in keys:
             held: Held = [stored]
             some = False
             for table in self._tables:
@@ -260,12 +282,16 @@ class Residents:
         try:
             data = table.layout.encode(table.rows[key])
         except CodecError as exc:
-            raise OperatorError(
-                f"{table.what} cannot be kept on disk for key {shown(key)}: {exc}",
-                operator=self._filing.operator,
-                key=key,
-            ) from exc
+            raise self._unstorable(table, key, exc) from exc
         return data if table.ttl is None else encode_moment(table.ttl.moment(key)) + data
+
+    def _unstorable(self, table: Table | None, key: Hashable, cause: CodecError) -> OperatorError:
+        what = f"state of step {self._filing.operator!r}" if table is None else table.what
+        return OperatorError(
+            f"{what} cannot be kept on disk for key {shown(key)}: {cause}",
+            operator=self._filing.operator,
+            key=key,
+        )
 
     def _stored_keys(self, keys: Sequence[Hashable]) -> list[bytes]:
         try:
@@ -290,7 +316,7 @@ class Residents:
             for key, _ in self._buckets[place]:
                 if key in table.rows and not table.held(key):
                     table.forget(key)
-                    self._unwritten.add(place)
+                    self._written.discard(place)
                     gone.append(key)
         return gone
 
