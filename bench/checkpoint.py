@@ -39,9 +39,8 @@ class Latest(af.KeyedProcess[int, int, int]):
 
 def measure(records: int, rounds: int) -> Measurement:
     """``ratio`` is the throughput of ``keyed_window`` with a checkpoint every second by that without."""
-    pauses = run_async(
-        _pauses()
-    )  # first: with millions of events around, the garbage collector is what pauses
+    # First: with millions of events around, the garbage collector is what pauses.
+    pauses = run_async(_pauses(min(KEYS, records)))
     events = make_events(records)
     without, with_them, taken = _throughput(events, rounds)
     waits = run_async(_waits(events))
