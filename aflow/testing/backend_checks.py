@@ -150,7 +150,8 @@ class _BackendCheck:
         self._same((7 in table, 9 in table), (False, True), "what is in a table:")
         for key, value in table.items():
             table[key] = value + 1
-        self._same(table[1000], 1001, "an item changed in a loop over all of them is")
+        raised = {key: value + 1 for key, value in expected.items()}
+        self._same(dict(table.items()), raised, "items changed in a loop over all of them are")
 
     def reading_from_outside(self) -> None:
         step = self._step()
