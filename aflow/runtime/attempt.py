@@ -148,6 +148,9 @@ class Attempt:
                 self.stop(drain=self._stop_early)
             on_started()
             if self.coordinator is not None:
+                drained = group.create_task(self._all_drained())
+                await asyncio.wait([drained, *tasks], return_when=asyncio.FIRST_COMPLETED)
+                _check_ended(task for task in tasks if task.done())
                 await self._take_last_checkpoint(self.coordinator)
             await asyncio.wait(tasks)
             _check_ended(tasks)
@@ -156,10 +159,12 @@ class Attempt:
             for one in discovering:
                 one.cancel()
 
-    async def _take_last_checkpoint(self, coordinator: CheckpointCoordinator) -> None:
-        """Once everything is processed, take the checkpoint that commits it, and let the tasks end."""
+    async def _all_drained(self) -> None:
         for task in self.built.tasks:
             await task.drained.wait()
+
+    async def _take_last_checkpoint(self, coordinator: CheckpointCoordinator) -> None:
+        """Once everything is processed, take the checkpoint that commits it, and let the tasks end."""
         for left in reversed(range(_FINAL_TRIES)):
             try:
                 await coordinator.request(CheckpointKind.FINAL, self.last_savepoint)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
 from aflow.errors import (
+    CheckpointError,
     FlowDefinitionError,
     JobStopped,
     RestoreError,
@@ -94,6 +95,8 @@ class Job:
         self._told = False
         #: What ``stop`` was asked for: to drain, or not. A job that is being stopped is not started again.
         self._stopping: bool | None = None
+        #: Set with it: nobody waits for the next attempt any more.
+        self._stop_wanted = asyncio.Event()
         self._last_savepoint: str | None = None
         self._cancelled = False
 
@@ -168,6 +171,7 @@ class Job:
             self._need_checkpointing("stop(savepoint=…)")
             self._last_savepoint = self._attempt.last_savepoint = fspath(savepoint)
         self._stopping = drain
+        self._stop_wanted.set()
         self._attempt.stop(drain=drain)
         if _RUNNING.get() is not self:
             await self.wait()
@@ -325,7 +329,10 @@ class Job:
             "job %r failed and is started again in %d ms: %s", self.name, decision.delay, cause
         )
         self._happened(restarting)
-        await asyncio.sleep(decision.delay / 1000)
+        self._attempt.closing = False  # it has closed everything, and the wait can be interrupted
+        with suppress(TimeoutError):
+            async with asyncio.timeout(decision.delay / 1000):
+                await self._stop_wanted.wait()
         if self._stopping is not None:
             raise cause
 
@@ -387,8 +394,12 @@ class Job:
 
     async def _take(self, kind: CheckpointKind, path: str | None) -> CheckpointInfo:
         coordinator = self._attempt.coordinator
-        if coordinator is None or not self.running:
+        if not self.running:
             raise JobStopped(f"job {self.name!r} does not run, so no {kind.value} can be taken")
+        if coordinator is None:
+            raise CheckpointError(
+                f"job {self.name!r} is just being started, so no {kind.value} can be taken yet: try again"
+            )
         return await coordinator.request(kind, path)
 
     def _need_checkpointing(self, what: str) -> None:

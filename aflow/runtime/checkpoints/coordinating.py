@@ -99,6 +99,10 @@ class CheckpointCoordinator:
         #: Checkpoints that are to be removed and still there.
         self._removals = 0
         self._events: deque[say.Event] = deque()
+        #: Requests that came before the tasks ran.
+        self._early: list[say.Event] = []
+        #: Why there will be no checkpoint any more; None while there may be.
+        self._over: str | None = None
         #: True once the tasks have ended: what is pending is no failure.
         self._closing = False
 
@@ -127,6 +131,8 @@ class CheckpointCoordinator:
         )
         self._worker = group.create_task(self._keep_working(), name="checkpoint storage")
         self._feed(say.Started())
+        for early in self._early:
+            self._feed(early)
 
     async def finish(self) -> None:
         """Take no further checkpoint, and finish what waits for storage."""
@@ -138,6 +144,7 @@ class CheckpointCoordinator:
     def close(self, reason: str) -> None:
         """The tasks do not run any more. Harmless after ``finish``, and when it was not started."""
         self._closing = True
+        self._over = reason
         if self._machine is not None:
             self._feed(say.Stopped(reason))
         if self._alarm is not None:
@@ -159,6 +166,8 @@ class CheckpointCoordinator:
 
     async def request(self, kind: CheckpointKind, path: str | None = None) -> CheckpointInfo:
         """Take a checkpoint now, and wait until it can be restored. Raises ``CheckpointError`` if it fails."""
+        if self._over is not None:
+            raise CheckpointError(self._over)
         number = self._next_request
         self._next_request += 1
         answer: asyncio.Future[CheckpointInfo] = self._loop.create_future()
@@ -196,11 +205,13 @@ class CheckpointCoordinator:
 
     def _feed(self, event: say.Event) -> None:
         """Tell the machine; what comes up while its answer is carried out is told afterwards."""
+        if self._machine is None:
+            self._early.append(event)
+            return
         self._events.append(event)
         if len(self._events) > 1:
             return
         while self._events:
-            assert self._machine is not None
             try:
                 for one in self._machine.handle(self._events[0], self._clock.now()):
                     self._do(one)
@@ -221,7 +232,9 @@ class CheckpointCoordinator:
                 self._work.put_nowait(self._discard(checkpoint))
                 self._removals_changed(1)
             case say.Answer(request, checkpoint):
-                self._requests.pop(request).set_result(self.history[checkpoint])
+                answer = self._requests.pop(request)
+                if not answer.done():  # whoever asked has given up waiting
+                    answer.set_result(self.history[checkpoint])
             case say.Refuse(request, reason):
                 self._refuse(request, reason)
             case say.FailJob(reason):
