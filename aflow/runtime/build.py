@@ -178,7 +178,15 @@ class Builder:
                 source=task_input if isinstance(task_input, SourceInput) else None,
                 origins=self._origins(plan, subtask),
             )
+        self._refill_chain(plan, task, links)
         self._built.tasks.append(task)
+
+    def _refill_chain(self, plan: TaskPlan, task: StreamTask, links: dict[int, Link]) -> None:
+        """Let steps that had channels of their own, and are chained now, begin with what was in flight to them."""
+        if self._restoration is not None:
+            for node in plan.nodes[1:]:
+                batches = self._restoration.in_chain(node.name, task.subtask, plan.parallelism)
+                task.begin_with(links[node.id], batches)
 
     def _taking(self, plan: TaskPlan, task: StreamTask) -> CheckpointTaking | None:
         """What takes the checkpoints of ``task``; None in a job without."""

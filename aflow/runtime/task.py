@@ -13,13 +13,14 @@ checkpoints until it is told to finish, which is when the last one has been comm
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from aflow.connect import Committable
 from aflow.errors import InternalError
+from aflow.model.batch import Batch
 from aflow.model.elements import Barrier
 from aflow.operators.base import Operator
 from aflow.operators.sink import SinkOperator
@@ -32,6 +33,7 @@ from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
 from aflow.runtime.failures import closing
 from aflow.runtime.mailbox_loop import MailboxLoop, Why
+from aflow.runtime.outputs import Link
 from aflow.runtime.source_input import SourceInput
 from aflow.runtime.turn import Turn
 
@@ -113,6 +115,8 @@ class StreamTask:
         self._member: AlignedMember | None = None
         #: Takes the checkpoints of this task; None in a job without.
         self._taking: CheckpointTaking | None = None
+        #: What was in flight in the middle of the chain when a checkpoint was taken, and where it goes on.
+        self._first: list[tuple[Link, Batch[Any]]] = []
         self._ended = False
         #: Resolved when the task has nothing more to process.
         self.drained = asyncio.Event()
@@ -136,6 +140,10 @@ class StreamTask:
         """End the input early, if it is a source. What it has read is processed, without waiting for other sources."""
         self.input.stop(drain=drain)
         self._leave_group()
+
+    def begin_with(self, link: Link, batches: Iterable[Batch[Any]]) -> None:
+        """Send ``batches`` through ``link`` before anything is taken from the input."""
+        self._first += [(link, batch) for batch in batches]
 
     @property
     def is_source(self) -> bool:
@@ -184,6 +192,9 @@ class StreamTask:
     async def _process_all(self) -> None:
         async with asyncio.TaskGroup() as group:
             writing = [group.create_task(_write(sink, self.loop)) for sink in self.chain.sinks]
+            for link, batch in self._first:
+                link.emit(batch)
+            self._first.clear()
             self.input.start(self.loop.resume, group)
             await self.loop.run()
             for task in writing:

@@ -3,13 +3,14 @@
 An unaligned checkpoint holds the records that barriers have overtaken: in the channels of a task, and in front of the
 writer of a sink. A restore puts them back before anything else moves. With the same numbers of writing and reading
 subtasks each channel gets what it had, watermarks included. Otherwise records are shared out anew, as the exchange does
-it: by key, or in turn; watermarks are left out, since the tasks before send theirs again. What was broadcast is in
+it: by key, or in turn; watermarks are left out, since the tasks before send theirs again. Where the step has been
+chained to the one before it, there is no channel any more, and it gets its records at once. What was broadcast is in
 flight to each reader as far as it had not got it, so it cannot be shared out anew: that is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -39,6 +40,33 @@ class Origin:
 
 
 _Parts = tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was in one channel when the checkpoint was taken; the numbers are those of its ``Origin``."""
+
+    number: int
+    writer: int
+    writers: int
+    reader: int
+    readers: int
+    copies: bool
+    """True if each reader has been sent the same records."""
+    elements: Sequence[Element]
+
+    def batches(self) -> Iterator[Batch[Any]]:
+        """The records; what stands between them says nothing where they go another way."""
+        return (one for one in self.elements if isinstance(one, Batch))
+
+    def refuse_copies(self, step: str) -> None:
+        """Raises ``RestoreError`` for records of a broadcast: how far it had got differs from reader to reader."""
+        if self.copies:
+            raise RestoreError(
+                f"records of a broadcast were in flight to step {step!r}, which cannot be shared out among other "
+                f"numbers of subtasks: restore with the former parallelism, or from a savepoint"
+            )
+
 
 _IDLE: Final = "idle"
 _ACTIVE: Final = "active"
@@ -112,7 +140,8 @@ class InFlightCodec:
                 case _:
                     encoded.append(_ACTIVE)
         ends = [origin.number, origin.writer, origin.writers, origin.reader, origin.readers]
-        return PLAIN.encode([*ends, encoded])
+        copies = isinstance(origin.partitioning, Broadcast)
+        return PLAIN.encode([*ends, copies, encoded])
 
     def _batch(self, where: str, batch: Batch[Any]) -> bytes:
         try:
@@ -128,19 +157,23 @@ class InFlightCodec:
                 f"records that were in flight to {step!r} cannot be read: {exc}"
             ) from exc
 
-    def elements(self, step: str, data: bytes) -> tuple[list[int], list[Element]]:
-        """The five numbers of the channel's ``Origin``, and what was in it. Raises ``RestoreError``."""
-        *ends, encoded = cast("list[Any]", PLAIN.decode(data))
-        found: list[Element] = []
-        for one in cast("list[bytes | int | str]", encoded):
-            match one:
-                case bytes():
-                    found.append(self._read(step, one))
-                case int():
-                    found.append(Watermark(one))
-                case _:
-                    found.append(IDLE if one == _IDLE else ACTIVE)
-        return ends, found
+    def found(self, step: str, snapshot: OperatorSnapshot) -> Iterator[_Found]:
+        """What was in the channels of a step. Raises ``RestoreError``."""
+        for part in snapshot.operator.get(IN_FLIGHT, ()):
+            number, writer, writers, reader, readers, copies, encoded = cast(
+                "tuple[int, int, int, int, int, bool, list[bytes | int | str]]", PLAIN.decode(part)
+            )
+            elements = [self._element(step, one) for one in encoded]
+            yield _Found(number, writer, writers, reader, readers, copies, elements)
+
+    def _element(self, step: str, encoded: bytes | int | str) -> Element:
+        match encoded:
+            case bytes():
+                return self._read(step, encoded)
+            case int():
+                return Watermark(encoded)
+            case _:
+                return IDLE if encoded == _IDLE else ACTIVE
 
 
 def restored_channels(
@@ -154,42 +187,50 @@ def restored_channels(
 
     Raises ``RestoreError`` for what cannot be shared out among other numbers of subtasks.
     """
-    found: dict[Origin, list[Element]] = {}
-    for part in snapshot.operator.get(IN_FLIGHT, ()):
-        (number, writer, writers, reader, readers), elements = codec.elements(step, part)
-        there = origins.get((number, writer, reader))
-        if there is not None and (there.writers, there.readers) == (writers, readers):
-            found.setdefault(there, []).extend(elements)
+    placed: dict[Origin, list[Element]] = {}
+    for found in codec.found(step, snapshot):
+        there = origins.get((found.number, found.writer, found.reader))
+        if there is not None and (there.writers, there.readers) == (found.writers, found.readers):
+            placed.setdefault(there, []).extend(found.elements)
             continue
-        for element in elements:
-            if isinstance(element, Batch):
-                _share_out(step, number, writer, reader, element, origins, key_groups, found)
-    return found
+        found.refuse_copies(step)
+        for batch in found.batches():
+            _share_out(step, found, batch, origins, key_groups, placed)
+    return placed
+
+
+def restored_in_chain(
+    codec: InFlightCodec, step: str, snapshot: OperatorSnapshot, subtask: int, parallelism: int
+) -> list[Batch[Any]]:
+    """What a step begins with that is chained to the one before it now, so that there is no channel between them.
+
+    Raises ``RestoreError`` for what cannot be shared out among other numbers of subtasks.
+    """
+    batches: list[Batch[Any]] = []
+    for found in codec.found(step, snapshot):
+        if found.readers != parallelism:
+            found.refuse_copies(step)
+        if found.reader % parallelism == subtask:
+            batches += found.batches()
+    return batches
 
 
 def _share_out(
     step: str,
-    number: int,
-    writer: int,
-    reader: int,
+    found: _Found,
     batch: Batch[Any],
     origins: Mapping[tuple[int, int, int], Origin],
     key_groups: int,
-    found: dict[Origin, list[Element]],
+    placed: dict[Origin, list[Element]],
 ) -> None:
-    any_origin = next((one for one in origins.values() if one.number == number), None)
+    any_origin = next((one for one in origins.values() if one.number == found.number), None)
     if any_origin is None:
         raise RestoreError(
-            f"step {step!r} has no input {number} any more, and records were in flight to it"
+            f"step {step!r} has no input {found.number} any more, and records were in flight to it"
         )
     readers, writers = any_origin.readers, any_origin.writers
     by_reader: dict[int, list[int]] = {}
     match any_origin.partitioning:
-        case Broadcast():
-            raise RestoreError(
-                f"records of a broadcast were in flight to step {step!r}, which cannot be shared out among other "
-                f"numbers of subtasks: restore with the former parallelism, or from a savepoint"
-            )
         case HashByKey():
             for index, key in enumerate(batch.keys or ()):
                 owner = subtask_of(key_group(key, key_groups), key_groups, readers)
@@ -197,11 +238,18 @@ def _share_out(
         case Custom(choose):
             for index, value in enumerate(batch.values):
                 by_reader.setdefault(choose(value, readers), []).append(index)
+        case Broadcast():
+            raise RestoreError(
+                f"records were in flight to step {step!r}, whose input is a broadcast only now: each of its subtasks "
+                f"would need them; restore with the former pipeline, or from a savepoint"
+            )
         case _:
-            by_reader[reader % readers] = list(range(len(batch)))
+            by_reader[found.reader % readers] = list(range(len(batch)))
     for target, indexes in by_reader.items():
-        origin = origins.get((number, writer % writers, target)) or origins[number, target, target]
-        found.setdefault(origin, []).append(_picked(batch, indexes))
+        origin = origins.get((found.number, found.writer % writers, target))
+        # A forward has one channel to each reader.
+        origin = origin or origins[found.number, target, target]
+        placed.setdefault(origin, []).append(_picked(batch, indexes))
 
 
 def _picked(batch: Batch[Any], indexes: Sequence[int]) -> Batch[Any]:

@@ -13,7 +13,12 @@ from aflow.model.batch import Batch
 from aflow.model.key_groups import KeyGroupRange
 from aflow.runtime.channel import Element
 from aflow.runtime.checkpoints.chains import SubtaskChains
-from aflow.runtime.checkpoints.inflight import InFlightCodec, Origin, restored_channels
+from aflow.runtime.checkpoints.inflight import (
+    InFlightCodec,
+    Origin,
+    restored_channels,
+    restored_in_chain,
+)
 from aflow.runtime.checkpoints.sections import read_committables, read_progress
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.runtime.splits import Progress
@@ -73,6 +78,10 @@ class Restoration:
     ) -> dict[Origin, list[Element]]:
         """What the channels into ``step`` begin with."""
         return restored_channels(self.codec, step, self._state(step), origins, key_groups)
+
+    def in_chain(self, step: str, subtask: int, parallelism: int) -> list[Batch[Any]]:
+        """What a step begins with that has no channels of its own now."""
+        return restored_in_chain(self.codec, step, self._state(step), subtask, parallelism)
 
     def adopt(self, chains: SubtaskChains, steps: Iterable[str]) -> None:
         """Let the checkpoints of a subtask build upon the parts of this one, which are in the same storage."""
