@@ -1,0 +1,48 @@
+"""Short words for tests of barrier machines."""
+
+from __future__ import annotations
+
+from aflow.machines.barriers.events import (
+    BarrierAnnounced,
+    BarrierArrived,
+    Barriers,
+    CancelArrived,
+    ChannelEnded,
+    Event,
+    Instruction,
+)
+from aflow.model.elements import Barrier, CheckpointKind
+
+
+def barrier(
+    number: int,
+    *,
+    at: int = 0,
+    timeout: int | None = None,
+    kind: CheckpointKind = CheckpointKind.PERIODIC,
+    unaligned: bool = False,
+) -> Barrier:
+    """The barrier of checkpoint ``number``, created at ``at``."""
+    return Barrier(number, at, kind, timeout, unaligned)
+
+
+def arrived(channel: int, what: int | Barrier) -> BarrierArrived:
+    """A barrier, or the plain one of a checkpoint."""
+    return BarrierArrived(channel, barrier(what) if isinstance(what, int) else what)
+
+
+def announced(channel: int, what: Barrier) -> BarrierAnnounced:
+    return BarrierAnnounced(channel, what)
+
+
+def cancelled(channel: int, number: int) -> CancelArrived:
+    return CancelArrived(channel, number)
+
+
+def ended(channel: int) -> ChannelEnded:
+    return ChannelEnded(channel)
+
+
+def tell(machine: Barriers, *events: Event, now: int = 0) -> list[Instruction]:
+    """What the machine answers to all of them together."""
+    return [step for event in events for step in machine.handle(event, now)]
