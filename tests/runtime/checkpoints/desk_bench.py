@@ -1,0 +1,147 @@
+"""A task's input on the workbench: real channels, gate, desk and mailbox, and a story of what came out of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from aflow.machines.barriers.events import AbortReason, Barriers
+from aflow.machines.batch_size import BatchSize
+from aflow.model.batch import Batch
+from aflow.model.elements import Barrier
+from aflow.model.time import Timestamp
+from aflow.runtime.channel import Channel, Element
+from aflow.runtime.checkpoints.barriers import BarrierDesk, InFlight
+from aflow.runtime.clock import RuntimeClock
+from aflow.runtime.gate import Gate
+from aflow.runtime.mailbox_loop import MailboxLoop
+from aflow.runtime.turn import Turn
+from aflow.testing.virtual_time import VirtualClock
+
+
+@dataclass(frozen=True)
+class Took:
+    """The task was told to take a checkpoint."""
+
+    id: int
+    start_delay: float
+    unaligned: bool = False
+
+
+@dataclass(frozen=True)
+class Complete:
+    """All barriers were there; ``in_flight`` holds records, and watermarks as they are, by channel."""
+
+    id: int
+    alignment: int
+    in_flight: dict[int, list[object]]
+
+
+@dataclass(frozen=True)
+class Abandoned:
+    """The checkpoint does not come about."""
+
+    id: int
+    reason: AbortReason
+
+
+Line: TypeAlias = Took | Complete | Abandoned | str
+
+
+class Told:
+    """What comes out of a task's input, as a story: records (strings), watermarks (``"t=5"``) and checkpoints."""
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+
+    def emit(self, batch: Batch[Any]) -> None:
+        self.lines += batch.values
+
+    def watermark(self, timestamp: Timestamp) -> None:
+        self.lines.append(f"t={timestamp}")
+
+    def idle(self) -> None:
+        self.lines.append("idle")
+
+    def active(self) -> None:
+        self.lines.append("active")
+
+    def side(self, tag: str, batch: Batch[Any]) -> None:
+        self.lines += [f"{tag}: {value}" for value in batch.values]
+
+    def take(self, barrier: Barrier, start_delay: float) -> None:
+        self.lines.append(Took(barrier.id, start_delay, barrier.unaligned))
+
+    def all_arrived(self, checkpoint: int, alignment: int, in_flight: InFlight) -> None:
+        """Only channels with something in flight; which others are named is no matter."""
+        flat = {index: _flat(elements) for index, elements in in_flight.items() if elements}
+        self.lines.append(Complete(checkpoint, alignment, flat))
+
+    def abandoned(self, checkpoint: int, reason: AbortReason) -> None:
+        self.lines.append(Abandoned(checkpoint, reason))
+
+
+class Bench:
+    """A gate with a desk; nothing moves but when a test says so, save for alarms. Needs virtual time."""
+
+    def __init__(
+        self,
+        machine: Barriers,
+        channels: int,
+        *,
+        most: int = 1000,
+        clock: RuntimeClock | None = None,
+    ) -> None:
+        """``most`` is how many records are taken at once."""
+        loop = asyncio.get_running_loop()
+        clock = VirtualClock() if clock is None else clock
+        self.machine = machine
+        self.mails = MailboxLoop(
+            _nothing, loop=loop, turn=Turn(loop, clock, budget=1.0), clock=clock
+        )
+        self.channels = [Channel(1000, _nothing) for _ in range(channels)]
+        self.told = Told()
+        self.desk = BarrierDesk(
+            machine, self.told, loop=loop, clock=clock, mailbox=self.mails.mailbox
+        )
+        heads = [self.told] * channels
+        self.gate = Gate(self.channels, heads, BatchSize(most, budget=1.0), clock, self.desk)
+
+    def send(self, channel: int, *what: str | Element) -> None:
+        """Put into a channel; each string is a batch, with a record for each word."""
+        for one in what:
+            match one:
+                case str():
+                    self.channels[channel].put_batch(Batch(one.split()))
+                case Barrier():
+                    self.channels[channel].put_barrier(one)
+                case _:
+                    self.channels[channel].put(one)
+
+    def step(self) -> list[Line]:
+        """Run the mails that are there and then one step of the gate, as a task does. What came of it."""
+        seen = len(self.told.lines)
+        self.mails.run_mails()
+        self.gate.step()
+        return self.told.lines[seen:]
+
+    def run(self) -> list[Line]:
+        """Run until there is nothing to do. What came of it."""
+        seen = len(self.told.lines)
+        self.mails.run_mails()
+        while self.gate.step():
+            self.mails.run_mails()
+        return self.told.lines[seen:]
+
+
+def _flat(elements: Sequence[Element]) -> list[object]:
+    flat: list[object] = []
+    for one in elements:
+        flat += one.values if isinstance(one, Batch) else [one]
+    return flat
+
+
+def _nothing() -> None:
+    """For those who have nobody to tell."""

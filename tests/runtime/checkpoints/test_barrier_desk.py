@@ -1,0 +1,386 @@
+"""The desk does what a barrier machine says: it holds channels up, notes records in flight, and keeps the alarm."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from aflow.machines.barriers.aligner import BarrierAligner
+from aflow.machines.barriers.alternating import AlternatingBarriers
+from aflow.machines.barriers.events import AbortReason
+from aflow.machines.barriers.tracker import BarrierTracker
+from aflow.machines.barriers.unaligner import BarrierUnaligner
+from aflow.model.elements import END_OF_INPUT, Barrier, CancelBarrier, Watermark
+from aflow.model.time import Timestamp
+from aflow.testing.virtual_time import VirtualClock, advance, virtual_time
+from tests.runtime.checkpoints.desk_bench import Abandoned, Bench, Complete, Took
+
+ALIGNED = Barrier(1, 0)
+OVERTAKES = Barrier(1, 0, unaligned=True)
+TIMED = Barrier(1, 0, timeout=100)
+
+
+async def ms(count: int) -> None:
+    await advance(timedelta(milliseconds=count))
+
+
+class LateClock:
+    """A clock that is behind that of the event loop."""
+
+    def __init__(self, by: int) -> None:
+        self._clock = VirtualClock()
+        self._by = by
+
+    def now(self) -> Timestamp:
+        return self._clock.now() - self._by
+
+    def steady(self) -> float:
+        return self._clock.steady()
+
+
+# ------------------------------------------------------------------------------------------------ channels wait
+
+
+@virtual_time
+async def test_nothing_is_taken_from_behind_a_barrier_until_the_others_are_here() -> None:
+    bench = Bench(BarrierAligner(2), 2)
+    bench.send(0, "a", ALIGNED, "b", "c")
+    bench.send(1, "x")
+
+    before = bench.run()
+    bench.send(1, "y", ALIGNED, "z")
+    after = bench.run()
+
+    assert before == ["a", "x"]
+    assert after[:3] == ["y", Took(1, 0), Complete(1, 0, {})]
+    assert sorted(map(str, after[3:])) == ["b", "c", "z"]
+
+
+@virtual_time
+async def test_what_comes_into_a_blocked_channel_that_was_empty_waits_and_is_served_once() -> None:
+    bench = Bench(BarrierAligner(2), 2)
+    bench.send(0, ALIGNED)
+    bench.run()
+
+    bench.send(0, "a", "b")
+    blocked = bench.run()
+    bench.send(1, ALIGNED)
+
+    assert blocked == []
+    assert bench.run() == [Took(1, 0), Complete(1, 0, {}), "a", "b"]
+    assert bench.run() == []
+
+
+@virtual_time
+async def test_no_record_of_an_unblocked_channel_is_in_front_of_the_checkpoint() -> None:
+    bench = Bench(BarrierAligner(3), 3)
+    bench.send(0, ALIGNED, "a")
+    bench.send(1, ALIGNED, "b")
+    bench.run()
+
+    bench.send(2, "c", ALIGNED, "d")
+
+    done = bench.run()
+    assert done[:3] == ["c", Took(1, 0), Complete(1, 0, {})]
+    assert sorted(map(str, done[3:])) == ["a", "b", "d"]
+
+
+@virtual_time
+async def test_a_cancellation_lets_blocked_channels_go_on() -> None:
+    bench = Bench(BarrierAligner(2), 2)
+    bench.send(0, ALIGNED, "a")
+    bench.run()
+
+    bench.send(1, CancelBarrier(1))
+
+    assert bench.run() == [Abandoned(1, AbortReason.CANCELLED), "a"]
+
+
+@virtual_time
+async def test_the_end_of_the_last_channel_is_as_good_as_its_barrier() -> None:
+    bench = Bench(BarrierAligner(2), 2)
+    bench.send(0, ALIGNED, "a")
+    bench.run()
+
+    bench.send(1, "b", END_OF_INPUT)
+
+    assert bench.run() == ["b", Took(1, 0), Complete(1, 0, {}), "a"]
+
+
+@virtual_time
+async def test_barriers_behind_all_ends_are_taken_by_a_task_that_has_finished() -> None:
+    bench = Bench(BarrierAligner(2), 2)
+    bench.send(0, "a", END_OF_INPUT, ALIGNED)
+    bench.send(1, END_OF_INPUT, ALIGNED)
+
+    assert bench.run() == ["a", Took(1, 0), Complete(1, 0, {})]
+    assert bench.gate.finished
+
+
+@virtual_time
+async def test_at_least_once_nobody_waits() -> None:
+    bench = Bench(BarrierTracker(2), 2)
+    bench.send(0, "a", ALIGNED, "b")
+
+    early = bench.run()
+    bench.send(1, ALIGNED)
+
+    assert early == ["a", "b"]
+    assert bench.run() == [Took(1, 0), Complete(1, 0, {})]
+
+
+@virtual_time
+async def test_times_are_those_of_the_clock() -> None:
+    bench = Bench(BarrierAligner(2), 2)
+    await ms(30)
+    bench.send(0, Barrier(1, created_at=10))
+    bench.run()
+
+    await ms(50)
+    bench.send(1, Barrier(1, created_at=10))
+
+    assert bench.run() == [Took(1, start_delay=20), Complete(1, alignment=50, in_flight={})]
+
+
+# ---------------------------------------------------------------------------------------------- records in flight
+
+
+@virtual_time
+async def test_what_a_barrier_overtakes_is_in_flight_and_processed_all_the_same() -> None:
+    bench = Bench(BarrierUnaligner(1), 1)
+    bench.send(0, "a b", "c", OVERTAKES, "d")
+
+    assert bench.run() == [
+        Took(1, 0, unaligned=True),
+        Complete(1, 0, {0: ["a", "b", "c"]}),
+        "a",
+        "b",
+        "c",
+        "d",
+    ]
+    assert bench.channels[0].records == 0
+
+
+@virtual_time
+async def test_what_comes_in_front_of_a_later_barrier_is_noted_as_it_is_taken() -> None:
+    bench = Bench(BarrierUnaligner(2), 2)
+    bench.send(0, OVERTAKES)
+    bench.run()
+    bench.send(1, "a", Watermark(5))
+    bench.run()
+
+    bench.send(1, Barrier(1, 0), "b")
+    bench.send(0, "c")
+    done = bench.run()
+
+    assert done[0] == Complete(1, 0, {1: ["a", Watermark(5)]})
+
+
+@virtual_time
+async def test_what_was_taken_stands_in_front_of_what_is_overtaken_later() -> None:
+    bench = Bench(BarrierUnaligner(2), 2, most=1)
+    bench.send(0, OVERTAKES)
+    bench.run()
+    bench.send(1, "a b c", "d")
+
+    taken = [*bench.step(), *bench.step()]
+    bench.send(1, OVERTAKES, "e")
+
+    assert taken == ["a", "b"]
+    assert bench.run() == [Complete(1, 0, {1: ["a", "b", "c", "d"]}), "c", "d", "e"]
+
+
+@virtual_time
+async def test_both_barriers_may_overtake() -> None:
+    bench = Bench(BarrierUnaligner(2), 2)
+    bench.send(0, "a", OVERTAKES, "b")
+    bench.send(1, "x", OVERTAKES, "y")
+
+    done = bench.run()
+
+    assert done[:2] == [Took(1, 0, unaligned=True), Complete(1, 0, {0: ["a"], 1: ["x"]})]
+    assert sorted(map(str, done[2:])) == ["a", "b", "x", "y"]
+
+
+@virtual_time
+async def test_a_barrier_that_was_all_there_was_leaves_nothing_to_take() -> None:
+    bench = Bench(BarrierUnaligner(1), 1)
+    bench.send(0, OVERTAKES)
+
+    assert bench.run() == [Took(1, 0, unaligned=True), Complete(1, 0, {})]
+    bench.send(0, "a")
+    assert bench.run() == ["a"]
+
+
+@virtual_time
+async def test_an_end_ends_what_is_noted_of_its_channel() -> None:
+    bench = Bench(BarrierUnaligner(2), 2)
+    bench.send(0, OVERTAKES)
+    bench.run()
+
+    bench.send(1, "a", END_OF_INPUT)
+
+    assert bench.run() == ["a", Complete(1, 0, {1: ["a"]})]
+
+
+@virtual_time
+async def test_a_cancelled_checkpoint_is_never_complete_and_nothing_more_is_noted_for_it() -> None:
+    bench = Bench(BarrierUnaligner(2), 2)
+    bench.send(0, OVERTAKES)
+    bench.send(1, "a")
+    bench.run()
+
+    bench.send(1, CancelBarrier(1))
+    cancelled = bench.run()
+    bench.send(1, "b")
+
+    assert cancelled == [Abandoned(1, AbortReason.CANCELLED)]
+    assert bench.run() == ["b"]
+    assert not bench.desk.captured
+
+
+@virtual_time
+async def test_records_noted_for_a_subsumed_checkpoint_are_not_those_of_the_next() -> None:
+    bench = Bench(BarrierUnaligner(2), 2)
+    bench.send(0, OVERTAKES)
+    bench.send(1, "a")
+    bench.run()
+
+    bench.send(0, Barrier(2, 0, unaligned=True))
+    subsumed = bench.run()
+    bench.send(1, "b")
+    bench.run()
+    bench.send(1, Barrier(2, 0, unaligned=True))
+
+    assert subsumed == [Abandoned(1, AbortReason.SUBSUMED), Took(2, 0, unaligned=True)]
+    assert bench.run() == [Complete(2, 0, {1: ["b"]})]
+
+
+@virtual_time
+async def test_a_late_barrier_overtakes_for_nothing() -> None:
+    bench = Bench(BarrierUnaligner(2), 2)
+    bench.send(0, CancelBarrier(1))
+    bench.run()
+
+    bench.send(1, "a", OVERTAKES)
+
+    assert bench.run() == ["a"]
+
+
+@virtual_time
+async def test_an_aligned_checkpoint_that_goes_on_unaligned_serves_channels_that_waited() -> None:
+    bench = Bench(AlternatingBarriers(3), 3)
+    bench.send(0, ALIGNED, "a")
+    bench.run()
+
+    bench.send(1, "b", OVERTAKES)
+    turned = bench.run()
+    bench.send(2, "c", ALIGNED)
+
+    assert turned[0] == Took(1, 0, unaligned=True)
+    assert sorted(map(str, turned[1:])) == ["a", "b"]
+    assert bench.run() == ["c", Complete(1, 0, {1: ["b"], 2: ["c"]})]
+
+
+# ------------------------------------------------------------------------------------------------------ the alarm
+
+
+@virtual_time
+async def test_announced_barriers_overtake_when_the_timeout_of_the_checkpoint_has_come() -> None:
+    bench = Bench(AlternatingBarriers(2), 2)
+    bench.send(0, "a", TIMED, "b")
+    bench.run()
+    bench.send(1, "c", TIMED, "d")
+    bench.mails.run_mails()
+
+    await ms(99)
+    bench.mails.run_mails()
+    early = list(bench.told.lines)
+    await ms(2)
+    bench.mails.run_mails()
+
+    assert early == ["a"]
+    assert bench.told.lines[1:] == [Took(1, 0, unaligned=True), Complete(1, 101, {1: ["c"]})]
+    assert sorted(map(str, bench.run())) == ["b", "c", "d"]
+
+
+@virtual_time
+async def test_a_barrier_announced_after_the_checkpoint_has_turned_overtakes_at_once() -> None:
+    bench = Bench(AlternatingBarriers(2), 2)
+    bench.send(0, TIMED)
+    bench.run()
+    await ms(101)
+    bench.send(1, "a")
+    bench.run()
+
+    bench.send(1, "b", TIMED)
+
+    assert bench.run() == [Complete(1, 101, {1: ["a", "b"]}), "b"]
+
+
+@virtual_time
+async def test_a_checkpoint_that_is_complete_in_time_is_aligned_and_the_alarm_is_silent() -> None:
+    bench = Bench(AlternatingBarriers(2), 2)
+    bench.send(0, TIMED)
+    bench.run()
+    bench.send(1, "a", TIMED)
+
+    done = bench.run()
+    await ms(200)
+
+    assert done == ["a", Took(1, 0), Complete(1, 0, {})]
+    assert not bench.mails.mailbox.order.has_mail()
+
+
+@virtual_time
+async def test_an_announcement_that_is_heard_after_its_barrier_was_taken_begins_nothing() -> None:
+    bench = Bench(AlternatingBarriers(1), 1)
+    bench.send(0, TIMED)
+
+    bench.gate.step()
+    bench.run()
+    await ms(200)
+
+    assert bench.told.lines == [Took(1, 0), Complete(1, 0, {})]
+    assert not bench.mails.mailbox.order.has_mail()
+
+
+@virtual_time
+async def test_an_alarm_that_rings_before_the_clock_is_there_waits_for_it() -> None:
+    bench = Bench(AlternatingBarriers(2), 2, clock=LateClock(by=3))
+    bench.send(0, TIMED)
+    bench.run()
+    bench.send(1, "a", TIMED)
+    bench.mails.run_mails()
+
+    await ms(102)
+    too_early = bench.mails.mailbox.order.has_mail()
+    await ms(2)
+    bench.mails.run_mails()
+
+    assert not too_early
+    assert bench.told.lines[0] == Took(1, 0, unaligned=True)
+
+
+@virtual_time
+async def test_a_desk_that_was_closed_rings_no_more() -> None:
+    bench = Bench(AlternatingBarriers(2), 2)
+    bench.send(0, TIMED)
+    bench.run()
+
+    bench.desk.close()
+    await ms(200)
+
+    assert not bench.mails.mailbox.order.has_mail()
+
+
+@virtual_time
+async def test_announcements_and_alarms_for_a_task_that_has_ended_are_nothing() -> None:
+    bench = Bench(AlternatingBarriers(2), 2)
+    bench.send(0, TIMED)
+    bench.run()
+
+    bench.mails.mailbox.order.close()
+    await ms(200)
+    bench.send(1, TIMED)
+
+    assert bench.told.lines == []
