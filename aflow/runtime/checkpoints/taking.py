@@ -165,8 +165,7 @@ class CheckpointTaking:
     def abandoned(self, checkpoint: int, reason: AbortReason) -> None:
         """The barriers will not all come: whoever reads from here need not wait, and what was captured is stored."""
         self.all_arrived(checkpoint, 0, {})
-        if reason is not AbortReason.SUBSUMED:
-            self._decline(checkpoint, reason.value)
+        self._decline(checkpoint, reason.value)
 
     def completed(self, checkpoint: int) -> None:
         """The checkpoint can be restored: sinks commit."""
