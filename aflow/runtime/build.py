@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from aflow.connect import Writer, WriterContext
 from aflow.errors import InternalError, OperatorError, SinkError
-from aflow.graph.nodes import Custom, Forward, Kind, Node
-from aflow.graph.plan import Channels, Plan, TaskPlan
+from aflow.graph.nodes import Kind, Node
+from aflow.graph.plan import Plan, TaskPlan
 from aflow.machines.batch_size import BatchSize
-from aflow.model.batch import Batch
 from aflow.operators.base import Operator, OperatorContext, TwoInputOperator
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.alarms import LoopAlarm
 from aflow.runtime.alignment import AlignedGroups
 from aflow.runtime.cancellation import user_code
-from aflow.runtime.channel import Channel
 from aflow.runtime.checkpoints.barriers import BarrierDesk
 from aflow.runtime.checkpoints.chains import SubtaskChains
-from aflow.runtime.checkpoints.inflight import InFlightCodec, Origin
+from aflow.runtime.checkpoints.inflight import InFlightCodec
 from aflow.runtime.checkpoints.modes import barrier_machine
 from aflow.runtime.checkpoints.restoring import Restoration
 from aflow.runtime.checkpoints.settings import Checkpointing
 from aflow.runtime.checkpoints.taking import CheckpointTaking, Coordinating
-from aflow.runtime.edges import OutEdge, make_edge
+from aflow.runtime.exchanges import Exchanges
 from aflow.runtime.failures import closing
 from aflow.runtime.fetcher import Fetcher
 from aflow.runtime.fusing import fuse
@@ -75,9 +72,7 @@ class Builder:
         self._loop = asyncio.get_running_loop()
         self._turn = Turn(self._loop, options.clock, options.turn.total_seconds())
         self._tasks = {task.index: self._shells(task) for task in plan.tasks}
-        self._home = {node.id: task for task in plan.tasks for node in task.nodes}
-        #: The channels of each exchange, by (reader node, input number): ``[writer subtask][reader subtask]``.
-        self._exchanges: dict[tuple[int, int], list[list[Channel]]] = {}
+        self._exchanges = Exchanges(plan, self._tasks, options.channel_records)
         self._aligned = AlignedGroups()
         #: Operators that were opened, in that order.
         self._opened: list[Operator] = []
@@ -101,13 +96,11 @@ class Builder:
 
     async def _build_tasks(self, writers: dict[int, list[Writer[Any]]]) -> None:
         for task in self._plan.tasks:
-            for number, channels in enumerate(task.incoming):
-                self._exchanges[channels.reader.id, number] = self._connect(channels)
-        for task in self._plan.tasks:
             await self._prepare_source(task.head, task.parallelism)
             for subtask in range(task.parallelism):
                 self._build_subtask(task, subtask, writers)
-            self._refill_channels(task)
+            if self._restoration is not None:
+                self._exchanges.refill(task, self._restoration)
 
     def _shells(self, task: TaskPlan) -> list[StreamTask]:
         return [
@@ -121,14 +114,6 @@ class Builder:
             )
             for subtask in range(task.parallelism)
         ]
-
-    def _connect(self, channels: Channels) -> list[list[Channel]]:
-        """Channels from each writing subtask: to the reader of its own index, or to all readers."""
-        writers = self._tasks[self._home[channels.edge.origin.id].index]
-        readers = self._home[channels.reader.id].parallelism
-        count = 1 if isinstance(channels.edge.partitioning, Forward) else readers
-        capacity = self._options.channel_records
-        return [[Channel(capacity, writer.loop.resume) for _ in range(count)] for writer in writers]
 
     async def _prepare_source(self, head: Node, parallelism: int) -> None:
         if head.source is not None:
@@ -158,7 +143,7 @@ class Builder:
         chain = Chain(
             operators=list(operators.values()),
             alarms=self._built.alarms[alarms_before:],
-            edges=self._out_edges(plan, subtask, outputs),
+            edges=self._exchanges.edges(plan, subtask, outputs),
             sinks=[one for one in operators.values() if isinstance(one, SinkOperator)],
             member=self._aligned.place(
                 operators.values(),
@@ -176,15 +161,18 @@ class Builder:
                 chain.operators,
                 chain.edges,
                 source=task_input if isinstance(task_input, SourceInput) else None,
-                origins=self._origins(plan, subtask),
+                origins=self._exchanges.origins(plan, subtask),
             )
         self._refill_chain(plan, task, links)
         self._built.tasks.append(task)
 
     def _refill_chain(self, plan: TaskPlan, task: StreamTask, links: dict[int, Link]) -> None:
-        """Let steps that had channels of their own, and are chained now, begin with what was in flight to them."""
+        """Let steps that had channels of their own, and are chained now, begin with what was in flight to them.
+
+        The last step first: what was in flight to it is older than what comes to it from the others.
+        """
         if self._restoration is not None:
-            for node in plan.nodes[1:]:
+            for node in reversed(plan.nodes[1:]):
                 batches = self._restoration.in_chain(node.name, task.subtask, plan.parallelism)
                 task.begin_with(links[node.id], batches)
 
@@ -226,7 +214,7 @@ class Builder:
             task_input = SourceInput(fetcher, outputs[head.id], chain.operators, clock)
             self._go_on(head, subtask, task_input)
             return task_input
-        inputs = self._in_channels(plan, subtask)
+        inputs = self._exchanges.channels(plan, subtask)
         doors = _doors(chain.operators[0], links[head.id], counters[head.id], len(inputs))
         heads = [door for door, some in zip(doors, inputs, strict=True) for _ in some]
         without_time = [
@@ -267,44 +255,6 @@ class Builder:
         )
         self._built.desks.append(desk)
         return desk
-
-    def _origins(self, plan: TaskPlan, subtask: int) -> list[Origin]:
-        """Where the channels of a subtask come from, in the order of its gate."""
-        return [
-            origin
-            for number in range(len(plan.incoming))
-            for origin in self._all_origins(plan, number)
-            if origin.reader == subtask
-        ]
-
-    def _all_origins(self, plan: TaskPlan, number: int) -> Iterator[Origin]:
-        """All channels of one input."""
-        edge = plan.incoming[number].edge
-        writers, readers = self._home[edge.origin.id].parallelism, plan.parallelism
-        for writer in range(writers):
-            targets = (writer,) if isinstance(edge.partitioning, Forward) else range(readers)
-            for reader in targets:
-                yield Origin(number, writer, writers, reader, readers, edge.partitioning)
-
-    def _refill_channels(self, plan: TaskPlan) -> None:
-        """Put records that were in flight back where they were, in front of all others."""
-        if self._restoration is None or not plan.incoming:
-            return
-        origins = {
-            (origin.number, origin.writer, origin.reader): origin
-            for number in range(len(plan.incoming))
-            for origin in self._all_origins(plan, number)
-        }
-        found = self._restoration.in_flight(plan.head.name, origins, self._plan.key_groups)
-        for origin, elements in found.items():
-            exchange = self._exchanges[plan.head.id, origin.number]
-            row = exchange[origin.writer]
-            channel = row[0] if isinstance(origin.partitioning, Forward) else row[origin.reader]
-            for element in elements:
-                if isinstance(element, Batch):
-                    channel.put_batch(element)
-                else:
-                    channel.put(element)
 
     def _count(self, node: Node) -> StepCounters:
         counters = StepCounters()
@@ -361,37 +311,6 @@ class Builder:
         snapshot = restoration.state_of(context.name, context.key_groups)
         if snapshot is not None:
             operator.restore(snapshot)
-
-    def _out_edges(
-        self, plan: TaskPlan, subtask: int, outputs: dict[int, StepOutput]
-    ) -> list[OutEdge]:
-        edges: list[OutEdge] = []
-        for reader in self._plan.tasks:
-            for number, channels in enumerate(reader.incoming):
-                origin = channels.edge.origin
-                if self._home[origin.id] is not plan:
-                    continue
-                custom = isinstance(channels.edge.partitioning, Custom)
-                edge = make_edge(
-                    channels.reader.name if custom else origin.name,
-                    channels.edge.partitioning,
-                    self._exchanges[channels.reader.id, number][subtask],
-                    self._plan.key_groups,
-                )
-                outputs[origin.id].add(edge, channels.edge.side)
-                edges.append(edge)
-        return edges
-
-    def _in_channels(self, plan: TaskPlan, subtask: int) -> list[list[Channel]]:
-        """The channels that come into a subtask, input by input."""
-        found: list[list[Channel]] = []
-        for number, channels in enumerate(plan.incoming):
-            exchange = self._exchanges[channels.reader.id, number]
-            if isinstance(channels.edge.partitioning, Forward):
-                found.append([exchange[subtask][0]])
-            else:
-                found.append([row[subtask] for row in exchange])
-        return found
 
 
 async def recover_sinks(plan: Plan, restoration: Restoration | None) -> None:
