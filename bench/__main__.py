@@ -47,7 +47,7 @@ BENCHMARKS = [
     Benchmark("disk", "read, change and write a value of random keys on disk", 1_000_000, 3),
     Benchmark("latency", "5,000 events/s through three operators: ms from send to sink", 50_000, 1),
     Benchmark("shapes", "other forms of batches, steps and exchanges (decision 001)", 1_000_000, 5),
-    Benchmark("checkpoint", "keyed_window with checkpoints, pauses, triggers", 3_000_000, 5),
+    Benchmark("checkpoint", "keyed_window with checkpoints, pauses, triggers", 8_000_000, 5),
     Benchmark(
         "unaligned", "checkpoints in front of a slow sink, channels of so many records", 4_096, 5
     ),
