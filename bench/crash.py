@@ -36,6 +36,8 @@ _RECORDS: Final = 1200
 _MOST: Final = 9
 #: Seconds for which a job runs before it is killed, at most.
 _LONGEST: Final = 0.8
+#: Microseconds for which a sink is busy with a record where barriers need not wait for it: channels fill up.
+_SLOWER: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +175,19 @@ def _proof(
                 parallelisms=case.parallelisms,
                 kills=[random_kill(random, longest=_LONGEST) for _ in range(most)],
             )
-            one = play(replace(settings, mode=case.mode), folder, plan, expected, random)
+            one = play(_of(case.mode, settings), folder, plan, expected, random)
             proof.rounds.append(one)
             if one.wrong:
                 _tell(case, folder, one.wrong, console)
             else:
                 shutil.rmtree(folder)
     return proof
+
+
+def _of(mode: Mode, settings: Settings) -> Settings:
+    if mode is Mode.UNALIGNED:
+        return replace(settings, mode=mode, write_us=_SLOWER)
+    return replace(settings, mode=mode)
 
 
 def _tell(case: Case, folder: Path, wrong: Sequence[str], console: Console) -> None:

@@ -86,7 +86,8 @@ def made(settings: Settings) -> af.Flow:
     )
     once.to(SqliteSink(outputs.folder / DATABASE, TABLE), name="table")
     copies = JsonLinesSink[Reading](outputs.folder / "copies")
-    once.rebalance(1).to(Slow(copies) if settings.slow else copies, name="copies")
+    slow = Slow(copies, settings.write_us / 1e6)
+    once.rebalance(1).to(slow if settings.slow else copies, name="copies")
     return flow
 
 

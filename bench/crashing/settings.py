@@ -47,6 +47,8 @@ class Settings:
     """Records of each split of the generated source."""
     slow: bool = True
     """False: as fast as it goes, for runs that nobody kills."""
+    write_us: int = 400
+    """Microseconds that the slow sink takes for a record. The sources bring one every 500 or so."""
     every_ms: int = 60
     """From the begin of one checkpoint to that of the next."""
     endless: bool = False

@@ -26,8 +26,7 @@ T = TypeVar("T")
 _CHUNK: Final = 20
 #: Seconds that it sleeps before each chunk.
 _PAUSE: Final = 0.04
-#: Seconds that a slow writer takes for a record; it sleeps when it owes so many.
-_PER_RECORD: Final = 0.0004
+#: A slow writer sleeps when it owes so many seconds.
 _OWED: Final = 0.01
 
 
@@ -98,26 +97,28 @@ class _OrderReader(Reader[Order]):
 
 
 class Slow(Sink[T], Generic[T]):
-    """Another sink, with writers that need time for each record, so that records wait in front of them."""
+    """Another sink, with writers that need so many seconds for each record, so that records wait in front of them."""
 
-    def __init__(self, sink: Sink[T]) -> None:
+    def __init__(self, sink: Sink[T], per_record: float) -> None:
         self._sink = sink
+        self._per_record = per_record
         self.delivery = sink.delivery
 
     async def writer(self, context: WriterContext) -> Writer[T]:
-        return _SlowWriter(await self._sink.writer(context))
+        return _SlowWriter(await self._sink.writer(context), self._per_record)
 
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
         await self._sink.recover(name, committables)
 
 
 class _SlowWriter(Writer[T]):
-    def __init__(self, writer: Writer[T]) -> None:
+    def __init__(self, writer: Writer[T], per_record: float) -> None:
         self._writer = writer
+        self._per_record = per_record
         self._owed = 0.0
 
     async def write(self, batch: Batch[T]) -> None:
-        self._owed += len(batch) * _PER_RECORD
+        self._owed += len(batch) * self._per_record
         if self._owed >= _OWED:
             await asyncio.sleep(self._owed)
             self._owed = 0.0
