@@ -1,0 +1,108 @@
+"""The exchanges between the tasks of a job: which channels there are, and who has which end of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from aflow.graph.nodes import Custom, Forward
+from aflow.graph.plan import Channels, Plan, TaskPlan
+from aflow.model.batch import Batch
+from aflow.runtime.channel import Channel
+from aflow.runtime.checkpoints.inflight import Origin
+from aflow.runtime.checkpoints.restoring import Restoration
+from aflow.runtime.edges import OutEdge, make_edge
+from aflow.runtime.outputs import StepOutput
+from aflow.runtime.task import StreamTask
+
+
+class Exchanges:
+    """All channels of one attempt to run a job. ``tasks`` are the subtasks of each task of the plan, by its index."""
+
+    def __init__(
+        self, plan: Plan, tasks: Mapping[int, Sequence[StreamTask]], capacity: int
+    ) -> None:
+        self._plan = plan
+        self._home = {node.id: task for task in plan.tasks for node in task.nodes}
+        #: The channels of each exchange, by (reader node, input number): ``[writer subtask][reader subtask]``.
+        self._channels: dict[tuple[int, int], list[list[Channel]]] = {}
+        for task in plan.tasks:
+            for number, channels in enumerate(task.incoming):
+                writers = tasks[self._home[channels.edge.origin.id].index]
+                made = self._connect(channels, writers, capacity)
+                self._channels[channels.reader.id, number] = made
+
+    def _connect(
+        self, channels: Channels, writers: Sequence[StreamTask], capacity: int
+    ) -> list[list[Channel]]:
+        """Channels from each writing subtask: to the reader of its own index, or to all readers."""
+        readers = self._home[channels.reader.id].parallelism
+        count = 1 if isinstance(channels.edge.partitioning, Forward) else readers
+        return [[Channel(capacity, writer.loop.resume) for _ in range(count)] for writer in writers]
+
+    def edges(self, plan: TaskPlan, subtask: int, outputs: dict[int, StepOutput]) -> list[OutEdge]:
+        """The sending ends of a subtask, each added to the output that it belongs to."""
+        edges: list[OutEdge] = []
+        for reader in self._plan.tasks:
+            for number, channels in enumerate(reader.incoming):
+                origin = channels.edge.origin
+                if self._home[origin.id] is not plan:
+                    continue
+                custom = isinstance(channels.edge.partitioning, Custom)
+                edge = make_edge(
+                    channels.reader.name if custom else origin.name,
+                    channels.edge.partitioning,
+                    self._channels[channels.reader.id, number][subtask],
+                    self._plan.key_groups,
+                )
+                outputs[origin.id].add(edge, channels.edge.side)
+                edges.append(edge)
+        return edges
+
+    def channels(self, plan: TaskPlan, subtask: int) -> list[list[Channel]]:
+        """The channels that come into a subtask, input by input."""
+        found: list[list[Channel]] = []
+        for number, incoming in enumerate(plan.incoming):
+            exchange = self._channels[incoming.reader.id, number]
+            if isinstance(incoming.edge.partitioning, Forward):
+                found.append([exchange[subtask][0]])
+            else:
+                found.append([row[subtask] for row in exchange])
+        return found
+
+    def origins(self, plan: TaskPlan, subtask: int) -> list[Origin]:
+        """Where the channels of a subtask come from, in the order of its gate."""
+        return [
+            origin
+            for number in range(len(plan.incoming))
+            for origin in self._all_origins(plan, number)
+            if origin.reader == subtask
+        ]
+
+    def _all_origins(self, plan: TaskPlan, number: int) -> Iterator[Origin]:
+        """All channels of one input."""
+        edge = plan.incoming[number].edge
+        writers, readers = self._home[edge.origin.id].parallelism, plan.parallelism
+        for writer in range(writers):
+            targets = (writer,) if isinstance(edge.partitioning, Forward) else range(readers)
+            for reader in targets:
+                yield Origin(number, writer, writers, reader, readers, edge.partitioning)
+
+    def refill(self, plan: TaskPlan, restoration: Restoration) -> None:
+        """Put records that were in flight back where they were, in front of all others."""
+        if not plan.incoming:
+            return
+        origins = {
+            (origin.number, origin.writer, origin.reader): origin
+            for number in range(len(plan.incoming))
+            for origin in self._all_origins(plan, number)
+        }
+        found = restoration.in_flight(plan.head.name, origins, self._plan.key_groups)
+        for origin, elements in found.items():
+            exchange = self._channels[plan.head.id, origin.number]
+            row = exchange[origin.writer]
+            channel = row[0] if isinstance(origin.partitioning, Forward) else row[origin.reader]
+            for element in elements:
+                if isinstance(element, Batch):
+                    channel.put_batch(element)
+                else:
+                    channel.put(element)
