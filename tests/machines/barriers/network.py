@@ -1,0 +1,331 @@
+"""A network of tasks in one thread, each with a barrier machine, in which anything that can happen next may do so.
+
+Sources send numbered records, a barrier for each checkpoint (or the word that they take no part in it), and their end.
+A task counts each record in its state and passes it on. What tasks have snapshotted when all of them have is a ``Cut``;
+a network can go on from one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeAlias
+
+from aflow.machines.barriers.events import (
+    Abort,
+    AlarmRang,
+    AllArrived,
+    BarrierAnnounced,
+    BarrierArrived,
+    Barriers,
+    Block,
+    CancelAlarm,
+    CancelArrived,
+    Capture,
+    ChannelEnded,
+    DiscardCapture,
+    EndCapture,
+    Event,
+    Instruction,
+    Overtake,
+    SetAlarm,
+    Trigger,
+    Unblock,
+)
+from aflow.model.elements import Barrier, CancelBarrier, EndOfInput
+
+Record: TypeAlias = tuple[int, int]
+"""The source, and the position in it."""
+
+Element: TypeAlias = Record | Barrier | CancelBarrier | EndOfInput
+Totals: TypeAlias = Mapping[int, Counter[Record]]
+"""How often each task has seen each record."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Nodes are numbered, sources first, and read from nodes with smaller numbers."""
+
+    records: tuple[int, ...]
+    """How many there are in each source."""
+    inputs: tuple[tuple[int, ...], ...]
+    """Of each task: the nodes that it reads, with a channel for each."""
+    shared_out: tuple[bool, ...]
+    """Of each node: True if a record goes to one of its readers, and not to all."""
+
+    @property
+    def sources(self) -> range:
+        return range(len(self.records))
+
+    @property
+    def tasks(self) -> range:
+        return range(len(self.records), len(self.records) + len(self.inputs))
+
+
+@dataclass
+class Cut:
+    """A checkpoint: complete when nobody is missing."""
+
+    positions: dict[int, int] = field(default_factory=dict[int, int])
+    """Of each source: how many of its records came before its barrier."""
+    states: dict[int, Counter[Record]] = field(default_factory=dict[int, Counter[Record]])
+    in_flight: dict[int, Mapping[int, Sequence[Record]]] = field(
+        default_factory=dict[int, Mapping[int, Sequence[Record]]]
+    )
+    """By task and channel. Has all tasks whose barriers have all come."""
+
+    def is_complete(self, plan: Plan) -> bool:
+        return len(self.positions) == len(plan.records) and len(self.in_flight) == len(plan.inputs)
+
+    def all_records(self) -> Iterator[Record]:
+        """Those in the states and in flight."""
+        for state in self.states.values():
+            yield from state
+        for channels in self.in_flight.values():
+            for records in channels.values():
+                yield from records
+
+
+@dataclass
+class Channel:
+    """``announced`` is what its reader is about to hear."""
+
+    elements: deque[Element] = field(default_factory=deque[Element])
+    announced: deque[Barrier] = field(default_factory=deque[Barrier])
+
+    def put(self, element: Element) -> None:
+        self.elements.append(element)
+        if isinstance(element, Barrier) and (element.unaligned or element.timeout is not None):
+            self.announced.append(element)
+
+    def holds(self, checkpoint: int) -> bool:
+        return any(isinstance(one, Barrier) and one.id == checkpoint for one in self.elements)
+
+    def overtake(self, checkpoint: int) -> tuple[Barrier, list[Record]] | None:
+        """The barrier, taken out of its place, and the records in front of it, which stay."""
+        passed: list[Record] = []
+        for place, element in enumerate(self.elements):
+            if isinstance(element, Barrier) and element.id == checkpoint:
+                del self.elements[place]
+                return replace(element, unaligned=True), passed
+            if isinstance(element, tuple):
+                passed.append(element)
+        return None
+
+
+class Node:
+    """What has readers."""
+
+    def __init__(self, number: int, shared_out: bool) -> None:
+        self.number = number
+        self._shared_out = shared_out
+        self.outputs: list[Channel] = []
+
+    def send(self, record: Record) -> None:
+        readers = self.outputs
+        if self._shared_out and readers:
+            readers = [readers[record[1] % len(readers)]]
+        for channel in readers:
+            channel.put(record)
+
+    def tell_all(self, element: Barrier | CancelBarrier | EndOfInput) -> None:
+        for channel in self.outputs:
+            channel.put(element)
+
+
+class Source(Node):
+    """Sends its records, and takes part in checkpoints also after its end."""
+
+    def __init__(self, number: int, shared_out: bool, records: int, position: int) -> None:
+        super().__init__(number, shared_out)
+        self._records = records
+        self.position = position
+        self._ended = False
+        #: Checkpoints to take, and whether to take part.
+        self.asked: deque[tuple[Barrier, bool]] = deque()
+
+    def choices(self, cuts: Mapping[int, Cut]) -> Iterator[Callable[[], None]]:
+        if not self._ended:
+            yield self._go_on
+        if self.asked:
+            yield partial(self._checkpoint, cuts)
+
+    def _go_on(self) -> None:
+        if self.position < self._records:
+            self.send((self.number, self.position))
+            self.position += 1
+        else:
+            self._ended = True
+            self.tell_all(EndOfInput())
+
+    def _checkpoint(self, cuts: Mapping[int, Cut]) -> None:
+        barrier, takes_part = self.asked.popleft()
+        if takes_part:
+            cuts[barrier.id].positions[self.number] = self.position
+        self.tell_all(barrier if takes_part else CancelBarrier(barrier.id))
+
+
+class Task(Node):
+    """Counts records, and does what its machine says."""
+
+    def __init__(
+        self, number: int, shared_out: bool, machine: Barriers, inputs: Sequence[Channel]
+    ) -> None:
+        super().__init__(number, shared_out)
+        self.machine = machine
+        self.inputs = inputs
+        self.state: Counter[Record] = Counter()
+        self.blocked: set[int] = set()
+        self._open = len(inputs)
+        self._alarm: int | None = None
+        #: What is being captured, by channel; lists of ``_in_flight``.
+        self._captured: dict[int, list[Record]] = {}
+        #: Of checkpoints that were triggered and wait for barriers, by channel.
+        self._in_flight: dict[int, dict[int, list[Record]]] = {}
+
+    def choices(self, now: int, cuts: Mapping[int, Cut]) -> Iterator[Callable[[], None]]:
+        for index, channel in enumerate(self.inputs):
+            if channel.elements and index not in self.blocked:
+                yield partial(self._take, index, now, cuts)
+            if channel.announced:
+                yield partial(self._hear, index, now, cuts)
+        if self._alarm is not None and self._alarm <= now:
+            yield partial(self._ring, now, cuts)
+
+    def _take(self, index: int, now: int, cuts: Mapping[int, Cut]) -> None:
+        match self.inputs[index].elements.popleft():
+            case EndOfInput():
+                self._tell(ChannelEnded(index), now, cuts)
+                self._open -= 1
+                if self._open == 0:
+                    self.tell_all(EndOfInput())
+            case Barrier() as barrier:
+                self._tell(BarrierArrived(index, barrier), now, cuts)
+            case CancelBarrier(checkpoint):
+                self._tell(CancelArrived(index, checkpoint), now, cuts)
+            case record:
+                self._process(index, record)
+
+    def _process(self, index: int, record: Record) -> None:
+        if index in self._captured:
+            self._captured[index].append(record)
+        self.state[record] += 1
+        self.send(record)
+
+    def _hear(self, index: int, now: int, cuts: Mapping[int, Cut]) -> None:
+        barrier = self.inputs[index].announced.popleft()
+        if barrier.unaligned:
+            self._overtake(index, barrier.id, now, cuts)
+        elif self.inputs[index].holds(barrier.id):
+            self._tell(BarrierAnnounced(index, barrier), now, cuts)
+
+    def _ring(self, now: int, cuts: Mapping[int, Cut]) -> None:
+        self._alarm = None
+        self._tell(AlarmRang(), now, cuts)
+
+    def _overtake(self, index: int, checkpoint: int, now: int, cuts: Mapping[int, Cut]) -> None:
+        found = self.inputs[index].overtake(checkpoint)
+        if found is not None:
+            self._tell(BarrierArrived(index, found[0]), now, cuts, found[1])
+
+    def _tell(
+        self, event: Event, now: int, cuts: Mapping[int, Cut], overtaken: Sequence[Record] = ()
+    ) -> None:
+        waiting = list(overtaken)
+        for instruction in self.machine.handle(event, now):
+            self._add(event, waiting)
+            self._follow(instruction, now, cuts)
+        self._add(event, waiting)
+
+    def _add(self, event: Event, waiting: list[Record]) -> None:
+        """What a barrier has overtaken belongs to its checkpoint, once that is triggered."""
+        if isinstance(event, BarrierArrived) and event.barrier.id in self._in_flight:
+            self._in_flight[event.barrier.id].setdefault(event.channel, []).extend(waiting)
+            waiting.clear()
+
+    def _follow(self, instruction: Instruction, now: int, cuts: Mapping[int, Cut]) -> None:
+        match instruction:
+            case Trigger(barrier):
+                cuts[barrier.id].states[self.number] = self.state.copy()
+                self._in_flight[barrier.id] = {}
+                self.tell_all(barrier)
+            case AllArrived(checkpoint):
+                cuts[checkpoint].in_flight[self.number] = self._in_flight.pop(checkpoint)
+            case Abort(checkpoint):
+                self.tell_all(CancelBarrier(checkpoint))
+            case Block(channel):
+                self.blocked.add(channel)
+            case Unblock(channel):
+                self.blocked.discard(channel)
+            case Capture(checkpoint, channels):
+                of = self._in_flight[checkpoint]
+                self._captured.update({index: of.setdefault(index, []) for index in channels})
+            case EndCapture(channel):
+                self._captured.pop(channel, None)
+            case DiscardCapture(checkpoint):
+                self._captured.clear()
+                del self._in_flight[checkpoint]
+            case Overtake(channels):
+                for channel in channels:
+                    self._overtake(channel, self.machine.latest_id, now, cuts)
+            case SetAlarm(at):
+                self._alarm = at
+            case CancelAlarm():
+                self._alarm = None
+
+
+class Network:
+    """The nodes of a plan, at their beginning or where ``since`` left them."""
+
+    def __init__(
+        self, plan: Plan, machine: Callable[[int], Barriers], *, since: Cut | None = None
+    ) -> None:
+        self.plan = plan
+        self.now = 0
+        self.cuts: dict[int, Cut] = {}
+        since = Cut() if since is None else since
+        self.sources = [
+            Source(number, plan.shared_out[number], count, since.positions.get(number, 0))
+            for number, count in enumerate(plan.records)
+        ]
+        self.tasks: list[Task] = []
+        for number, inputs in zip(plan.tasks, plan.inputs, strict=True):
+            channels = [Channel() for _ in inputs]
+            task = Task(number, plan.shared_out[number], machine(len(inputs)), channels)
+            self._restore(task, since)
+            for channel, writer in zip(channels, inputs, strict=True):
+                self._nodes()[writer].outputs.append(channel)
+            self.tasks.append(task)
+
+    def ask(self, barrier: Barrier, refusing: frozenset[int]) -> None:
+        """Have all sources take a checkpoint when they come to it, but those ``refusing``."""
+        self.cuts[barrier.id] = Cut()
+        for source in self.sources:
+            source.asked.append((barrier, source.number not in refusing))
+
+    def choices(self) -> list[Callable[[], None]]:
+        """Everything that can happen next. What is nearest to the end of the network comes first."""
+        found: list[Callable[[], None]] = []
+        for task in reversed(self.tasks):
+            found += task.choices(self.now, self.cuts)
+        for source in self.sources:
+            found += source.choices(self.cuts)
+        return found
+
+    def drain(self) -> None:
+        """Go on until nothing can happen any more."""
+        while choices := self.choices():
+            choices[0]()
+
+    def totals(self) -> Totals:
+        return {task.number: task.state for task in self.tasks}
+
+    def _nodes(self) -> list[Node]:
+        return [*self.sources, *self.tasks]
+
+    def _restore(self, task: Task, since: Cut) -> None:
+        task.state.update(since.states.get(task.number, Counter()))
+        for index, records in since.in_flight.get(task.number, {}).items():
+            task.inputs[index].elements.extend(records)
