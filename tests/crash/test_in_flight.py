@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,30 +14,36 @@ from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
 Row: TypeAlias = tuple[int, int]
 
-#: More than writers and channels take, so that all of them are full at the checkpoint.
-NUMBERS = 12_000
+KEYS = 3
 
 
-def in_order(sink: af.Sink[Row]) -> af.Flow:
-    """Something of each number, and of those of its key before it, in their order; through exchanges of both kinds."""
+def in_order(splits: int, count: int, sink: af.Sink[Row]) -> af.Flow:
+    """Something of each number, and of those of its key before it, in their order; through exchanges of both kinds.
+
+    All numbers of a key are in one split.
+    """
     flow = af.Flow("in order")
-    numbers = flow.source(ScriptedSource[int](*range(NUMBERS)), name="numbers")
+    scripts = {
+        f"split {split}": [n for n in range(count) if _key(n) % splits == split]
+        for split in range(splits)
+    }
+    numbers = flow.source(ScriptedSource.of_splits(scripts), name="numbers")
     keyed = numbers.map(_same, name="same").key_by(_key)
     keyed.fold(lambda: (0, 0), _next, name="folded").rebalance().to(sink, name="out")
     return flow
 
 
-def expected() -> list[Row]:
-    rows: list[Row] = [(0, 0)] * 3
+def expected(count: int) -> list[Row]:
+    rows: list[Row] = [(0, 0)] * KEYS
     every: list[Row] = []
-    for n in range(NUMBERS):
+    for n in range(count):
         rows[_key(n)] = _next(rows[_key(n)], n)
         every.append(rows[_key(n)])
     return sorted(every)
 
 
 def _key(n: int) -> int:
-    return n % 3
+    return n % KEYS
 
 
 def _same(n: int) -> int:
@@ -47,12 +54,26 @@ def _next(so_far: Row, n: int) -> Row:
     return _key(n), (so_far[1] * 31 + n) % 1_000_003
 
 
-def options(*, chaining: bool) -> af.Options:
-    return af.Options(clock=VirtualClock(), chaining=chaining, batch_records=64, channel_records=64)
-
-
 def checkpointing(folder: Path) -> af.Checkpointing:
     return af.Checkpointing(every=None, storage=folder, barriers=af.Unaligned())
+
+
+def where_in_flight(flow: af.Flow, parallelism: int, options: af.Options, folder: Path) -> set[str]:
+    """Run until everything is full, take a checkpoint and crash; the tasks to which records were in flight."""
+
+    async def main() -> set[str]:
+        job = flow.start(
+            parallelism=parallelism,
+            options=replace(options, clock=VirtualClock()),
+            checkpointing=checkpointing(folder),
+        )
+        async with job:
+            await settle()
+            info = await job.checkpoint()
+            await job.cancel()
+        return {one.task.partition("[")[0] for one in info.subtasks if one.in_flight_records}
+
+    return virtual_time.run(main)
 
 
 @pytest.mark.parametrize(
@@ -64,28 +85,36 @@ def checkpointing(folder: Path) -> af.Checkpointing:
 def test_records_in_flight_are_all_there_and_in_order_when_the_next_attempt_has_other_tasks(
     before: int, after: int, chaining: bool, tmp_path: Path
 ) -> None:
-    sink = LedgerSink[Row](delay=1.0)
+    count, sink = 12_000, LedgerSink[Row](delay=1.0)
+    unchained = af.Options(chaining=False, batch_records=64, channel_records=64)
 
-    async def checkpoint_and_crash() -> dict[str, int]:
-        job = in_order(sink).start(
-            parallelism=before,
-            options=options(chaining=False),
-            checkpointing=checkpointing(tmp_path),
-        )
-        async with job:
-            await settle()
-            info = await job.checkpoint()
-            await job.cancel()
-        return {one.task: one.in_flight_records for one in info.subtasks}
-
-    in_flight = virtual_time.run(checkpoint_and_crash)
+    in_flight = where_in_flight(in_order(1, count, sink), before, unchained, tmp_path)
     sink.delay = 0.0
     run_flow(
-        in_order(sink),
+        in_order(1, count, sink),
         parallelism=after,
         options=af.Options(chaining=chaining),
         checkpointing=checkpointing(tmp_path),
     )
 
-    assert {task.partition("[")[0] for task, records in in_flight.items() if records} >= {"folded"}
-    assert sorted(sink.values) == expected()
+    assert in_flight >= {"folded"}
+    assert sorted(sink.values) == expected(count)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="what a split gives where it is now overtakes what was in flight from it"
+)
+def test_records_of_a_key_keep_their_order_when_their_split_moves_to_another_subtask(
+    tmp_path: Path,
+) -> None:
+    count, sink = 30_000, LedgerSink[Row](delay=1.0)
+    deep = af.Options(chaining=False, batch_records=16, channel_records=1024)
+
+    in_flight = where_in_flight(in_order(3, count, sink), 2, deep, tmp_path)
+    sink.delay = 0.0
+    run_flow(
+        in_order(3, count, sink), parallelism=3, options=deep, checkpointing=checkpointing(tmp_path)
+    )
+
+    assert in_flight >= {"folded"}
+    assert sorted(sink.values) == expected(count)
