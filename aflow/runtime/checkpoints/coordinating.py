@@ -17,7 +17,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 import aflow.machines.checkpoints.events as say
-from aflow.errors import AflowError, CheckpointError, MailboxClosed
+from aflow.errors import CheckpointError, MailboxClosed
 from aflow.graph.plan import Plan
 from aflow.machines.checkpoints.coordinator import Coordinator
 from aflow.machines.mail_order import Lane
@@ -25,7 +25,7 @@ from aflow.model.elements import Barrier, CheckpointKind
 from aflow.model.time import Timestamp, to_millis
 from aflow.runtime.checkpoints.settings import Checkpointing, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome, SubtaskCheckpoint
-from aflow.runtime.checkpoints.storage import CheckpointStorage
+from aflow.runtime.checkpoints.storage import CheckpointStorage, complaint
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.task import StreamTask
 from aflow.state.manifest import Link, Manifest, StepState, SubtaskState
@@ -279,15 +279,18 @@ class CheckpointCoordinator:
             task.loop.mailbox.post(mail, Lane.CONTROL)
 
     async def _store(self, checkpoint: int) -> None:
-        collected = self._collected[checkpoint]
+        collected = self._collected.get(checkpoint)
+        if collected is None:  # it was given up while it waited for its turn
+            self._feed(say.NotStored(checkpoint, "it was given up"))
+            return
         manifest = self._manifest(checkpoint, collected)
         try:
             if collected.kind is not CheckpointKind.SAVEPOINT:
                 await self.storage.complete(manifest)
             if collected.path is not None:
                 await self.storage.export(manifest, collected.path)
-        except AflowError as exc:
-            self._feed(say.NotStored(checkpoint, str(exc)))
+        except Exception as exc:
+            self._feed(say.NotStored(checkpoint, complaint(exc)))
         else:
             self._feed(say.Stored(checkpoint))
 
@@ -320,8 +323,8 @@ class CheckpointCoordinator:
     async def _discard(self, checkpoint: int) -> None:
         try:
             await self.storage.discard(checkpoint)
-        except AflowError as exc:
-            _log.warning("checkpoint %d could not be removed: %s", checkpoint, exc)
+        except Exception as exc:
+            _log.warning("checkpoint %d could not be removed: %s", checkpoint, complaint(exc))
         self._removals_changed(-1)
 
     def _removals_changed(self, by: int) -> None:
@@ -363,7 +366,7 @@ class CheckpointCoordinator:
 
     async def _forget(self, checkpoint: int) -> None:
         """Let storage know that nobody will complete the checkpoint."""
-        with suppress(AflowError):  # what cannot be removed now goes with a later one
+        with suppress(Exception):  # what cannot be removed now goes with a later one
             await self.storage.discard(checkpoint)
 
     def _refuse(self, request: int, reason: str) -> None:
@@ -384,7 +387,7 @@ class CheckpointCoordinator:
         for task in self._tasks.values():
             for step, chain in list(task.chains.chains.items()):
                 if chain.long:
-                    await self._compact(checkpoint, task, step)
+                    await self._compact(checkpoint, task, step, chain.links)
         if self._collected:
             return
         self._swept.clear()
@@ -396,16 +399,21 @@ class CheckpointCoordinator:
                 for link in chain.links
             }
             await self.storage.sweep(live)
+        except Exception as exc:
+            _log.warning("parts that nobody needs could not be removed: %s", complaint(exc))
         finally:
             self._swept.set()
 
-    async def _compact(self, checkpoint: int, task: StreamTask, step: str) -> None:
-        former = task.chains.chains[step].links
+    async def _compact(
+        self, checkpoint: int, task: StreamTask, step: str, former: Sequence[Link]
+    ) -> None:
         head = task.id.rpartition("[")[0]
         try:
             file = await self.storage.compact(checkpoint, head, task.subtask, step, former)
-        except AflowError as exc:
-            _log.warning("the parts of step %r could not be written anew: %s", step, exc)
+        except Exception as exc:
+            _log.warning(
+                "the parts of step %r could not be written anew: %s", step, complaint(exc)
+            )
             return
         task.chains.compacted(step, former, file)
 

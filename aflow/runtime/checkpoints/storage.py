@@ -10,8 +10,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from aflow.errors import AflowError
 from aflow.state.manifest import FileRef, Link, Manifest
 from aflow.state.snapshot import OperatorSnapshot
+
+
+def complaint(error: Exception) -> str:
+    """What a storage says went wrong, with the kind of an error that is none of aflow's."""
+    return str(error) if isinstance(error, AflowError) else f"{type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.inflight import InFlightCodec, Origin, records_of
 from aflow.runtime.checkpoints.sections import committables, source_progress
 from aflow.runtime.checkpoints.statistics import SubtaskCheckpoint
-from aflow.runtime.checkpoints.storage import CheckpointStorage
+from aflow.runtime.checkpoints.storage import CheckpointStorage, complaint
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
 from aflow.runtime.splits import Progress
@@ -96,6 +96,8 @@ class _Taking:
         default_factory=dict[str, asyncio.Future[Pending]]
     )
     waiting: dict[str, list[Batch[Any]]] = field(default_factory=dict[str, list[Batch[Any]]])
+    #: True if its barriers did not all come: records in flight are missing, and only what builds upon it needs it.
+    given_up: bool = False
 
 
 class CheckpointTaking:
@@ -164,6 +166,8 @@ class CheckpointTaking:
 
     def abandoned(self, checkpoint: int, reason: AbortReason) -> None:
         """The barriers will not all come: whoever reads from here need not wait, and what was captured is stored."""
+        if checkpoint in self._open:
+            self._open[checkpoint].given_up = True
         self.all_arrived(checkpoint, 0, {})
         self._decline(checkpoint, reason.value)
 
@@ -229,13 +233,15 @@ class CheckpointTaking:
                 file = await self._coordinator.storage.write_part(
                     checkpoint, *_named(self.task), snapshots
                 )
-            except CheckpointError as exc:
+            except Exception as exc:
                 if taking.losses == self.chains.losses:
                     self.chains.lost()
-                self._decline(checkpoint, str(exc))
+                self._decline(checkpoint, complaint(exc))
                 return
             self.chains.stored(file, snapshots)
             chains = self.chains.now(snapshots)
+        if taking.given_up:
+            return
         overtaken = records_of(in_flight) + sum(
             len(batch) for batches in taking.waiting.values() for batch in batches
         )

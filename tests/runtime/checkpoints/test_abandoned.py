@@ -1,0 +1,80 @@
+"""What a subtask does with a checkpoint that it has begun and that does not come about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aflow.machines.barriers.events import AbortReason
+from aflow.model.elements import Barrier, CheckpointKind
+from aflow.model.key_groups import KeyGroupRange
+from aflow.runtime.checkpoints.chains import SubtaskChains
+from aflow.runtime.checkpoints.directory import DirectoryStorage
+from aflow.runtime.checkpoints.inflight import InFlightCodec
+from aflow.runtime.checkpoints.statistics import SubtaskCheckpoint
+from aflow.runtime.checkpoints.taking import CheckpointTaking
+from aflow.runtime.splits import Place, Progress
+from aflow.state.manifest import Link
+from aflow.testing import VirtualClock
+from aflow.testing.virtual_time import settle, virtual_time
+
+
+class Coordinator:
+    """Keeps what it is told."""
+
+    def __init__(self, storage: DirectoryStorage) -> None:
+        self.storage = storage
+        self.told: list[tuple[str, int]] = []
+        self._work: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._work.add(asyncio.create_task(work, name=name))
+
+    async def may_store(self) -> None:
+        """Nothing is swept here."""
+
+    def acknowledged(
+        self,
+        task: str,
+        checkpoint: int,
+        chains: Mapping[str, tuple[Link, ...]],
+        done: SubtaskCheckpoint,
+    ) -> None:
+        self.told.append(("acknowledged", checkpoint))
+
+    def declined(self, task: str, checkpoint: int, reason: str) -> None:
+        self.told.append(("declined", checkpoint))
+
+
+class Half:
+    """A source that is in the middle of a split."""
+
+    def progress(self) -> Progress:
+        return Progress({"split": Place(5, 0)})
+
+
+@pytest.mark.parametrize("reason", AbortReason)
+@virtual_time
+async def test_one_whose_barriers_do_not_all_come_is_stored_but_never_acknowledged(
+    tmp_path: Path, reason: AbortReason
+) -> None:
+    storage = DirectoryStorage(tmp_path)
+    await storage.open("flow")
+    coordinator = Coordinator(storage)
+    chains = SubtaskChains(KeyGroupRange(0, 128), incremental=True)
+    taking = CheckpointTaking(
+        "numbers[0]", coordinator, chains, InFlightCodec.of(pickle=False), VirtualClock()
+    )
+    taking.attach("numbers", [], [], source=Half())
+
+    taking.take(Barrier(1, 0, CheckpointKind.PERIODIC, unaligned=True), 0.0)
+    taking.abandoned(1, reason)
+    await settle()
+    await storage.close()
+
+    assert ("acknowledged", 1) not in coordinator.told
+    assert list(chains.chains) == ["numbers"]
