@@ -61,7 +61,7 @@ class _Found:
 
     def refuse_copies(self, step: str) -> None:
         """Raises ``RestoreError`` for records of a broadcast: how far it had got differs from reader to reader."""
-        if self.copies:
+        if self.copies and any(self.batches()):
             raise RestoreError(
                 f"records of a broadcast were in flight to step {step!r}, which cannot be shared out among other "
                 f"numbers of subtasks: restore with the former parallelism, or from a savepoint"
@@ -232,7 +232,12 @@ def _share_out(
     by_reader: dict[int, list[int]] = {}
     match any_origin.partitioning:
         case HashByKey():
-            for index, key in enumerate(batch.keys or ()):
+            if batch.keys is None:
+                raise RestoreError(
+                    f"records without a key were in flight to step {step!r}, which reads by key now: restore with the "
+                    f"former pipeline, or from a savepoint"
+                )
+            for index, key in enumerate(batch.keys):
                 owner = subtask_of(key_group(key, key_groups), key_groups, readers)
                 by_reader.setdefault(owner, []).append(index)
         case Custom(choose):
