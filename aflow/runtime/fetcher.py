@@ -217,7 +217,8 @@ class Fetcher:
             try:
                 if self._stopping:
                     return False
-                if place.skip:
+                # What cannot be read again does not come again: to pass over records would lose new ones.
+                if place.skip and self.source.replayable:
                     await self._skip(split.id, reader, place.skip)
                 await self._read_chunks(split.id, reader)
             finally:
