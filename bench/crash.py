@@ -200,10 +200,10 @@ def _tell(case: Case, folder: Path, wrong: Sequence[str], console: Console) -> N
 
 def _table(proofs: Sequence[Proof]) -> Table:
     names = (
-        *("rounds", "kills", "kills_of_running_jobs", "checkpoints", "restores"),
+        *("rounds", "kills", "kills_of_running_jobs", "checkpoints"),
         *("restored_checkpoints", "records_in_flight", "restored_in_flight"),
     )
-    short = ("rounds", "kills", "running", "taken", "restores", "distinct", "in flight", "restored")
+    short = ("rounds", "kills", "running", "taken", "restores", "in flight", "restored")
     table = Table("barriers", "par.", *short, "output", title="crash", padding=(0, 0))
     for proof in proofs:
         figures = proof.figures()
