@@ -249,10 +249,11 @@ class Task(Node):
         match instruction:
             case Trigger(barrier):
                 cuts[barrier.id].states[self.number] = self.state.copy()
-                self._in_flight[barrier.id] = {}
+                if barrier.unaligned:
+                    self._in_flight[barrier.id] = {}
                 self.tell_all(barrier)
             case AllArrived(checkpoint):
-                cuts[checkpoint].in_flight[self.number] = self._in_flight.pop(checkpoint)
+                cuts[checkpoint].in_flight[self.number] = self._in_flight.pop(checkpoint, {})
             case Abort(checkpoint):
                 self.tell_all(CancelBarrier(checkpoint))
             case Block(channel):
