@@ -27,7 +27,7 @@ from tests.runtime.checkpoints.ledger_sink import LedgerSink
 from tests.runtime.checkpoints.storing_faults import FaultyFiles
 
 SECOND = timedelta(seconds=1)
-AT_ONCE = af.FixedDelay(1000, timedelta(0))
+AT_ONCE = af.FixedDelay(10, timedelta(0))
 
 
 @dataclass
@@ -406,9 +406,9 @@ def test_errors_of_another_kind_fail_the_checkpoint_too_and_not_the_job(tmp_path
     assert sorted(sink.values) == sorted(sums(20))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
-    every=st.integers(5, 40),
+    every=st.integers(11, 60),
     crashes=st.sets(st.integers(1, 18), max_size=3),
     parallelism=st.integers(1, 2),
     unaligned=st.booleans(),
