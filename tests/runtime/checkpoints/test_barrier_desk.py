@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 from aflow.machines.barriers.aligner import BarrierAligner
@@ -24,14 +25,14 @@ async def ms(count: int) -> None:
 
 
 class LateClock:
-    """A clock that is behind that of the event loop."""
+    """A clock that may fall behind that of the event loop, ``by`` ms."""
 
-    def __init__(self, by: int) -> None:
+    def __init__(self) -> None:
         self._clock = VirtualClock()
-        self._by = by
+        self.by = 0
 
     def now(self) -> Timestamp:
-        return self._clock.now() - self._by
+        return self._clock.now() - self.by
 
     def steady(self) -> float:
         return self._clock.steady()
@@ -82,6 +83,24 @@ async def test_no_record_of_an_unblocked_channel_is_in_front_of_the_checkpoint()
     done = bench.run()
     assert done[:3] == ["c", Took(1, 0), Complete(1, 0, {})]
     assert sorted(map(str, done[3:])) == ["a", "b", "d"]
+
+
+@virtual_time
+async def test_a_channel_that_waited_once_does_not_get_more_turns_than_others() -> None:
+    bench = Bench(BarrierAligner(2), 2)
+    bench.send(0, ALIGNED, "a")
+    bench.run()
+    bench.send(1, ALIGNED)
+    bench.run()
+    bench.send(0, Barrier(2, 0))
+    bench.run()
+    bench.send(1, Barrier(2, 0))
+    bench.step()
+
+    bench.send(0, "a", "b", "c")
+    bench.send(1, "x", "y", "z")
+
+    assert bench.run() == ["a", "x", "b", "y", "c", "z"]
 
 
 @virtual_time
@@ -239,6 +258,34 @@ async def test_a_cancelled_checkpoint_is_never_complete_and_nothing_more_is_note
 
 
 @virtual_time
+async def test_the_cancellation_of_a_newer_checkpoint_ends_what_is_noted_for_the_pending_one() -> (
+    None
+):
+    bench = Bench(BarrierUnaligner(2), 2)
+    bench.send(0, OVERTAKES)
+    bench.run()
+
+    bench.send(1, CancelBarrier(2))
+
+    assert bench.run() == [Abandoned(2, AbortReason.CANCELLED)]
+    assert not bench.desk.captured
+
+
+@virtual_time
+async def test_what_follows_a_barrier_is_not_in_flight_while_others_are_waited_for() -> None:
+    bench = Bench(BarrierUnaligner(3), 3)
+    bench.send(0, OVERTAKES)
+    bench.run()
+    bench.send(1, "a", ALIGNED, "b")
+    bench.send(0, "x")
+    bench.run()
+
+    bench.send(2, "c", OVERTAKES)
+
+    assert bench.run() == [Complete(1, 0, {1: ["a"], 2: ["c"]}), "c"]
+
+
+@virtual_time
 async def test_records_noted_for_a_subsumed_checkpoint_are_not_those_of_the_next() -> None:
     bench = Bench(BarrierUnaligner(2), 2)
     bench.send(0, OVERTAKES)
@@ -346,12 +393,12 @@ async def test_an_announcement_that_is_heard_after_its_barrier_was_taken_begins_
 
 @virtual_time
 async def test_an_alarm_that_rings_before_the_clock_is_there_waits_for_it() -> None:
-    bench = Bench(AlternatingBarriers(2), 2, clock=LateClock(by=3))
+    clock = LateClock()
+    bench = Bench(AlternatingBarriers(2), 2, clock=clock)
     bench.send(0, TIMED)
     bench.run()
-    bench.send(1, "a", TIMED)
-    bench.mails.run_mails()
 
+    clock.by = 3
     await ms(102)
     too_early = bench.mails.mailbox.order.has_mail()
     await ms(2)
@@ -375,6 +422,8 @@ async def test_a_desk_that_was_closed_rings_no_more() -> None:
 
 @virtual_time
 async def test_announcements_and_alarms_for_a_task_that_has_ended_are_nothing() -> None:
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, error: errors.append(error))
     bench = Bench(AlternatingBarriers(2), 2)
     bench.send(0, TIMED)
     bench.run()
@@ -383,4 +432,4 @@ async def test_announcements_and_alarms_for_a_task_that_has_ended_are_nothing() 
     await ms(200)
     bench.send(1, TIMED)
 
-    assert bench.told.lines == []
+    assert (bench.told.lines, errors) == ([], [])

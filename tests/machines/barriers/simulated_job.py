@@ -1,0 +1,468 @@
+"""A job without a runtime: sources, tasks with barrier machines, and queues between them, moved by chance alone.
+
+Each link keeps all that was ever sent, and each task all that it has processed, channel by channel. So a checkpoint can
+be held against the definition of a consistent cut (``Job.cut``), and a job can go on from it (``Job.restored``).
+
+The shell around the machines is written anew here, from ``events``; it does what ``BarrierDesk`` and ``Gate`` do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+from random import Random
+from typing import Final, TypeAlias
+
+from aflow.machines.barriers.aligner import BarrierAligner
+from aflow.machines.barriers.alternating import AlternatingBarriers
+from aflow.machines.barriers.events import (
+    Abort,
+    AlarmRang,
+    AllArrived,
+    BarrierAnnounced,
+    BarrierArrived,
+    Barriers,
+    Block,
+    CancelAlarm,
+    CancelArrived,
+    Capture,
+    ChannelEnded,
+    DiscardCapture,
+    EndCapture,
+    Event,
+    Instruction,
+    Overtake,
+    SetAlarm,
+    Trigger,
+    Unblock,
+)
+from aflow.machines.barriers.tracker import BarrierTracker
+from aflow.machines.barriers.unaligner import BarrierUnaligner
+from aflow.model.elements import END_OF_INPUT, Barrier, CancelBarrier, CheckpointKind, EndOfInput
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The ``number``-th record of a source."""
+
+    source: int
+    number: int
+
+
+Batch: TypeAlias = tuple[Record, ...]
+Element: TypeAlias = Batch | Barrier | CancelBarrier | EndOfInput
+Action: TypeAlias = Callable[[], None]
+
+
+class Mode(Enum):
+    """How a job takes its checkpoints."""
+
+    AT_LEAST_ONCE = "at least once"
+    ALIGNED = "aligned"
+    ALIGNED_FOR_A_WHILE = "aligned until a timeout"
+    UNALIGNED = "unaligned, savepoints aligned"
+    ALWAYS_UNALIGNED = "unaligned, no savepoints"
+
+
+_MACHINES: Final[Mapping[Mode, Callable[..., Barriers]]] = {
+    Mode.AT_LEAST_ONCE: BarrierTracker,
+    Mode.ALIGNED: BarrierAligner,
+    Mode.ALIGNED_FOR_A_WHILE: AlternatingBarriers,
+    Mode.UNALIGNED: AlternatingBarriers,
+    Mode.ALWAYS_UNALIGNED: BarrierUnaligner,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a job is made of, and what may happen to it."""
+
+    sources: tuple[int, ...]
+    """How many records each source has. Sources are the first nodes."""
+    tasks: tuple[tuple[int, ...], ...]
+    """The nodes that each task reads: sources, and tasks before it; one channel for each."""
+    mode: Mode
+    checkpoints: int = 0
+    concurrent: int = 1
+    """So many checkpoints may be under way."""
+    aborts: int = 0
+    """So many checkpoints are given up for no reason."""
+    timeout: int = 0
+    shared_out: bool = False
+    """Each record goes to one reader; otherwise to all."""
+    ends_count: bool = True
+
+
+@dataclass(eq=False, slots=True)
+class Link:
+    """A channel."""
+
+    sent: list[Record] = field(default_factory=list[Record])
+    queue: deque[Element] = field(default_factory=deque[Element])
+    announce: Callable[[Barrier], None] = lambda barrier: None
+
+    def put(self, element: Element) -> None:
+        self.queue.append(element)
+        if isinstance(element, tuple):
+            self.sent += element
+
+    def put_barrier(self, barrier: Barrier) -> None:
+        self.queue.append(barrier)
+        if barrier.unaligned or barrier.timeout is not None:
+            self.announce(barrier)
+
+    def take(self, limit: int) -> Element:
+        """The first element, at most ``limit`` records of it."""
+        element = self.queue.popleft()
+        if isinstance(element, tuple) and len(element) > limit:
+            self.queue.appendleft(element[limit:])
+            return element[:limit]
+        return element
+
+    def find(self, checkpoint: int) -> int | None:
+        """Where the barrier is."""
+        places = (
+            place
+            for place, one in enumerate(self.queue)
+            if isinstance(one, Barrier) and one.id == checkpoint
+        )
+        return next(places, None)
+
+
+@dataclass(slots=True)
+class Part:
+    """What one node contributes to a checkpoint."""
+
+    sent: list[list[Record]]
+    """By link: what had been sent at the cut."""
+    position: int = 0
+    """Of a source: how many records it had sent."""
+    done: list[list[Record]] = field(default_factory=list[list[Record]])
+    """Of a task, by channel: what it had processed."""
+    in_flight: dict[int, list[Record]] | None = None
+    """By channel; None until all barriers are here."""
+    unaligned: bool = False
+
+
+class Outputs:
+    """Where a node sends to."""
+
+    def __init__(self, shared_out: bool) -> None:
+        self.links: list[Link] = []
+        self._shared_out = shared_out
+
+    def emit(self, records: Sequence[Record]) -> None:
+        for index, link in enumerate(self.links):
+            mine = tuple(
+                one
+                for one in records
+                if not self._shared_out or one.number % len(self.links) == index
+            )
+            if mine:
+                link.put(mine)
+
+    def barrier(self, barrier: Barrier) -> None:
+        for link in self.links:
+            link.put_barrier(barrier)
+
+    def put(self, element: CancelBarrier | EndOfInput) -> None:
+        for link in self.links:
+            link.put(element)
+
+    def sent(self) -> list[list[Record]]:
+        return [list(link.sent) for link in self.links]
+
+
+class Source:
+    """Sends its records, and an end; takes part in checkpoints behind its end, too."""
+
+    def __init__(self, number: int, records: int, outputs: Outputs) -> None:
+        self._number = number
+        self._records = records
+        self.outputs = outputs
+        self.position = 0
+        self.ended = False
+        #: From the coordinator.
+        self.mails: deque[Barrier | CancelBarrier] = deque()
+        self.parts: dict[int, Part] = {}
+
+    def actions(self, chance: Random) -> Iterator[Action]:
+        if self.mails:
+            yield self._mail
+        if not self.ended:
+            yield partial(self._send, chance)
+
+    def _send(self, chance: Random) -> None:
+        if self.position == self._records:
+            self.ended = True
+            self.outputs.put(END_OF_INPUT)
+            return
+        until = min(self._records, self.position + chance.randint(1, 3))
+        self.outputs.emit([Record(self._number, one) for one in range(self.position, until)])
+        self.position = until
+
+    def _mail(self) -> None:
+        match self.mails.popleft():
+            case Barrier() as barrier:
+                self.outputs.barrier(barrier)
+                self.parts[barrier.id] = Part(self.outputs.sent(), self.position, in_flight={})
+            case CancelBarrier() as cancel:
+                self.outputs.put(cancel)
+
+
+class Task:
+    """A machine with its channels. Its state is all that it has processed."""
+
+    def __init__(
+        self, machine: Barriers, links: Sequence[Link], outputs: Outputs, job: Job
+    ) -> None:
+        self.machine = machine
+        self.links = links
+        self.outputs = outputs
+        self._job = job
+        self.done: list[list[Record]] = [[] for _ in links]
+        self.open = set(range(len(links)))
+        #: All has been processed, and the end was sent on.
+        self.ended = False
+        self.blocked: set[int] = set()
+        #: By channel; lists of ``_in_flight``.
+        self.captured: dict[int, list[Record]] = {}
+        self.in_flight: dict[int, dict[int, list[Record]]] = {}
+        self.alarm: int | None = None
+        self.parts: dict[int, Part] = {}
+        #: Announcements that were not heard yet.
+        self.mails: deque[tuple[int, Barrier]] = deque()
+        for channel, link in enumerate(links):
+            link.announce = partial(self._announced, channel)
+
+    def actions(self, chance: Random) -> Iterator[Action]:
+        if self.mails:
+            yield self._mail
+        if self.alarm is not None and self.alarm <= self._job.now:
+            yield self._ring
+        for channel, link in enumerate(self.links):
+            if link.queue and channel not in self.blocked:
+                yield partial(self._take, channel, chance.choice([1, 2, 9]))
+        if not self.open and not self.ended:
+            yield self._end
+
+    def _announced(self, channel: int, barrier: Barrier) -> None:
+        self.mails.append((channel, barrier))
+
+    def _mail(self) -> None:
+        channel, barrier = self.mails.popleft()
+        if self.links[channel].find(barrier.id) is None:
+            return
+        if barrier.unaligned:
+            self._overtake(channel, barrier.id)
+        else:
+            self._tell(BarrierAnnounced(channel, barrier))
+
+    def _ring(self) -> None:
+        self.alarm = None
+        self._tell(AlarmRang())
+
+    def _end(self) -> None:
+        self.ended = True
+        self.outputs.put(END_OF_INPUT)
+
+    def _take(self, channel: int, limit: int) -> None:
+        match self.links[channel].take(limit):
+            case Barrier() as barrier:
+                self._tell(BarrierArrived(channel, barrier))
+            case CancelBarrier(checkpoint):
+                self._tell(CancelArrived(channel, checkpoint))
+            case EndOfInput():
+                self.open.remove(channel)
+                self._tell(ChannelEnded(channel))
+            case records:
+                if channel in self.captured:
+                    self.captured[channel] += records
+                self.done[channel] += records
+                self.outputs.emit(records)
+
+    def _overtake(self, channel: int, checkpoint: int) -> None:
+        queue = self.links[channel].queue
+        place = self.links[channel].find(checkpoint)
+        assert place is not None
+        barrier = queue[place]
+        assert isinstance(barrier, Barrier)
+        in_front = [one for index, one in enumerate(queue) if index < place]
+        del queue[place]
+        records = [record for one in in_front if isinstance(one, tuple) for record in one]
+        self._tell(BarrierArrived(channel, replace(barrier, unaligned=True)), records)
+
+    def _tell(self, event: Event, overtaken: Sequence[Record] = ()) -> None:
+        """What was overtaken is part of the checkpoint of the barrier, as soon as that has been triggered."""
+        for one in self.machine.handle(event, self._job.now):
+            overtaken = self._note(event, overtaken)
+            self._follow(one)
+        self._note(event, overtaken)
+
+    def _note(self, event: Event, overtaken: Sequence[Record]) -> Sequence[Record]:
+        """What is left to be noted."""
+        if isinstance(event, BarrierArrived) and event.barrier.id in self.in_flight:
+            self.in_flight[event.barrier.id].setdefault(event.channel, []).extend(overtaken)
+            return ()
+        return overtaken
+
+    def _follow(self, one: Instruction) -> None:
+        match one:
+            case Trigger(barrier):
+                self._trigger(barrier)
+            case AllArrived(checkpoint):
+                self.parts[checkpoint].in_flight = self.in_flight.pop(checkpoint, {})
+            case Abort(checkpoint):
+                assert checkpoint not in self.in_flight, "what was captured is discarded first"
+                self.parts.pop(checkpoint, None)
+                self.outputs.put(CancelBarrier(checkpoint))
+                self._job.give_up(checkpoint)
+            case Block(channel):
+                self.blocked.add(channel)
+            case Unblock(channel):
+                self.blocked.remove(channel)
+            case Capture(checkpoint, channels):
+                of = self.in_flight[checkpoint]
+                self.captured = {channel: of.setdefault(channel, []) for channel in channels}
+            case EndCapture(channel):
+                del self.captured[channel]
+            case DiscardCapture(checkpoint):
+                del self.in_flight[checkpoint]
+                self.captured = {}
+            case Overtake(channels):
+                for channel in channels:
+                    self._overtake(channel, self.machine.latest_id)
+            case SetAlarm(at):
+                self.alarm = at
+            case CancelAlarm():
+                self.alarm = None
+
+    def _trigger(self, barrier: Barrier) -> None:
+        assert barrier.id not in self.parts, "a checkpoint is taken once"
+        if barrier.unaligned:
+            self.in_flight[barrier.id] = {}
+        done = [list(one) for one in self.done]
+        self.parts[barrier.id] = Part(self.outputs.sent(), done=done, unaligned=barrier.unaligned)
+        self.outputs.barrier(barrier)
+
+
+class Job:
+    """Nodes and links as planned, a coordinator, and chance, which says what happens next."""
+
+    def __init__(self, plan: Plan, chance: Random) -> None:
+        self.plan = plan
+        self._chance = chance
+        self.now = 0
+        self.sources = [
+            Source(number, records, Outputs(plan.shared_out))
+            for number, records in enumerate(plan.sources)
+        ]
+        self.tasks: list[Task] = []
+        for inputs in plan.tasks:
+            self._add_task(inputs)
+        #: Checkpoints that were begun: those that may still complete, and those that were given up.
+        self.begun: list[Barrier] = []
+        self.given_up: set[int] = set()
+        self._aborts = plan.aborts
+
+    @property
+    def nodes(self) -> list[Source | Task]:
+        return [*self.sources, *self.tasks]
+
+    def _add_task(self, inputs: Sequence[int]) -> None:
+        links = [Link() for _ in inputs]
+        for node, link in zip(inputs, links, strict=True):
+            self.nodes[node].outputs.links.append(link)
+        machine = _MACHINES[self.plan.mode](len(inputs), ends_count=self.plan.ends_count)
+        self.tasks.append(Task(machine, links, Outputs(self.plan.shared_out), self))
+
+    # -------------------------------------------------------------------------------------------- what happens
+
+    def run(self) -> None:
+        """Until nothing is left to happen."""
+        while actions := self._actions():
+            self._chance.choice(actions)()
+            self.now += self._chance.choice([0, 0, 1])
+
+    def _actions(self) -> list[Action]:
+        actions = [one for node in self.nodes for one in node.actions(self._chance)]
+        pending = self._pending()
+        if len(self.begun) < self.plan.checkpoints and len(pending) < self.plan.concurrent:
+            actions.append(self._begin)
+        if pending and self._aborts:
+            actions.append(self._abort)
+        alarms = [task.alarm for task in self.tasks if task.alarm is not None]
+        return actions or ([partial(self._wait, min(alarms))] if alarms else [])
+
+    def _begin(self) -> None:
+        number = len(self.begun) + 1
+        savepoint = self._chance.random() < 0.2 and self.plan.mode is not Mode.ALWAYS_UNALIGNED
+        barrier = Barrier(
+            number, self.now, CheckpointKind.SAVEPOINT if savepoint else CheckpointKind.PERIODIC
+        )
+        if not savepoint and self.plan.mode is Mode.ALIGNED_FOR_A_WHILE:
+            barrier = replace(barrier, timeout=self.plan.timeout)
+        if not savepoint and self.plan.mode in (Mode.UNALIGNED, Mode.ALWAYS_UNALIGNED):
+            barrier = replace(barrier, unaligned=True)
+        self.begun.append(barrier)
+        for source in self.sources:
+            source.mails.append(barrier)
+
+    def _abort(self) -> None:
+        self._aborts -= 1
+        self.give_up(self._chance.choice(self._pending()))
+
+    def _wait(self, until: int) -> None:
+        self.now = until
+
+    def _pending(self) -> list[int]:
+        done = {*self.given_up, *self.completed}
+        return [one.id for one in self.begun if one.id not in done]
+
+    def give_up(self, checkpoint: int) -> None:
+        """The coordinator gives a checkpoint up, and sources say so."""
+        if checkpoint not in self.given_up:
+            self.given_up.add(checkpoint)
+            for source in self.sources:
+                source.mails.append(CancelBarrier(checkpoint))
+
+    # --------------------------------------------------------------------------------------------- what came of it
+
+    @property
+    def completed(self) -> list[int]:
+        """Checkpoints to which every node has contributed, whether or not they were given up meanwhile."""
+        return [one.id for one in self.begun if self._is_complete(one.id)]
+
+    def _is_complete(self, checkpoint: int) -> bool:
+        parts = [node.parts.get(checkpoint) for node in self.nodes]
+        return all(part is not None and part.in_flight is not None for part in parts)
+
+    def cut(self, checkpoint: int) -> Iterator[tuple[list[Record], list[Record], list[Record]]]:
+        """For each link: what its writer had sent, what its reader had processed, and what was in flight."""
+        for task, inputs in zip(self.tasks, self.plan.tasks, strict=True):
+            part = task.parts[checkpoint]
+            assert part.in_flight is not None
+            for channel, (node, link) in enumerate(zip(inputs, task.links, strict=True)):
+                writer = self.nodes[node]
+                sent = writer.parts[checkpoint].sent[writer.outputs.links.index(link)]
+                yield sent, part.done[channel], part.in_flight.get(channel, [])
+
+    def totals(self) -> list[Counter[Record]]:
+        """How often each task has processed each record."""
+        return [Counter(one for done in task.done for one in done) for task in self.tasks]
+
+    def restored(self, checkpoint: int) -> Job:
+        """A job that goes on from a checkpoint, and takes no more of them."""
+        job = Job(replace(self.plan, checkpoints=0, aborts=0), self._chance)
+        for source, former in zip(job.sources, self.sources, strict=True):
+            source.position = former.parts[checkpoint].position
+        for task, before in zip(job.tasks, self.tasks, strict=True):
+            part = before.parts[checkpoint]
+            task.done = [list(one) for one in part.done]
+            for channel, records in (part.in_flight or {}).items():
+                if records:
+                    task.links[channel].put(tuple(records))
+        return job

@@ -1,0 +1,150 @@
+"""Consistent cuts link by link, in jobs with a coordinator.
+
+``test_consistent_cuts`` compares totals. Here what was sent on each link before a cut is compared with what was
+processed and what was in flight, in order; batches are split, several checkpoints are under way, the coordinator gives
+some up behind their barriers, and a task may be slow to send its end on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from tests.machines.barriers.simulated_job import Job, Mode, Plan, Record
+
+EXACTLY_ONCE = [mode for mode in Mode if mode is not Mode.AT_LEAST_ONCE]
+
+
+@st.composite
+def plans(draw: st.DrawFn, *modes: Mode) -> Plan:
+    sources = draw(st.lists(st.integers(0, 12), min_size=1, max_size=3))
+    tasks: list[tuple[int, ...]] = []
+    for number in range(draw(st.integers(1, 4))):
+        node = st.integers(0, len(sources) + number - 1)
+        tasks.append(tuple(draw(st.lists(node, min_size=1, max_size=3))))
+    return Plan(
+        tuple(sources),
+        tuple(tasks),
+        draw(st.sampled_from(modes)),
+        checkpoints=draw(st.integers(1, 5)),
+        concurrent=draw(st.integers(1, 3)),
+        aborts=draw(st.integers(0, 2)),
+        timeout=draw(st.integers(0, 20)),
+        shared_out=draw(st.booleans()),
+        ends_count=draw(st.sampled_from([True, True, False])),
+    )
+
+
+seeds = st.integers(0, 2**32 - 1)
+proving = settings(max_examples=300, deadline=None)
+
+
+def ran(plan: Plan, seed: int) -> Job:
+    job = Job(plan, Random(seed))
+    job.run()
+    note(f"completed {job.completed}, given up {sorted(job.given_up)}")
+    return job
+
+
+def in_peace(plan: Plan) -> list[Counter[Record]]:
+    """What each task has processed in the end if there are no checkpoints."""
+    job = Job(replace(plan, checkpoints=0, aborts=0), Random(0))
+    job.run()
+    return job.totals()
+
+
+@proving
+@given(plan=plans(*EXACTLY_ONCE), seed=seeds)
+def test_what_was_sent_before_a_cut_is_processed_or_in_flight_in_order_and_nothing_else(
+    plan: Plan, seed: int
+) -> None:
+    job = ran(plan, seed)
+
+    for checkpoint in job.completed:
+        for sent, done, in_flight in job.cut(checkpoint):
+            assert done + in_flight == sent
+
+
+@proving
+@given(plan=plans(*EXACTLY_ONCE), seed=seeds)
+def test_a_job_that_goes_on_from_a_cut_comes_to_the_same_totals(plan: Plan, seed: int) -> None:
+    job = ran(plan, seed)
+    undisturbed = in_peace(plan)
+
+    for checkpoint in job.completed:
+        again = job.restored(checkpoint)
+        again.run()
+
+        assert again.totals() == undisturbed
+
+
+@proving
+@given(plan=plans(Mode.AT_LEAST_ONCE), seed=seeds)
+def test_at_least_once_nothing_is_lost(plan: Plan, seed: int) -> None:
+    job = ran(plan, seed)
+    undisturbed = in_peace(plan)
+
+    for checkpoint in job.completed:
+        for sent, done, in_flight in job.cut(checkpoint):
+            assert (done[: len(sent)], in_flight) == (sent, [])
+        again = job.restored(checkpoint)
+        again.run()
+        for total, at_least in zip(again.totals(), undisturbed, strict=True):
+            assert total >= at_least
+
+
+@proving
+@given(plan=plans(*Mode), seed=seeds)
+def test_in_the_end_everything_was_processed_once_and_nobody_waits(plan: Plan, seed: int) -> None:
+    job = ran(plan, seed)
+
+    assert job.totals() == in_peace(plan)
+    for task in job.tasks:
+        assert task.ended
+        assert not any(link.queue for link in task.links)
+        assert (task.blocked, task.captured, task.in_flight, task.alarm) == (set(), {}, {}, None)
+        assert not task.machine.pending_ids
+
+
+@proving
+@given(plan=plans(*Mode), seed=seeds)
+def test_one_at_a_time_and_undisturbed_every_checkpoint_completes(plan: Plan, seed: int) -> None:
+    plan = replace(plan, concurrent=1, aborts=0, ends_count=True)
+
+    job = ran(plan, seed)
+
+    assert job.completed == [number + 1 for number in range(plan.checkpoints)]
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_the_simulation_shows_what_it_is_about(mode: Mode) -> None:
+    """Cuts through links with records in flight, behind ends, next to others that failed; else it proves nothing."""
+    plan = Plan((9, 9), ((0, 1, 1), (0, 2), (3, 2)), mode, 5, concurrent=2, aborts=1, timeout=8)
+    seen = Counter[str]()
+
+    for seed in range(40):
+        job = Job(plan, Random(seed))
+        job.run()
+        seen["given up"] += len(job.given_up)
+        for checkpoint in job.completed:
+            cut = list(job.cut(checkpoint))
+            parts = [task.parts[checkpoint] for task in job.tasks]
+            seen["completed"] += 1
+            seen["in flight"] += any(in_flight for _, _, in_flight in cut)
+            seen["ahead of it"] += any(len(done) > len(sent) for sent, done, _ in cut)
+            seen["both kinds"] += len({part.unaligned for part in parts}) == 2
+            positions = [source.parts[checkpoint].position for source in job.sources]
+            seen["in the middle"] += any(0 < position < 9 for position in positions)
+            seen["behind the end"] += all(position == 9 for position in positions)
+
+    unaligned = mode not in (Mode.AT_LEAST_ONCE, Mode.ALIGNED)
+    assert min(seen[one] for one in ("completed", "given up", "in the middle")) >= 20, seen
+    assert (seen["in flight"] >= 20) == unaligned, seen
+    assert (seen["ahead of it"] > 0) == (mode is Mode.AT_LEAST_ONCE), seen
+    assert (seen["both kinds"] > 0) == unaligned, seen
+    assert seen["behind the end"] > 0, seen
