@@ -83,8 +83,12 @@ def _siblings(
 
 
 def _guarantee_lines(plan: Plan) -> Iterator[str]:
-    for recovery in (Recovery.EXACTLY_ONCE, Recovery.NOTHING):
+    for recovery in (Recovery.EXACTLY_ONCE, Recovery.AT_LEAST_ONCE, Recovery.NOTHING):
         entries = after_crash(plan, recovery)
+        if recovery is Recovery.AT_LEAST_ONCE and entries == after_crash(
+            plan, Recovery.EXACTLY_ONCE
+        ):
+            continue  # no sink is better than that, whatever is processed how often
         yield f"end-to-end guarantee {recovery.value}: {weakest(entries).value}"
         alike: dict[tuple[Guarantee, str], list[str]] = {}
         for entry in entries:

@@ -1,4 +1,8 @@
-"""How far event time has come, in snapshots: so that a restored step does not fire again what has fired."""
+"""How far event time has come, in snapshots: so that a restored step does not fire again what has fired.
+
+The end of time is not stored. It comes with the end of the input (or a drain), when everything has fired and nothing is
+left; if the job goes on some day with new input, that is not late because an earlier run has ended.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,18 @@ from collections.abc import Mapping
 from typing import Final
 
 from aflow.model.codecs import PLAIN
-from aflow.model.time import Timestamp
+from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.state.snapshot import OperatorSnapshot
 
 _WATERMARK: Final = "@watermark"
 
 
-def stored_watermark(watermark: Timestamp) -> Mapping[str, tuple[bytes, ...]]:
-    """Operator state that holds ``watermark``."""
+def stored_watermark(
+    watermark: Timestamp, *, outlived: bool = False
+) -> Mapping[str, tuple[bytes, ...]]:
+    """Operator state that holds ``watermark``, unless it is the end of time, which nothing has ``outlived``."""
+    if watermark == MAX_TIMESTAMP and not outlived:
+        return {}
     return {_WATERMARK: (PLAIN.encode(watermark),)}
 
 

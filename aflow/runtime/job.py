@@ -49,7 +49,7 @@ JobEvent: TypeAlias = CheckpointInfo | Restarting | Restoring
 
 _log = logging.getLogger("aflow.job")
 
-#: Checkpoints whose story is kept for the host.
+#: Checkpoints, and restarts, whose story is kept for the host.
 _HISTORY = 100
 
 #: What is wrong with the pipeline or with what is stored, and would be so again.
@@ -209,7 +209,7 @@ class Job:
 
     @property
     def restarts(self) -> Sequence[Restarting]:
-        """When and why the job was started again, oldest first."""
+        """When and why the job was started again the last times, oldest first."""
         return list(self._restarts)
 
     def metrics(self) -> JobMetrics:
@@ -267,6 +267,9 @@ class Job:
         try:
             async with AsyncExitStack() as stack:
                 stack.push(self._tell_result_sinks)
+                if not isinstance(self._recovery.restarts, NoRestart):
+                    for sink in self._result_sinks():
+                        sink.outlive_failures()
                 await self._open_storage(stack)
                 await self._keep_trying(started)
         except asyncio.CancelledError:
@@ -325,6 +328,7 @@ class Job:
             failed_at=self._options.clock.now(),
         )
         self._restarts.append(restarting)
+        del self._restarts[:-_HISTORY]
         _log.warning(
             "job %r failed and is started again in %d ms: %s", self.name, decision.delay, cause
         )

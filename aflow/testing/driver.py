@@ -74,15 +74,31 @@ class FlowDriver:
 
     ``async with FlowDriver(flow) as driver:`` inside a test in virtual time; where the test wants to send, the flow
     has a ``PushSource``. ``send``, ``settle``, ``advance`` and ``end`` raise the job's failure if it has failed (once,
-    as ``Job.wait`` does). Leaving the block stops the job if it still runs, as leaving that of a ``Job`` does.
+    as ``Job.wait`` does). ``checkpointing``, ``restart`` and ``restore`` are those of ``Flow.start``. Leaving the block
+    stops the job if it still runs, as leaving that of a ``Job`` does.
     """
 
-    def __init__(self, flow: Flow, *, parallelism: int = 1, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        *,
+        parallelism: int = 1,
+        options: Options | None = None,
+        checkpointing: Checkpointing | None = None,
+        restart: Restarts | None = None,
+        restore: Restore = StartFrom.LATEST,
+    ) -> None:
         self._sources = {
             node.name: node.source for node in flow.graph if isinstance(node.source, PushSource)
         }
         #: The job that runs.
-        self.job: Job = flow.start(parallelism=parallelism, options=_on_virtual_time(options))
+        self.job: Job = flow.start(
+            parallelism=parallelism,
+            options=_on_virtual_time(options),
+            checkpointing=checkpointing,
+            restart=restart,
+            restore=restore,
+        )
 
     async def __aenter__(self) -> FlowDriver:
         await self.job.__aenter__()

@@ -184,7 +184,9 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
     def _known(self) -> Mapping[str, tuple[bytes, ...]]:
         """What is stored as operator state."""
         rang = {_RANG: (PLAIN.encode(self._rang),)}
-        return {**stored_watermark(self.watermark), **rang, **self._filed.kind()}
+        outlived = len(self._windows) > 0 and not isinstance(self._logic.assigner, GlobalWindows)
+        watermark = stored_watermark(self.watermark, outlived=outlived)
+        return {**watermark, **rang, **self._filed.kind()}
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """The watermark goes on where the slowest of the former subtasks was."""

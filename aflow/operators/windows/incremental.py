@@ -16,7 +16,7 @@ from aflow.errors import CheckpointError, InternalError, OperatorError, RestoreE
 from aflow.model.batch import Batch, in_batches
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.key_groups import key_group
-from aflow.model.time import Timestamp
+from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow, Windowed
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, Operator, OperatorContext
@@ -197,8 +197,11 @@ class IncrementalWindows(Operator):
         groups = self.context.key_groups
         watermarks = [(self.watermark, groups.start, groups.stop)]
         watermarks += [(at, group, group + 1) for group, at in self._ahead.items()]
+        # The end of time is not stored (see ``stored_watermark``), unless something has outlived it.
+        ends = () if self._row_count() else (MAX_TIMESTAMP,)
+        stored = [list(entry) for entry in watermarks if entry[0] not in ends]
         return {
-            _WATERMARK: tuple(PLAIN.encode(list(entry)) for entry in watermarks),
+            _WATERMARK: tuple(PLAIN.encode(entry) for entry in stored),
             _WINDOWS: (PLAIN.encode(self._windows),),
         }
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from aflow.errors import MailboxClosed
 from aflow.machines.barriers.events import (
@@ -43,6 +43,9 @@ from aflow.model.elements import Active, Barrier, Idle, Watermark
 from aflow.model.time import Clock, Timestamp
 from aflow.runtime.channel import Channel, Element
 from aflow.runtime.mailbox import Mailbox
+
+#: What a checkpoint remembers of a channel.
+_CAPTURED: Final = (Batch, Watermark, Idle, Active)
 
 InFlight = Mapping[int, Sequence[Element]]
 """By channel: what was in front of its barrier when the checkpoint was triggered, or came in front of it later."""
@@ -118,7 +121,7 @@ class BarrierDesk:
     def taken(self, index: int, element: Element) -> None:
         """``element`` was taken from a channel, on its way to the operators."""
         noted = self.captured.get(index)
-        if noted is not None and isinstance(element, Batch | Watermark | Idle | Active):
+        if noted is not None and isinstance(element, _CAPTURED):
             noted.append(element)
 
     def arrived(self, index: int, barrier: Barrier) -> None:
@@ -149,7 +152,9 @@ class BarrierDesk:
     def _overtake(self, index: int, checkpoint: int) -> None:
         found = self._channels[index].overtake(checkpoint)
         if found is not None:
-            barrier, overtaken = found
+            barrier, passed = found
+            # The end of a channel is sent again after a restore; barriers are of other checkpoints.
+            overtaken = [one for one in passed if isinstance(one, _CAPTURED)]
             arrived = BarrierArrived(index, replace(barrier, unaligned=True))
             self._tell(arrived, overtaken)
 

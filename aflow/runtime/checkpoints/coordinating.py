@@ -17,7 +17,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 import aflow.machines.checkpoints.events as say
-from aflow.errors import CheckpointError, MailboxClosed
+from aflow.errors import CheckpointError, JobStopped, MailboxClosed
 from aflow.graph.plan import Plan
 from aflow.machines.checkpoints.coordinator import Coordinator
 from aflow.machines.mail_order import Lane
@@ -151,7 +151,7 @@ class CheckpointCoordinator:
             self._alarm.cancel()
         for request in self._requests.values():
             if not request.done():
-                request.set_exception(CheckpointError(reason))
+                request.set_exception(JobStopped(reason))
                 request.exception()  # whoever waits is told; nobody has to
         self._requests.clear()
         while not self._work.empty():
@@ -165,9 +165,12 @@ class CheckpointCoordinator:
     # ---------------------------------------------------------------------------------------------- requests
 
     async def request(self, kind: CheckpointKind, path: str | None = None) -> CheckpointInfo:
-        """Take a checkpoint now, and wait until it can be restored. Raises ``CheckpointError`` if it fails."""
+        """Take a checkpoint now, and wait until it can be restored.
+
+        Raises ``CheckpointError`` if it fails, and ``JobStopped`` if the job ends first.
+        """
         if self._over is not None:
-            raise CheckpointError(self._over)
+            raise JobStopped(self._over)
         number = self._next_request
         self._next_request += 1
         answer: asyncio.Future[CheckpointInfo] = self._loop.create_future()
@@ -373,7 +376,7 @@ class CheckpointCoordinator:
         self._paths.pop(request, None)
         answer = self._requests.pop(request)
         if not answer.done():
-            answer.set_exception(CheckpointError(reason))
+            answer.set_exception((JobStopped if self._closing else CheckpointError)(reason))
 
     def _note(self, info: CheckpointInfo) -> None:
         self.history[info.id] = info
@@ -411,9 +414,7 @@ class CheckpointCoordinator:
         try:
             file = await self.storage.compact(checkpoint, head, task.subtask, step, former)
         except Exception as exc:
-            _log.warning(
-                "the parts of step %r could not be written anew: %s", step, complaint(exc)
-            )
+            _log.warning("the parts of step %r could not be written anew: %s", step, complaint(exc))
             return
         task.chains.compacted(step, former, file)
 

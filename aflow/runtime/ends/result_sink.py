@@ -48,6 +48,13 @@ class ResultSink(Sink[T], Generic[T]):
         """
         self._outbox.fail(cause)
 
+    def outlive_failures(self) -> None:
+        """Go on when the writers are closed: the job is going to be started again. Only ``fail`` ends the iteration.
+
+        For the job. Results since its last checkpoint come again then.
+        """
+        self._outbox.lasting = True
+
     def release(self) -> None:
         """Let the pipeline wait for the consumer no longer. For the job whose sources have stopped.
 
@@ -90,6 +97,8 @@ class _Outbox(Generic[T]):
         #: Subtasks that have written everything. The iteration ends when they are all.
         self._flushed: set[int] = set()
         self._failed = False
+        #: True if a job that fails is started again: that its writers are closed means nothing.
+        self.lasting = False
         self._cause: BaseException | None = None
         #: True once writers do not wait for the consumer any more.
         self._released = False
@@ -137,7 +146,7 @@ class _Outbox(Generic[T]):
 
     def close(self, subtask: int) -> None:
         self._open.discard(subtask)
-        if subtask not in self._flushed:
+        if subtask not in self._flushed and not self.lasting:
             self._failed = True
             self._wake_consumer()
 

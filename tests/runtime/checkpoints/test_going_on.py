@@ -13,7 +13,7 @@ import aflow as af
 from aflow.connect import Chunk, Position, Reader, Source, Split
 from aflow.runtime.checkpoints.settings import Barriers
 from aflow.testing import Crash, Pause, ScriptedSource, run_flow
-from aflow.testing.virtual_time import virtual_time
+from aflow.testing.virtual_time import VirtualClock, virtual_time
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
 SECOND = timedelta(seconds=1)
@@ -47,7 +47,20 @@ def seconds(number: float) -> Pause:
 def test_after_a_failure_nothing_is_lost_and_nothing_doubled(
     tmp_path: Path, mode: str, parallelism: int
 ) -> None:
-    lines = [1, 3, seconds(2.5), 5, 7, seconds(0.2), Crash(), 9, seconds(2), 11, Crash(), 13]
+    lines: list[int | Pause | Crash] = [
+        1,
+        3,
+        seconds(2.5),
+        5,
+        7,
+        seconds(0.2),
+        Crash(),
+        9,
+        seconds(2),
+        11,
+        Crash(),
+        13,
+    ]
     sink = LedgerSink[int]()
 
     run_flow(
@@ -393,3 +406,53 @@ async def test_after_a_savepoint_from_elsewhere_checkpoints_need_only_add_change
     async with summing(source, sink).start(checkpointing=second) as job:
         await job.wait()
     assert max(sink.values) == 110  # 0 + 2 + … + 20: nothing of the savepoint is missing
+
+
+def test_new_input_for_a_job_that_had_come_to_its_end_is_not_late(tmp_path: Path) -> None:
+    sink = LedgerSink[tuple[int, int]]()
+
+    def build(*days: Sequence[int]) -> af.Flow:
+        flow = af.Flow("days")
+        scripts = {f"day {number}": day for number, day in enumerate(days)}
+        source = ScriptedSource.of_splits(scripts)
+        timed = flow.source(source, name="days").event_time(lambda at: at, name="time")
+        windows = timed.key_by(lambda at: "all", name="all").window(af.Tumbling(SECOND))
+        counts = windows.fold(int, lambda count, _: count + 1, name="count")
+        counts.map(lambda one: (one.window.start, one.value), name="row").to(sink, name="out")
+        return flow
+
+    run_flow(build([1000, 1500, 2000]), checkpointing=every_second(tmp_path))
+    run_flow(build([1000, 1500, 2000], [3000, 3500]), checkpointing=every_second(tmp_path))
+
+    assert sink.values == [(1000, 2), (2000, 1), (3000, 2)]
+
+
+@virtual_time
+async def test_who_follows_results_goes_on_through_a_restart(tmp_path: Path) -> None:
+    results = af.ResultSink[int]()
+    flow = af.Flow("followed")
+    flow.source(ScriptedSource[int](1, seconds(2.5), 2, Crash(), 3), name="numbers").to(
+        results, name="out"
+    )
+
+    settings, options = every_second(tmp_path), af.Options(clock=VirtualClock())
+    async with flow.start(checkpointing=settings, restart=AT_ONCE, options=options) as job:
+        seen = [value async for value in job.results(results)]
+
+    assert seen == [1, 2, 2, 3]  # what came since the last checkpoint comes again
+
+
+@virtual_time
+async def test_a_checkpoint_that_fails_the_job_shows_the_cause(tmp_path: Path) -> None:
+    flow = af.Flow("objects")
+    things = flow.source(ScriptedSource[int](1, seconds(60)), name="numbers").key_by(lambda n: n)
+    things.fold(object, lambda held, _: held, name="things").to(LedgerSink(), name="out")
+
+    async def ask() -> None:
+        settings = af.Checkpointing(every=None, storage=tmp_path)
+        async with flow.start(checkpointing=settings) as job:
+            await asyncio.sleep(1)
+            await job.checkpoint()
+
+    with pytest.raises(af.CheckpointError, match=r"step 'things'.*declare of="):
+        await ask()
