@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -35,6 +36,10 @@ def through(source: Source[int], sink: af.Sink[int]) -> af.Flow:
     return flow
 
 
+Content: TypeAlias = Mapping[str, Sequence[Sequence[int] | float]]
+"""By split: chunks, and pauses in seconds."""
+
+
 class Splits(Source[int]):
     """Splits that are lists of chunks, and of pauses in seconds.
 
@@ -43,7 +48,7 @@ class Splits(Source[int]):
 
     def __init__(
         self,
-        splits: Mapping[str, Sequence[Sequence[int] | float]],
+        splits: Content,
         *,
         concurrency: int | None = 1,
         discover_every: timedelta | None = None,
@@ -102,7 +107,7 @@ async def from_savepoint(flow: af.Flow, tmp_path: Path, parallelism: int = 1) ->
 async def test_ended_splits_are_not_opened_half_read_ones_go_on_and_the_others_begin(
     tmp_path: Path,
 ) -> None:
-    content = {"ended": [[1, 2]], "half": [[3], [4], 5.0, [5]], "never begun": [[6]]}
+    content: Content = {"ended": [[1, 2]], "half": [[3], [4], 5.0, [5]], "never begun": [[6]]}
     sink = LedgerSink[int]()
 
     await first_run(through(Splits(content), sink), tmp_path / "first", 2)
@@ -118,7 +123,7 @@ async def test_ended_splits_are_not_opened_half_read_ones_go_on_and_the_others_b
 async def test_half_read_splits_are_shared_out_among_another_number_of_subtasks(
     tmp_path: Path, before: int, after: int
 ) -> None:
-    content = {f"split {n}": [[10 * n, 10 * n + 1], 5.0, [10 * n + 2]] for n in range(4)}
+    content: Content = {f"split {n}": [[10 * n, 10 * n + 1], 5.0, [10 * n + 2]] for n in range(4)}
     sink = LedgerSink[int]()
 
     await first_run(through(Splits(content), sink), tmp_path / "first", 2, before)
@@ -132,7 +137,7 @@ async def test_event_time_waits_for_all_half_read_splits_though_one_is_read_at_a
     tmp_path: Path,
 ) -> None:
     # Each subtask has read the begin of its split; the ends of all are read by one subtask, one after the other.
-    content = {f"split {n}": [[1_000 + n], 5.0, [4_000 + n, 21_000 + n]] for n in range(3)}
+    content: Content = {f"split {n}": [[1_000 + n], 5.0, [4_000 + n, 21_000 + n]] for n in range(3)}
     sink = LedgerSink[tuple[int, int]]()
 
     def windows(source: Source[int]) -> af.Flow:
@@ -153,7 +158,7 @@ async def test_event_time_waits_for_all_half_read_splits_though_one_is_read_at_a
 async def test_splits_that_are_discovered_after_a_restore_are_read_and_old_ones_are_not(
     tmp_path: Path,
 ) -> None:
-    content: dict[str, Sequence[Sequence[int] | float]] = {"a": [[1]], "b": [[2], 5.0, [3]]}
+    content: Content = {"a": [[1]], "b": [[2], 5.0, [3]]}
     sink = LedgerSink[int]()
     first = Splits(content, concurrency=None, discover_every=SECOND)
     await first_run(through(first, sink), tmp_path / "first", 2)
@@ -177,7 +182,7 @@ async def test_splits_that_are_discovered_after_a_restore_are_read_and_old_ones_
 async def test_a_checkpoint_of_a_job_that_has_gone_on_knows_the_splits_that_it_has_not_reached(
     tmp_path: Path,
 ) -> None:
-    content = {f"split {n}": [[10 * n], 9.0, [10 * n + 1]] for n in range(3)}
+    content: Content = {f"split {n}": [[10 * n], 9.0, [10 * n + 1]] for n in range(3)}
     sink = LedgerSink[int]()
     await first_run(through(Splits(content), sink), tmp_path / "first", 2, 3)
 
@@ -227,7 +232,7 @@ class _OneChunkReader(Reader[int]):
         if self._at >= self._end:
             return None
         values = list(range(self._at, min(self._at + self._size, self._end)))
-        bad = [BadRecord(str(n), "ends with 0", str(n)) for n in values if n % 10 == 0]
+        bad = [BadRecord(str(n), "ends with 0", b"") for n in values if n % 10 == 0]
         self._at += len(values)
         return Chunk([n for n in values if n % 10], self._at, None, bad)
 
