@@ -37,7 +37,7 @@ def source(first: int, seed: int) -> ScriptedSource[int]:
     random = Random(seed)
     lines: list[At[int] | Pause] = []
     for number in range(first, first + RECORDS):
-        lines.append(At(number * 1000, number))
+        lines.append(At(number, number * 1000))
         if random.random() < 0.3:
             lines.append(Pause(timedelta(milliseconds=random.randint(1, 900))))
     return ScriptedSource[int](*lines)
@@ -79,7 +79,7 @@ class Split(af.ProcessFunction[int, int]):
 
     def process(self, value: int, ctx: af.ProcessContext) -> Iterable[int]:
         if value % 2:
-            ctx.emit(ODD, value)
+            ctx.side(ODD, value)
         else:
             yield value
 
@@ -172,6 +172,7 @@ def facts(sink: LedgerSink[Seen]) -> tuple[Counter[tuple[str, int]], Counter[tup
     """What came out, and which counts of each key: in which order keys are counted may differ from run to run."""
     records = Counter((side, value) for side, value, _ in sink.values)
     counts = Counter((value % KEYS, count) for _, value, count in sink.values)
+    assert records
     return records, counts
 
 
