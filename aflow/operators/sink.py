@@ -58,6 +58,8 @@ class SinkOperator(Operator):
         self._waiting_records = 0
         #: What was prepared and not committed, by checkpoint, ascending.
         self._pending: dict[int, Committable] = {}
+        #: Called when everything is written that a checkpoint had remembered; None if that was.
+        self._caught_up: Callable[[], None] | None = None
         #: Called when ``writing`` was set; given by the runtime.
         self.on_writing: Callable[[], None] = _nobody
 
@@ -100,10 +102,14 @@ class SinkOperator(Operator):
         self._waiting.extendleft(_Commit(one) for one in reversed(due))
         self._go_on()
 
-    def continue_with(self, batches: Iterable[Batch[Any]]) -> None:
-        """Write first what a checkpoint has remembered; before any other batch."""
+    def continue_with(self, batches: Iterable[Batch[Any]], done: Callable[[], None]) -> None:
+        """Write first what a checkpoint has remembered, before any other batch; ``done`` once all is written."""
         for batch in batches:
             self.process(batch)
+        if self.busy:
+            self._caught_up = done
+        else:
+            done()
 
     def written(self, result: Committable | None = None) -> None:
         """The writer has done what it was busy with, with ``result``: go on."""
@@ -118,6 +124,9 @@ class SinkOperator(Operator):
             case None:
                 pass
         self._go_on()
+        if self._caught_up is not None and not self.busy:
+            caught_up, self._caught_up = self._caught_up, None
+            caught_up()
 
     def close(self) -> None:
         """Discard a write that nobody has begun to await: the job ended in that very moment."""

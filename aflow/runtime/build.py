@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -101,6 +102,23 @@ class Builder:
                 self._build_subtask(task, subtask, writers)
             if self._restoration is not None:
                 self._exchanges.refill(task, self._restoration)
+                self._go_first(task)
+
+    def _go_first(self, reader: TaskPlan) -> None:
+        """Let those who feed ``reader`` wait until it has processed what was in flight to it.
+
+        With other numbers of subtasks what follows may come by other channels, and would overtake what is older.
+        """
+        writers = {
+            writer
+            for channels in reader.incoming
+            for writer in self._tasks[self._exchanges.home(channels.edge.origin).index]
+        }
+        for task in self._tasks[reader.index]:
+            if isinstance(task.input, Gate):
+                for writer in writers:
+                    writer.hold()
+                task.input.begin_with_queued(partial(_release, writers))
 
     def _shells(self, task: TaskPlan) -> list[StreamTask]:
         return [
@@ -295,17 +313,23 @@ class Builder:
         with user_code(partial(_not_opened, node.name)):
             operator.open(context)
         self._opened.append(operator)
-        self._restore(operator, context)
+        self._restore(operator, context, self._tasks[plan.index])
         return operator
 
-    def _restore(self, operator: Operator, context: OperatorContext) -> None:
+    def _restore(
+        self, operator: Operator, context: OperatorContext, siblings: Sequence[StreamTask]
+    ) -> None:
         """Give an operator what it remembered, if there is a checkpoint to go on from."""
         restoration = self._restoration
         if restoration is None:
             return
         if isinstance(operator, SinkOperator):
+            # What follows may come to another writer, which would overtake what is older.
+            for task in siblings:
+                task.hold()
             operator.continue_with(
-                restoration.waiting(context.name, context.subtask, context.parallelism)
+                restoration.waiting(context.name, context.subtask, context.parallelism),
+                partial(_release, siblings),
             )
             return
         snapshot = restoration.state_of(context.name, context.key_groups)
@@ -345,6 +369,11 @@ async def open_writers(
                 opened.append(writer)
                 writers[node.id].append(writer)
     return writers
+
+
+def _release(held: Iterable[StreamTask]) -> None:
+    for task in held:
+        task.release()
 
 
 def _link(operator: Operator, counters: StepCounters) -> Link:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from aflow.graph.nodes import Custom, Forward
+from aflow.graph.nodes import Custom, Forward, Node
 from aflow.graph.plan import Channels, Plan, TaskPlan
 from aflow.model.batch import Batch
 from aflow.runtime.channel import Channel
@@ -30,6 +30,10 @@ class Exchanges:
                 writers = tasks[self._home[channels.edge.origin.id].index]
                 made = self._connect(channels, writers, capacity)
                 self._channels[channels.reader.id, number] = made
+
+    def home(self, node: Node) -> TaskPlan:
+        """The task that a step runs in."""
+        return self._home[node.id]
 
     def _connect(
         self, channels: Channels, writers: Sequence[StreamTask], capacity: int

@@ -62,10 +62,24 @@ class Gate:
         self._blocked: Collection[int] = frozenset[int]() if desk is None else desk.blocked
         self._open = len(channels)
         self._on_input: Callable[[], None] = _nobody
+        #: By channel, records that a checkpoint had in flight and that were not processed yet. Empty nearly always.
+        self._left: dict[int, int] = {}
+        self._done: Callable[[], None] = _nobody
         for index, channel in enumerate(channels):
             channel.notify_reader = self._notifier(index)
         if desk is not None:
             desk.attach(channels, self._ready.append)
+
+    def begin_with_queued(self, done: Callable[[], None]) -> None:
+        """Call ``done`` when the records that are queued now, which a checkpoint had in flight, have been processed."""
+        self._left = {
+            index: channel.records
+            for index, channel in enumerate(self._channels)
+            if channel.records
+        }
+        self._done = done
+        if not self._left:
+            done()
 
     def start(self, on_input: Callable[[], None], group: asyncio.TaskGroup) -> None:
         """Have ``on_input`` called whenever something came into an empty channel; needs nothing from ``group``."""
@@ -108,9 +122,18 @@ class Gate:
             start = self._steady()
             self._heads[index].emit(element)
             self._size.took(len(element.values), self._steady() - start)
+            if self._left:
+                self._count_down(index, len(element.values))
         else:
             self._control(index, element)
         return True
+
+    def _count_down(self, index: int, records: int) -> None:
+        left = self._left.pop(index, 0) - records
+        if left > 0:
+            self._left[index] = left
+        elif not self._left:
+            self._done()
 
     def _control(self, index: int, element: Element) -> None:
         valve = self._valve

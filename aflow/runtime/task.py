@@ -117,6 +117,10 @@ class StreamTask:
         self._taking: CheckpointTaking | None = None
         #: What was in flight in the middle of the chain when a checkpoint was taken, and where it goes on.
         self._first: list[tuple[Link, Batch[Any]]] = []
+        #: Why nothing is processed yet: so many others have to process first what was in flight.
+        self._holds = 0
+        #: True until the task has processed anything.
+        self._beginning = True
         self._ended = False
         #: Resolved when the task has nothing more to process.
         self.drained = asyncio.Event()
@@ -144,6 +148,16 @@ class StreamTask:
     def begin_with(self, link: Link, batches: Iterable[Batch[Any]]) -> None:
         """Send ``batches`` through ``link`` before anything is taken from the input."""
         self._first += [(link, batch) for batch in batches]
+
+    def hold(self) -> None:
+        """Process nothing before ``release`` is called as often as this: others are to go first."""
+        self._holds += 1
+
+    def release(self) -> None:
+        """One of those that are to go first is done."""
+        self._holds -= 1
+        if not self._holds:
+            self.loop.resume()
 
     @property
     def is_source(self) -> bool:
@@ -192,9 +206,6 @@ class StreamTask:
     async def _process_all(self) -> None:
         async with asyncio.TaskGroup() as group:
             writing = [group.create_task(_write(sink, self.loop)) for sink in self.chain.sinks]
-            for link, batch in self._first:
-                link.emit(batch)
-            self._first.clear()
             self.input.start(self.loop.resume, group)
             await self.loop.run()
             for task in writing:
@@ -203,6 +214,8 @@ class StreamTask:
 
     def _step(self) -> None:
         """The default action: one element of the input, if there is room for what comes of it."""
+        if self._beginning and not self._begin():
+            return
         for room in self._rooms:
             if room.full:
                 self.loop.suspend(Why.BACKPRESSURED)
@@ -224,6 +237,17 @@ class StreamTask:
                 self.loop.complete()
             else:
                 self.loop.suspend(Why.IDLE)
+
+    def _begin(self) -> bool:
+        """Process what was in flight in the middle of the chain; False if others are to go first."""
+        if self._holds:
+            self.loop.suspend(Why.IDLE)
+            return False
+        self._beginning = False
+        for link, batch in self._first:
+            link.emit(batch)
+        self._first.clear()
+        return True
 
     def _leave_group(self) -> None:
         if self._member is not None:

@@ -101,9 +101,6 @@ def test_records_in_flight_are_all_there_and_in_order_when_the_next_attempt_has_
     assert sorted(sink.values) == expected(count)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="what a split gives where it is now overtakes what was in flight from it"
-)
 def test_records_of_a_key_keep_their_order_when_their_split_moves_to_another_subtask(
     tmp_path: Path,
 ) -> None:

@@ -171,12 +171,22 @@ def test_a_writer_that_has_nothing_to_commit_leaves_nothing_pending(desk: Desk) 
 
 
 def test_batches_that_were_in_flight_are_written_first(desk: Desk) -> None:
-    desk.sink.continue_with([Batch([1]), Batch([2])])
+    done: list[object] = []
+    desk.sink.continue_with([Batch([1]), Batch([2])], lambda: done.append(list(desk.writer.asked)))
 
     desk.sink.process(Batch([3]))
     desk.all_done()
 
     assert desk.writer.asked == [[1], [2], [3]]
+    assert len(done) == 1
+
+
+def test_with_nothing_in_flight_a_sink_has_caught_up_at_once(desk: Desk) -> None:
+    done: list[bool] = []
+
+    desk.sink.continue_with([], lambda: done.append(True))
+
+    assert done == [True]
 
 
 def test_a_failure_says_what_the_writer_was_asked_for() -> None:

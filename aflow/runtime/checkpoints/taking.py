@@ -39,6 +39,10 @@ from aflow.runtime.splits import Progress
 from aflow.state.manifest import Link
 from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
 
+#: Captures that may wait for slow storage. With more of them those that nobody wants any more are dropped, although the
+#: next one must be complete then.
+_BACKLOG: Final = 4
+
 #: Seconds.
 _MS: Final = 1000.0
 
@@ -98,6 +102,8 @@ class _Taking:
     waiting: dict[str, list[Batch[Any]]] = field(default_factory=dict[str, list[Batch[Any]]])
     #: True if its barriers did not all come: records in flight are missing, and only what builds upon it needs it.
     given_up: bool = False
+    #: True once the coordinator has given it up before it was stored.
+    unwanted: bool = False
 
 
 class CheckpointTaking:
@@ -123,6 +129,8 @@ class CheckpointTaking:
         self._origins: Sequence[Origin] = ()
         #: Checkpoints that wait for records in flight.
         self._open: dict[int, _Taking] = {}
+        #: Checkpoints that wait until those before them are stored.
+        self._waiting: dict[int, _Taking] = {}
         self._storing = asyncio.Lock()
 
     def attach(
@@ -154,7 +162,7 @@ class CheckpointTaking:
         taking = _Taking(barrier, start_delay, {}, self.chains.losses)
         self._capture(taking)
         taking.sync_ms = (self._clock.steady() - began) * _MS
-        self._open[barrier.id] = taking
+        self._open[barrier.id] = self._waiting[barrier.id] = taking
         self._coordinator.spawn(self._store(taking), f"checkpoint {barrier.id} of {self.task}")
 
     def all_arrived(self, checkpoint: int, alignment: int, in_flight: InFlight) -> None:
@@ -179,6 +187,8 @@ class CheckpointTaking:
 
     def aborted(self, checkpoint: int) -> None:
         """The coordinator has given the checkpoint up. A source tells those who may wait for barriers."""
+        if checkpoint in self._waiting:
+            self._waiting[checkpoint].unwanted = True
         self.all_arrived(checkpoint, 0, {})
         if self._source is not None:
             self._cancel(checkpoint)
@@ -221,6 +231,10 @@ class CheckpointTaking:
         checkpoint = taking.barrier.id
         captured = self._clock.steady()
         async with self._storing:
+            del self._waiting[checkpoint]
+            if taking.unwanted and len(self._waiting) >= _BACKLOG:
+                self._lose(taking)
+                return
             in_flight = await taking.in_flight
             pending = {name: await one for name, one in taking.sinks.items()}
             encode = partial(self._encoded, taking, in_flight, pending)
@@ -234,8 +248,7 @@ class CheckpointTaking:
                     checkpoint, *_named(self.task), snapshots
                 )
             except Exception as exc:
-                if taking.losses == self.chains.losses:
-                    self.chains.lost()
+                self._lose(taking)
                 self._decline(checkpoint, complaint(exc))
                 return
             self.chains.stored(file, snapshots)
@@ -258,6 +271,11 @@ class CheckpointTaking:
             complete=complete,
         )
         self._coordinator.acknowledged(self.task, checkpoint, chains, done)
+
+    def _lose(self, taking: _Taking) -> None:
+        """What was captured is not stored: nothing that was captured after it can build upon it."""
+        if taking.losses == self.chains.losses:
+            self.chains.lost()
 
     def _encoded(
         self, taking: _Taking, in_flight: InFlight, pending: Mapping[str, Pending]
