@@ -293,6 +293,29 @@ def test_storage_that_is_slower_than_interval_and_timeout_delays_no_record_and_l
     assert host.with_outcome(af.Outcome.COMPLETED)[-1] >= 8
 
 
+def test_captures_do_not_pile_up_in_front_of_storage_that_is_far_too_slow(tmp_path: Path) -> None:
+    storage = SlowStorage(tmp_path, lambda number: Delays(part=30 if number < 60 else 0))
+    most, host = 0, Host()
+
+    def look(event: af.JobEvent) -> None:
+        nonlocal most
+        host.events.append(event)
+        waiting = [task.get_name() for task in asyncio.all_tasks()]
+        most = max(most, sum(name.startswith("checkpoint ") for name in waiting))
+
+    sink = LedgerSink[int]()
+    run_flow(
+        summing(ScriptedSource(*numbers(1000, crash_after=[990])), sink),
+        checkpointing=af.Checkpointing(every=SECOND, timeout=SECOND * 5, storage=storage),
+        restart=AT_ONCE,
+        on_event=look,
+    )
+
+    assert most < 15  # of some sixty
+    assert host.with_outcome(af.Outcome.COMPLETED)
+    assert sorted(sink.values) == sorted(sums(1000))
+
+
 def test_a_checkpoint_that_expires_while_it_waits_for_storage_is_a_failure_and_no_more(
     tmp_path: Path,
 ) -> None:
