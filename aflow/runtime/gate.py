@@ -67,6 +67,9 @@ class Gate:
         self._done: Callable[[], None] = _nobody
         for index, channel in enumerate(channels):
             channel.notify_reader = self._notifier(index)
+            if len(channel):
+                # An operator that was restored has sent its watermark while tasks were built.
+                self._ready.append(index)
         if desk is not None:
             desk.attach(channels, self._ready.append)
 
