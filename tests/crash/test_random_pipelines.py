@@ -1,0 +1,456 @@
+"""Pipelines of steps drawn at random, whose jobs end at random moments, give each result exactly once.
+
+What ``test_in_process`` is for one pipeline, this is for many: branches of every kind of step, and in each start other
+barriers, batches, channels, chaining, parallelism, state backend; ended by cancelling, stopping or a crash of a source.
+The results of each branch depend on nothing but the records, so that they can be compared with those of a run in peace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import aflow as af
+from aflow.connect import Sink
+from aflow.testing import At, Crash, Pause, ScriptedSource, VirtualClock, virtual_time
+from aflow.testing.scripted import Line
+from tests.runtime.checkpoints.ledger_sink import LedgerSink
+
+Row = tuple[object, ...]
+SEEDS = range(24)
+
+SPLITS = 3
+EVENTS = 240
+MARKS = 120
+#: Milliseconds; what a split reads late against another one is never late.
+DELAY = timedelta(milliseconds=300)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Number ``n`` is at ``n`` * 10 ms, in split ``n % SPLITS``."""
+
+    n: int
+
+    @property
+    def key(self) -> int:
+        """All events of a key are in one split, and so in one order."""
+        return self.n % 9
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Number ``n`` is at ``n`` * 20 ms, in split ``n % 2``."""
+
+    n: int
+
+    @property
+    def key(self) -> int:
+        return self.n % 9
+
+
+Events = af.Stream[Event]
+Marks = af.Stream[Mark]
+Branch = Callable[[Events, Marks], af.Stream[Row]]
+
+
+def millis(number: int) -> timedelta:
+    return timedelta(milliseconds=number)
+
+
+def numbers(events: Iterable[Event | Mark]) -> list[int]:
+    return sorted(one.n for one in events)
+
+
+def keyed(events: Events) -> af.KeyedStream[int, Event]:
+    return events.key_by(lambda one: one.key)
+
+
+def marked(marks: Marks) -> af.KeyedStream[int, Mark]:
+    return marks.key_by(lambda one: one.key)
+
+
+def windowed(name: str, result: af.Windowed[Any, Any]) -> Row:
+    return name, result.key, result.window.start, result.window.end, result.firing, result.value
+
+
+def tumbling(events: Events, marks: Marks) -> af.Stream[Row]:
+    windows = keyed(events.rebalance()).window(af.Tumbling(millis(250)))
+    return windows.fold(int, lambda so_far, one: so_far + one.n, name="tumbling").map(
+        lambda one: windowed("tumbling", one)
+    )
+
+
+def sliding(events: Events, marks: Marks) -> af.Stream[Row]:
+    windows = keyed(events).window(af.Sliding(millis(300), millis(100)))
+    applied = windows.apply(numbers, name="sliding", of=Event)
+    return applied.map(lambda one: windowed("sliding", one))
+
+
+def sessions(events: Events, marks: Marks) -> af.Stream[Row]:
+    some = events.filter(lambda one: one.n % 7 not in (2, 3)).rebalance()
+    found = keyed(some).sessions(millis(100), name="sessions", of=Event)
+    return found.map(lambda one: windowed("sessions", one)[:-1] + tuple(numbers(one.value)))
+
+
+def counted(events: Events, marks: Marks) -> af.Stream[Row]:
+    windows = keyed(events).window(af.Count(5, 2))
+    return windows.apply(_in_order, name="counted", of=Event).map(
+        lambda one: ("counted", one.key, one.firing, *one.value)
+    )
+
+
+def _in_order(events: Iterable[Event]) -> list[int]:
+    return [one.n for one in events]
+
+
+def windows_of_windows(events: Events, marks: Marks) -> af.Stream[Row]:
+    small = keyed(events).window(af.Tumbling(millis(100))).fold(int, _plus, name="small")
+    large = small.rebalance().key_by(lambda one: one.key % 2).window(af.Tumbling(millis(500)))
+    return large.fold(int, lambda so_far, one: so_far + one.value, name="large").map(
+        lambda one: windowed("large", one)
+    )
+
+
+def _plus(so_far: int, event: Event) -> int:
+    return so_far + event.n
+
+
+def everything(events: Events, marks: Marks) -> af.Stream[Row]:
+    windows = events.window_all(af.Tumbling(millis(400)))
+    return windows.fold(int, _plus, name="everything").map(lambda one: windowed("all", one))
+
+
+def folded(events: Events, marks: Marks) -> af.Stream[Row]:
+    return keyed(events).fold(lambda: (0, 0), _chained, name="folded").map(lambda one: ("f", *one))
+
+
+def _chained(so_far: tuple[int, int], event: Event) -> tuple[int, int]:
+    return event.key, (so_far[1] * 31 + event.n) % 1_000_003
+
+
+def best(events: Events, marks: Marks) -> af.Stream[Row]:
+    top = keyed(events).top(3, by=lambda one: one.n * 7919 % 1009, name="top", of=Event)
+    return top.rebalance().map(lambda some: ("top", *(one.n for one in some)))
+
+
+def once(events: Events, marks: Marks) -> af.Stream[Row]:
+    pairs = events.key_by(lambda one: (one.n % SPLITS, one.n // (2 * SPLITS)))
+    return pairs.deduplicate(name="once").map(lambda one: ("once", one.n))
+
+
+EVEN = af.Tag[Event]("even")
+
+
+class Parted(af.ProcessFunction[Event, Event]):
+    def process(self, value: Event, ctx: af.ProcessContext) -> list[Event] | None:
+        if value.n % 2:
+            return [value]
+        ctx.side(EVEN, value)
+        return None
+
+
+def parted(events: Events, marks: Marks) -> af.Stream[Row]:
+    odd = events.process(Parted(), name="parted")
+    both = odd.map(lambda one: _row("odd", one)).union(
+        odd.side(EVEN).map(lambda one: _row("even", one))
+    )
+    return both.rebalance().map(lambda row: ("parted", *row))
+
+
+def _row(name: str, one: Event | Mark) -> Row:
+    return name, one.n
+
+
+class Later(af.KeyedProcess[int, Event, Row]):
+    """A row for each event, 70 ms behind it, and all events of its key that are earlier."""
+
+    before = af.MapState("before", key=int, of=int)
+
+    def process(self, value: Event, ctx: af.Context[int]) -> None:
+        ctx.state(self.before).put(value.n, value.n * 10)
+        ctx.set_event_timer(value.n * 10 + 70)
+
+    def on_timer(self, at: int, ctx: af.Context[int]) -> list[Row]:
+        before = ctx.state(self.before)
+        return [("later", at, *sorted(n for n, then in before.items() if at - 170 <= then < at))]
+
+
+def later(events: Events, marks: Marks) -> af.Stream[Row]:
+    return keyed(events.rebalance()).process(Later(), name="later")
+
+
+class Both(af.CoProcess[int, Event, Mark, Row]):
+    """What has come of both sides until each half second."""
+
+    lefts = af.ListState("lefts", of=int)
+    rights = af.ListState("rights", of=int)
+
+    def process_left(self, value: Event, ctx: af.Context[int]) -> None:
+        ctx.state(self.lefts).add(value.n)
+        ctx.set_event_timer((value.n * 10 // 500 + 1) * 500)
+
+    def process_right(self, value: Mark, ctx: af.Context[int]) -> None:
+        ctx.state(self.rights).add(value.n)
+        ctx.set_event_timer((value.n * 20 // 500 + 1) * 500)
+
+    def on_timer(self, at: int, ctx: af.Context[int]) -> list[Row]:
+        lefts = sum(n for n in ctx.state(self.lefts).get() if n * 10 < at)
+        rights = sum(n for n in ctx.state(self.rights).get() if n * 20 < at)
+        return [("both", ctx.key, at, lefts, rights)]
+
+
+def both(events: Events, marks: Marks) -> af.Stream[Row]:
+    return keyed(events).connect(marked(marks)).process(Both(), name="both")
+
+
+class Controlled(af.BroadcastProcess[int, Event, Mark, Row]):
+    """For each event all marks that are earlier, when they must have come."""
+
+    marks = af.BroadcastState("marks", key=int, of=int)
+
+    def process(self, value: Event, ctx: af.BroadcastContext[int]) -> None:
+        ctx.set_event_timer(value.n * 10)
+
+    def process_broadcast(self, value: Mark, ctx: af.ControlContext) -> None:
+        ctx.state(self.marks).put(value.n, value.n * 20)
+
+    def on_timer(self, at: int, ctx: af.BroadcastContext[int]) -> list[Row]:
+        marks = ctx.state(self.marks)
+        return [("controlled", ctx.key, at, sum(n for n, then in marks.items() if then < at))]
+
+
+def controlled(events: Events, marks: Marks) -> af.Stream[Row]:
+    return keyed(events).connect_broadcast(marks).process(Controlled(), name="controlled")
+
+
+def intervals(events: Events, marks: Marks) -> af.Stream[Row]:
+    return keyed(events).interval_join(
+        marked(marks),
+        between=(millis(-60), millis(100)),
+        into=lambda one, other: ("interval", one and one.n, other and other.n),
+        name="interval",
+        kind=af.Join.FULL,
+        of=Event,
+        other_of=Mark,
+    )
+
+
+def as_of(events: Events, marks: Marks) -> af.Stream[Row]:
+    return keyed(events.rebalance()).as_of_join(
+        marked(marks),
+        into=lambda one, other: ("as of", one.n, other and other.n),
+        name="as of",
+        kind=af.Join.LEFT,
+        of=Event,
+        other_of=Mark,
+    )
+
+
+def groups(events: Events, marks: Marks) -> af.Stream[Row]:
+    grouped = keyed(events).co_group(
+        marked(marks),
+        af.Sliding(millis(400), millis(200)),
+        into=lambda some, others: (sum(numbers(some)), sum(numbers(others))),
+        name="groups",
+        of=Event,
+        other_of=Mark,
+    )
+    return grouped.map(lambda one: windowed("groups", one))
+
+
+def window_pairs(events: Events, marks: Marks) -> af.Stream[Row]:
+    return keyed(events).window_join(
+        marked(marks),
+        af.Tumbling(millis(200)),
+        into=lambda one, other: ("pair", one and one.n, other and other.n),
+        name="pairs",
+        kind=af.Join.FULL,
+        of=Event,
+        other_of=Mark,
+    )
+
+
+def as_they_are(events: Events, marks: Marks) -> af.Stream[Row]:
+    shown = marks.map(lambda one: _row("mark", one))
+    return events.map(lambda one: _row("event", one)).union(shown).map(lambda row: row)
+
+
+BRANCHES: Sequence[Branch] = [
+    tumbling,
+    sliding,
+    sessions,
+    counted,
+    windows_of_windows,
+    everything,
+    folded,
+    best,
+    once,
+    parted,
+    later,
+    both,
+    controlled,
+    intervals,
+    as_of,
+    groups,
+    window_pairs,
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What stays the same in all starts of a seed."""
+
+    branches: tuple[Branch, ...]
+    one_sink: bool
+    delays: tuple[float, ...]
+    crashes: int
+    """Says where sources crash, at the same places in each start: positions count them."""
+
+    @staticmethod
+    def drawn(random: Random) -> Case:
+        branches = (as_they_are, *random.sample(BRANCHES, random.randint(1, 4)))
+        delays = tuple(random.choice([0.0, 0.0005, 0.002]) for _ in branches)
+        return Case(branches, random.random() < 0.3, delays, random.getrandbits(32))
+
+    def flow(self, sinks: Sequence[Sink[Row]], *, crashing: bool) -> af.Flow:
+        """The pipeline; if ``crashing``, some of its splits do so once."""
+        random = Random(self.crashes) if crashing else None
+        flow = af.Flow("random")
+        events = flow.source(_source(Event, EVENTS, SPLITS, 10, random), name="events")
+        marks = flow.source(_source(Mark, MARKS, 2, 20, random), name="marks")
+        timed = events.event_time(max_delay=DELAY), marks.event_time(max_delay=DELAY)
+        streams = [branch(*timed) for branch in self.branches]
+        if self.one_sink:
+            streams[0].union(*streams[1:]).rebalance().to(sinks[0], name="out")
+            return flow
+        for branch, stream, sink in zip(self.branches, streams, sinks, strict=True):
+            stream.to(sink, name=f"out of {branch.__name__}")
+        return flow
+
+
+def _source(
+    make: Callable[[int], Any], count: int, splits: int, apart: int, random: Random | None
+) -> ScriptedSource[Any]:
+    scripts: dict[str, list[Line[Any]]] = {}
+    for split in range(splits):
+        script: list[Line[Any]] = []
+        for place, n in enumerate(range(split, count, splits)):
+            script.append(At(make(n), n * apart))
+            if place % 5 == 4:
+                script.append(Pause(millis(8)))
+        if random is not None and random.random() < 0.3:
+            script.insert(random.randrange(1, len(script)), Crash())
+        scripts[f"{make.__name__} {split}"] = script
+    return ScriptedSource.of_splits(scripts)
+
+
+def options(random: Random, folder: Path) -> af.Options:
+    """Any."""
+    disk = af.OnDisk(engine=af.DiskEngine.SQLITE, folder=folder, resident=random.choice([1, 4, 99]))
+    return af.Options(
+        clock=VirtualClock(),
+        chance=random.random,
+        batch_records=random.choice([1, 7, 64, 1024]),
+        channel_records=random.choice([1, 8, 64, 1024]),
+        chaining=random.random() < 0.7,
+        state=disk if random.random() < 0.25 else af.InMemory(),
+    )
+
+
+def checkpointing(
+    random: Random, folder: Path, barriers: af.Aligned | af.Unaligned
+) -> af.Checkpointing:
+    """Any, often."""
+    return af.Checkpointing(
+        every=millis(random.choice([10, 25, 60])),
+        storage=folder,
+        barriers=barriers,
+        min_pause=millis(random.choice([0, 0, 5])),
+        max_concurrent=random.choice([1, 1, 3]),
+        keep=random.choice([1, 2]),
+        incremental=random.random() < 0.7,
+    )
+
+
+def barriers(random: Random) -> af.Aligned | af.Unaligned:
+    """Any."""
+    if random.random() < 1 / 3:
+        return af.Unaligned()
+    return af.Aligned(timeout=random.choice([None, millis(0), millis(2)]))
+
+
+async def attempt(
+    case: Case,
+    random: Random,
+    sinks: Sequence[LedgerSink[Row]],
+    folder: Path,
+    *,
+    last: bool,
+    fixed: int,
+) -> None:
+    """One start: until the end, or until it is cancelled, stopped, or has crashed too often."""
+    chosen = barriers(random)
+    # Records of a broadcast that are in flight cannot be shared out anew.
+    parallelism = fixed if controlled in case.branches else random.randint(1, 3)
+    job = case.flow(sinks, crashing=True).start(
+        parallelism=parallelism,
+        options=options(random, folder),
+        checkpointing=checkpointing(random, folder / "checkpoints", chosen),
+        restart=af.FixedDelay(50, delay=millis(random.choice([0, 5]))),
+    )
+    async with job:
+        if last:
+            await job.wait()
+            return
+        await asyncio.sleep(random.randrange(5, 90) / 1000)
+        if random.random() < 0.2:
+            with suppress(af.CheckpointError, af.JobStopped):  # it may fail, or end before
+                await job.savepoint(folder / f"savepoint {random.random()}")
+        for _ in range(random.randrange(50)):
+            await asyncio.sleep(0)
+        if random.random() < 0.25:
+            with suppress(af.SourceError):  # a job that is being stopped is not started again
+                await job.stop()
+        else:
+            await job.cancel()
+
+
+def found(sinks: Iterable[LedgerSink[Row]]) -> list[Row]:
+    return sorted((row for sink in sinks for row in sink.values), key=repr)
+
+
+def expected(case: Case) -> list[Row]:
+    async def main() -> list[Row]:
+        sinks = [af.CollectSink[Row]() for _ in case.branches]
+        await case.flow(sinks, crashing=False).run(options=af.Options(clock=VirtualClock()))
+        return sorted((row for sink in sinks for row in sink.values), key=repr)
+
+    return virtual_time.run(main)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_the_steps_and_whenever_jobs_end_each_result_comes_once(
+    seed: int, tmp_path: Path
+) -> None:
+    random = Random(seed)
+    case = Case.drawn(random)
+    sinks = [LedgerSink[Row](delay=delay) for delay in case.delays]
+    fixed, starts = random.randint(1, 3), random.randint(2, 7)
+
+    async def main() -> None:
+        for number in range(starts):
+            last = number == starts - 1
+            await attempt(case, random, sinks, tmp_path, last=last, fixed=fixed)
+
+    virtual_time.run(main, seed=seed)
+
+    assert found(sinks) == expected(case)
