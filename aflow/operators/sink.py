@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from inspect import iscoroutine
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from aflow.connect import Committable, Writer
@@ -94,6 +95,22 @@ class SinkOperator(Operator):
         self._waiting.insert(behind, mark)
         self._go_on()
         return overtaken
+
+    def overtake(self, checkpoint: int) -> list[Batch[Any]]:
+        """Let the mark of a checkpoint, if it still waits, overtake the batches in front of it, which are returned."""
+        place = next(
+            (at for at, one in enumerate(self._waiting) if _is_mark(one, checkpoint)), None
+        )
+        if place is None:
+            return []
+        mark = self._waiting[place]
+        before = list(islice(self._waiting, place))
+        behind = max(
+            (at + 1 for at, one in enumerate(before) if not isinstance(one, Batch)), default=0
+        )
+        del self._waiting[place]
+        self._waiting.insert(behind, mark)
+        return [one for one in before[behind:] if isinstance(one, Batch)]
 
     def commit_up_to(self, checkpoint: int) -> None:
         """Checkpoint ``checkpoint`` is complete: commit what was prepared for it and for those before it."""
@@ -183,6 +200,10 @@ class SinkOperator(Operator):
 
     def _all_commits(self) -> list[_Commit]:
         return [one for one in (self._doing, *self._waiting) if isinstance(one, _Commit)]
+
+
+def _is_mark(one: object, checkpoint: int) -> bool:
+    return isinstance(one, _Mark) and one.checkpoint == checkpoint
 
 
 def _nobody() -> None:

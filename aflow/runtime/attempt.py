@@ -190,6 +190,8 @@ class Attempt:
             alarm.cancel()
         for desk in self.built.desks:
             desk.close()
+        for task in self.built.tasks:
+            task.stop_checkpoints()
 
 
 def _check_ended(tasks: Iterable[asyncio.Task[None]]) -> None:

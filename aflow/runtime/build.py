@@ -203,9 +203,8 @@ class Builder:
         chains = SubtaskChains(groups, using.settings.incremental)
         if using.restoration is not None:
             using.restoration.adopt(chains, (node.name for node in plan.nodes))
-        return CheckpointTaking(
-            task.id, using.coordinator, chains, using.codec, self._options.clock
-        )
+        clock, mailbox = self._options.clock, task.loop.mailbox
+        return CheckpointTaking(task.id, using.coordinator, chains, using.codec, clock, mailbox)
 
     def _input(
         self,

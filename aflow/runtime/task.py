@@ -189,6 +189,11 @@ class StreamTask:
         """A checkpoint does not come about."""
         self.taking.aborted(checkpoint)
 
+    def stop_checkpoints(self) -> None:
+        """Ring no more for checkpoints, if the task takes any."""
+        if self._taking is not None:
+            self._taking.close()
+
     def finish(self) -> None:
         """End when drained, and when the sinks have done what they were asked for."""
         self._may_end = True

@@ -199,3 +199,23 @@ def test_a_failure_says_what_the_writer_was_asked_for() -> None:
 
     with pytest.raises(SinkError, match="could not prepare checkpoint 5: OSError: no space left"):
         sink.mark(5, lambda pending: None, overtaking=False)
+
+
+def test_a_mark_that_has_waited_long_enough_overtakes_what_is_in_front_of_it(desk: Desk) -> None:
+    for value in (1, 2, 3):
+        desk.sink.process(Batch([value]))
+    desk.mark(5)
+    desk.sink.process(Batch([4]))
+
+    overtaken = [batch.values for batch in desk.sink.overtake(5)]
+    desk.all_done()
+
+    assert overtaken == [[2], [3]]
+    assert desk.writer.asked == [[1], "prepare 5", [2], [3], [4]]
+
+
+def test_a_mark_whose_turn_has_come_overtakes_nothing(desk: Desk) -> None:
+    desk.mark(5)
+    desk.sink.process(Batch([1]))
+
+    assert desk.sink.overtake(5) == []

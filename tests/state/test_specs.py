@@ -129,7 +129,7 @@ def test_a_time_to_live_is_a_timedelta_above_zero() -> None:
 
 def test_what_counts_for_a_time_to_live_is_one_of_two() -> None:
     with pytest.raises(
-        FlowDefinitionError, match="the ttl_on of state 'last' must be TtlOn.UPDATE"
+        FlowDefinitionError, match=r"the ttl_on of state 'last' must be TtlOn\.UPDATE"
     ):
         ListState("last", of=int, ttl_on="read")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 

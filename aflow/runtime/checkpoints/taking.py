@@ -15,16 +15,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
 import anyio.to_thread
 
-from aflow.errors import CheckpointError
+from aflow.errors import CheckpointError, MailboxClosed
 from aflow.machines.barriers.events import AbortReason
+from aflow.machines.mail_order import Lane
 from aflow.model.batch import Batch
 from aflow.model.elements import Barrier
+from aflow.model.time import Timestamp
 from aflow.operators.base import Operator
 from aflow.operators.sink import Pending, SinkOperator
 from aflow.runtime.checkpoints.barriers import InFlight
@@ -35,6 +38,7 @@ from aflow.runtime.checkpoints.statistics import SubtaskCheckpoint
 from aflow.runtime.checkpoints.storage import CheckpointStorage, complaint
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
+from aflow.runtime.mailbox import Mailbox
 from aflow.runtime.splits import Progress
 from aflow.state.manifest import Link
 from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
@@ -116,8 +120,10 @@ class CheckpointTaking:
         chains: SubtaskChains,
         codec: InFlightCodec,
         clock: RuntimeClock,
+        mailbox: Mailbox,
     ) -> None:
         self.task = task
+        self._mailbox = mailbox
         self.chains = chains
         self._coordinator = coordinator
         self._codec = codec
@@ -131,6 +137,8 @@ class CheckpointTaking:
         self._open: dict[int, _Taking] = {}
         #: Checkpoints that wait until those before them are stored.
         self._waiting: dict[int, _Taking] = {}
+        #: By checkpoint, when its marks in the sinks overtake what is in front of them.
+        self._alarms: dict[int, asyncio.TimerHandle] = {}
         self._storing = asyncio.Lock()
 
     def attach(
@@ -163,6 +171,8 @@ class CheckpointTaking:
         self._capture(taking)
         taking.sync_ms = (self._clock.steady() - began) * _MS
         self._open[barrier.id] = self._waiting[barrier.id] = taking
+        if taking.sinks and barrier.timeout is not None and not barrier.unaligned:
+            self._overtake_later(taking, barrier.created_at + barrier.timeout)
         self._coordinator.spawn(self._store(taking), f"checkpoint {barrier.id} of {self.task}")
 
     def all_arrived(self, checkpoint: int, alignment: int, in_flight: InFlight) -> None:
@@ -226,6 +236,31 @@ class CheckpointTaking:
             taking.barrier.id, done, overtaking=taking.barrier.unaligned
         )
 
+    def _overtake_later(self, taking: _Taking, due: Timestamp) -> None:
+        """Let the marks in the sinks overtake what is in front of them once the barrier is older than its timeout."""
+
+        def overtake() -> None:
+            for operator in self._operators:
+                if isinstance(operator, SinkOperator):
+                    taking.waiting[operator.name] += operator.overtake(taking.barrier.id)
+
+        def ring() -> None:
+            with suppress(MailboxClosed):  # the task has ended: its job is over
+                self._mailbox.post(overtake, Lane.CONTROL)
+
+        delay = max(0, due - self._clock.now()) / _MS
+        self._alarms[taking.barrier.id] = asyncio.get_running_loop().call_later(delay, ring)
+
+    def close(self) -> None:
+        """Ring no more."""
+        for checkpoint in list(self._alarms):
+            self._silence(checkpoint)
+
+    def _silence(self, checkpoint: int) -> None:
+        alarm = self._alarms.pop(checkpoint, None)
+        if alarm is not None:
+            alarm.cancel()
+
     async def _store(self, taking: _Taking) -> None:
         """Store the part of a checkpoint, and acknowledge it; or decline."""
         checkpoint = taking.barrier.id
@@ -237,6 +272,7 @@ class CheckpointTaking:
                 return
             in_flight = await taking.in_flight
             pending = {name: await one for name, one in taking.sinks.items()}
+            self._silence(checkpoint)
             encode = partial(self._encoded, taking, in_flight, pending)
             snapshots, in_flight_bytes = await anyio.to_thread.run_sync(encode)
             complete = all(one.complete for one in snapshots.values())

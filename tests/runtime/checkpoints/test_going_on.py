@@ -456,3 +456,23 @@ async def test_a_checkpoint_that_fails_the_job_shows_the_cause(tmp_path: Path) -
 
     with pytest.raises(af.CheckpointError, match=r"step 'things'.*declare of="):
         await ask()
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_checkpoint_that_is_older_than_its_timeout_does_not_wait_for_a_slow_sink(
+    tmp_path: Path, parallelism: int
+) -> None:
+    sink, seen = LedgerSink[int](delay=5.0), list[af.JobEvent]()
+    barriers = af.Aligned(timeout=timedelta(milliseconds=500))
+
+    run_flow(
+        summing(af.IterableSource(range(60)), sink),
+        parallelism=parallelism,
+        options=af.Options(batch_records=10, channel_records=10),
+        checkpointing=every_second(tmp_path, barriers),
+        on_event=seen.append,
+    )
+
+    taken = [event for event in seen if isinstance(event, af.CheckpointInfo)][:-1]
+    assert max(info.duration_ms or 0 for info in taken) < 6_000  # one write, and not all that wait
+    assert any(one.in_flight_records for info in taken for one in info.subtasks)
