@@ -17,6 +17,7 @@ from aflow.runtime.checkpoints.directory import DirectoryStorage
 from aflow.runtime.checkpoints.inflight import InFlightCodec
 from aflow.runtime.checkpoints.statistics import SubtaskCheckpoint
 from aflow.runtime.checkpoints.taking import CheckpointTaking
+from aflow.runtime.mailbox import Mailbox
 from aflow.runtime.splits import Place, Progress
 from aflow.state.manifest import Link
 from aflow.testing import VirtualClock
@@ -67,7 +68,12 @@ async def test_one_whose_barriers_do_not_all_come_is_stored_but_never_acknowledg
     coordinator = Coordinator(storage)
     chains = SubtaskChains(KeyGroupRange(0, 128), incremental=True)
     taking = CheckpointTaking(
-        "numbers[0]", coordinator, chains, InFlightCodec.of(pickle=False), VirtualClock()
+        "numbers[0]",
+        coordinator,
+        chains,
+        InFlightCodec.of(pickle=False),
+        VirtualClock(),
+        Mailbox(asyncio.get_running_loop(), lambda: None),
     )
     taking.attach("numbers", [], [], source=Half())
 
