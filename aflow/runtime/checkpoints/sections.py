@@ -42,8 +42,9 @@ def read_progress(name: str, snapshot: OperatorSnapshot) -> Progress:
     places: dict[str, Place] = {}
     ended: set[str] = set()
     for part in _decoded(name, snapshot.operator.get(PROGRESS, ())):
-        match part:
-            case (str(split), position, int(skip)):
+        known = cast("tuple[object, ...]", part) if isinstance(part, tuple) else ()
+        match known:
+            case (str(split), object() as position, int(skip)):
                 places[split] = Place(position, skip)
             case (str(split),):
                 ended.add(split)
