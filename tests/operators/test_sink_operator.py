@@ -28,7 +28,10 @@ class Slow(Writer[int]):
         self.asked.append(f"prepare {checkpoint}")
         return _nothing()
 
-    def commit(self, committable: Committable) -> Coroutine[Any, Any, None]:
+    # Plain, since it is noted when it is asked for, and not when it is awaited.
+    def commit(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, committable: Committable
+    ) -> Coroutine[Any, Any, None]:
         self.asked.append(f"commit {committable}")
         return _nothing()
 
