@@ -269,6 +269,7 @@ class Builder:
             loop=self._loop,
             clock=self._options.clock,
             mailbox=task.loop.mailbox,
+            once_begun=task.once_begun,
         )
         self._built.desks.append(desk)
         return desk

@@ -121,6 +121,8 @@ class StreamTask:
         self._holds = 0
         #: True until the task has processed anything.
         self._beginning = True
+        #: What waits for that.
+        self._postponed: list[Callable[[], None]] = []
         self._ended = False
         #: Resolved when the task has nothing more to process.
         self.drained = asyncio.Event()
@@ -178,7 +180,17 @@ class StreamTask:
 
     def begin_checkpoint(self, barrier: Barrier, posted_at: float) -> None:
         """Take a checkpoint that was triggered at ``posted_at`` (s, steady), and send its barrier on: of a source."""
-        self.taking.begin(barrier, posted_at)
+        self.once_begun(partial(self.taking.begin, barrier, posted_at))
+
+    def once_begun(self, work: Callable[[], None]) -> None:
+        """Do ``work`` now, or as soon as what was in flight in the middle of the chain is processed.
+
+        No checkpoint is taken before: those records are in no channel, and in no operator's state yet.
+        """
+        if self._beginning:
+            self._postponed.append(work)
+        else:
+            work()
 
     def checkpoint_completed(self, checkpoint: int) -> None:
         """A checkpoint can be restored: sinks commit."""
@@ -252,6 +264,9 @@ class StreamTask:
         for link, batch in self._first:
             link.emit(batch)
         self._first.clear()
+        postponed, self._postponed = self._postponed, []
+        for work in postponed:
+            work()
         return True
 
     def _leave_group(self) -> None:

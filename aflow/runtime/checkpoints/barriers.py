@@ -70,6 +70,10 @@ class CheckpointTaker(Protocol):
         ...
 
 
+def _at_once(work: Callable[[], None]) -> None:
+    work()
+
+
 class BarrierDesk:
     """Handles the barriers of one task's channels, in the task's coroutine."""
 
@@ -81,12 +85,15 @@ class BarrierDesk:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         mailbox: Mailbox,
+        once_begun: Callable[[Callable[[], None]], None] = _at_once,
     ) -> None:
+        """``once_begun`` postpones work until the task may take checkpoints."""
         self._machine = machine
         self._taker = taker
         self._loop = loop
         self._clock = clock
         self._mailbox = mailbox
+        self._once_begun = once_begun
         self._channels: Sequence[Channel] = ()
         self._serve: Callable[[int], None] = _nobody
         #: Channels of which nothing is taken for now.
@@ -140,8 +147,9 @@ class BarrierDesk:
 
     def _announce(self, index: int, barrier: Barrier) -> None:
         """Called by who writes into the channel; the task hears of it before its next batch."""
+        announced = partial(self._announced, index, barrier)
         with suppress(MailboxClosed):  # the task has ended: its job is over
-            self._mailbox.post(partial(self._announced, index, barrier), Lane.CONTROL)
+            self._mailbox.post(partial(self._once_begun, announced), Lane.CONTROL)
 
     def _announced(self, index: int, barrier: Barrier) -> None:
         if barrier.unaligned:
