@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -114,4 +115,28 @@ def test_records_of_a_key_keep_their_order_when_their_split_moves_to_another_sub
     )
 
     assert in_flight >= {"folded"}
+    assert sorted(sink.values) == expected(count)
+
+
+@pytest.mark.parametrize("wait", [0.5, 5.0, 500.0])
+def test_a_checkpoint_amid_what_was_in_flight_loses_nothing_of_it(
+    wait: float, tmp_path: Path
+) -> None:
+    count, sink = 12_000, LedgerSink[Row](delay=1.0)
+    unchained = af.Options(chaining=False, batch_records=64, channel_records=64)
+    where_in_flight(in_order(1, count, sink), 2, unchained, tmp_path)
+
+    async def amid() -> None:
+        flow, options = in_order(1, count, sink), af.Options(clock=VirtualClock())
+        async with flow.start(checkpointing=checkpointing(tmp_path), options=options) as job:
+            asked = asyncio.create_task(job.checkpoint())
+            await asyncio.sleep(wait)
+            await job.cancel()
+            await asyncio.wait([asked])
+            asked.exception()
+
+    virtual_time.run(amid)
+    sink.delay = 0.0
+    run_flow(in_order(1, count, sink), checkpointing=checkpointing(tmp_path))
+
     assert sorted(sink.values) == expected(count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -66,8 +66,10 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def desk() -> Iterator[Desk]:
+    made = Desk()
+    yield made
+    made.sink.close()
 
 
 def test_a_mark_stands_behind_all_batches_that_wait(desk: Desk) -> None:
