@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from itertools import chain
 from typing import Final, cast
 
@@ -51,12 +51,16 @@ class KeyTimers:
             {name: map(_row, self.queues[domain].entries()) for domain, name in TIMER_NAMES.items()}
         )
 
-    def capture(self, *, changes: bool) -> Mapping[str, Members] | None:
+    def capture(
+        self, *, changes: bool, beside: Collection[Hashable] = ()
+    ) -> Mapping[str, Members] | None:
         """All timers, or with ``changes`` those that have come and gone since the last capture or the restore.
 
-        None if that is not known, as before the first capture: all are to be captured then.
+        ``beside`` are the keys whose state is stored with them. None if the changes are not known, as before the first
+        capture, or not by key: all are to be captured then.
         """
         found = {name: queue.take_changes() for name, queue in self._named()}
+        self._kinds.see(beside)
         if not changes:
             self._see_all()
             return {

@@ -141,7 +141,7 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         rows = self._backend.capture(changes=changes)
         if changes and not self._states:
             rows = KeyedRows({}, ())  # however many keys came by
-        timers = self._timers.capture(changes=rows.keys is not None)
+        timers = self._timers.capture(changes=rows.keys is not None, beside=rows.keys or ())
         if timers is None:
             return self.capture(changes=False)
         return CapturedRows(self._backend.filing, rows, timers, stored_watermark(self.watermark))

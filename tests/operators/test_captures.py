@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter as Bag
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -314,8 +314,10 @@ def key_of(data: bytes) -> Hashable:
     match PLAIN.decode(data):
         case [bytes(key), int(start), int(end)]:
             return key_of(key), start, end
-        case str() | int() | float() as key:
+        case str() | int() | float() | datetime() as key:
             return key
+        case str() as first, int() as second:
+            return first, second
         case other:
             raise AssertionError(f"{other} is no key of these tests")
 
@@ -340,6 +342,32 @@ def test_changes_replayed_are_all_there_is_where_equal_keys_are_stored_as_what_t
     name: str, story: list[Step]
 ) -> None:
     check_changes_replayed(name, story)
+
+
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+SAME_NOON = NOON.astimezone(timezone(timedelta(hours=1)))
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@given(story=stories([NOON, SAME_NOON, ("a", 1), ("a", True)]))
+@settings(max_examples=60, deadline=None)
+def test_changes_replayed_are_all_there_is_where_equal_keys_are_of_one_type(
+    name: str, story: list[Step]
+) -> None:
+    check_changes_replayed(name, story)
+
+
+def test_a_timer_goes_from_what_is_stored_also_if_its_key_was_touched_as_another_that_is_equal() -> (
+    None
+):
+    life = Life(OPERATORS["keyed process"])
+    life.live(Records([(NOON, 25, 0)], right=False))
+    life.capture()
+    life.live(Records([(SAME_NOON, 0, 0)], right=False))
+    life.live(Advance(5))
+    life.capture()
+
+    assert entries(life.stored()) == entries(life.driver.snapshot())
 
 
 def check_changes_replayed(name: str, story: list[Step]) -> None:
