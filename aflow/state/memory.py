@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable, Iterable, MutableMapping, Sequ
 from typing import Final, TypeVar
 
 from aflow.errors import FlowDefinitionError, OperatorError
-from aflow.model.time import Clock, Timestamp
+from aflow.model.time import MAX_TIMESTAMP, Clock, Timestamp
 from aflow.state.cells import AggregatingCell, ListCell, MapCell, ReducingCell, ValueCell
 from aflow.state.filing import CapturedRows, Keyed, KeyedFiling, KeyedRows, KeyRow
 from aflow.state.key_kinds import KeyKinds
@@ -127,11 +127,12 @@ class MemoryBackend:
     def capture(self, *, changes: bool) -> KeyedRows:
         self._sweep()
         changed, self._changed = self._changed, set()
-        self._see(changed)
         most = max((len(table.rows) for table in self._tables), default=0)
-        if changed is not None and len(changed) > max(_FEW, most // 2):
+        if not changes or (changed is not None and len(changed) > max(_FEW, most // 2)):
             changed = None
-        return self._captured(changed if changes and not self._kinds.mixed else None)
+        # A key may stand in a table as another that is equal: what is captured is what counts.
+        self._see(changed)
+        return self._captured(None if self._kinds.mixed else changed)
 
     def snapshot(self) -> Keyed:
         self._sweep()
@@ -172,9 +173,7 @@ class MemoryBackend:
             self._kinds.see(keys)
 
     def _sweep(self) -> None:
-        gone = self._tables.sweep()
-        if self._changed is not None:
-            self._changed.update(gone)
+        self._note(self._tables.sweep())
 
     def _captured(self, changed: Collection[Hashable] | None) -> KeyedRows:
         rows: dict[str, Iterable[KeyRow]] = {}
@@ -191,7 +190,15 @@ class MemoryBackend:
             self._restore_moments(table, {key: decode_moment(data) for key, data in touched})
 
     def _restore_moments(self, table: Table, moments: dict[Hashable, Timestamp]) -> None:
-        """A moment to come, by the clock of another machine, counts as now; so does one that is not known."""
+        """A moment to come, by the clock of another machine, counts as now; so does one that is not known.
+
+        What is stored of those keys does not say so, nor that a row is gone meanwhile: they have changed.
+        """
         lifetimes, now = table.lifetimes, table.lifetimes.now()
         lifetimes.hold_all([(key, min(moments.get(key, now), now)) for key in table.rows])
-        lifetimes.sweep()
+        self._note(key for key in table.rows if moments.get(key, MAX_TIMESTAMP) > now)
+        self._note(lifetimes.sweep())
+
+    def _note(self, changed: Iterable[Hashable]) -> None:
+        if self._changed is not None:
+            self._changed.update(changed)

@@ -137,12 +137,15 @@ class Tables:
     def stored(self, names: Mapping[str, tuple[Entry, ...]]) -> list[Table]:
         """The tables that have rows in a key group of a snapshot.
 
-        Raises ``RestoreError`` for state that is not declared, or declared as another kind.
+        A state may be described and have no rows any more: nobody need declare it. Raises ``RestoreError`` for state
+        that is not declared, or declared as another kind.
         """
+        filled = {name for name, rows in names.items() if rows and not name.startswith(RESERVED)}
         for encoded_name, data in names.get(STATES, ()):
-            table = self._declared(encoded_name.decode())
-            check_description(table.layout, data, what=table.what)
-        return [self._declared(name) for name in sorted(names) if not name.startswith(RESERVED)]
+            if (name := encoded_name.decode()) in filled:
+                table = self._declared(name)
+                check_description(table.layout, data, what=table.what)
+        return [self._declared(name) for name in sorted(filled)]
 
     def described(self) -> dict[str, bytes]:
         """What a snapshot says about the bytes of each state."""

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from aflow.model.time import Clock
 from aflow.state.disk.captured import AllBuckets, Both, SomeBuckets, stored_rows
 from aflow.state.disk.residents import Residents
-from aflow.state.disk.restored import restored
+from aflow.state.disk.restored import MANY, restored
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.table import DiskTable
 from aflow.state.filing import Keyed, KeyedFiling, KeyedRows, KeyRow
@@ -61,9 +61,12 @@ class DiskBackend(MemoryBackend):
         super().restore({})
         self._residents.clear()
         self._scratch.clear()
-        puts = restored(keyed, self.filing, self._tables, self._kinds)
+        unlike: set[Hashable] = set()
+        puts = restored(keyed, self.filing, self._tables, self._kinds, unlike)
         while some := list(islice(puts, _AT_ONCE)):
             self._scratch.store.write(some)
+        # The next capture tells of them, or of all if they are too many to be held in memory.
+        self._changed = unlike if len(unlike) < MANY else None
 
     def get(self, name: str, key: Hashable) -> object | None:
         table = self._tables.known(name)
@@ -88,9 +91,7 @@ class DiskBackend(MemoryBackend):
             self._changed.add(key)
 
     def _sweep(self) -> None:
-        gone = self._residents.sweep()
-        if self._changed is not None:
-            self._changed.update(gone)
+        self._note(self._residents.sweep())
 
     def _stored_keys(self, table: Table) -> Iterator[Hashable]:
         """The keys that have something in ``table`` at this moment."""

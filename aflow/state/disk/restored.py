@@ -17,17 +17,26 @@ from aflow.state.lifetimes import decode_moment, encode_moment
 from aflow.state.snapshot import STATES, Entry
 from aflow.state.tables import TOUCHED, Table, Tables
 
+#: So many keys whose rows are not what is stored are not told one by one.
+MANY: Final = 1 << 20
+
 
 def restored(
-    keyed: Keyed, filing: KeyedFiling, tables: Tables, kinds: KeyKinds
+    keyed: Keyed, filing: KeyedFiling, tables: Tables, kinds: KeyKinds, unlike: set[Hashable]
 ) -> Iterator[tuple[bytes, bytes]]:
-    """What to put into an empty database. Raises ``RestoreError`` as ``KeyedBackend.restore`` does."""
+    """What to put into an empty database. Raises ``RestoreError`` as ``KeyedBackend.restore`` does.
+
+    ``unlike`` gets the keys whose rows are gone meanwhile, or were touched at another moment than is stored; once there
+    are ``MANY``, no more of them.
+    """
     for group, names in keyed.items():
         one = {group: names}
         for own in filing.own(one):
             of_group = _Group(own, filing, tables)
             yield from of_group.puts(one)
             kinds.see(of_group.held)
+            if len(unlike) < MANY:
+                unlike |= of_group.unlike
 
 
 class _Group:
@@ -42,6 +51,8 @@ class _Group:
         self._width: Final = len(tables)
         #: Equal keys are one here, however each state has stored them.
         self.held: Final[dict[Hashable, Held]] = {}
+        #: Those whose rows are not what is stored.
+        self.unlike: Final[set[Hashable]] = set()
 
     def puts(self, keyed: Keyed) -> Iterator[tuple[bytes, bytes]]:
         for table in self._stored:
@@ -65,7 +76,10 @@ class _Group:
         touched = self._filing.read(keyed, f"{TOUCHED}{table.name}")
         moments = {key: decode_moment(data) for key, data in touched}
         for key, data in self._filing.read(keyed, table.name):
-            moment = min(moments.get(key, now), now)
+            stored = moments.get(key)
+            moment = now if stored is None else min(stored, now)
+            if moment != stored or lifetimes.expired(moment, now):
+                self.unlike.add(key)
             if not lifetimes.expired(moment, now):
                 self._hold(table, key, encode_moment(moment) + self._current(table, key, data))
                 place = BUCKETS + encode_key(key)
