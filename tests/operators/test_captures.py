@@ -433,6 +433,18 @@ def test_how_often_a_window_has_fired_goes_from_what_is_stored_when_the_window_g
         assert entries(life.stored()) == entries(life.driver.snapshot())
 
 
+def test_how_often_a_window_has_fired_is_stored_once_also_for_keys_that_are_equal() -> None:
+    life = Life(OPERATORS["panes, late"])
+    life.live(Records([(1, 1, 0)], right=False))
+    life.live(Advance(8))
+    life.live(Records([(True, 2, -7)], right=False))
+    life.capture()
+    life.live(Records([(1, 3, -7)], right=False))
+    life.capture()
+
+    assert entries(life.stored()) == entries(life.driver.snapshot())
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 def test_only_keys_that_changed_are_in_what_is_captured(name: str) -> None:
     life = Life(OPERATORS[name])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, TypeAlias, cast
 
 from aflow.errors import CheckpointError, InternalError, OperatorError, RestoreError, shown
@@ -152,7 +153,8 @@ class IncrementalWindows(Operator):
         """Raises ``CheckpointError`` for an accumulator that cannot be encoded."""
         keys = self._changed.take(changes=changes)
         rows = self._rows(keys)
-        known = self._changed.known_by_name([row[0] for row in rows])
+        more = chain.from_iterable(self._more_rows(keys).values())
+        known = self._changed.known_by_name([*(row[0] for row in rows), *(key for key, _ in more)])
         if keys is not None and (not known or too_many(keys, len(rows), self._row_count())):
             keys, rows = None, self._rows(None)
         return self._captured(keys, rows)
@@ -161,7 +163,8 @@ class IncrementalWindows(Operator):
         """The watermark goes on where the slowest of the former subtasks was."""
         self._restore_watermark(snapshot)
         self._restore_rows(snapshot.keyed)
-        self._changed.begin([row[0] for row in self._rows(None)])
+        more = chain.from_iterable(self._more_rows(None).values())
+        self._changed.begin([*(row[0] for row in self._rows(None)), *(key for key, _ in more)])
 
     @abstractmethod
     def _restore_rows(self, keyed: Keyed) -> None:
