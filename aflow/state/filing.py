@@ -100,14 +100,35 @@ class KeyedFiling:
         return _filed(_Places(self.place), named)
 
     def read(self, keyed: Keyed, name: str) -> Iterator[tuple[Hashable, bytes]]:
-        """The entries of ``name`` in this subtask's key groups. Raises ``RestoreError`` for a key it cannot read."""
-        for names in self.own(keyed):
-            for key, data in names.get(name, ()):
+        """The entries of ``name`` in this subtask's key groups.
+
+        Raises ``RestoreError`` for a key that it cannot read, or reads as another one than was stored.
+        """
+        for group, names in keyed.items():
+            entries = names.get(name, ()) if group in self._groups else ()
+            if entries:
+                self._check_place(self.key(entries[0][0]), group)
+            for key, data in entries:
                 yield self.key(key), data
 
     def own(self, keyed: Keyed) -> Iterator[Mapping[str, tuple[Entry, ...]]]:
         """What is filed in the key groups of this subtask, group by group."""
         return (names for group, names in keyed.items() if group in self._groups)
+
+    def _check_place(self, key: Hashable, group: int) -> None:
+        """Of another type a key may be readable, and belong elsewhere: nobody would ever find what it has."""
+        try:
+            found, _ = self.place(key)
+        except CheckpointError as exc:
+            raise RestoreError(
+                f"step {self.operator!r} reads a stored key as one that cannot be stored: {exc}"
+            ) from exc
+        if found != group:
+            raise RestoreError(
+                f"step {self.operator!r} reads a stored key as {shown(key)}, and that is not what was stored: it is in "
+                f"key group {group}, and this one belongs to {found}. Were keys of another type when they were stored? "
+                f"Make them as before, or give the step another name to let it begin anew"
+            )
 
     def place(self, key: Hashable) -> _Place:
         """The key group and the bytes of ``key``. Raises ``CheckpointError`` if it has no encoding."""

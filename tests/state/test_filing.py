@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aflow.errors import CheckpointError
+from aflow.errors import CheckpointError, RestoreError
 from aflow.model.codecs import PLAIN
 from aflow.model.key_groups import KeyGroupRange, key_group
 from aflow.state.filing import (
@@ -27,6 +27,12 @@ from aflow.state.snapshot import STATES
 @dataclass(frozen=True)
 class Card:
     number: str
+
+
+@dataclass(frozen=True)
+class CardOfCountry:
+    number: str
+    country: str = ""
 
 
 class Counting(KeyedFiling):
@@ -54,6 +60,22 @@ def test_all_that_keys_have_is_filed_under_their_groups_with_what_describes_it()
     assert snapshot.keyed == {
         GROUP["a"]: {"x": ((A, b"1"), (A, b"2")), "@y": ((A, b"3"),), STATES: ((b"x", b"is x"),)}
     }
+
+
+def test_a_key_that_is_read_as_another_than_was_stored_is_refused() -> None:
+    """A key with one more field belongs to another key group, where nobody would look for what is stored."""
+    groups = KeyGroupRange(0, 128)
+    cards = KeyedFiling(operator="step", key_type=Card, key_groups=groups, key_group_count=128)
+    snapshot = CapturedRows(cards, KeyedRows({"x": [(Card("4711"), b"1")]})).encoded()
+    more = KeyedFiling(
+        operator="step", key_type=CardOfCountry, key_groups=groups, key_group_count=128
+    )
+
+    with pytest.raises(RestoreError, match="step 'step' reads a stored key as CardOfCountry") as it:
+        list(more.read(snapshot.keyed, "x"))
+
+    assert "Were keys of another type when they were stored?" in str(it.value)
+    assert list(cards.read(snapshot.keyed, "x")) == [(Card("4711"), b"1")]
 
 
 def test_a_state_is_described_in_the_groups_that_have_it_only() -> None:
