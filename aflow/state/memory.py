@@ -147,6 +147,8 @@ class MemoryBackend:
             stored.update((table.name, table) for table in self._tables.stored(names))
         for table in stored.values():
             self._restore_table(table, keyed)
+        if not self._tables.as_declared(self.filing.own(keyed)):
+            self._changed = None  # or rows of both types would stand under one description
         self._see(None)
 
     def get(self, name: str, key: Hashable) -> object | None:

@@ -147,6 +147,16 @@ class Tables:
                 check_description(table.layout, data, what=table.what)
         return [self._declared(name) for name in sorted(filled)]
 
+    def as_declared(self, groups: Iterable[Mapping[str, tuple[Entry, ...]]]) -> bool:
+        """Whether all rows in key groups of a snapshot are of the types that are declared now, as far as it tells."""
+        described = self.described()
+        return all(
+            described.get(name) == data
+            for names in groups
+            for encoded_name, data in names.get(STATES, ())
+            if names.get(name := encoded_name.decode())
+        )
+
     def described(self) -> dict[str, bytes]:
         """What a snapshot says about the bytes of each state."""
         return {table.name: description(table.layout) for table in self}

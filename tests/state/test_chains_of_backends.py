@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aflow.model.codecs import codec_for
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.state.disk.backend import DiskBackend
 from aflow.state.disk.scratch import Scratch
@@ -185,3 +186,18 @@ def test_what_was_not_touched_while_there_was_no_ttl_is_as_old_as_it_is(
 
     assert backend.get("last", "a") is None
     assert backend.get("last", "b") == 2
+
+
+def test_what_was_stored_as_another_type_is_stored_anew(make: Make) -> None:
+    """A third type may go with the second and not with the first."""
+    chain = Chain()
+    backend = make()
+    backend.touch(["a"])
+    put(backend, ValueState("last", of=int), "a", 1)
+    chain.add(backend)
+
+    backend = make()
+    chain.restore(backend, ValueState("last", of=float))
+    chain.add(backend)
+
+    assert [data for _, data in chain.rows("last")] == [codec_for(float).encode(1.0)]

@@ -65,8 +65,9 @@ class DiskBackend(MemoryBackend):
         puts = restored(keyed, self.filing, self._tables, self._kinds, unlike)
         while some := list(islice(puts, _AT_ONCE)):
             self._scratch.store.write(some)
-        # The next capture tells of them, or of all if they are too many to be held in memory.
-        self._changed = unlike if len(unlike) < MANY else None
+        # The next capture tells of them; of all if they are too many to be held in memory, or were of other types.
+        told = len(unlike) < MANY and self._tables.as_declared(self.filing.own(keyed))
+        self._changed = unlike if told else None
 
     def get(self, name: str, key: Hashable) -> object | None:
         table = self._tables.known(name)
