@@ -97,6 +97,9 @@ class _Taking:
     losses: int
     sync_ms: float = 0.0
     alignment: float = 0.0
+    #: Set when the capture before this one is stored, or given up: changes build on it. And when this one is.
+    before: asyncio.Event = field(default_factory=asyncio.Event)
+    stored: asyncio.Event = field(default_factory=asyncio.Event)
     #: Records that barriers have overtaken, by channel; resolved once they are complete, empty for aligned ones.
     in_flight: asyncio.Future[InFlight] = field(default_factory=asyncio.Future[InFlight])
     #: What each sink had pending when it was prepared, and the batches that it will write only after that.
@@ -108,6 +111,17 @@ class _Taking:
     given_up: bool = False
     #: True once the coordinator has given it up before it was stored.
     unwanted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A part that is on disk."""
+
+    bytes: int
+    complete: bool
+    chains: Mapping[str, tuple[Link, ...]]
+    in_flight_records: int
+    in_flight_bytes: int
 
 
 class CheckpointTaking:
@@ -139,7 +153,9 @@ class CheckpointTaking:
         self._waiting: dict[int, _Taking] = {}
         #: By checkpoint, when its marks in the sinks overtake what is in front of them.
         self._alarms: dict[int, asyncio.TimerHandle] = {}
-        self._storing = asyncio.Lock()
+        #: Set when the part of the latest capture is stored, or given up.
+        self._latest_stored = asyncio.Event()
+        self._latest_stored.set()
 
     def attach(
         self,
@@ -170,6 +186,7 @@ class CheckpointTaking:
         taking = _Taking(barrier, start_delay, {}, self.chains.losses)
         self._capture(taking)
         taking.sync_ms = (self._clock.steady() - began) * _MS
+        taking.before, self._latest_stored = self._latest_stored, taking.stored
         self._open[barrier.id] = self._waiting[barrier.id] = taking
         if taking.sinks and barrier.timeout is not None and not barrier.unaligned:
             self._overtake_later(taking, barrier.created_at + barrier.timeout)
@@ -262,36 +279,16 @@ class CheckpointTaking:
             alarm.cancel()
 
     async def _store(self, taking: _Taking) -> None:
-        """Store the part of a checkpoint, and acknowledge it; or decline."""
-        checkpoint = taking.barrier.id
+        """Store the part of a checkpoint once those before it are, and acknowledge it; or decline."""
         captured = self._clock.steady()
-        async with self._storing:
-            del self._waiting[checkpoint]
-            if taking.unwanted and len(self._waiting) >= _BACKLOG:
-                self._lose(taking)
-                return
-            in_flight = await taking.in_flight
-            pending = {name: await one for name, one in taking.sinks.items()}
-            self._silence(checkpoint)
-            encode = partial(self._encoded, taking, in_flight, pending)
-            snapshots, in_flight_bytes = await anyio.to_thread.run_sync(encode)
-            complete = all(one.complete for one in snapshots.values())
-            try:
-                if not complete and taking.losses != self.chains.losses:
-                    raise CheckpointError("what its changes build upon could not be stored")
-                await self._coordinator.may_store()
-                file = await self._coordinator.storage.write_part(
-                    checkpoint, *_named(self.task), snapshots
-                )
-            except Exception as exc:
-                self._lose(taking)
-                self._decline(checkpoint, complaint(exc))
-                return
-            self.chains.stored(file, snapshots)
-            chains = self.chains.now(snapshots)
-        if taking.given_up:
+        await taking.before.wait()
+        try:
+            written = await self._written(taking)
+        finally:
+            taking.stored.set()
+        if written is None or taking.given_up:
             return
-        overtaken = records_of(in_flight) + sum(
+        overtaken = written.in_flight_records + sum(
             len(batch) for batches in taking.waiting.values() for batch in batches
         )
         done = SubtaskCheckpoint(
@@ -301,12 +298,40 @@ class CheckpointTaking:
             alignment_ms=taking.alignment,
             sync_ms=taking.sync_ms,
             async_ms=(self._clock.steady() - captured) * _MS,
-            bytes=file.size,
+            bytes=written.bytes,
             in_flight_records=overtaken,
-            in_flight_bytes=in_flight_bytes,
-            complete=complete,
+            in_flight_bytes=written.in_flight_bytes,
+            complete=written.complete,
         )
-        self._coordinator.acknowledged(self.task, checkpoint, chains, done)
+        self._coordinator.acknowledged(self.task, taking.barrier.id, written.chains, done)
+
+    async def _written(self, taking: _Taking) -> _Written | None:
+        """Wait for what is not there yet, and store the part; None if it cannot be stored, or nobody wants it."""
+        checkpoint = taking.barrier.id
+        del self._waiting[checkpoint]
+        if taking.unwanted and len(self._waiting) >= _BACKLOG:
+            self._lose(taking)
+            return None
+        in_flight = await taking.in_flight
+        pending = {name: await one for name, one in taking.sinks.items()}
+        self._silence(checkpoint)
+        encode = partial(self._encoded, taking, in_flight, pending)
+        snapshots, in_flight_bytes = await anyio.to_thread.run_sync(encode)
+        complete = all(one.complete for one in snapshots.values())
+        try:
+            if not complete and taking.losses != self.chains.losses:
+                raise CheckpointError("what its changes build upon could not be stored")
+            await self._coordinator.may_store()
+            file = await self._coordinator.storage.write_part(
+                checkpoint, *_named(self.task), snapshots
+            )
+        except Exception as exc:
+            self._lose(taking)
+            self._decline(checkpoint, complaint(exc))
+            return None
+        self.chains.stored(file, snapshots)
+        chains = self.chains.now(snapshots)
+        return _Written(file.size, complete, chains, records_of(in_flight), in_flight_bytes)
 
     def _lose(self, taking: _Taking) -> None:
         """What was captured is not stored: nothing that was captured after it can build upon it."""
