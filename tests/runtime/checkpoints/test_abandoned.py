@@ -84,3 +84,32 @@ async def test_one_whose_barriers_do_not_all_come_is_stored_but_never_acknowledg
 
     assert ("acknowledged", 1) not in coordinator.told
     assert list(chains.chains) == ["numbers"]
+
+
+@virtual_time
+async def test_parts_are_stored_in_the_order_of_captures_whichever_task_begins_first(
+    tmp_path: Path,
+) -> None:
+    storage = DirectoryStorage(tmp_path)
+    await storage.open("flow")
+    coordinator = Coordinator(storage)
+    later: list[Coroutine[Any, Any, None]] = []
+    coordinator.spawn = lambda work, name: later.append(work)  # type: ignore[method-assign]
+    taking = CheckpointTaking(
+        "numbers[0]",
+        coordinator,
+        SubtaskChains(KeyGroupRange(0, 128), incremental=True),
+        InFlightCodec.of(pickle=False),
+        VirtualClock(),
+        Mailbox(asyncio.get_running_loop(), lambda: None),
+    )
+    taking.attach("numbers", [], [], source=Half())
+
+    for number in (1, 2):
+        taking.begin(Barrier(number, 0), 0.0)
+    async with asyncio.TaskGroup() as group:
+        for work in reversed(later):
+            group.create_task(work)
+    await storage.close()
+
+    assert coordinator.told == [("acknowledged", 1), ("acknowledged", 2)]
