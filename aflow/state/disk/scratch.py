@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import weakref
 from pathlib import Path
 
 from aflow.errors import OperatorError
+from aflow.state.disk.folders import ClaimedFolder, claimed_folder, remove_left_over
 from aflow.state.disk.store import Engine, Store
 
 
 class Scratch:
-    """A database in a temporary folder below ``folder`` (None: where temporary files are)."""
+    """A database in a temporary folder below ``folder`` (None: where temporary files are).
+
+    Removes what killed programs have left there.
+    """
 
     def __init__(self, engine: Engine, folder: Path | None, operator: str) -> None:
         self._engine = engine
         self._folder = folder
         self._operator = operator
         self._store: Store | None = None
-        self._end: weakref.finalize[[Store, Path], Scratch] | None = None
+        self._end: weakref.finalize[[Store, ClaimedFolder], Scratch] | None = None
 
     @property
     def begun(self) -> bool:
@@ -32,9 +35,9 @@ class Scratch:
         if self._store is None:
             folder = self._made()
             try:
-                self._store = self._engine(folder)
+                self._store = self._engine(folder.path)
             except BaseException:
-                shutil.rmtree(folder, ignore_errors=True)
+                folder.remove()
                 raise
             # Also at the end of the program, should nobody clear it.
             self._end = weakref.finalize(self, _end, self._store, folder)
@@ -46,11 +49,12 @@ class Scratch:
         if self._end is not None:
             self._end()
 
-    def _made(self) -> Path:
+    def _made(self) -> ClaimedFolder:
         try:
             if self._folder is not None:
                 self._folder.mkdir(parents=True, exist_ok=True)
-            return Path(tempfile.mkdtemp(prefix="aflow-state-", dir=self._folder))
+            remove_left_over(self._folder)
+            return claimed_folder(self._folder)
         except OSError as exc:
             raise OperatorError(
                 f"step {self._operator!r} cannot keep its state on disk: no folder can be made in "
@@ -59,6 +63,8 @@ class Scratch:
             ) from exc
 
 
-def _end(store: Store, folder: Path) -> None:
-    store.close()
-    shutil.rmtree(folder, ignore_errors=True)
+def _end(store: Store, folder: ClaimedFolder) -> None:
+    try:
+        store.close()
+    finally:
+        folder.remove()

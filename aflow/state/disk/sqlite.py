@@ -26,11 +26,15 @@ class SqliteStore:
     def __init__(self, folder: Path) -> None:
         self._path: Final = folder / "state.sqlite"
         self._connection: Final = _connect(self._path)
-        # The log of writes is what lets a view stand still beside them; it is not for surviving anything.
-        self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute("PRAGMA synchronous=OFF")
-        self._connection.execute("PRAGMA cache_size=-65536")
-        self._connection.execute(_SCHEMA)
+        try:
+            # The log of writes is what lets a view stand still beside them; it is not for surviving anything.
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            self._connection.execute("PRAGMA synchronous=OFF")
+            self._connection.execute("PRAGMA cache_size=-65536")
+            self._connection.execute(_SCHEMA)
+        except BaseException:
+            self._connection.close()
+            raise
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return _get(self._connection, keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.model.key_groups import KeyGroupRange
 from aflow.state.choice import DiskEngine, OnDisk, make_backend
+from aflow.state.disk.folders import claimed_folder
 from aflow.state.filing import KeyedFiling
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import ValueState
@@ -35,6 +37,19 @@ def test_what_changes_after_all_was_written_is_written_again(tmp_path: Path) -> 
 
     backend.touch(["c", "d", "e"])
     assert backend.get("last", "a") == 2
+    backend.close()
+
+
+def test_a_backend_removes_what_a_killed_program_has_left(tmp_path: Path) -> None:
+    killed = claimed_folder(tmp_path)
+    os.close(killed.lock)  # as the process that held it has ended
+    backend = on_disk(tmp_path)
+    backend.table(ValueState("last", of=int))
+
+    backend.touch(["a"])
+
+    assert len(list(tmp_path.iterdir())) == 1
+    assert not killed.path.exists()
     backend.close()
 
 
