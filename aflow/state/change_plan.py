@@ -301,7 +301,10 @@ def _gone(step: StoredStep) -> StepChange:
     states = (
         StateChange(one.name, Fate.DROPPED, _type(one), (_amount(one),)) for one in step.states
     )
-    details = ("it is not in the pipeline; was it renamed?", *_others_text(step.others))
+    reason = "it is not in the pipeline; was it renamed?"
+    if step.name.startswith(f"{step.what} #"):
+        reason = "no step of the pipeline has this number; named with name=, a step is found wherever it stands"
+    details = (reason, *_others_text(step.others))
     return StepChange(
         step.name, step.what, Fate.DROPPED, step.parallelism, None, tuple(states), details
     )

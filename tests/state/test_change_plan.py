@@ -128,6 +128,13 @@ def test_a_step_that_is_not_there_any_more_is_dropped_with_all_it_has() -> None:
     assert plan.dropped
 
 
+def test_a_step_that_is_not_found_by_its_number_should_have_a_name() -> None:
+    plan = change_plan([stored(others="@watermarks", name="event_time #2", what="event_time")], [])
+
+    assert plan.dropped
+    assert "named with name=, a step is found wherever it stands" in str(plan)
+
+
 def test_a_step_that_had_nothing_to_remember_may_go() -> None:
     plan = change_plan([stored(name="map #1", what="map")], [])
 
