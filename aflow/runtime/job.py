@@ -23,6 +23,7 @@ from aflow.errors import (
     FlowDefinitionError,
     JobStopped,
     RestoreError,
+    shown,
 )
 from aflow.graph.plan import Plan
 from aflow.machines.restart import GiveUp, Restart
@@ -30,7 +31,7 @@ from aflow.model.elements import CheckpointKind
 from aflow.runtime.attempt import Attempt, Checkpoints
 from aflow.runtime.checkpoints.directory import DirectoryStorage
 from aflow.runtime.checkpoints.directory_reading import read_checkpoint
-from aflow.runtime.checkpoints.settings import Checkpointing
+from aflow.runtime.checkpoints.settings import Checkpointing, check_bool
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, CheckpointTally, Outcome
 from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
 from aflow.runtime.ends.result_sink import Results, ResultSink
@@ -38,7 +39,16 @@ from aflow.runtime.failures import first_cause
 from aflow.runtime.mailbox_loop import Why
 from aflow.runtime.metrics import JobMetrics, StepMetrics, TaskMetrics, step_metrics
 from aflow.runtime.options import Options
-from aflow.runtime.recovery import Restarting, Restore, Restoring, StartFrom, start_from
+from aflow.runtime.recovery import (
+    Restarting,
+    Restore,
+    Restoring,
+    StartFrom,
+    check_checkpointing,
+    check_on_event,
+    check_restart,
+    start_from,
+)
 from aflow.runtime.restarts import NoRestart, Restarts
 from aflow.runtime.task import StreamTask
 
@@ -61,13 +71,19 @@ _RUNNING: ContextVar[Job | None] = ContextVar("aflow_running", default=None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """How a job comes through failures."""
+    """How a job comes through failures. Raises ``FlowDefinitionError`` for arguments that make no sense."""
 
     checkpointing: Checkpointing | None = None
     restarts: Restarts = field(default_factory=NoRestart)
     restore: Restore = StartFrom.LATEST
     allow_dropped_state: bool = False
     on_event: Callable[[JobEvent], None] | None = None
+
+    def __post_init__(self) -> None:
+        check_checkpointing(self.checkpointing, start_from(self.restore))
+        check_restart(self.restarts)
+        check_bool(self.allow_dropped_state, "allow_dropped_state")
+        check_on_event(self.on_event)
 
 
 class Job:
@@ -161,15 +177,16 @@ class Job:
 
         ``drain=True`` also ends event time: all windows and event timers fire, as at the end of a bounded input.
         Without it they stay unfired, and wait in the last checkpoint for a job that goes on from it. ``savepoint``
-        is a folder for a copy of that checkpoint. Does nothing if the job has ended. Raises its failure, once. Called
-        from within the pipeline (a callback of a sink, say) it returns at once, since the job cannot end before the
-        caller has.
+        is a new folder for a copy of that checkpoint; a ``CheckpointError`` says if there is something already, and the
+        job goes on. Does nothing if the job has ended. Raises its failure, once. Called from within the pipeline (a
+        callback of a sink, say) it returns at once, since the job cannot end before the caller has.
         """
         if self._running is None:
             raise self._not_started()
         if savepoint is not None:
-            self._need_checkpointing("stop(savepoint=…)")
-            self._last_savepoint = self._attempt.last_savepoint = fspath(savepoint)
+            place = self._new_savepoint(savepoint, "stop(savepoint=…)")
+            if self.running:
+                self._last_savepoint = self._attempt.last_savepoint = place
         self._stopping = drain
         self._stop_wanted.set()
         self._attempt.stop(drain=drain)
@@ -194,8 +211,7 @@ class Job:
         go on from it. Raises ``CheckpointError`` if it cannot be taken, ``FlowDefinitionError`` in a job without
         checkpointing, and ``JobStopped`` if the job has ended.
         """
-        self._need_checkpointing("savepoint()")
-        return await self._take(CheckpointKind.SAVEPOINT, fspath(path))
+        return await self._take(CheckpointKind.SAVEPOINT, self._new_savepoint(path, "savepoint()"))
 
     async def checkpoint(self) -> CheckpointInfo:
         """Take a checkpoint now, whatever the interval. Raises as ``savepoint`` does."""
@@ -344,11 +360,6 @@ class Job:
         """What the next attempt needs for its checkpoints, and where it begins. None without checkpoints."""
         settings, storage = self._recovery.checkpointing, self._storage
         if settings is None or storage is None:
-            if isinstance(self._start_from, str):
-                raise FlowDefinitionError(
-                    f"restore={self._start_from!r} needs checkpointing=Checkpointing(storage=…) as well: a job that "
-                    f"goes on from a savepoint has output that only a checkpoint can make visible"
-                )
             return None
         restored: Restored | None = None
         own = not (first and isinstance(self._start_from, str))
@@ -412,6 +423,17 @@ class Job:
                 f"{what} needs a job with checkpointing; start it with checkpointing=Checkpointing(storage=…), "
                 f"with every=None if no periodic checkpoints are wanted"
             )
+
+    def _new_savepoint(self, path: str | PathLike[str], what: str) -> str:
+        """The place of a new savepoint; refused before anything is done for it, as far as that can be known."""
+        self._need_checkpointing(what)
+        if not isinstance(path, str | PathLike) or not isinstance(place := fspath(path), str):
+            raise FlowDefinitionError(f"{what} takes the path of a new folder, not {shown(path)}")
+        if not place:
+            raise FlowDefinitionError(f"{what} takes the path of a new folder, not ''")
+        if self.running and isinstance(self._storage, DirectoryStorage):
+            self._storage.check_savepoint(place)
+        return place
 
     def _release_results(self) -> None:
         """Whoever leaves the block takes no more results: those in flight are kept, and the job need not wait."""

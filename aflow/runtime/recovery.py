@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from enum import Enum
 from os import PathLike, fspath
@@ -9,6 +10,8 @@ from typing import TypeAlias
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow.model.time import Timestamp
+from aflow.runtime.checkpoints.settings import Checkpointing
+from aflow.runtime.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
 
 
 class StartFrom(Enum):
@@ -57,3 +60,39 @@ def start_from(restore: Restore) -> StartFrom | str:
     path = fspath(restore)
     known = {one.value: one for one in StartFrom}
     return known.get(path, path)
+
+
+def check_checkpointing(checkpointing: object, begins: StartFrom | str) -> None:
+    """Refuse what is no ``Checkpointing``, and none where the job is to begin at a savepoint.
+
+    Raises ``FlowDefinitionError``.
+    """
+    if checkpointing is None and isinstance(begins, str):
+        raise FlowDefinitionError(
+            f"restore={begins!r} needs checkpointing=Checkpointing(storage=…) as well: a job that goes on from a "
+            f"savepoint has output that only a checkpoint can make visible"
+        )
+    if checkpointing is not None and not isinstance(checkpointing, Checkpointing):
+        raise FlowDefinitionError(
+            f"checkpointing takes Checkpointing(storage=…), not {shown(checkpointing)}"
+        )
+
+
+def check_restart(restart: object) -> None:
+    """Refuse what is no restart strategy. Raises ``FlowDefinitionError``."""
+    if not isinstance(restart, NoRestart | FixedDelay | ExponentialDelay | FailureRate):
+        raise FlowDefinitionError(
+            f"restart takes NoRestart(), FixedDelay(…), ExponentialDelay(…) or FailureRate(…), "
+            f"not {shown(restart)}"
+        )
+
+
+def check_on_event(on_event: object) -> None:
+    """Refuse what cannot be called, and what would have to be awaited. Raises ``FlowDefinitionError``."""
+    if on_event is not None and not callable(on_event):
+        raise FlowDefinitionError(f"on_event takes a function, not {shown(on_event)}")
+    if inspect.iscoroutinefunction(on_event):
+        raise FlowDefinitionError(
+            f"on_event takes a plain function, and {shown(on_event)} is a coroutine function, which nobody would "
+            f"await: start a task in a plain one, or put events into an asyncio.Queue"
+        )

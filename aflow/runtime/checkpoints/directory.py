@@ -45,7 +45,7 @@ from aflow.runtime.checkpoints.directory_names import (
     part_name,
 )
 from aflow.runtime.checkpoints.directory_reading import Source, manifest_in, newest_whole
-from aflow.runtime.checkpoints.directory_savepoints import export, rewritten
+from aflow.runtime.checkpoints.directory_savepoints import check_new, export, rewritten
 from aflow.runtime.checkpoints.directory_session import Session
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.state.manifest import FORMAT, FileRef, Link, Manifest
@@ -295,6 +295,13 @@ class DirectoryStorage:
                     self._files.remove(folder / name)
 
     # ------------------------------------------------------------------------------------------ savepoints
+
+    def check_savepoint(self, path: str) -> None:
+        """Raises ``CheckpointError`` if ``export`` to ``path`` must fail, as far as the names that are there tell.
+
+        It asks the file system a question or two, and waits for it.
+        """
+        check_new(self._files, Path(path))
 
     async def export(self, manifest: Manifest, path: str) -> Manifest:
         session = self._opened()

@@ -238,4 +238,6 @@ def reason(error: OSError) -> str:
         return f"{said}; make room, or have fewer checkpoints kept"
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return f"{said}; the folder must be writable for this process"
+    if error.errno in {errno.ENOTDIR, errno.EEXIST}:
+        return f"{said}; give the path of a folder, or of one to be made"
     return said

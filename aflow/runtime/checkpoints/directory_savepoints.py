@@ -43,6 +43,18 @@ def rewritten(
     return stored(source.files, path, source.encoded({step: state}, aflow=aflow))
 
 
+def check_new(files: Files, path: Path) -> None:
+    """Blocks. Raises ``CheckpointError`` if there is something at ``path``, or no folder can be made there."""
+    target = Path.cwd() / path
+    if files.exists(target):
+        raise CheckpointError(
+            f"there is something at {target} already: a savepoint needs a name of its own"
+        )
+    above = next(one for one in target.parents if files.exists(one))
+    if not above.is_dir():
+        raise CheckpointError(f"cannot write {target}: {above} is no folder")
+
+
 async def export(source: Source, manifest: Manifest, path: Path, run: Run) -> Manifest:
     """Write a checkpoint as a savepoint at ``path``; see ``CheckpointStorage.export``.
 
@@ -116,21 +128,15 @@ class _Draft:
 
     def begin(self) -> None:
         try:
-            self._check_free()
+            check_new(self.files, self.target)
             self.files.make_folder(self.folder / PARTS)
         except OSError as exc:
             raise CheckpointError(f"cannot write {self.target}: {reason(exc)}") from exc
 
-    def _check_free(self) -> None:
-        if self.files.exists(self.target):
-            raise CheckpointError(
-                f"there is something at {self.target} already: a savepoint needs a name of its own"
-            )
-
     def finish(self, manifest: Manifest) -> None:
         stored(self.files, self.folder / manifest_name(manifest.id), [manifest_bytes(manifest)])
         try:
-            self._check_free()
+            check_new(self.files, self.target)
             self.files.rename(self.folder, self.target)
         except OSError as exc:
             raise CheckpointError(f"cannot write {self.target}: {reason(exc)}") from exc

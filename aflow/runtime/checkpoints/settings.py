@@ -13,6 +13,12 @@ from aflow.model.time import positive_millis, to_millis
 from aflow.runtime.checkpoints.storage import CheckpointStorage
 
 
+def check_bool(value: object, name: str) -> None:
+    """Refuse what is neither True nor False: "no" would count as True. Raises ``FlowDefinitionError``."""
+    if not isinstance(value, bool):
+        raise FlowDefinitionError(f"{name} takes True or False, not {shown(value)}")
+
+
 class Processing(Enum):
     """How often the state of the pipeline shows each record after a failure."""
 
@@ -26,7 +32,8 @@ class Processing(Enum):
 class Aligned:
     """Barriers keep their place among the records: a task that reads several channels waits for the slowest one.
 
-    With ``timeout`` a checkpoint whose barriers are older than that goes on as an unaligned one.
+    With ``timeout`` a checkpoint whose barriers are older than that goes on as an unaligned one. Raises
+    ``FlowDefinitionError`` if it is negative.
     """
 
     timeout: timedelta | None = None
@@ -45,10 +52,14 @@ class Unaligned:
     """Barriers overtake the records, which become part of the checkpoint: fast however slow the sinks are.
 
     Records that are in flight must be storable: plain values, dataclasses, NamedTuples, Structs, enums. Others need
-    ``pickle=True``, which RUNS CODE that the stored bytes choose when a checkpoint is restored.
+    ``pickle=True``, which RUNS CODE that the stored bytes choose when a checkpoint is restored. Raises
+    ``FlowDefinitionError`` if ``pickle`` is neither True nor False.
     """
 
     pickle: bool = False
+
+    def __post_init__(self) -> None:
+        check_bool(self.pickle, "Unaligned.pickle")
 
 
 Barriers: TypeAlias = Aligned | Unaligned
@@ -82,8 +93,7 @@ class Checkpointing:
     """False makes every checkpoint complete in itself: larger, and read faster."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.storage, str | PathLike) and not fspath(self.storage):
-            raise FlowDefinitionError("Checkpointing.storage needs a folder, not ''")
+        self._check_storage()
         if self.every is not None:
             positive_millis(self.every, what="Checkpointing.every")
         positive_millis(self.timeout, what="Checkpointing.timeout")
@@ -95,7 +105,19 @@ class Checkpointing:
         self._check_whole("keep", 1)
         if self.tolerable_failures is not None:
             self._check_whole("tolerable_failures", 0)
+        check_bool(self.incremental, "Checkpointing.incremental")
         self._check_barriers()
+
+    def _check_storage(self) -> None:
+        storage: object = self.storage
+        if isinstance(storage, str | PathLike):
+            if not fspath(storage):
+                raise FlowDefinitionError("Checkpointing.storage needs a folder, not ''")
+        elif isinstance(storage, type) or not hasattr(storage, "write_part"):
+            raise FlowDefinitionError(
+                f"Checkpointing.storage takes a folder, or an object with the methods of CheckpointStorage, "
+                f"not {shown(storage)}"
+            )
 
     def _check_whole(self, name: str, least: int) -> None:
         value = getattr(self, name)
