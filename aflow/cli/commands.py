@@ -10,7 +10,12 @@ import click
 
 import aflow
 from aflow.cli.options import NAMES, PARALLELISM, TARGETED, TRACEBACK, explained, for_targets, say
-from aflow.cli.recovering import checkpoint_options, recovering
+from aflow.cli.recovering import (
+    checkpoint_options,
+    given_on_command_line,
+    recovering,
+    refuse_beside,
+)
 from aflow.cli.running import Run
 from aflow.cli.savepoint import savepoint
 from aflow.cli.tables import print_metrics
@@ -83,6 +88,7 @@ def run(
             parallelism=order.number("parallelism"),
             uvloop=not order.flag("no_uvloop"),
             recovering=recovering(
+                given=order.given,
                 folder=order.text("checkpoint_dir"),
                 every=order.duration("checkpoint_every"),
                 barriers=order.text("barriers") or "",
@@ -163,13 +169,17 @@ def demo(
     """
     from aflow.cli.demo.command import Replay, run_demo  # they need more than other commands want
 
+    given = given_on_command_line(context)
     with explained(context, traceback=traceback):
+        if kill_after is not None:
+            refuse_beside("--kill-after", given)
         replay = Replay(
             output=output,
             records=records,
             parallelism=parallelism,
             max_delay=max_delay,
             recovering=recovering(
+                given=given,
                 folder=checkpoints["checkpoint_dir"],
                 every=checkpoints["checkpoint_every"],
                 barriers=checkpoints["barriers"],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from aflow.cli.values import Duration
 from aflow.runtime.checkpoints.settings import Aligned, Barriers, Checkpointing, Unaligned
@@ -15,6 +16,20 @@ from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome
 from aflow.runtime.job import JobEvent
 from aflow.runtime.recovery import Restarting, Restore, Restoring, StartFrom
 from aflow.runtime.restarts import FixedDelay, NoRestart, Restarts
+
+#: Options that say nothing without a folder for checkpoints, by their parameters.
+_NEED_A_FOLDER: Final = {
+    "checkpoint_every": "--checkpoint-every",
+    "barriers": "--barriers",
+    "allow_dropped_state": "--allow-dropped-state",
+}
+#: Options of a run that has its own checkpoints, so that others cannot be asked for.
+_ALL: Final = {
+    "checkpoint_dir": "--checkpoint-dir",
+    **_NEED_A_FOLDER,
+    "restore": "--from",
+    "restarts": "--restarts",
+}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -76,8 +91,27 @@ class Recovering:
     restarts: Restarts = field(default_factory=NoRestart)
 
 
+def given_on_command_line(context: click.Context) -> frozenset[str]:
+    """The parameters of ``context`` that were not left to their defaults."""
+    return frozenset(
+        name
+        for name in context.params
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    )
+
+
+def refuse_beside(option: str, given: Collection[str]) -> None:
+    """Raises ``click.UsageError`` if something about checkpoints was given beside ``option``, which has its own."""
+    also = [flag for name, flag in _ALL.items() if name in given]
+    if also:
+        raise click.UsageError(
+            f"{option} takes checkpoints of its own, so {' and '.join(also)} cannot be given with it: leave one out"
+        )
+
+
 def recovering(
     *,
+    given: Collection[str],
     folder: str | None,
     every: timedelta,
     barriers: str,
@@ -85,11 +119,17 @@ def recovering(
     allow_dropped_state: bool,
     restarts: int,
 ) -> Recovering:
-    """What the options say. Raises ``click.UsageError`` for those that make no sense together."""
+    """What the options say, of which ``given`` are the parameters that were not left to their defaults.
+
+    Raises ``click.UsageError`` for those that make no sense together.
+    """
     again = FixedDelay(restarts) if restarts else NoRestart()
     if folder is None:
         if restore not in {one.value for one in StartFrom}:
             raise click.UsageError(f"--from {restore} needs --checkpoint-dir FOLDER as well")
+        for name, flag in _NEED_A_FOLDER.items():
+            if name in given:
+                raise click.UsageError(f"{flag} needs --checkpoint-dir FOLDER as well")
         return Recovering(restarts=again)
     settings = Checkpointing(storage=folder, every=every, barriers=_barriers(barriers))
     return Recovering(

@@ -22,6 +22,9 @@ from aflow.runtime.checkpoints.storage import Restored
 #: Columns of numbers.
 _RIGHT = frozenset({"keys", "bytes", "subtasks", "timers", "checkpoint"})
 
+#: Characters of a committable.
+_SHOWN = 300
+
 
 def print_contents(restored: Restored) -> None:
     """Print what a checkpoint holds, to stdout. Raises ``RestoreError``."""
@@ -95,8 +98,13 @@ def _pending(contents: Iterable[StepContents]) -> Table:
     table = _table("sinks: prepared, to be committed", ("sink", "checkpoint", "committable"))
     for one in contents:
         for checkpoint, committable in committables(one.snapshot):
-            table.add_row(one.step.name, str(checkpoint), committable)
+            table.add_row(one.step.name, str(checkpoint), _short(committable))
     return table
+
+
+def _short(text: str) -> str:
+    """What a cell shows of ``text``: a committable may hold all the rows that it is about."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"
 
 
 def _table(title: str, headings: Sequence[str]) -> Table:

@@ -17,6 +17,7 @@ from click.core import ParameterSource
 
 from aflow.api.flow import Flow
 from aflow.cli.builders import BuildOption, build_options, call_build
+from aflow.cli.recovering import given_on_command_line
 from aflow.cli.target import Target, find, parse_target
 from aflow.cli.usage import UsageProblem
 
@@ -27,6 +28,8 @@ class Ordered:
 
     flow: Flow
     settings: Mapping[str, object]
+    given: frozenset[str]
+    """The names of those that were not left to their defaults."""
 
     def flag(self, name: str) -> bool:
         """Whether the option ``name`` was given."""
@@ -71,7 +74,7 @@ def ordered(context: click.Context, target: str, arguments: Sequence[str]) -> Or
         for name in context.params
         if inner.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
-    return Ordered(flow, {**context.params, **given})
+    return Ordered(flow, {**context.params, **given}, given_on_command_line(context) | given.keys())
 
 
 class _TargetCommand(click.Command):

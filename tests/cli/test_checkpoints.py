@@ -278,14 +278,44 @@ def test_wrong_values_get_one_clear_sentence(
     assert len(result.output.split("Error: ")) == 2
 
 
-@pytest.mark.parametrize("options", [["--from", "savepoint"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--from", "savepoint"],
+        ["--barriers", "unaligned"],
+        ["--checkpoint-every", "1s"],
+        ["--allow-dropped-state"],
+    ],
+)
 def test_options_about_checkpoints_need_a_folder(
     write: Write, aflow: Aflow, tmp_path: Path, options: list[str]
 ) -> None:
     write("sums", SUMS)
     numbers(tmp_path, 3)
 
-    result = aflow("run", "sums:build", *options)
+    before, behind = aflow("run", *options, "sums:build"), aflow("run", "sums:build", *options)
+
+    for result in (before, behind):
+        assert result.exit_code == 2
+        assert f"{options[0]}" in result.output
+        assert "needs --checkpoint-dir FOLDER as well" in result.output
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--checkpoint-dir", "state"],
+        ["--checkpoint-every", "1s"],
+        ["--barriers", "aligned"],
+        ["--from", "nothing"],
+        ["--allow-dropped-state"],
+        ["--restarts", "1"],
+    ],
+)
+def test_a_demo_that_is_killed_takes_no_other_options_about_checkpoints(
+    aflow: Aflow, options: list[str]
+) -> None:
+    result = aflow("demo", "--kill-after", "1s", *options)
 
     assert result.exit_code == 2
-    assert "--checkpoint-dir" in result.output
+    assert f"--kill-after takes checkpoints of its own, so {options[0]} cannot" in result.output
