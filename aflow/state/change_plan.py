@@ -166,7 +166,8 @@ class ChangePlan:
         if self.dropped and not allow_dropped_state:
             raise RestoreError(
                 f"some of what is stored has no place in the pipeline, and would be lost:\n{self}\n"
-                f"name steps and states as they were named, or allow it with allow_dropped_state=True"
+                f"name steps and states as they were named, or allow it with allow_dropped_state=True "
+                f"(--allow-dropped-state of 'aflow run')"
             )
 
     def without_dropped(self, step: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
