@@ -15,6 +15,7 @@ from tests.cli.savepoints import (
     Stored,
     cards,
     models,
+    sink,
     source,
     sums,
     write_savepoint,
@@ -53,6 +54,16 @@ def test_show_has_tables_of_steps_states_sources_and_sinks(
     assert "Payment{card: str" in shown
     assert "2 event" in shown
     assert "3 batches in flight" in shown
+
+
+def test_a_long_committable_is_cut_off(aflow: Aflow, tmp_path: Path) -> None:
+    rows = "x" * 10_000
+    write_savepoint(tmp_path / "sp", [Stored("out", "to", sink((7, rows)))])
+
+    shown = aflow("savepoint", "show", str(tmp_path / "sp")).stdout
+
+    assert 200 < shown.count("x") < 400
+    assert "10,002" in shown
 
 
 def test_keys_are_lines_of_json_without_the_code_of_the_pipeline(
