@@ -46,6 +46,10 @@ OUT = TypeVar("OUT")
 #: So many changed keys are never too many to be captured alone.
 _FEW: Final = 256
 
+#: So many are not told apart any more: all is captured next. It bounds what is noted in a job that was restored and
+#: takes no checkpoints.
+MOST: Final = 1 << 20
+
 
 class NoKey:
     """The current key while there is none: using it in a dict raises, so that cells need no check of their own."""
@@ -82,6 +86,8 @@ class MemoryBackend:
         # Hot path: once for each batch of a keyed step.
         if self._changed is not None:
             self._changed.update(keys)
+            if len(self._changed) > MOST:
+                self._changed = None
         if self._tables.timed:
             self._sweep()
 

@@ -12,7 +12,7 @@ from aflow.model.key_groups import KeyGroupRange
 from aflow.state.choice import DiskEngine, OnDisk, make_backend
 from aflow.state.disk.folders import claimed_folder
 from aflow.state.filing import KeyedFiling
-from aflow.state.memory import MemoryBackend
+from aflow.state.memory import MOST, MemoryBackend
 from aflow.state.specs import ValueState
 
 
@@ -38,6 +38,17 @@ def test_what_changes_after_all_was_written_is_written_again(tmp_path: Path) -> 
     backend.touch(["c", "d", "e"])
     assert backend.get("last", "a") == 2
     backend.close()
+
+
+def test_changed_keys_are_not_noted_without_end(tmp_path: Path) -> None:
+    """A job that was restored, and takes no checkpoints, would fill its memory with them."""
+    backend = on_disk(tmp_path)
+    backend.restore({})
+
+    backend.touch(range(MOST))
+    backend.touch([-1])
+
+    assert backend.capture(changes=True).keys is None
 
 
 def test_a_backend_removes_what_a_killed_program_has_left(tmp_path: Path) -> None:
