@@ -27,6 +27,11 @@ def print_metrics(metrics: JobMetrics) -> None:
     console.print(table)
     if metrics.checkpoints.completed or metrics.checkpoints.failed:
         console.print(_checkpoints(metrics.checkpoints), soft_wrap=True)
+    if metrics.restarts:
+        console.print(
+            f"restarts: {metrics.restarts:,}; what is said of steps is since the last one",
+            soft_wrap=True,
+        )
 
 
 def _checkpoints(taken: CheckpointMetrics) -> str:
@@ -34,7 +39,8 @@ def _checkpoints(taken: CheckpointMetrics) -> str:
     if taken.last_duration_ms is not None:
         last = (
             f"; the last took {taken.last_duration_ms:,.0f} ms and has {taken.last_bytes:,} bytes, "
-            f"{taken.last_in_flight_records:,} records in flight"
+            f"{taken.last_in_flight_records:,} records in flight, waited {taken.last_start_delay_ms:,.0f} ms for the "
+            f"first barrier and {taken.last_alignment_ms:,.0f} ms for the others"
         )
     return (
         f"checkpoints: {taken.completed:,} completed, {taken.failed:,} failed{last}; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -193,9 +194,11 @@ def test_a_failed_run_is_started_again_and_says_so(start: Start, tmp_path: Path)
     numbers(tmp_path)
     (tmp_path / "fail").touch()
 
-    said = ended(start(*CHECKPOINTS, "--restarts", "1"))
+    said = ended(start(*CHECKPOINTS, "--restarts", "1", "--metrics"))
 
     assert "failed, starting again in 1 s: " in said
+    assert "restarts: 1; what is said of steps is since the last one" in said
+    assert re.search(r"waited \d+ ms for the first barrier and \d+ ms for the others", said)
     assert "fifty" in said
     assert rows(tmp_path, "sums") == sums()
     assert rows(tmp_path, "counts") == [COUNT]

@@ -239,4 +239,7 @@ class _PushReader(Reader[T]):
 
 
 def _job_ended() -> JobStopped:
-    return JobStopped(f"the job that read this {_NAME} has ended, so nobody takes the record")
+    return JobStopped(
+        f"nobody takes the record: the job that read this {_NAME} has ended, or has failed and is being started again "
+        f"(then send it later)"
+    )
