@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 from aflow.errors import CheckpointError, RestoreError, shown
-from aflow.model.codecs import Codec, CodecError
+from aflow.model.codecs import Codec, CodecError, codec_for
 from aflow.model.key_groups import KeyGroupRange, key_group
 from aflow.state.layouts import state_codec
 from aflow.state.snapshot import STATES, Entry, OperatorSnapshot
@@ -90,8 +90,10 @@ class KeyedFiling:
     ) -> None:
         self.operator = operator
         self._codec: Codec[Hashable] = state_codec(key_type)
-        self.stored: Final[Callable[[Hashable], bytes]] = self._codec.encode
-        """The bytes of a key. Raises ``CodecError``."""
+        self.stored: Final[Callable[[Hashable], bytes]] = (
+            self._stored_as_declared if _takes_ints_too(key_type) else self._codec.encode
+        )
+        """The bytes of a key, the same ones when it is read and stored again. Raises ``CodecError``."""
         self._groups = key_groups
         self._count = key_group_count
 
@@ -133,11 +135,17 @@ class KeyedFiling:
     def place(self, key: Hashable) -> _Place:
         """The key group and the bytes of ``key``. Raises ``CheckpointError`` if it has no encoding."""
         try:
-            return key_group(key, self._count), self._codec.encode(key)
+            return key_group(key, self._count), self.stored(key)
         except CodecError as exc:
             raise CheckpointError(
                 f"step {self.operator!r} cannot store its state for key {shown(key)}: {exc}"
             ) from exc
+
+    def _stored_as_declared(self, key: Hashable) -> bytes:
+        """Of the key 1 the bytes of 1.0, which is what it is read as: changes replace what has the same bytes."""
+        data = self._codec.encode(key)
+        read = self._codec.decode(data)
+        return self._codec.encode(read) if read == key else data
 
     def key(self, data: bytes) -> Hashable:
         """The key that ``place`` has encoded. Raises ``RestoreError`` for other bytes."""
@@ -145,6 +153,12 @@ class KeyedFiling:
             return self._codec.decode(data)
         except CodecError as exc:
             raise RestoreError(f"step {self.operator!r} cannot read a stored key: {exc}") from exc
+
+
+def _takes_ints_too(key_type: type[Hashable] | None) -> bool:
+    """Whether keys of the type, or parts of them, may be ints that are read as something else."""
+    schema = "" if key_type is None else str(getattr(codec_for(key_type), "schema", ""))
+    return "float" in schema or "Decimal" in schema
 
 
 @dataclass(frozen=True, slots=True)

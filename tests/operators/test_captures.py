@@ -370,6 +370,29 @@ def test_a_timer_goes_from_what_is_stored_also_if_its_key_was_touched_as_another
     assert entries(life.stored()) == entries(life.driver.snapshot())
 
 
+def test_a_timer_goes_from_what_is_stored_also_if_its_key_was_read_as_the_type_that_is_declared() -> (
+    None
+):
+    life = Life(lambda: KeyedProcessOperator(Keyed(), key_type=float))
+    life.live(Records([(1, 25, 0), (1, 0, 0)], right=False))
+    life.live(Restart())  # the key is 1.0 now
+
+    life.live(Advance(6))
+    life.capture()
+
+    assert sizes(life.stored()) == sizes(life.driver.snapshot()) == {"last": 1, "some": 1}
+
+
+def sizes(snapshot: OperatorSnapshot) -> Mapping[str, int]:
+    """How many rows there are under each name."""
+    return {
+        name: len(rows)
+        for names in snapshot.keyed.values()
+        for name, rows in names.items()
+        if name != STATES and rows
+    }
+
+
 def check_changes_replayed(name: str, story: list[Step]) -> None:
     life = Life(OPERATORS[name])
     for step in story:
