@@ -339,8 +339,7 @@ async def test_each_of_several_savepoints_is_written_where_it_was_asked_for(tmp_
 async def test_a_savepoint_that_cannot_be_written_is_refused_and_the_job_goes_on(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "sp").mkdir()
-    (tmp_path / "sp" / "there").touch()
+    savepoint = tmp_path / ("sp" * 200)  # a name that is too long, which shows when it is made
     sink, source = LedgerSink[int](), ScriptedSource[int](1, HOUR)
 
     async with summing(source, sink).start(
@@ -348,7 +347,7 @@ async def test_a_savepoint_that_cannot_be_written_is_refused_and_the_job_goes_on
     ) as job:
         await asyncio.sleep(1)
         with pytest.raises(af.CheckpointError, match="sp"):
-            await job.savepoint(tmp_path / "sp")
+            await job.savepoint(savepoint)
         await job.stop()
 
     assert sink.values == [1]
@@ -358,8 +357,7 @@ async def test_a_savepoint_that_cannot_be_written_is_refused_and_the_job_goes_on
 async def test_stop_with_a_savepoint_that_cannot_be_written_fails_the_job_and_says_why(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "sp").mkdir()
-    (tmp_path / "sp" / "there").touch()
+    savepoint = tmp_path / ("sp" * 200)  # a name that is too long, which shows when it is made
     sink, source = LedgerSink[int](), ScriptedSource[int](1, HOUR)
 
     with nothing_left_behind("the job"):
@@ -368,7 +366,7 @@ async def test_stop_with_a_savepoint_that_cannot_be_written_fails_the_job_and_sa
         ) as job:
             await asyncio.sleep(1)
             with pytest.raises(af.CheckpointError, match=r"last checkpoint.*failed 3 times.*sp"):
-                await job.stop(savepoint=tmp_path / "sp")
+                await job.stop(savepoint=savepoint)
 
     await can_be_claimed(tmp_path / "s")
 

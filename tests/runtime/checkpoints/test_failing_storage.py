@@ -215,6 +215,24 @@ def test_a_last_checkpoint_that_is_stored_at_the_third_try_is_good(tmp_path: Pat
     assert sink.values == sums(4)
 
 
+def test_a_last_checkpoint_that_fails_three_times_is_a_failure_after_which_the_job_is_started_again(
+    tmp_path: Path,
+) -> None:
+    files = FailingFiles(fails=writing("", numbers=[1, 2, 3]))
+    host, sink = Host(), LedgerSink[int]()
+
+    run_flow(
+        summing(ScriptedSource(*numbers(4)), sink),
+        checkpointing=af.Checkpointing(every=None, storage=DirectoryStorage(tmp_path, files=files)),
+        restart=AT_ONCE,
+        on_event=host.events.append,
+    )
+
+    [failure] = host.failures
+    assert "failed 3 times" in str(failure)
+    assert sink.values == sums(4)
+
+
 @dataclass(frozen=True)
 class Delays:
     """Seconds that storage needs, by what it is asked for."""
