@@ -156,9 +156,10 @@ def _barriers(text: str) -> Barriers:
 def told(event: JobEvent) -> str | None:
     """What to say about ``event``; None for what goes without saying."""
     match event:
-        case Restoring(checkpoint=checkpoint, passed_over=passed_over):
+        case Restoring(checkpoint=checkpoint, passed_over=passed_over, path=path):
             lines = [f"passed over: {reason}" for reason in passed_over]
-            return "\n".join([*lines, f"going on from checkpoint {checkpoint}"])
+            where = f" in {path}" if path else ""
+            return "\n".join([*lines, f"going on from checkpoint {checkpoint}{where}"])
         case Restarting(cause=cause, delay_ms=delay):
             return f"failed, starting again in {delay / 1000:g} s: {cause}"
         case CheckpointInfo(outcome=Outcome.FAILED):

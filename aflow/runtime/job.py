@@ -178,11 +178,15 @@ class Job:
         ``drain=True`` also ends event time: all windows and event timers fire, as at the end of a bounded input.
         Without it they stay unfired, and wait in the last checkpoint for a job that goes on from it. ``savepoint``
         is a new folder for a copy of that checkpoint; a ``CheckpointError`` says if there is something already, and the
-        job goes on. Does nothing if the job has ended. Raises its failure, once. Called from within the pipeline (a
-        callback of a sink, say) it returns at once, since the job cannot end before the caller has.
+        job goes on.
+
+        Does nothing if the job has ended, but raises ``JobStopped`` where a savepoint was wanted. Raises the job's
+        failure, once. Called from within the pipeline (a callback of a sink, say) it returns at once, since the job
+        cannot end before the caller has.
         """
         if self._running is None:
             raise self._not_started()
+        place = None
         if savepoint is not None:
             place = self._new_savepoint(savepoint, "stop(savepoint=…)")
             if self.running:
@@ -192,6 +196,7 @@ class Job:
         self._attempt.stop(drain=drain)
         if _RUNNING.get() is not self:
             await self.wait()
+            self._check_written(place)
 
     async def cancel(self) -> None:
         """End the job at once: what is in flight is lost; everything that was opened is closed. Raises nothing."""
@@ -369,7 +374,11 @@ class Job:
             restored = await storage.latest()
         if restored is not None:
             self._happened(
-                Restoring(checkpoint=restored.manifest.id, passed_over=restored.passed_over)
+                Restoring(
+                    checkpoint=restored.manifest.id,
+                    passed_over=restored.passed_over,
+                    path="" if own else str(self._start_from),
+                )
             )
         for reason in () if restored is None else restored.passed_over:
             _log.warning("job %r passes over a checkpoint: %s", self.name, reason)
@@ -434,6 +443,16 @@ class Job:
         if self.running and isinstance(self._storage, DirectoryStorage):
             self._storage.check_savepoint(place)
         return place
+
+    def _check_written(self, savepoint: str | None) -> None:
+        """Raise ``JobStopped`` if the job came to its end without the ``savepoint`` that was asked for."""
+        if savepoint is not None and all(
+            one.path != savepoint or one.outcome is not Outcome.COMPLETED
+            for one in self._checkpoints.values()
+        ):
+            raise JobStopped(
+                f"job {self.name!r} ended before a savepoint in {savepoint} could be written; go on from its storage"
+            )
 
     def _release_results(self) -> None:
         """Whoever leaves the block takes no more results: those in flight are kept, and the job need not wait."""

@@ -47,6 +47,8 @@ class Restoring:
     checkpoint: int
     passed_over: tuple[str, ...]
     """Newer checkpoints that could not be read, each with the file and the reason."""
+    path: str = ""
+    """Where it is, if ``restore`` has named it; '' for one in the job's own storage."""
 
 
 def start_from(restore: Restore) -> StartFrom | str:

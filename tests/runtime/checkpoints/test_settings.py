@@ -147,3 +147,38 @@ async def test_a_savepoint_needs_a_folder(tmp_path: Path, path: Any) -> None:
     async with job(tmp_path, af.PushSource[int]()) as running:
         with pytest.raises(af.FlowDefinitionError, match="takes the path of a new folder, not"):
             await running.savepoint(path)
+
+
+@pytest.mark.asyncio
+async def test_a_job_that_has_ended_does_not_pretend_to_have_left_a_savepoint(
+    tmp_path: Path,
+) -> None:
+    source = af.PushSource[int]()
+
+    async with job(tmp_path, source) as running:
+        source.close()
+        await running.wait()
+        with pytest.raises(af.JobStopped, match=r"ended before .*late could be written"):
+            await running.stop(savepoint=tmp_path / "late")
+
+    assert not (tmp_path / "late").exists()
+
+
+@pytest.mark.asyncio
+async def test_the_host_is_told_which_savepoint_a_job_goes_on_from(tmp_path: Path) -> None:
+    async with job(tmp_path, af.PushSource[int]()) as running:
+        await running.stop(savepoint=tmp_path / "sp")
+    events: list[af.JobEvent] = []
+    flow = af.Flow("flow")
+    flow.source(af.PushSource[int](), name="numbers").to(af.CallbackSink(print), name="out")
+
+    settings = af.Checkpointing(storage=tmp_path / "other", every=None)
+    async with flow.start(
+        checkpointing=settings, restore=tmp_path / "sp", on_event=events.append
+    ) as running:
+        await running.stop()
+    async with flow.start(checkpointing=settings, on_event=events.append) as running:
+        await running.stop()
+
+    restored = [one.path for one in events if isinstance(one, af.Restoring)]
+    assert restored == [str(tmp_path / "sp"), ""]
