@@ -26,8 +26,9 @@ class ResultSink(Sink[T], Generic[T]):
     exceed it by one). That holds from the start of the job: if nobody iterates, the pipeline comes to a halt.
 
     The iteration ends when the job has ended, and raises ``JobStopped`` after the last result if the job failed or was
-    cancelled. Where the job is started again it goes on, and gives once more what came since the last checkpoint. A consumer that leaves early (``break``, ``aclose``) does not stop the job: what it has not taken is
-    dropped, and counted in ``dropped``.
+    cancelled. Where the job is started again it goes on, and gives once more what came since the last checkpoint. A
+    consumer that leaves early (``break``, ``aclose``) does not stop the job: what it has not taken is dropped, and
+    counted in ``dropped``.
 
     Serves one step of one job; several streams are brought together with ``union``.
     """
