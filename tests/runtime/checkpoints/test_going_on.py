@@ -73,6 +73,25 @@ def test_after_a_failure_nothing_is_lost_and_nothing_doubled(
     assert sink.values == [1, 4, 9, 16, 25, 36, 49]
 
 
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_at_least_once_nothing_is_lost_after_a_failure(tmp_path: Path, parallelism: int) -> None:
+    sink = LedgerSink[list[int]]()
+    flow = af.Flow("two")
+    fast = flow.source(ScriptedSource(*range(0, 40, 2), seconds(2.5), 40, 42), name="fast")
+    slow = flow.source(ScriptedSource(1, seconds(1.5), 3, seconds(1.2), Crash(), 5), name="slow")
+    numbers = fast.union(slow).key_by(lambda n: n % 2)
+    numbers.fold(list[int], lambda seen, n: [*seen, n], name="seen").to(sink, name="out")
+    checkpointing = af.Checkpointing(
+        every=SECOND, storage=tmp_path, guarantee=af.Processing.AT_LEAST_ONCE
+    )
+
+    run_flow(flow, parallelism=parallelism, checkpointing=checkpointing, restart=AT_ONCE)
+
+    evens, odds = ([seen for seen in sink.values if seen[0] % 2 == rest] for rest in (0, 1))
+    assert set(evens[-1]) == set(range(0, 44, 2))  # some may be there twice
+    assert set(odds[-1]) == {1, 3, 5}
+
+
 def test_another_run_of_the_program_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
     sink, settings = LedgerSink[int](), every_second(tmp_path)
     source = ScriptedSource[int](1, 3, seconds(1.5), 5, Crash(), 7)
