@@ -67,6 +67,8 @@ class CheckpointMetrics:
     """Stored for it by all subtasks."""
     last_in_flight_records: int = 0
     """Records that its barriers have overtaken."""
+    last_in_flight_bytes: int = 0
+    """Of ``last_bytes``, what these records take."""
     last_alignment_ms: float = 0.0
     """From the first barrier to the last, in the subtask where it took longest."""
     last_start_delay_ms: float = 0.0

@@ -99,6 +99,7 @@ class CheckpointTally:
             last_duration_ms=None if self.last is None else self.last.duration_ms,
             last_bytes=sum(one.bytes for one in subtasks),
             last_in_flight_records=sum(one.in_flight_records for one in subtasks),
+            last_in_flight_bytes=sum(one.in_flight_bytes for one in subtasks),
             last_alignment_ms=max((one.alignment_ms for one in subtasks), default=0.0),
             last_start_delay_ms=max((one.start_delay_ms for one in subtasks), default=0.0),
             longest_pause_ms=max(self.pauses, default=0.0),

@@ -91,6 +91,7 @@ async def test_an_unaligned_checkpoint_tells_how_much_it_has_overtaken(tmp_path:
         await asyncio.sleep(1)
         info = await job.checkpoint()
         waiting = 8 - job.metrics().steps["out"].records_in
+        metrics = job.metrics().checkpoints
         await job.cancel()
 
     [out] = [one for one in info.subtasks if one.in_flight_records]
@@ -99,6 +100,10 @@ async def test_an_unaligned_checkpoint_tells_how_much_it_has_overtaken(tmp_path:
     assert 0 < out.in_flight_bytes < out.bytes
     assert 1 <= out.in_flight_records <= 7
     assert waiting == 0  # a sink counts what it was given
+    assert (metrics.completed, metrics.failed) == (1, 0)
+    assert (metrics.last_bytes, metrics.last_duration_ms) == (info.bytes, info.duration_ms)
+    assert metrics.last_in_flight_records == out.in_flight_records
+    assert metrics.last_in_flight_bytes == out.in_flight_bytes
 
 
 @virtual_time
