@@ -136,6 +136,8 @@ class Database:
             )
         if code == sqlite3.SQLITE_CANTOPEN:
             return " (the database and its table must be there)"
+        if "ON CONFLICT clause does not match" in str(cause):
+            return " (the columns of key= are no primary key: make a unique index over them)"
         return ""
 
 
