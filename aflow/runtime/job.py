@@ -247,7 +247,7 @@ class Job:
             steps=steps,
             tasks=[self._task_metrics(task) for task in self._attempt.built.tasks],
             checkpoints=self._tally.metrics(),
-            restarts=len(self._restarts),
+            restarts=self._restarts[-1].attempt if self._restarts else 0,  # more than are kept
         )
 
     def results(self, sink: ResultSink[T]) -> Results[T]:

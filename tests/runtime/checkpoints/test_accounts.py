@@ -139,6 +139,7 @@ async def test_restarts_of_long_ago_are_forgotten_too(tmp_path: Path) -> None:
 
     assert len(job.restarts) == 100
     assert job.restarts[-1].attempt == 150
+    assert job.metrics().restarts == 150
 
 
 @virtual_time
