@@ -113,10 +113,11 @@ class Checkpointing:
         if isinstance(storage, str | PathLike):
             if not fspath(storage):
                 raise FlowDefinitionError("Checkpointing.storage needs a folder, not ''")
-        elif isinstance(storage, type) or not hasattr(storage, "write_part"):
+        elif isinstance(storage, type) or _missing(storage):
+            detail = "" if isinstance(storage, type) else f", which has no {_missing(storage)[0]}()"
             raise FlowDefinitionError(
                 f"Checkpointing.storage takes a folder, or an object with the methods of CheckpointStorage, "
-                f"not {shown(storage)}"
+                f"not {shown(storage)}{detail}"
             )
 
     def _check_whole(self, name: str, least: int) -> None:
@@ -141,3 +142,9 @@ class Checkpointing:
                 "unaligned barriers, and aligned ones with a timeout, are for exactly once; with AT_LEAST_ONCE no "
                 "channel waits anyway: leave barriers out"
             )
+
+
+def _missing(storage: object) -> list[str]:
+    """The methods of ``CheckpointStorage`` that ``storage`` lacks."""
+    methods = [name for name in vars(CheckpointStorage) if not name.startswith("_")]
+    return [name for name in methods if not callable(getattr(storage, name, None))]

@@ -24,7 +24,7 @@ def checkpointing(**chosen: Any) -> af.Checkpointing:
     [
         ({"storage": ""}, "Checkpointing.storage needs a folder, not ''"),
         ({"storage": None}, "Checkpointing.storage takes a folder.*not None"),
-        ({"storage": 5}, "Checkpointing.storage takes a folder.*not 5"),
+        ({"storage": 5}, r"Checkpointing.storage takes a folder.*not 5, which has no open\(\)"),
         ({"storage": b"state"}, "Checkpointing.storage takes a folder.*not b'state'"),
         ({"every": 10}, r"Checkpointing.every must be a timedelta, not int: 10"),
         ({"every": timedelta(0)}, "Checkpointing.every must be longer than zero"),
