@@ -19,6 +19,11 @@ from aflow.state.key_kinds import KeyKinds
 #: and takes no checkpoints.
 _MOST: Final = 1 << 20
 
+#: Rows that are captured in a few milliseconds, all of them.
+_SMALL: Final = 20_000
+#: Captures until it is tried again whether changes are fewer.
+_REST: Final = 16
+
 #: Changes of so few keys are never too many to be captured alone.
 _FEW: Final = 256
 
@@ -26,12 +31,14 @@ _FEW: Final = 256
 class ChangedKeys:
     """The keys that have changed since the last capture, or since a restore."""
 
-    __slots__ = ("_keys", "_kinds")
+    __slots__ = ("_keys", "_kinds", "_resting")
 
     def __init__(self) -> None:
         self._kinds = KeyKinds()
         #: None: nothing is noted, as nobody asks for changes, or because there were too many.
         self._keys: set[Hashable] | None = None
+        #: Captures for which nothing is noted: all is captured, as was seen to be best.
+        self._resting = 0
 
     @property
     def noted(self) -> bool:
@@ -63,8 +70,15 @@ class ChangedKeys:
 
     def take(self, *, changes: bool) -> set[Hashable] | None:
         """The keys that have changed, if ``changes`` are asked for and known; None: all is to be captured."""
-        keys, self._keys = self._keys, set()
+        keys = self._keys
+        self._keys = None if self._resting else set()
+        self._resting = max(0, self._resting - 1)
         return keys if changes and self.known_by_name(keys or ()) else None
+
+    def rest(self, rows: int) -> None:
+        """Most of ``rows`` change from capture to capture: where they are few, noting costs more than it saves."""
+        if rows <= _SMALL:
+            self._keys, self._resting = None, _REST
 
 
 def too_many(keys: Sized, rows: int, all_rows: int) -> bool:

@@ -157,6 +157,7 @@ class IncrementalWindows(Operator):
         known = self._changed.known_by_name([*(row[0] for row in rows), *(key for key, _ in more)])
         if keys is not None and (not known or too_many(keys, len(rows), self._row_count())):
             keys, rows = None, self._rows(None)
+            self._changed.rest(len(rows))
         return self._captured(keys, rows)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
