@@ -71,7 +71,8 @@ class Builder:
         self._checkpointed = checkpointed
         self._restoration = None if checkpointed is None else checkpointed.restoration
         self._loop = asyncio.get_running_loop()
-        self._turn = Turn(self._loop, options.clock, options.turn.total_seconds())
+        threads = None if checkpointed is None else checkpointed.coordinator.threads
+        self._turn = Turn(self._loop, options.clock, options.turn.total_seconds(), threads)
         self._tasks = {task.index: self._shells(task) for task in plan.tasks}
         self._exchanges = Exchanges(plan, self._tasks, options.channel_records)
         self._aligned = AlignedGroups()

@@ -7,9 +7,11 @@ every task hands over at its next look, and the budget starts anew in the next p
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
 
-from aflow.runtime.clock import RuntimeClock
+from aflow.runtime.clock import RuntimeClock, let_threads_run
 
 #: Seconds. Long enough that handing over costs nothing to speak of, short enough for a host that answers requests.
 DEFAULT_BUDGET: Final = 0.002
@@ -18,10 +20,40 @@ DEFAULT_BUDGET: Final = 0.002
 _MOST_LOOKS: Final = 256
 
 
+class Threads:
+    """Whether worker threads have something to do for the job.
+
+    CPython hands its lock to a thread that has waited 5 ms for it, and a thread that was woken in vain begins to wait
+    anew. A busy job lets go of the lock once a turn, that is every 2 ms and for a moment only, in which no thread wakes
+    up fast enough: without help a worker gets the lock once in seconds, and a checkpoint takes as long as the job.
+    """
+
+    def __init__(self) -> None:
+        #: How many pieces of work are under way.
+        self.at_work = 0
+
+    @contextmanager
+    def working(self) -> Generator[None]:
+        """Threads have something to do until the block ends."""
+        self.at_work += 1
+        try:
+            yield
+        finally:
+            self.at_work -= 1
+
+
 class Turn:
     """The job's share of one pass of the event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: RuntimeClock, budget: float) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: RuntimeClock,
+        budget: float,
+        threads: Threads | None = None,
+    ) -> None:
+        """``threads`` are given way to, too; without them only the event loop is."""
+        self._threads = threads or Threads()
         self._loop = loop
         self._steady = clock.steady
         self._budget = budget
@@ -40,6 +72,8 @@ class Turn:
         if not self._renewing:
             self._renewing = True
             self._loop.call_soon(self._begin)
+        if self._threads.at_work:
+            let_threads_run()
         await asyncio.sleep(0)
 
     def _begin(self) -> None:

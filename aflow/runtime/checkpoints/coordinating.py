@@ -28,6 +28,7 @@ from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome, Subtas
 from aflow.runtime.checkpoints.storage import CheckpointStorage, complaint
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.task import StreamTask
+from aflow.runtime.turn import Threads
 from aflow.state.manifest import Link, Manifest, StepState, SubtaskState
 
 #: Checkpoints whose story is kept for the host.
@@ -76,6 +77,7 @@ class CheckpointCoordinator:
         tell: Callable[[CheckpointInfo], None],
     ) -> None:
         self.storage = storage
+        self.threads = Threads()
         self._plan = plan
         self._settings = settings
         self._clock = clock
@@ -423,7 +425,8 @@ class CheckpointCoordinator:
         while True:
             work = await self._work.get()
             try:
-                await work
+                with self.threads.working():
+                    await work
             finally:
                 self._work.task_done()
 

@@ -40,6 +40,7 @@ from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
 from aflow.runtime.mailbox import Mailbox
 from aflow.runtime.splits import Progress
+from aflow.runtime.turn import Threads
 from aflow.state.manifest import Link
 from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
 
@@ -56,6 +57,9 @@ class Coordinating(Protocol):
 
     @property
     def storage(self) -> CheckpointStorage: ...
+
+    @property
+    def threads(self) -> Threads: ...
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run ``work`` in the job's task group."""
@@ -315,6 +319,13 @@ class CheckpointTaking:
         in_flight = await taking.in_flight
         pending = {name: await one for name, one in taking.sinks.items()}
         self._silence(checkpoint)
+        with self._coordinator.threads.working():
+            return await self._write(taking, in_flight, pending)
+
+    async def _write(
+        self, taking: _Taking, in_flight: InFlight, pending: Mapping[str, Pending]
+    ) -> _Written | None:
+        checkpoint = taking.barrier.id
         encode = partial(self._encoded, taking, in_flight, pending)
         snapshots, in_flight_bytes = await anyio.to_thread.run_sync(encode)
         complete = all(one.complete for one in snapshots.values())

@@ -19,6 +19,7 @@ from aflow.runtime.checkpoints.statistics import SubtaskCheckpoint
 from aflow.runtime.checkpoints.taking import CheckpointTaking
 from aflow.runtime.mailbox import Mailbox
 from aflow.runtime.splits import Place, Progress
+from aflow.runtime.turn import Threads
 from aflow.state.manifest import Link
 from aflow.testing import VirtualClock
 from aflow.testing.virtual_time import settle, virtual_time
@@ -29,6 +30,7 @@ class Coordinator:
 
     def __init__(self, storage: DirectoryStorage) -> None:
         self.storage = storage
+        self.threads = Threads()
         self.told: list[tuple[str, int]] = []
         self._work: set[asyncio.Task[None]] = set()
 
