@@ -1,0 +1,1 @@
+"""Steps that call an async function for each record."""
