@@ -37,6 +37,7 @@ FOR_CONNECTORS: Final = frozenset({"errors", "model", "connect"})
 #: Third-party packages of the core, and the rooms that may import them. Others belong into a connector.
 THIRD_PARTY: Final = {
     "aiofiles": frozenset({"runtime"}),
+    "aiohttp": frozenset({"cli"}),
     "anyio": frozenset({"runtime", "api", "testing", "cli"}),
     "click": frozenset({"cli"}),
     "datasketches": frozenset({"state"}),
