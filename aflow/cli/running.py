@@ -63,7 +63,7 @@ class Run:
         user's holds up the loop. Raises the job's failure.
         """
         try:
-            with asyncio.Runner(loop_factory=_loop_factory(self.uvloop)) as runner:
+            with asyncio.Runner(loop_factory=loop_factory(self.uvloop)) as runner:
                 stopping = _Stopping(self.say, keeps=self.recovering.checkpointing is not None)
                 with _signals(runner.get_loop(), stopping):
                     return runner.run(self._run(stopping))
@@ -202,8 +202,8 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
 
 
-def _loop_factory(wanted: bool) -> Callable[[], asyncio.AbstractEventLoop]:
-    """uvloop's, where it is installed and not refused."""
+def loop_factory(wanted: bool) -> Callable[[], asyncio.AbstractEventLoop]:
+    """uvloop's if it is ``wanted`` and installed, otherwise that of asyncio."""
     if wanted:
         try:
             import uvloop
