@@ -79,8 +79,18 @@ class LeaveOutDoubtful(af.ProcessFunction[Observation, Observation]):
 
     def process(self, value: Observation, ctx: af.ProcessContext) -> Iterable[Observation]:
         """One observation, always."""
-        speed = value.wind_speed
-        if speed is None or speed <= FASTEST_WIND:
-            return (value,)
-        ctx.side(DOUBTFUL, Doubtful(value.origin, value.time_hour, "wind_speed", speed))
-        return (replace(value, wind_speed=None),)
+        known = plausible(value)
+        if known is not value and value.wind_speed is not None:
+            found = Doubtful(value.origin, value.time_hour, "wind_speed", value.wind_speed)
+            ctx.side(DOUBTFUL, found)
+        return (known,)
+
+
+def plausible(observation: Observation) -> Observation:
+    """``observation`` itself, or what is left of it without a measurement that cannot be."""
+    speed = observation.wind_speed
+    return (
+        observation
+        if speed is None or speed <= FASTEST_WIND
+        else replace(observation, wind_speed=None)
+    )
