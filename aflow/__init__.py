@@ -35,6 +35,8 @@ from aflow.errors import (
     SourceError,
     SourceFull,
 )
+from aflow.machines.calls.on_error import DeadLetter, Drop, Fail, FailedCall, Fallback
+from aflow.machines.calls.retry import Attempt, Retry, RetryPolicy
 from aflow.machines.watermarks.generators import (
     BoundedOutOfOrderness,
     Monotonic,
@@ -97,6 +99,7 @@ __all__ = [
     "Aligned",
     "Alignment",
     "AsyncIterableSource",
+    "Attempt",
     "BadRecord",
     "BoundedOutOfOrderness",
     "BroadcastCell",
@@ -117,12 +120,17 @@ __all__ = [
     "Context",
     "ControlContext",
     "Count",
+    "DeadLetter",
     "Delivery",
     "DiskEngine",
+    "Drop",
     "DynamicSession",
     "Evictor",
     "ExponentialDelay",
+    "Fail",
+    "FailedCall",
     "FailureRate",
+    "Fallback",
     "FixedDelay",
     "Flow",
     "FlowDefinitionError",
@@ -160,6 +168,8 @@ __all__ = [
     "Restoring",
     "ResultSink",
     "Results",
+    "Retry",
+    "RetryPolicy",
     "Session",
     "Sink",
     "SinkError",

@@ -15,9 +15,8 @@ def check_function(fn: object, method: str) -> None:
     if is_async(fn):
         raise FlowDefinitionError(
             f"{method}() calls plain functions, and {shown(fn)} is a coroutine function: its result would be a "
-            f"coroutine that nobody awaits. A call to be awaited for each record belongs in map_async(), which this "
-            f"version of aflow does not have yet; until then await in front of the pipeline (PushSource) or behind "
-            f"it (CallbackSink)"
+            f"coroutine that nobody awaits. What is to be awaited for each record belongs in map_async(), "
+            f"flat_map_async() or filter_async()"
         )
 
 

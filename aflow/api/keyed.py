@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar, overload
 
+from aflow.api.calling import Calling
 from aflow.api.checks import check_count, check_function, check_storable
 from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams, JoinResults
 from aflow.api.functions import Initial
@@ -40,12 +41,14 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 
-class KeyedStream(Generic[K, T]):
+class KeyedStream(Calling[T], Generic[K, T]):
     """Records of type ``T``, brought together by keys of type ``K``.
 
     Its steps keep state for each key, so each must be named: the name is how the state is found again. They run in
     as many subtasks as ``key_by`` or the job asked for; all records of a key are in one of them, in order.
     """
+
+    _keyed = True
 
     def __init__(
         self, graph: FlowGraph, edge: Edge, key_type: type[K] | None, parallelism: int | None
@@ -415,8 +418,18 @@ class KeyedStream(Generic[K, T]):
             what, name, lambda: KeyedAccumulateOperator(accumulation, of, self._key_type)
         )
 
+    def _calling_step(
+        self, what: str, name: str | None, operator: Callable[[], Operator], *, sides: bool
+    ) -> Stream[Any]:
+        return self._step(what, name, operator, sides=sides)
+
     def _step(
-        self, what: str, name: str, operator: Callable[[], Operator], *, sides: bool = False
+        self,
+        what: str,
+        name: str | None,
+        operator: Callable[[], Operator],
+        *,
+        sides: bool = False,
     ) -> Stream[Any]:
         node = self._graph.add_step(
             what,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from aflow.api.calling import Calling
 from aflow.api.checks import check_function, check_storable
 from aflow.api.place import Place, check_flow, place_of
 from aflow.api.time import Generators, time_strategy
@@ -43,7 +44,7 @@ R = TypeVar("R")
 P = ParamSpec("P")
 
 
-class Stream(Generic[T]):
+class Stream(Calling[T]):
     """Records of type ``T`` on their way; each method adds a step and gives the stream behind it.
 
     Functions given to steps are called once for each record, synchronously, in the order of the stream; what they
@@ -230,6 +231,11 @@ class Stream(Generic[T]):
         return Stream(
             self._graph, Edge(self._graph.add_step(what, name, (self._edge,), operator, **more))
         )
+
+    def _calling_step(
+        self, what: str, name: str | None, operator: Callable[[], Operator], *, sides: bool
+    ) -> Stream[Any]:
+        return self._step(what, name, operator, sides=sides)
 
     def _exchange(
         self, what: str, partitioning: Partitioning, parallelism: int | None

@@ -188,7 +188,7 @@ def check_side(edge: Edge, tag: Tag[Any]) -> None:
     elif not origin.sides:
         raise FlowDefinitionError(
             f"step {origin.name!r} ({origin.what}) has no side outputs; side({tag.name!r}) belongs directly behind "
-            f"process() or a source with dead_letters"
+            f"process(), map_async(on_error=DeadLetter(…)) or a source with dead_letters"
         )
 
 

@@ -55,6 +55,11 @@ class Output(Protocol):
         ...
 
 
+def _no_clock() -> float:
+    """Stands in where nothing is measured."""
+    return 0.0
+
+
 class Alarm(Protocol):
     """The one processing-time alarm that an operator has on the clock of its task."""
 
@@ -80,6 +85,10 @@ class OperatorContext:
     key_group_count: int = DEFAULT_KEY_GROUPS
     backend: StateBackend = field(default_factory=InMemory)
     """Where state that belongs to keys is kept."""
+    steady: Callable[[], float] = _no_clock
+    """A clock that never goes back (s), for measuring how long something took."""
+    chance: Callable[[], float] = lambda: 0.5
+    """Numbers from 0 to 1, at random."""
 
 
 @dataclass(frozen=True, slots=True)

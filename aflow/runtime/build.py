@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,9 +15,11 @@ from aflow.graph.nodes import Kind, Node
 from aflow.graph.plan import Plan, TaskPlan
 from aflow.machines.batch_size import BatchSize
 from aflow.operators.base import Operator, OperatorContext, TwoInputOperator
+from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.alarms import LoopAlarm
 from aflow.runtime.alignment import AlignedGroups
+from aflow.runtime.calls.slots import CallSlots
 from aflow.runtime.cancellation import user_code
 from aflow.runtime.checkpoints.barriers import BarrierDesk
 from aflow.runtime.checkpoints.chains import SubtaskChains
@@ -37,6 +40,8 @@ from aflow.runtime.source_input import SourceInput
 from aflow.runtime.splits import SplitQueue
 from aflow.runtime.task import Chain, StreamTask
 from aflow.runtime.turn import Turn
+
+_log = logging.getLogger("aflow.calls")
 
 
 @dataclass(slots=True)
@@ -164,6 +169,11 @@ class Builder:
             alarms=self._built.alarms[alarms_before:],
             edges=self._exchanges.edges(plan, subtask, outputs),
             sinks=[one for one in operators.values() if isinstance(one, SinkOperator)],
+            slots={
+                one: CallSlots(one, task.loop, self._turn, report=_report)
+                for one in operators.values()
+                if isinstance(one, AsyncOperator)
+            },
             member=self._aligned.place(
                 operators.values(),
                 None if plan.head.source is None else plan.head.name,
@@ -310,6 +320,8 @@ class Builder:
             key_groups=self._plan.ranges(plan)[subtask],
             key_group_count=self._plan.key_groups,
             backend=self._options.state,
+            steady=self._options.clock.steady,
+            chance=self._options.chance,
         )
         with user_code(partial(_not_opened, node.name)):
             operator.open(context)
@@ -375,6 +387,10 @@ async def open_writers(
 def _release(held: Iterable[StreamTask]) -> None:
     for task in held:
         task.release()
+
+
+def _report(step: str, what: str, seconds: float) -> None:
+    _log.warning("step %r: %s, for %.1f s now", step, what, seconds)
 
 
 def _link(operator: Operator, counters: StepCounters) -> Link:

@@ -27,6 +27,8 @@ class Why(Enum):
     """Input."""
     BACKPRESSURED = "backpressured"
     """Room downstream, or in a sink."""
+    CALLING = "calling"
+    """Calls: as many as may be are under way."""
     ALIGNING = "aligning"
     """Slower sources of its group."""
 

@@ -8,13 +8,17 @@ that it is aligned with.
 Checkpoints come as mails where the task reads a source, and as barriers through the channels elsewhere. A task of a job
 with checkpoints whose input has ended is *drained*: everything it had to say is said, and it stays to take part in
 checkpoints until it is told to finish, which is when the last one has been committed.
+
+Calls of asynchronous steps are made by slots beside the task, and what comes of them is emitted by mails. A step begins
+no calls while there is no room behind it, and the input ends for those behind it when all of its calls have.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -23,15 +27,17 @@ from aflow.errors import InternalError
 from aflow.model.batch import Batch
 from aflow.model.elements import Barrier
 from aflow.operators.base import Operator
+from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.alarms import LoopAlarm
 from aflow.runtime.alignment import AlignedMember
+from aflow.runtime.calls.slots import CallSlots
 from aflow.runtime.cancellation import end_if_asked, user_code
 from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.taking import CheckpointTaking
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
-from aflow.runtime.failures import closing
+from aflow.runtime.failures import closing, closing_async
 from aflow.runtime.mailbox_loop import MailboxLoop, Why
 from aflow.runtime.outputs import Link
 from aflow.runtime.source_input import SourceInput
@@ -82,10 +88,15 @@ class Chain:
     operators: Sequence[Operator]
     """Each behind the one that feeds it."""
     alarms: Sequence[LoopAlarm]
+    """The one of each operator."""
     edges: Sequence[OutEdge]
     sinks: Sequence[SinkOperator]
     member: AlignedMember | None = None
     """The place of a source in its group of aligned sources, if it is in one."""
+    slots: Mapping[AsyncOperator, CallSlots] = field(
+        default_factory=dict["AsyncOperator", "CallSlots"]
+    )
+    """Who makes the calls of its asynchronous steps."""
 
 
 class StreamTask:
@@ -123,6 +134,10 @@ class StreamTask:
         self._beginning = True
         #: What waits for that.
         self._postponed: list[Callable[[], None]] = []
+        #: Asynchronous steps, each with what must not be full for its calls to begin: all that is behind it.
+        self._calling: Sequence[tuple[AsyncOperator, Sequence[Room]]] = ()
+        #: Operators that have not been told of the end of the input yet, with their alarms; None before the end.
+        self._to_end: deque[tuple[Operator, LoopAlarm]] | None = None
         self._ended = False
         #: Resolved when the task has nothing more to process.
         self.drained = asyncio.Event()
@@ -139,7 +154,10 @@ class StreamTask:
         self.chain = chain
         self._taking = taking
         self._may_end = taking is None
-        self._rooms = (*chain.edges, *chain.sinks)
+        self._rooms = (*chain.edges, *chain.sinks, *chain.slots)
+        self._calling = [
+            (one, (*chain.edges, *chain.sinks, *later)) for one, *later in _tails(list(chain.slots))
+        ]
         self._member = chain.member
 
     def stop(self, *, drain: bool) -> None:
@@ -224,7 +242,8 @@ class StreamTask:
         async with asyncio.TaskGroup() as group:
             writing = [group.create_task(_write(sink, self.loop)) for sink in self.chain.sinks]
             self.input.start(self.loop.resume, group)
-            await self.loop.run()
+            async with closing_async(slots.close for slots in self.chain.slots.values()):
+                await self.loop.run()
             for task in writing:
                 task.cancel()
         await self._finish()
@@ -233,9 +252,12 @@ class StreamTask:
         """The default action: one element of the input, if there is room for what comes of it."""
         if self._beginning and not self._begin():
             return
+        if self._calling:
+            self._let_calls_begin()
         for room in self._rooms:
             if room.full:
-                self.loop.suspend(Why.BACKPRESSURED)
+                calling = isinstance(room, AsyncOperator)
+                self.loop.suspend(Why.CALLING if calling else Why.BACKPRESSURED)
                 return
         if self._member is not None and self._member.ahead:
             self.loop.suspend(Why.ALIGNING)
@@ -245,7 +267,8 @@ class StreamTask:
         if not self.input.finished:
             self.loop.suspend(Why.IDLE)
         elif not self._ended:
-            self._end()
+            if not self._end():
+                self.loop.suspend(Why.CALLING)
         elif any(sink.busy for sink in self.chain.sinks):
             self.loop.suspend(Why.BACKPRESSURED)
         else:
@@ -267,21 +290,38 @@ class StreamTask:
         postponed, self._postponed = self._postponed, []
         for work in postponed:
             work()
+        for slots in self.chain.slots.values():
+            slots.start()
         return True
+
+    def _let_calls_begin(self) -> None:
+        """Where there is room behind a step, and only there."""
+        for operator, rooms in self._calling:
+            if any(room.full for room in rooms):
+                operator.held = True
+            elif operator.held:
+                operator.let_go_on()
 
     def _leave_group(self) -> None:
         if self._member is not None:
             self._member.leave()
 
-    def _end(self) -> None:
-        self._ended = True
-        self._leave_group()
-        for operator in self.chain.operators:
+    def _end(self) -> bool:
+        """Tell the operators of the end, one after the other; False if one has to be waited for."""
+        if self._to_end is None:
+            self._leave_group()
+            self._to_end = deque(zip(self.chain.operators, self.chain.alarms, strict=True))
+        while self._to_end:
+            operator, alarm = self._to_end[0]
+            if isinstance(operator, AsyncOperator) and operator.busy:
+                return False
             operator.end_input()
-        for alarm in self.chain.alarms:
             alarm.cancel()  # nothing follows the end, so no timer rings behind it
+            self._to_end.popleft()
         for edge in self.chain.edges:
             edge.end()
+        self._ended = True
+        return True
 
     async def _finish(self) -> None:
         self.loop.mailbox.order.quiesce()
@@ -293,6 +333,11 @@ class StreamTask:
         now = self._clock.now()
         for operator in self.chain.operators:
             operator.on_backpressure(blocked, now)
+
+
+def _tails(operators: Sequence[AsyncOperator]) -> Iterator[Sequence[AsyncOperator]]:
+    """Each operator with all that come after it."""
+    return (operators[index:] for index in range(len(operators)))
 
 
 async def _flush(sink: SinkOperator) -> None:

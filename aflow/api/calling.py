@@ -1,0 +1,80 @@
+"""The methods that call an async function for each record, for streams with keys and without."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+
+from aflow.api.calls import CallOptions, call_settings
+from aflow.machines.calls.on_error import DeadLetter
+from aflow.operators.base import Operator
+from aflow.operators.calls.operator import AsyncOperator
+from aflow.operators.calls.settings import CallResults
+
+if TYPE_CHECKING:
+    from aflow.api.stream import Stream
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Calling(Generic[T]):
+    """Calls are made at once for as many records as ``capacity`` allows; no checkpoint waits for them or loses any.
+
+    On a ``KeyedStream`` the calls of a key are made one after the other, in the order of the stream, and calls of other
+    keys meanwhile. After a crash the calls whose results had not left are made again, before all others. What may be
+    said to all methods, by keyword, is in ``CallOptions``.
+    """
+
+    _keyed = False
+
+    def map_async(
+        self,
+        fn: Callable[[T], Awaitable[U]],
+        *,
+        name: str | None = None,
+        **options: Unpack[CallOptions[T]],
+    ) -> Stream[U]:
+        """Replace each value by what awaiting ``fn(value)`` gives."""
+        return self._call("map_async", fn, name, options, CallResults.ONE)
+
+    def flat_map_async(
+        self,
+        fn: Callable[[T], Awaitable[Iterable[U]] | AsyncIterator[U]],
+        *,
+        name: str | None = None,
+        **options: Unpack[CallOptions[T]],
+    ) -> Stream[U]:
+        """Replace each value by all values of the list that ``fn(value)`` gives, or that it yields as a generator.
+
+        They leave together, when all are there, with the timestamp of the value.
+        """
+        return self._call("flat_map_async", fn, name, options, CallResults.MANY)
+
+    def filter_async(
+        self,
+        keep: Callable[[T], Awaitable[object]],
+        *,
+        name: str | None = None,
+        **options: Unpack[CallOptions[T]],
+    ) -> Stream[T]:
+        """Keep the values for which awaiting ``keep(value)`` gives something true."""
+        return self._call("filter_async", keep, name, options, CallResults.KEEP)
+
+    def _call(
+        self,
+        method: str,
+        fn: Callable[..., Any],
+        name: str | None,
+        options: CallOptions[Any],
+        results: CallResults,
+    ) -> Stream[Any]:
+        settings = call_settings(method, fn, options, results, keyed=self._keyed)
+        sides = isinstance(settings.on_error, DeadLetter)
+        return self._calling_step(method, name, lambda: AsyncOperator(settings), sides=sides)
+
+    def _calling_step(
+        self, what: str, name: str | None, operator: Callable[[], Operator], *, sides: bool
+    ) -> Stream[Any]:
+        """Add a step."""
+        raise NotImplementedError

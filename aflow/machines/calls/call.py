@@ -1,0 +1,74 @@
+"""A record in flight: it came into a step that calls something for it, and its results have not left."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from enum import Enum
+from typing import Any, Final
+
+from aflow.model.time import Timestamp
+
+
+class Missing(Enum):
+    """What stands where there is no result."""
+
+    RESULT = "no result"
+    """None yet, or none at all: the record was dropped."""
+
+
+NO_RESULT: Final = Missing.RESULT
+
+
+class Call:
+    """One record and what has become of it. Compared by identity, so it can be a key.
+
+    Hot path: made once for each record of an asynchronous step, so it has no more attributes than every call needs,
+    and those that only some steps use are set by them.
+    """
+
+    __slots__ = (
+        "attempt",
+        "begun_at",
+        "company",
+        "done",
+        "error",
+        "key",
+        "result",
+        "segment",
+        "slot",
+        "timestamp",
+        "value",
+    )
+
+    value: Any
+    timestamp: Timestamp | None
+    """Of the record (epoch ms)."""
+    key: Hashable
+    """None unless the stream is keyed."""
+    done: bool
+    """True once it is decided what becomes of the record: later answers count no more."""
+    result: Any
+    """What the call has given; ``NO_RESULT`` before, and for what is dropped. What handlers give is up to them."""
+    attempt: int
+    """How often it was called; set when a step with retries calls it for the first time."""
+    error: BaseException | None
+    """Why the call failed for good; set for records whose failure goes to a side output."""
+    begun_at: float
+    """When the latest attempt began (s, steady); set where latency matters."""
+    segment: Any
+    """Where it stands among watermarks; belongs to the queue."""
+    slot: Any
+    """Who is making the call now; belongs to the runtime."""
+    company: Any
+    """What it was merged with; belongs to steps that make fewer calls than there are records."""
+
+    def __init__(self, value: object, timestamp: Timestamp | None, key: Hashable) -> None:
+        self.value = value
+        self.timestamp = timestamp
+        self.key = key
+        self.done = False
+
+    def __repr__(self) -> str:
+        return (
+            f"Call({self.value!r}, timestamp={self.timestamp}, key={self.key!r}, done={self.done})"
+        )

@@ -1,0 +1,84 @@
+"""What becomes of a record whose call has failed for good: no attempt is left, or its time is up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from aflow.errors import FlowDefinitionError, shown
+from aflow.model.tags import Tag
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The job fails with an ``OperatorError`` that names the record; a restart calls for it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """The record is left out, and counted (``dropped`` in the metrics of the step's calls)."""
+
+
+@dataclass(frozen=True)  # not slotted: on Python 3.11 a frozen, slotted generic raises
+class FailedCall(Generic[T]):
+    """A record whose call has failed for good, as it arrives in the side output of ``DeadLetter``.
+
+    It holds the cause as text, so that it can be stored and sent on.
+    """
+
+    value: T
+    error: str
+    """The class of the error: ``TimeoutError``."""
+    message: str
+    """What the error said."""
+    attempts: int
+    """How often it was called."""
+
+
+@dataclass(frozen=True)
+class DeadLetter(Generic[T]):
+    """The record goes to the side output ``tag``, with the cause: ``stream.side(tag)`` reads it.
+
+    Raises ``FlowDefinitionError``.
+    """
+
+    tag: Tag[FailedCall[T]]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tag, Tag):
+            raise FlowDefinitionError(
+                f"DeadLetter takes an aflow.Tag, the name of the side output that gets the records, not "
+                f"{shown(self.tag)}"
+            )
+
+
+@dataclass(frozen=True)
+class Fallback(Generic[T]):
+    """``result(value, error)`` takes the place of what the call should have given; called, not awaited.
+
+    What it raises fails the job: it is not called again. Raises ``FlowDefinitionError``.
+    """
+
+    result: Callable[[T, BaseException], Any]
+
+    def __post_init__(self) -> None:
+        if not callable(self.result):
+            raise FlowDefinitionError(
+                f"Fallback takes a function of the value and the error, not {shown(self.result)}"
+            )
+
+
+OnError: TypeAlias = Fail | Drop | DeadLetter[T] | Fallback[T]
+
+
+def check_on_error(policy: object) -> None:
+    """Raises ``FlowDefinitionError`` for what is none of the four."""
+    if not isinstance(policy, Fail | Drop | DeadLetter | Fallback):
+        bare = isinstance(policy, type) and issubclass(policy, Fail | Drop)
+        hint = f"; call it: {policy.__name__}()" if bare else ""
+        raise FlowDefinitionError(
+            f"on_error= takes Fail(), Drop(), DeadLetter(tag) or Fallback(function), not {shown(policy)}{hint}"
+        )

@@ -1,0 +1,221 @@
+"""In which order the results of calls leave a step: three queues behind one interface.
+
+Theory. Calls are *put* in the order of the stream, with *fences* between them: watermarks, and the word that the stream
+is idle or active again. Calls are *settled* in any order. What may leave now is in ``out``, as *runs* of calls with
+fences between them.
+
+- ``OrderedCalls``: everything leaves in the order in which it was put. A settled call waits for all before it.
+- ``UnorderedCalls``: the fences cut the stream into segments. Calls leave as they are settled, but a call waits for the
+  fence in front of its segment, and a fence for all calls before it. Without fences that is plain completion order.
+- Key-ordered is unordered, with calls of a key made one after the other: ``KeyTurns`` says whose turn it is.
+
+A fence takes room as a call does, so that a slow call cannot make fences pile up behind it without bound. The source of
+the rules is Flink's ``StreamElementQueue``; scenarios: ``async_wait``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Final, Protocol, TypeAlias
+
+from aflow.machines.calls.call import Call
+from aflow.model.elements import Active, Idle, Watermark
+
+Fence: TypeAlias = Watermark | Idle | Active
+"""What stands between records, and must neither overtake them nor be overtaken."""
+
+Out: TypeAlias = list[list[Call] | Fence]
+"""Runs of settled calls, none of them empty, and fences, in the order in which they leave."""
+
+
+class CallQueue(Protocol):
+    """Calls between their arrival and the moment at which their results may leave."""
+
+    @property
+    def fences(self) -> int:
+        """How many of them wait."""
+        ...
+
+    def put(self, calls: Sequence[Call]) -> None:
+        """Records came in."""
+        ...
+
+    def put_fence(self, fence: Fence) -> None:
+        """Something came that is no record."""
+        ...
+
+    def settle(self, call: Call) -> None:
+        """It is decided what leaves for ``call``; to be said once of each call."""
+        ...
+
+    def take(self) -> Out:
+        """What may leave now; it is not here any more."""
+        ...
+
+    @property
+    def has_out(self) -> bool:
+        """True if ``take`` would give something."""
+        ...
+
+
+class _Fenced:
+    """A fence in the queue of ordered calls: as if it were a call that is settled."""
+
+    __slots__ = ("fence",)
+
+    done: Final = True
+
+    def __init__(self, fence: Fence) -> None:
+        self.fence = fence
+
+
+class OrderedCalls:
+    """Results leave in the order of the stream."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Call | _Fenced] = deque()
+        self._fences = 0
+
+    @property
+    def fences(self) -> int:
+        return self._fences
+
+    def put(self, calls: Sequence[Call]) -> None:
+        self._waiting.extend(calls)
+
+    def put_fence(self, fence: Fence) -> None:
+        self._waiting.append(_Fenced(fence))
+        self._fences += 1
+
+    def settle(self, call: Call) -> None:
+        call.done = True
+
+    @property
+    def has_out(self) -> bool:
+        return bool(self._waiting) and self._waiting[0].done
+
+    def take(self) -> Out:
+        # Hot path.
+        waiting, run = self._waiting, list[Call]()
+        out: Out = []
+        while waiting and waiting[0].done:
+            one = waiting.popleft()
+            if type(one) is Call:
+                run.append(one)
+            elif isinstance(one, _Fenced):
+                self._fences -= 1
+                if run:
+                    out.append(run)
+                    run = []
+                out.append(one.fence)
+        if run:
+            out.append(run)
+        return out
+
+
+class _Segment:
+    """The calls between two fences."""
+
+    __slots__ = ("fence", "left", "settled")
+
+    def __init__(self) -> None:
+        #: Calls that are not settled.
+        self.left = 0
+        #: In the order in which they were; of the first segment, those that have not left.
+        self.settled: list[Call] = []
+        #: What ends the segment; None while it is open, as the last one is.
+        self.fence: Fence | None = None
+
+
+class UnorderedCalls:
+    """Results leave in the order of completion, but not past a fence."""
+
+    def __init__(self) -> None:
+        self._first = self._last = _Segment()
+        #: From the first to the last.
+        self._segments = deque((self._first,))
+        self._out: Out = []
+
+    @property
+    def fences(self) -> int:
+        return len(self._segments) - 1
+
+    def put(self, calls: Sequence[Call]) -> None:
+        # Hot path.
+        segment = self._last
+        segment.left += len(calls)
+        for call in calls:
+            call.segment = segment
+
+    def put_fence(self, fence: Fence) -> None:
+        self._last.fence = fence
+        self._last = _Segment()
+        self._segments.append(self._last)
+        self._advance()
+
+    def settle(self, call: Call) -> None:
+        # Hot path.
+        call.done = True
+        segment = call.segment
+        segment.left -= 1
+        segment.settled.append(call)
+        if not segment.left and segment is self._first and segment.fence is not None:
+            self._advance()
+
+    @property
+    def has_out(self) -> bool:
+        return bool(self._first.settled or self._out)
+
+    def take(self) -> Out:
+        out, self._out = self._out, []
+        if self._first.settled:
+            out.append(self._first.settled)
+            self._first.settled = []
+        return out
+
+    def _advance(self) -> None:
+        """Let the fences go behind which nothing waits any more."""
+        segments, out = self._segments, self._out
+        while (first := segments[0]).fence is not None and not first.left:
+            if first.settled:
+                out.append(first.settled)
+            out.append(first.fence)
+            segments.popleft()
+        self._first = segments[0]
+
+
+class KeyTurns:
+    """Whose turn it is among calls of equal keys: one at a time, in the order in which they came."""
+
+    def __init__(self) -> None:
+        #: By key that has its turn: who waits, in order. None: nobody.
+        self._waiting: dict[Hashable, deque[Call] | None] = {}
+        #: How many calls wait for their turn.
+        self.blocked = 0
+
+    def admit(self, calls: Iterable[Call]) -> list[Call]:
+        """Those of ``calls`` whose turn it is at once. Raises ``TypeError`` for a key that cannot be hashed."""
+        # Hot path.
+        waiting, admitted = self._waiting, list[Call]()
+        for call in calls:
+            key = call.key
+            if key not in waiting:
+                waiting[key] = None
+                admitted.append(call)
+                continue
+            behind = waiting[key]
+            if behind is None:
+                behind = waiting[key] = deque()
+            behind.append(call)
+            self.blocked += 1
+        return admitted
+
+    def release(self, key: Hashable) -> Call | None:
+        """The call that had its turn is over: the next one of its key, whose turn it is now; None if there is none."""
+        behind = self._waiting[key]
+        if not behind:
+            del self._waiting[key]
+            return None
+        self.blocked -= 1
+        return behind.popleft()

@@ -1,0 +1,126 @@
+"""Whether a call that failed is made again, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+
+from aflow.errors import FlowDefinitionError, shown
+from aflow.model.time import positive_millis, to_millis
+
+Errors: TypeAlias = (
+    type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
+)
+"""Which errors are meant: a class, several, or a function that is true for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A call that did not give what it should."""
+
+    number: int
+    """1 for the first one of a record."""
+    error: BaseException | None
+    """What it raised; None if it returned ``result``."""
+    result: object = None
+
+
+@runtime_checkable
+class RetryPolicy(Protocol):
+    """Decides about calls that failed; ``Retry`` is one, write your own for rules that it does not know."""
+
+    def again(self, failed: Attempt, chance: float) -> timedelta | None:
+        """After which delay to call again; None: never. ``chance`` is a number from 0 to 1, at random.
+
+        It is asked for each call that raised (but not once the time for the record is up), and for each that returned:
+        then None says that the result is good.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """Call again after ``delay``, each time ``factor`` times later than before, up to ``max_delay``.
+
+    ``attempts`` counts all calls for a record, the first one included. With ``jitter`` each delay is longer or shorter
+    by up to that share of it, at random, so that records which failed together do not come back together. ``on`` says
+    which errors are worth it, ``on_result`` which results are none: after the last attempt such a result is taken
+    as it is, while an error goes the way of ``on_error``. Raises ``FlowDefinitionError``.
+    """
+
+    attempts: int = 3
+    delay: timedelta = timedelta(milliseconds=100)
+    factor: float = 1.0
+    max_delay: timedelta | None = None
+    jitter: float = 0.0
+    on: Errors = Exception
+    on_result: Callable[[Any], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.attempts) is not int or self.attempts < 1:
+            raise FlowDefinitionError(
+                f"Retry.attempts must be a whole number from 1 on (it counts the first call too), "
+                f"not {shown(self.attempts)}"
+            )
+        to_millis(self.delay, what="Retry.delay")
+        if self.delay < timedelta(0):
+            raise FlowDefinitionError(f"Retry.delay must not be negative: {self.delay!r}")
+        if self.max_delay is not None:
+            positive_millis(self.max_delay, what="Retry.max_delay")
+        if not _number(self.factor) or self.factor < 1:
+            raise FlowDefinitionError(
+                f"Retry.factor must be a number from 1 on, not {shown(self.factor)}"
+            )
+        if not _number(self.jitter) or not 0 <= self.jitter <= 1:
+            raise FlowDefinitionError(
+                f"Retry.jitter must be a share from 0 to 1, not {shown(self.jitter)}"
+            )
+        check_errors(self.on, "Retry.on")
+        if self.on_result is not None and not callable(self.on_result):
+            raise FlowDefinitionError(
+                f"Retry.on_result takes a function, not {shown(self.on_result)}"
+            )
+
+    def again(self, failed: Attempt, chance: float) -> timedelta | None:
+        if failed.number >= self.attempts or not self._worth(failed):
+            return None
+        return self._delay(failed.number, chance)
+
+    def _worth(self, failed: Attempt) -> bool:
+        if failed.error is not None:
+            return matches(self.on, failed.error)
+        return self.on_result is not None and bool(self.on_result(failed.result))
+
+    def _delay(self, number: int, chance: float) -> timedelta:
+        seconds = self.delay.total_seconds()
+        most = (self.max_delay or timedelta(days=1)).total_seconds()
+        try:
+            seconds = min(most, seconds * self.factor ** (number - 1))
+        except OverflowError:
+            seconds = most
+        return timedelta(seconds=seconds * (1 + self.jitter * (2 * chance - 1)))
+
+
+def check_errors(errors: object, what: str) -> None:
+    """Raises ``FlowDefinitionError`` unless ``errors`` are classes of errors, or a function that knows them."""
+    several = cast("tuple[object, ...]", errors) if isinstance(errors, tuple) else (errors,)
+    if several and all(isinstance(one, type) and issubclass(one, BaseException) for one in several):
+        return
+    if len(several) != 1 or isinstance(several[0], type) or not callable(several[0]):
+        raise FlowDefinitionError(
+            f"{what} takes a class of errors, a tuple of them, or a function that says which are meant, "
+            f"not {shown(several[0] if len(several) == 1 else several)}"
+        )
+
+
+def matches(errors: Errors, error: BaseException) -> bool:
+    """Whether ``error`` is one of ``errors``."""
+    if isinstance(errors, type | tuple):
+        return isinstance(error, errors)
+    return bool(errors(error))
+
+
+def _number(value: object) -> bool:
+    return type(value) in (int, float)

@@ -1,0 +1,481 @@
+"""The step that calls an async function for each record, and goes on while calls are under way.
+
+The operator never waits. Records that come in become calls in a queue, which knows in which order results leave. The
+runtime has *slots*, coroutines that each make one call at a time: a slot asks for the next call (``take``), awaits it
+(``invoke``), and says what came of it (``returned``, ``raised``). What may leave then is emitted by a mail, in the
+task's own coroutine, many results at once. So a call costs no task, no timer of its own, no hop through the mailbox.
+
+State are the inputs of all calls whose results were not emitted. A checkpoint neither waits for calls nor loses them: a
+restored step calls for those records again, before all others, and each result is emitted once. What a call does in
+the world outside it may do twice.
+
+One moment wakes the step: the earliest deadline or retry. A record's time is up ``timeout`` after its first attempt
+began, whatever retries are left; its slot is free at once. What an attempt says after that counts no more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, repeat
+from typing import Any
+
+from aflow.errors import InternalError, OperatorError
+from aflow.machines.calls.call import NO_RESULT, Call
+from aflow.machines.calls.deadlines import Deadlines
+from aflow.machines.calls.on_error import DeadLetter, Drop, FailedCall, Fallback
+from aflow.machines.calls.queues import CallQueue, KeyTurns, OrderedCalls, UnorderedCalls
+from aflow.machines.calls.retry import Attempt
+from aflow.model.batch import Batch, in_batches
+from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
+from aflow.model.time import Timestamp, short, to_timestamp
+from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize, unsupported
+from aflow.operators.calls.counters import CallCounters
+from aflow.operators.calls.settings import CallOrder, CallResults, CallSettings
+from aflow.operators.calls.stored import CALLS, StoredCalls
+from aflow.operators.results import iterable
+from aflow.state.snapshot import Captured, OperatorSnapshot
+
+
+class AsyncOperator(Operator):
+    """Calls for each record, in a subtask. Everything but ``take``, ``returned`` and ``raised`` runs in its task.
+
+    Those three are called by slots, between two awaits of theirs: they only move calls within the operator, and what
+    leaves it leaves by ``emit``.
+    """
+
+    def __init__(self, settings: CallSettings) -> None:
+        self.settings = settings
+        self.calls = CallCounters()
+        #: True while no call may begin, since what comes of it would find no room behind the step.
+        self.held = False
+        #: How many slots are making a call whose result counts.
+        self.running = 0
+        #: Called when calls may begin that nobody has asked for; given by the runtime, as the next two are.
+        self.on_ready: Callable[[], None] = _nobody
+        #: Called when ``emit`` has something to do.
+        self.on_settled: Callable[[], None] = _nobody
+        #: Called with a call that is under way and counts no more.
+        self.on_cancel: Callable[[Call], None] = _nobody_for
+        #: Calls that may be made now, in order.
+        self._ready: deque[Call] = deque()
+        #: Calls whose results were not emitted, in the order in which their records came; a dict, as an ordered set.
+        self._in_flight: dict[Call, None] = {}
+        self._queue: CallQueue = (
+            OrderedCalls() if settings.order is CallOrder.ORDERED else UnorderedCalls()
+        )
+        self._turns = KeyTurns() if settings.order is CallOrder.BY_KEY else None
+        #: True if more has to be done for each attempt than to make it.
+        self._watched = (
+            settings.timeout is not None
+            or settings.deadline is not None
+            or settings.retry is not None
+        )
+        self._deadlines: Deadlines[Call] = Deadlines()
+        self._retries: Deadlines[Call] = Deadlines()
+        #: What the alarm is set to (epoch ms).
+        self._alarm_at: Timestamp | None = None
+        #: True from ``on_settled`` to ``emit``.
+        self._told = False
+        #: How many calls that are settled and not emitted have no result, for which the fast way out is too simple.
+        self._without_results = 0
+        #: Why the job has to fail; raised by ``emit``.
+        self._failure: Exception | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._stored = StoredCalls(
+            context.name, self.settings.codec, self.settings.typed, self._turns is not None
+        )
+
+    # ------------------------------------------------------------------------------------ told by the task
+
+    @property
+    def full(self) -> bool:
+        """True while the task should take no more input. Fences count as records do."""
+        return len(self._in_flight) + self._queue.fences >= 2 * self.settings.capacity
+
+    @property
+    def busy(self) -> bool:
+        """True while something came in that has not left."""
+        return bool(self._in_flight) or self._queue.has_out
+
+    @property
+    def waiting(self) -> int:
+        """How many calls could begin now, if somebody asked for them."""
+        return 0 if self.held else max(0, min(len(self._ready), self._room()))
+
+    def process(self, batch: Batch[Any]) -> None:
+        times = repeat(None) if batch.timestamps is None else batch.timestamps
+        keys = repeat(None) if self._turns is None else self._keys_of(batch)
+        self._put(list(map(Call, batch.values, times, keys)))
+        self.on_ready()
+
+    def _put(self, calls: Sequence[Call]) -> None:
+        """Take calls in, in order."""
+        self._in_flight.update(dict.fromkeys(calls))
+        self._queue.put(calls)
+        if self._watched:
+            for call in calls:
+                call.attempt = 0
+        self._make_ready(calls if self._turns is None else self._turns.admit(calls))
+
+    def _make_ready(self, calls: Iterable[Call]) -> None:
+        """Let ``calls`` be made as soon as there is a slot: it is their turn."""
+        self._ready.extend(calls)
+
+    def _keys_of(self, batch: Batch[Any]) -> Sequence[Any]:
+        keys = batch.keys
+        if keys is None:
+            raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
+        for index, key in enumerate(keys):
+            try:
+                hash(key)
+            except TypeError as exc:
+                raise self.failure_at(unsupported(key) or exc, batch, index) from exc
+        return keys
+
+    def on_watermark(self, timestamp: Timestamp) -> None:
+        if self.busy:
+            self._put_fence(Watermark(timestamp))
+        else:
+            super().on_watermark(timestamp)
+
+    def on_idle(self) -> None:
+        if self.busy:
+            self._put_fence(IDLE)
+        else:
+            super().on_idle()
+
+    def on_active(self) -> None:
+        if self.busy:
+            self._put_fence(ACTIVE)
+        else:
+            super().on_active()
+
+    def _put_fence(self, fence: Watermark | Idle | Active) -> None:
+        self._queue.put_fence(fence)
+        self._tell()
+
+    def on_processing_time(self, now: Timestamp) -> None:
+        """Time is up for some calls, others are to be made again."""
+        self._alarm_at = None
+        for call in self._deadlines.due(now):
+            self._time_is_up(call)
+        again = self._retries.due(now)
+        self._make_ready(again)
+        for earliest in (self._deadlines.earliest, self._retries.earliest):
+            if earliest is not None:
+                self._wake_at(earliest)
+        self.on_ready()
+
+    def let_go_on(self) -> None:
+        """There is room behind the step again."""
+        if self.held:
+            self.held = False
+            self.on_ready()
+
+    # ------------------------------------------------------------------------------------- asked by slots
+
+    def take(self) -> Call | None:
+        """The next call to make; None if none may begin now."""
+        # Hot path (benchmark `async`), as are `returned` and `_settle`.
+        ready = self._ready
+        while ready and not self.held and self._room() > 0:
+            call = ready.popleft()
+            if not self._watched or self._begins(call):
+                self.running += 1
+                self.calls.calls += 1
+                return call
+        return None
+
+    def invoke(self, call: Call) -> Awaitable[Any]:
+        """What a slot awaits for ``call``. What it raises, and what awaiting it raises, goes to ``raised``."""
+        return self.settings.call(call.value)
+
+    def returned(self, call: Call, result: Any) -> None:
+        """The call has given ``result``. It counts unless the time for the record was up."""
+        if call.done:
+            return
+        self.running -= 1
+        if self.settings.results is CallResults.MANY:
+            try:
+                result = list(iterable(result))
+            except RAISED as exc:
+                self._failed(call, exc)
+                return
+        if self._watched and self._again(call, None, result):
+            return
+        self._settle(call, result)
+
+    def raised(self, call: Call, error: BaseException) -> None:
+        """The call has failed. It counts unless the time for the record was up."""
+        if not call.done:
+            self.running -= 1
+            self._failed(call, error)
+
+    def misused(self, call: Call, error: BaseException) -> None:
+        """The function of the step is none that can be awaited: the job fails, whatever the policy."""
+        self._fail(OperatorError.of(self.name, error, record=call.value))
+
+    # ------------------------------------------------------------------------------------------- emitting
+
+    def emit(self) -> None:
+        """Send on what is settled and may leave."""
+        self._told = False
+        if self._failure is not None:
+            raise self._failure
+        for one in self._queue.take():
+            if isinstance(one, list):
+                self._emit_run(one)
+            else:
+                self._emit_fence(one)
+
+    def _emit_run(self, run: list[Call]) -> None:
+        # Hot path.
+        in_flight = self._in_flight
+        for call in run:
+            del in_flight[call]
+        if self._without_results:
+            run = self._with_results(run)
+        times: list[Any] = [call.timestamp for call in run]
+        if None not in times:
+            self._send(run, times)
+            return
+        for timed, some in groupby(run, lambda call: call.timestamp is not None):
+            alike = list(some)
+            self._send(alike, [call.timestamp for call in alike] if timed else None)
+
+    def _send(self, run: list[Call], times: list[Any] | None) -> None:
+        """Emit the results of calls that have some; ``times`` are those of their records."""
+        match self.settings.results:
+            case CallResults.ONE:
+                if run:
+                    self.output.emit(Batch([call.result for call in run], times))
+            case CallResults.KEEP:
+                kept = [call for call in run if call.result]
+                if kept:
+                    at: list[Any] = [call.timestamp for call in kept]
+                    self.output.emit(
+                        Batch([call.value for call in kept], None if times is None else at)
+                    )
+            case CallResults.MANY:
+                values = [result for call in run for result in call.result]
+                if times is None and values:
+                    self.output.emit(Batch(values))
+                elif values:
+                    all_times: list[Any] = [call.timestamp for call in run for _ in call.result]
+                    for batch in in_batches(values, all_times):
+                        self.output.emit(batch)
+
+    def _with_results(self, run: list[Call]) -> list[Call]:
+        """Those that have a result; the others go where the policy says."""
+        policy = self.settings.on_error
+        if isinstance(policy, DeadLetter):
+            for call in run:
+                if call.result is NO_RESULT:
+                    times = None if call.timestamp is None else [call.timestamp]
+                    self.output.side(policy.tag.name, Batch([self._failed_call(call)], times))
+        with_results = [call for call in run if call.result is not NO_RESULT]
+        self._without_results -= len(run) - len(with_results)
+        return with_results
+
+    def _failed_call(self, call: Call) -> FailedCall[Any]:
+        error = call.error
+        attempts = call.attempt if self._watched else 1
+        return FailedCall(call.value, type(error).__name__, str(error), attempts)
+
+    def _emit_fence(self, fence: Watermark | Idle | Active) -> None:
+        match fence:
+            case Watermark(timestamp):
+                super().on_watermark(timestamp)
+            case Idle():
+                super().on_idle()
+            case Active():
+                super().on_active()
+
+    # ------------------------------------------------------------------------------------------- attempts
+
+    def _room(self) -> int:
+        """How many calls more may be under way."""
+        return self.settings.capacity - self.running
+
+    def _begins(self, call: Call) -> bool:
+        """An attempt is about to begin; False if the time for the record is up already."""
+        call.attempt += 1
+        if call.attempt > 1:
+            self.calls.retries += 1
+            return True
+        settings, now = self.settings, self.context.clock.now()
+        until: Timestamp | None = None if settings.timeout is None else now + settings.timeout
+        if settings.deadline is not None:
+            try:
+                at = to_timestamp(settings.deadline(call.value), what="the deadline")
+            except RAISED as exc:
+                call.attempt = 0
+                self._fail(self._error(call, exc), exc)
+                return False
+            until = at if until is None else min(at, until)
+        if until is not None:
+            if until <= now:
+                call.attempt = 0
+                self._give_up(call, TimeoutError("its deadline had passed before it was called"))
+                return False
+            self._deadlines.set(call, until)
+            self._wake_at(until)
+        return True
+
+    def _again(self, call: Call, error: BaseException | None, result: object = None) -> bool:
+        """Have a call made again that gave ``error`` or ``result``; False if it is not to be."""
+        retry = self.settings.retry
+        if retry is None:
+            return False
+        try:
+            delay = retry.again(
+                Attempt(number=call.attempt, error=error, result=result), self.context.chance()
+            )
+        except RAISED as exc:
+            self._fail(self._error(call, exc), exc)
+            return True
+        if delay is None:
+            return False
+        at = self.context.clock.now() + max(0, round(delay.total_seconds() * 1000))
+        self._retries.set(call, at)
+        self._wake_at(at)
+        return True
+
+    def _failed(self, call: Call, error: BaseException) -> None:
+        if not (self._watched and self._again(call, error)):
+            self._give_up(call, error)
+
+    def _time_is_up(self, call: Call) -> None:
+        """Its retries are off, and its slot is free for another call."""
+        self.calls.timeouts += 1
+        if call in self._retries:
+            self._retries.discard(call)
+            under_way = False
+        else:
+            under_way = self._withdraw(call)
+        timeout = self.settings.timeout
+        within = "by its deadline" if timeout is None else f"within {short(timeout)}"
+        self._give_up(call, TimeoutError(f"no result {within}, in {_attempts(call.attempt)}"))
+        if under_way:
+            self.running -= 1
+            self.on_cancel(call)
+
+    def _withdraw(self, call: Call) -> bool:
+        """Take a call out of those that wait for a slot; False if it did, True if it is under way."""
+        try:
+            self._ready.remove(call)
+        except ValueError:
+            return True
+        return False
+
+    def _give_up(self, call: Call, error: BaseException) -> None:
+        """No attempt is left: the policy decides."""
+        policy = self.settings.on_error
+        match policy:
+            case Fallback(result):
+                try:
+                    instead = result(call.value, error)
+                    if self.settings.results is CallResults.MANY:
+                        instead = list(iterable(instead))
+                except RAISED as exc:
+                    self._fail(self._error(call, exc), exc)
+                    return
+                self.calls.fallbacks += 1
+                self._settle(call, instead)
+            case Drop() | DeadLetter():
+                if isinstance(policy, Drop):
+                    self.calls.dropped += 1
+                else:
+                    self.calls.dead_letters += 1
+                call.error = error
+                self._without_results += 1
+                self._settle(call, NO_RESULT)
+            case _:
+                self._fail(self._error(call, error), error)
+
+    def _error(self, call: Call, error: BaseException) -> OperatorError:
+        return OperatorError.of(
+            self.name, error, record=call.value, key=call.key, timestamp=call.timestamp
+        )
+
+    def _fail(self, error: Exception, cause: BaseException | None = None) -> None:
+        """Let the job fail, by the next mail."""
+        if self._failure is None:
+            error.__cause__ = cause
+            self._failure = error
+        self.held = True
+        self._tell()
+
+    def _settle(self, call: Call, result: Any) -> None:
+        """It is decided what becomes of a record."""
+        call.result = result
+        self._queue.settle(call)
+        if self._watched:
+            self._deadlines.discard(call)
+        if self._turns is not None:
+            self._next_of_key(call)
+        if not self._told:
+            self._tell()
+
+    def _next_of_key(self, call: Call) -> None:
+        assert self._turns is not None
+        following = self._turns.release(call.key)
+        if following is not None:
+            self._make_ready((following,))
+
+    def _tell(self) -> None:
+        if not self._told and (self._failure is not None or self._queue.has_out):
+            self._told = True
+            self.on_settled()
+
+    def _wake_at(self, at: Timestamp) -> None:
+        if self._alarm_at is None or at < self._alarm_at:
+            self._alarm_at = at
+            self.context.alarm.set(at)
+
+    # ---------------------------------------------------------------------------------------------- state
+
+    def capture(self, *, changes: bool) -> Captured:
+        """The records whose results were not emitted. They are few, so all of them each time."""
+        return _CapturedCalls(self._stored, self.context.subtask, list(self._in_flight))
+
+    def snapshot(self) -> OperatorSnapshot:
+        return self.capture(changes=False).encoded()
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        """Those records are called for before all others."""
+        for batch in self._stored.restored(snapshot, self.context):
+            times = repeat(None) if batch.timestamps is None else batch.timestamps
+            keys = repeat(None) if batch.keys is None else batch.keys
+            self._put(list(map(Call, batch.values, times, keys)))
+
+    def size(self) -> StateSize:
+        """Each record whose results were not emitted is an entry."""
+        return StateSize(entries=len(self._in_flight))
+
+
+@dataclass(frozen=True, slots=True)
+class _CapturedCalls:
+    stored: StoredCalls
+    subtask: int
+    calls: Sequence[Call]
+
+    def encoded(self) -> OperatorSnapshot:
+        parts = self.stored.encoded(self.subtask, self.calls)
+        return OperatorSnapshot(operator={CALLS: parts} if parts else {})
+
+
+def _attempts(number: int) -> str:
+    return "1 attempt" if number == 1 else f"{number} attempts"
+
+
+def _nobody() -> None:
+    """Stands in until the runtime is there."""
+
+
+def _nobody_for(call: Call) -> None:
+    """Stands in until the runtime is there."""

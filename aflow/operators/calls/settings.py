@@ -1,0 +1,59 @@
+"""How a step calls: what the user asked for, checked, with durations in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from aflow.machines.calls.on_error import Fail, OnError
+from aflow.machines.calls.retry import RetryPolicy
+from aflow.model.codecs import RECORDS, Codec
+from aflow.model.time import Instant
+
+
+class CallOrder(Enum):
+    """In which order results leave."""
+
+    ORDERED = "ordered"
+    """As the records came in."""
+    UNORDERED = "unordered"
+    """As the calls complete, but never past a watermark."""
+    BY_KEY = "by key"
+    """For each key as the records came in, since its calls are made one after the other."""
+
+
+class CallResults(Enum):
+    """What a call gives."""
+
+    ONE = "one result"
+    MANY = "any number of results"
+    KEEP = "whether the record goes on"
+
+
+#: Calls in flight in each subtask, unless the user says how many.
+DEFAULT_CAPACITY = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSettings:
+    """One asynchronous step."""
+
+    call: Callable[..., Awaitable[Any]]
+    """Gets the value; and the resource behind it, if the step has one."""
+    capacity: int = DEFAULT_CAPACITY
+    """The most calls in flight, in each subtask."""
+    order: CallOrder = CallOrder.ORDERED
+    results: CallResults = CallResults.ONE
+    timeout: int | None = None
+    """From the beginning of the first attempt of a record to its last result (ms)."""
+    deadline: Callable[[Any], Instant] | None = None
+    """The moment after which the answer for a value is of no use."""
+    retry: RetryPolicy | None = None
+    on_error: OnError[Any] = field(default_factory=Fail)
+    codec: Codec[Any] = RECORDS
+    """How the values of records in flight are stored."""
+    typed: bool = False
+    """True if ``codec`` is for values of one type, so that each is encoded by itself."""
+    uses_resource: bool = False

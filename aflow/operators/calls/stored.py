@@ -1,0 +1,114 @@
+"""The inputs of calls in snapshots: operator state, in parts that any parallelism can pick its own from.
+
+Each part holds records of one subtask, in the order in which they came. Records with keys go to the subtask that owns
+the key group; those without go to the subtask of the same number, or share it with others if there are fewer now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final, cast
+
+from aflow.errors import CheckpointError, RestoreError
+from aflow.machines.calls.call import Call
+from aflow.model.batch import BATCH_RECORDS, Batch
+from aflow.model.codecs import PLAIN, RECORDS, Codec, CodecError
+from aflow.model.key_groups import key_group
+from aflow.operators.base import OperatorContext
+from aflow.state.snapshot import OperatorSnapshot
+
+#: Under which name of a snapshot's operator state the inputs are.
+CALLS: Final = "@calls"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCalls:
+    """Turns the inputs of one step's calls into bytes and back."""
+
+    step: str
+    codec: Codec[Any]
+    typed: bool
+    """True if each value is encoded by itself, by the codec of its type."""
+    keyed: bool
+    """True if records belong to keys."""
+
+    def encoded(self, subtask: int, calls: Sequence[Call]) -> tuple[bytes, ...]:
+        """Raises ``CheckpointError``."""
+        alike = [list(some) for _, some in groupby(calls, lambda call: call.timestamp is None)]
+        return tuple(
+            self._part(subtask, some[at : at + BATCH_RECORDS])
+            for some in alike
+            for at in range(0, len(some), BATCH_RECORDS)
+        )
+
+    def _part(self, subtask: int, calls: Sequence[Call]) -> bytes:
+        timed = calls[0].timestamp is not None
+        try:
+            return PLAIN.encode(
+                (
+                    subtask,
+                    self._values([call.value for call in calls]),
+                    [call.timestamp for call in calls] if timed else None,
+                    RECORDS.encode([call.key for call in calls]) if self.keyed else None,
+                )
+            )
+        except CodecError as exc:
+            raise CheckpointError(
+                f"step {self.step!r} cannot store the records whose calls are under way: {exc}; declare what they are "
+                f"with of=…, or how they are stored with codec=Pickled[…]()"
+            ) from exc
+
+    def _values(self, values: list[Any]) -> bytes | list[bytes]:
+        if self.typed:
+            return [self.codec.encode(value) for value in values]
+        return self.codec.encode(values)
+
+    def restored(
+        self, snapshot: OperatorSnapshot, context: OperatorContext
+    ) -> Iterator[Batch[Any]]:
+        """What belongs to the subtask of ``context``. Raises ``RestoreError``."""
+        for part in snapshot.operator.get(CALLS, ()):
+            subtask, batch = self._read(part)
+            if batch.keys is not None:
+                mine = _owned(batch, batch.keys, context)
+                if mine.values:
+                    yield mine
+            elif subtask % context.parallelism == context.subtask:
+                yield batch
+
+    def _read(self, part: bytes) -> tuple[int, Batch[Any]]:
+        try:
+            subtask, stored, timestamps, keys = cast(
+                "tuple[int, bytes | list[bytes], list[int] | None, bytes | None]",
+                PLAIN.decode(part),  # written by _part
+            )
+            values = self._read_values(stored)
+            known = None if keys is None else cast("list[Hashable]", RECORDS.decode(keys))
+        except CodecError as exc:
+            raise RestoreError(
+                f"step {self.step!r} cannot read the records whose calls were under way: {exc}"
+            ) from exc
+        return subtask, Batch(values, timestamps, known)
+
+    def _read_values(self, stored: bytes | list[bytes]) -> list[Any]:
+        if isinstance(stored, bytes) is self.typed:
+            raise RestoreError(
+                f"step {self.step!r}: the records whose calls were under way were stored "
+                f"{'without' if self.typed else 'with'} a type (of= or codec=): restore with the former pipeline, "
+                f"drain it, and change it then"
+            )
+        if isinstance(stored, bytes):
+            return cast("list[Any]", self.codec.decode(stored))
+        return [self.codec.decode(one) for one in stored]
+
+
+def _owned(batch: Batch[Any], keys: Sequence[Hashable], context: OperatorContext) -> Batch[Any]:
+    mine = [
+        index
+        for index, key in enumerate(keys)
+        if key_group(key, context.key_group_count) in context.key_groups
+    ]
+    picked = batch.pick(mine)
+    return Batch(picked.values, picked.timestamps, [keys[index] for index in mine])
