@@ -77,8 +77,7 @@ OnError: TypeAlias = Fail | Drop | DeadLetter[T] | Fallback[T]
 def check_on_error(policy: object) -> None:
     """Raises ``FlowDefinitionError`` for what is none of the four."""
     if not isinstance(policy, Fail | Drop | DeadLetter | Fallback):
-        bare = isinstance(policy, type) and issubclass(policy, Fail | Drop)
-        hint = f"; call it: {policy.__name__}()" if bare else ""
+        hint = "; call it: Fail(), Drop()" if isinstance(policy, type) else ""
         raise FlowDefinitionError(
             f"on_error= takes Fail(), Drop(), DeadLetter(tag) or Fallback(function), not {shown(policy)}{hint}"
         )
