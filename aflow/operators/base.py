@@ -85,6 +85,8 @@ class OperatorContext:
     key_group_count: int = DEFAULT_KEY_GROUPS
     backend: StateBackend = field(default_factory=InMemory)
     """Where state that belongs to keys is kept."""
+    resource: object = None
+    """What was opened for the calls of this subtask; None for a step without a resource."""
     steady: Callable[[], float] = _no_clock
     """A clock that never goes back (s), for measuring how long something took."""
     chance: Callable[[], float] = lambda: 0.5
