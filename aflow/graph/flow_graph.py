@@ -8,6 +8,7 @@ from typing import Any
 from aflow.connect import Sink, Source
 from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.nodes import Edge, Kind, Node
+from aflow.model.resource import Resource
 from aflow.model.tags import Tag
 from aflow.operators.base import Operator
 
@@ -57,6 +58,7 @@ class FlowGraph:
         stateful: bool = False,
         begins_time: bool = False,
         sides: bool = False,
+        resource: Resource[Any] | None = None,
         parallelism: int | None = None,
         detail: str = "",
     ) -> Node:
@@ -71,6 +73,8 @@ class FlowGraph:
                 f"write {what}(..., name='…')"
             )
         check_parallelism(parallelism)
+        if resource is not None:
+            self._check_resource(resource, what)
         return self._add(
             Kind.STEP,
             what,
@@ -81,6 +85,7 @@ class FlowGraph:
             begins_time=begins_time,
             has_time=begins_time or any(edge.origin.has_time for edge in inputs),
             sides=sides,
+            resource=resource,
             parallelism=parallelism,
             detail=detail,
         )
@@ -156,6 +161,23 @@ class FlowGraph:
                 raise FlowDefinitionError(
                     f"nobody reads the stream of step {node.name!r} ({node.what}); "
                     f"end it with .to(sink), or remove the step"
+                )
+
+    def _check_resource(self, resource: Resource[Any], what: str) -> None:
+        """One name, one resource: nobody could tell which of two functions opens what both are called."""
+        if not isinstance(resource, Resource):
+            raise FlowDefinitionError(
+                f"{what}(using=…) takes an aflow.Resource, not {shown(resource)}; for example "
+                f"using=Resource(aiohttp.ClientSession)"
+            )
+        for node in self.nodes:
+            other = node.resource
+            if other is None or other is resource or resource.shared is None:
+                continue
+            if other.shared == resource.shared:
+                raise FlowDefinitionError(
+                    f"step {node.name!r} has another Resource that is shared as {resource.shared!r}; give both steps "
+                    f"the same Resource object, or another shared=… name"
                 )
 
     def _check_dead_letters(self) -> None:

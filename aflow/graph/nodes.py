@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Final, TypeAlias
 
 from aflow.connect import Sink, Source
+from aflow.model.resource import Resource
 from aflow.operators.base import Operator
 
 
@@ -78,6 +79,8 @@ class Node:
     operator: Callable[[], Operator] | None = None
     source: Source[Any] | None = None
     sink: Sink[Any] | None = None
+    resource: Resource[Any] | None = None
+    """What the calls of the step need besides their record."""
     parallelism: int | None = None
     """Asked for at this node; None: as the inputs have it, or the job's where records are exchanged."""
     stateful: bool = False
