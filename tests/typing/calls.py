@@ -1,0 +1,76 @@
+"""What type checkers infer for steps that call async functions. Nothing here runs: `make types` checks it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import assert_type
+
+import aflow as af
+
+
+@dataclass(frozen=True)
+class Order:
+    id: int
+    city: str
+
+
+@dataclass(frozen=True)
+class Weather:
+    degrees: float
+
+
+class Client:
+    async def get(self, city: str) -> Weather:
+        return Weather(float(len(city)))
+
+
+async def weather(order: Order) -> Weather:
+    return Weather(float(order.id))
+
+
+async def words(order: Order) -> list[str]:
+    return order.city.split()
+
+
+async def letters(order: Order) -> AsyncIterator[str]:
+    for letter in order.city:
+        yield letter
+
+
+async def known(order: Order) -> bool:
+    return order.id > 0
+
+
+def results_have_the_type_that_is_awaited(orders: af.Stream[Order], client: Client) -> None:
+    assert_type(orders.map_async(weather), af.Stream[Weather])
+    assert_type(orders.map_async(lambda o: client.get(o.city)), af.Stream[Weather])
+    assert_type(orders.flat_map_async(words), af.Stream[str])
+    assert_type(orders.flat_map_async(letters), af.Stream[str])
+    assert_type(orders.filter_async(known), af.Stream[Order])
+
+
+def options_know_the_values(orders: af.Stream[Order]) -> None:
+    failed = af.Tag[af.FailedCall[Order]]("failed")
+    answers = orders.map_async(
+        weather,
+        name="weather",
+        capacity=200,
+        ordered=False,
+        timeout=timedelta(seconds=2),
+        deadline=lambda order: order.id + 1_000,
+        retry=af.Retry(attempts=3, delay=timedelta(milliseconds=50), on=ConnectionError),
+        on_error=af.DeadLetter(failed),
+        of=Order,
+    )
+    assert_type(answers, af.Stream[Weather])
+    assert_type(answers.side(failed), af.Stream[af.FailedCall[Order]])
+    orders.map_async(weather, on_error=af.Fallback(lambda order, error: Weather(0.0)))
+
+
+def keyed_streams_call_too(orders: af.Stream[Order]) -> None:
+    keyed = orders.key_by(lambda order: order.city)
+    assert_type(keyed.map_async(weather, name="w"), af.Stream[Weather])
+    assert_type(keyed.flat_map_async(words, name="x"), af.Stream[str])
+    assert_type(keyed.filter_async(known, name="k"), af.Stream[Order])
