@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from aflow.api.calls import CallOptions, call_settings
 from aflow.machines.calls.on_error import DeadLetter
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 U = TypeVar("U")
+V = TypeVar("V")
 
 
 class Calling(Generic[T]):
@@ -28,15 +29,38 @@ class Calling(Generic[T]):
 
     _keyed = False
 
+    @overload
     def map_async(
         self,
         fn: Callable[[T], Awaitable[U]],
         *,
         name: str | None = None,
         **options: Unpack[CallOptions[T]],
-    ) -> Stream[U]:
-        """Replace each value by what awaiting ``fn(value)`` gives."""
-        return self._call("map_async", fn, name, options, CallResults.ONE)
+    ) -> Stream[U]: ...
+
+    @overload
+    def map_async(
+        self,
+        fn: Callable[[T], Awaitable[U]],
+        *,
+        into: Callable[[T, U], V],
+        name: str | None = None,
+        **options: Unpack[CallOptions[T]],
+    ) -> Stream[V]: ...
+
+    def map_async(
+        self,
+        fn: Callable[[T], Awaitable[Any]],
+        *,
+        into: Callable[[T, Any], Any] | None = None,
+        name: str | None = None,
+        **options: Unpack[CallOptions[T]],
+    ) -> Stream[Any]:
+        """Replace each value by what awaiting ``fn(value)`` gives, or by ``into(value, result)`` to keep both.
+
+        ``into`` is called, not awaited, as the result leaves. What it raises fails the job, whatever ``on_error`` says.
+        """
+        return self._call("map_async", fn, name, options, CallResults.ONE, into)
 
     def flat_map_async(
         self,
@@ -68,8 +92,9 @@ class Calling(Generic[T]):
         name: str | None,
         options: CallOptions[Any],
         results: CallResults,
+        into: Callable[..., Any] | None = None,
     ) -> Stream[Any]:
-        settings = call_settings(method, fn, options, results, keyed=self._keyed)
+        settings = call_settings(method, fn, options, results, keyed=self._keyed, into=into)
         sides = isinstance(settings.on_error, DeadLetter)
         return self._calling_step(method, name, lambda: AsyncOperator(settings), sides=sides)
 

@@ -62,6 +62,7 @@ def call_settings(
     results: CallResults,
     *,
     keyed: bool = False,
+    into: Callable[..., Any] | None = None,
 ) -> CallSettings:
     """Check what a user gave to ``method``. Raises ``FlowDefinitionError``, and ``TypeError`` for unknown options."""
     for name in options:
@@ -69,6 +70,10 @@ def call_settings(
             raise TypeError(f"{method}() has no argument {name!r}; it takes {', '.join(_NAMES)}")
     if not callable(fn):
         raise FlowDefinitionError(f"{method}() takes an async function, not {shown(fn)}")
+    if into is not None and not callable(into):
+        raise FlowDefinitionError(
+            f"{method}(into=…) takes a function of a value and the result for it, not {shown(into)}"
+        )
     timeout, deadline = options.get("timeout"), options.get("deadline")
     if deadline is not None and not callable(deadline):
         raise FlowDefinitionError(
@@ -82,6 +87,7 @@ def call_settings(
         capacity=_capacity(method, options.get("capacity", DEFAULT_CAPACITY)),
         order=_order(method, options, keyed=keyed),
         results=results,
+        into=into,
         timeout=None if timeout is None else positive_millis(timeout, what=f"{method}(timeout=…)"),
         deadline=deadline,
         retry=_retry(method, options.get("retry")),

@@ -252,7 +252,7 @@ class AsyncOperator(Operator):
         match self.settings.results:
             case CallResults.ONE:
                 if run:
-                    self.output.emit(Batch([call.result for call in run], times))
+                    self.output.emit(Batch(self._together(run), times))
             case CallResults.KEEP:
                 kept = [call for call in run if call.result]
                 if kept:
@@ -268,6 +268,19 @@ class AsyncOperator(Operator):
                     all_times: list[Any] = [call.timestamp for call in run for _ in call.result]
                     for batch in in_batches(values, all_times):
                         self.output.emit(batch)
+
+    def _together(self, run: list[Call]) -> list[Any]:
+        """What leaves for each of these records: what its call gave, or what is made of both."""
+        into = self.settings.into
+        if into is None:
+            return [call.result for call in run]
+        made: list[Any] = []
+        for call in run:
+            try:
+                made.append(into(call.value, call.result))
+            except RAISED as exc:
+                raise self._error(call, exc) from exc
+        return made
 
     def _with_results(self, run: list[Call]) -> list[Call]:
         """Those that have a result; the others go where the policy says."""

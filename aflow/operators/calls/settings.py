@@ -46,6 +46,8 @@ class CallSettings:
     """The most calls in flight, in each subtask."""
     order: CallOrder = CallOrder.ORDERED
     results: CallResults = CallResults.ONE
+    into: Callable[[Any, Any], Any] | None = None
+    """Makes what leaves of a value and the one result for it; None: the result leaves."""
     timeout: int | None = None
     """From the beginning of the first attempt of a record to its last result (ms)."""
     deadline: Callable[[Any], Instant] | None = None
