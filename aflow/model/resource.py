@@ -42,7 +42,8 @@ class Resource(Generic[R_co]):
     @property
     def label(self) -> str:
         """What errors call it: its name, else what it is shared as, else the name of the function that opens it."""
-        return self.name or self.shared or getattr(self.open, "__name__", type(self.open).__name__)
+        function: object = getattr(self.open, "__name__", type(self.open).__name__)
+        return self.name or self.shared or str(function)
 
 
 def _check_open(given: object) -> None:

@@ -19,6 +19,8 @@ from aflow.graph.plan import Plan
 from aflow.machines.mail_order import Lane
 from aflow.model.elements import CheckpointKind
 from aflow.runtime.build import Builder, Built, Checkpointed, open_writers, recover_sinks
+from aflow.runtime.calls.reporting import Reports
+from aflow.runtime.calls.resources import OpenResources
 from aflow.runtime.checkpoints.coordinating import CheckpointCoordinator, CoordinatorOptions
 from aflow.runtime.checkpoints.inflight import InFlightCodec
 from aflow.runtime.checkpoints.restoring import Restoration
@@ -53,8 +55,11 @@ class Checkpoints:
 class Attempt:
     """Runs the tasks of a plan until they have processed everything, or one of them fails."""
 
-    def __init__(self, plan: Plan, options: Options, checkpoints: Checkpoints | None) -> None:
+    def __init__(
+        self, plan: Plan, options: Options, reports: Reports, checkpoints: Checkpoints | None = None
+    ) -> None:
         self._plan = plan
+        self._reports = reports
         self._options = options
         self._checkpoints = checkpoints
         self.built = Built()
@@ -63,7 +68,7 @@ class Attempt:
         self._stop_early: bool | None = None
         #: Where the last checkpoint is written to as a savepoint, too.
         self.last_savepoint: str | None = None
-        #: True once writers are being closed, which no cancellation interrupts.
+        #: True once resources and writers are being closed, which no cancellation interrupts.
         self.closing = False
 
     def stop(self, *, drain: bool) -> None:
@@ -75,16 +80,21 @@ class Attempt:
     async def run(self, on_started: Callable[[], None]) -> None:
         """Run to the end. ``on_started`` is called once the tasks run."""
         opened: list[Writer[Any]] = []
+        resources = OpenResources(self._plan, self._reports)
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(resources.open())
             await stack.enter_async_context(closing_async(writer.close for writer in opened))
             stack.callback(self._begin_closing)
             checkpointed = await self._coordinate(stack)
             writers = await open_writers(self._plan, opened, checkpoints=checkpointed is not None)
-            self.built = await Builder(self._plan, self._options, checkpointed).build(writers)
+            builder = Builder(
+                self._plan, self._options, checkpointed, resources=resources, reports=self._reports
+            )
+            self.built = await builder.build(writers)
             stack.callback(self._cancel_alarms)
             if checkpointed is not None:
                 await self._copy_state(checkpointed)
-            await self._run_tasks(on_started)
+            await self._run_tasks(on_started, resources)
 
     async def _coordinate(self, stack: AsyncExitStack) -> Checkpointed | None:
         """Get ready to take checkpoints, and let the sinks go on from the restored one."""
@@ -133,11 +143,12 @@ class Attempt:
         before = 0 if using.restored is None else using.restored.manifest.id
         return max(await using.storage.next_id(), before + 1)
 
-    async def _run_tasks(self, on_started: Callable[[], None]) -> None:
+    async def _run_tasks(self, on_started: Callable[[], None], resources: OpenResources) -> None:
         async with asyncio.TaskGroup() as group:
-            discovering = [
+            beside = [
                 group.create_task(one.keep_discovering()) for one in self.built.sources.values()
             ]
+            beside.append(group.create_task(resources.watch()))
             tasks = [
                 group.create_task(task.run(), name=f"{task.name}[{task.subtask}]")
                 for task in self.built.tasks
@@ -156,7 +167,7 @@ class Attempt:
             _check_ended(tasks)
             if self.coordinator is not None:
                 await self.coordinator.finish()
-            for one in discovering:
+            for one in beside:
                 one.cancel()
 
     async def _all_drained(self) -> None:

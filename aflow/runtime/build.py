@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +18,8 @@ from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.alarms import LoopAlarm
 from aflow.runtime.alignment import AlignedGroups
+from aflow.runtime.calls.reporting import Reports
+from aflow.runtime.calls.resources import OpenResources
 from aflow.runtime.calls.slots import CallSlots
 from aflow.runtime.cancellation import user_code
 from aflow.runtime.checkpoints.barriers import BarrierDesk
@@ -40,8 +41,6 @@ from aflow.runtime.source_input import SourceInput
 from aflow.runtime.splits import SplitQueue
 from aflow.runtime.task import Chain, StreamTask
 from aflow.runtime.turn import Turn
-
-_log = logging.getLogger("aflow.calls")
 
 
 @dataclass(slots=True)
@@ -69,9 +68,17 @@ class Builder:
     """Builds the tasks of one attempt to run a job. Used once."""
 
     def __init__(
-        self, plan: Plan, options: Options, checkpointed: Checkpointed | None = None
+        self,
+        plan: Plan,
+        options: Options,
+        checkpointed: Checkpointed | None,
+        *,
+        resources: OpenResources,
+        reports: Reports,
     ) -> None:
         self._plan = plan
+        self._resources = resources
+        self._reports = reports
         self._options = options
         self._checkpointed = checkpointed
         self._restoration = None if checkpointed is None else checkpointed.restoration
@@ -170,7 +177,7 @@ class Builder:
             edges=self._exchanges.edges(plan, subtask, outputs),
             sinks=[one for one in operators.values() if isinstance(one, SinkOperator)],
             slots={
-                one: CallSlots(one, task.loop, self._turn, report=_report)
+                one: CallSlots(one, task.loop, self._turn, report=self._reports.give_up)
                 for one in operators.values()
                 if isinstance(one, AsyncOperator)
             },
@@ -320,6 +327,7 @@ class Builder:
             key_groups=self._plan.ranges(plan)[subtask],
             key_group_count=self._plan.key_groups,
             backend=self._options.state,
+            resource=self._resources.of(node.id, subtask),
             steady=self._options.clock.steady,
             chance=self._options.chance,
         )
@@ -387,10 +395,6 @@ async def open_writers(
 def _release(held: Iterable[StreamTask]) -> None:
     for task in held:
         task.release()
-
-
-def _report(step: str, what: str, seconds: float) -> None:
-    _log.warning("step %r: %s, for %.1f s now", step, what, seconds)
 
 
 def _link(operator: Operator, counters: StepCounters) -> Link:

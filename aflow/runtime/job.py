@@ -29,6 +29,7 @@ from aflow.graph.plan import Plan
 from aflow.machines.restart import GiveUp, Restart
 from aflow.model.elements import CheckpointKind
 from aflow.runtime.attempt import Attempt, Checkpoints
+from aflow.runtime.calls.reporting import CallReport, Reports
 from aflow.runtime.checkpoints.directory import DirectoryStorage
 from aflow.runtime.checkpoints.directory_reading import read_checkpoint
 from aflow.runtime.checkpoints.settings import Checkpointing, check_bool
@@ -54,8 +55,9 @@ from aflow.runtime.task import StreamTask
 
 T = TypeVar("T")
 
-JobEvent: TypeAlias = CheckpointInfo | Restarting | Restoring
-"""What happens to a job that its host may want to know: what became of a checkpoint, a restart, where it goes on."""
+JobEvent: TypeAlias = CheckpointInfo | Restarting | Restoring | CallReport
+"""What happens to a job that its host may want to know: what became of a checkpoint, a restart, where it goes on, what
+blocks the event loop, and what did not end when it was to."""
 
 _log = logging.getLogger("aflow.job")
 
@@ -100,7 +102,8 @@ class Job:
         self._options = options
         self._recovery = recovery or Recovery()
         self._start_from = start_from(self._recovery.restore)
-        self._attempt = Attempt(plan, options, None)
+        self._reports = Reports(plan.flow, self._happened)
+        self._attempt = Attempt(plan, options, self._reports)
         self._storage: CheckpointStorage | None = None
         self._checkpoints: dict[int, CheckpointInfo] = {}
         self._tally = CheckpointTally()
@@ -248,6 +251,8 @@ class Job:
             tasks=[self._task_metrics(task) for task in self._attempt.built.tasks],
             checkpoints=self._tally.metrics(),
             restarts=self._restarts[-1].attempt if self._restarts else 0,  # more than are kept
+            blocked=self._reports.blocked,
+            left_behind=self._reports.left_behind,
         )
 
     def results(self, sink: ResultSink[T]) -> Results[T]:
@@ -316,9 +321,8 @@ class Job:
         clock = self._options.clock
         first = True
         while True:
-            self._attempt = Attempt(
-                self._plan, self._options, await self._goes_on_from(first=first)
-            )
+            checkpoints = await self._goes_on_from(first=first)
+            self._attempt = Attempt(self._plan, self._options, self._reports, checkpoints)
             self._attempt.last_savepoint = self._last_savepoint
             if self._stopping is not None:
                 self._attempt.stop(drain=self._stopping)

@@ -78,6 +78,14 @@ class CheckpointMetrics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BlockedMetrics:
+    """How often the event loop was kept from everything else for longer than ``Options.watchdog``."""
+
+    times: int = 0
+    longest_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobMetrics:
     """Everything a job can say about itself at one moment. What steps and tasks count begins anew at a restart."""
 
@@ -87,6 +95,10 @@ class JobMetrics:
     checkpoints: CheckpointMetrics = field(default_factory=CheckpointMetrics)
     restarts: int = 0
     """How often the job was started again."""
+    blocked: BlockedMetrics = field(default_factory=BlockedMetrics)
+    """How often something kept the event loop to itself, over all restarts."""
+    left_behind: int = 0
+    """Calls, and resources, that did not end when they were to, over all restarts."""
 
 
 def step_metrics(name: str, counters: list[StepCounters], now: Timestamp) -> StepMetrics:

@@ -1,0 +1,118 @@
+"""What a job tells its host about calls and functions that do not keep to the rules: in the log, as events, as numbers.
+
+``Reports`` is the one place that knows the log, the host's ``on_event`` and the counters of ``job.metrics()``. Who
+finds something gets one of its methods.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from aflow.runtime.metrics import BlockedMetrics
+
+_log: Final = logging.getLogger("aflow.calls")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """A place in somebody's code."""
+
+    function: str
+    """Its qualified name, with the module."""
+    file: str
+    line: int
+    code: str = ""
+    """The text of that line, if its file can be read."""
+    calls: str = ""
+    """The library function that was called there, if it is written in Python; the text of the line shows others."""
+
+    def __str__(self) -> str:
+        code = f": {self.code}" if self.code else ""
+        calls = f" (in {self.calls})" if self.calls else ""
+        return f"{self.function} ({self.file}:{self.line}{code}){calls}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopBlocked:
+    """Something kept the event loop to itself, and so everything else on it waiting: other calls, web servers, timers.
+
+    Told when it is over. While it lasts, only the log says so.
+    """
+
+    seconds: float
+    """How long at least."""
+    step: str | None = None
+    """Whose function did it; None for what runs outside of steps, such as the host's own code."""
+    where: Where | None = None
+    """The function of the user's, and what it was at; None if nothing could be seen, since it never let go of the
+    interpreter's lock. Then only the time is known."""
+
+    def __str__(self) -> str:
+        return f"{told(self.step, self.where)} blocked the event loop for {self.seconds:.3f} s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftBehind:
+    """A call, or the closing of a resource, did not end when it was to; nobody waits for it any more."""
+
+    step: str
+    what: str
+    """What it is, and what it should have done."""
+    seconds: float
+    """How long it was waited for."""
+
+    def __str__(self) -> str:
+        return f"step {self.step!r}: {self.what}; given up after {self.seconds:.3f} s"
+
+
+CallReport: TypeAlias = LoopBlocked | LeftBehind
+"""What a host is told about its functions and calls."""
+
+
+class Reports:
+    """The reports of one job. All methods but ``blocking`` belong to the event loop."""
+
+    def __init__(self, job: str, tell: Callable[[CallReport], None]) -> None:
+        self._job = job
+        self._tell = tell
+        self.blocked = BlockedMetrics()
+        #: Calls and resources that were given up.
+        self.left_behind = 0
+
+    def give_up(self, step: str, what: str, seconds: float) -> None:
+        """Report a call, or what is being closed, that is not waited for any longer."""
+        self.left_behind += 1
+        self._report(LeftBehind(step=step, what=what, seconds=seconds))
+
+    def blocking(self, step: str | None, where: Where, seconds: float) -> None:
+        """Report that the loop is blocked right now. From any thread, and only to the log: nothing of the user's may
+        be called from a thread that it does not know.
+        """
+        _log.warning(
+            "job %r: %s has been blocking the event loop for %.3f s, and everything on it waits; await something, "
+            "or move what blocks into a thread (asyncio.to_thread)",
+            self._job,
+            told(step, where),
+            seconds,
+        )
+
+    def loop_was_blocked(self, event: LoopBlocked) -> None:
+        """Report a blockage that is over."""
+        self.blocked = BlockedMetrics(
+            times=self.blocked.times + 1,
+            longest_ms=max(self.blocked.longest_ms, event.seconds * 1000),
+        )
+        self._report(event)
+
+    def _report(self, event: CallReport) -> None:
+        _log.warning("job %r: %s", self._job, event)
+        self._tell(event)
+
+
+def told(step: str | None, where: Where | None) -> str:
+    """Who did it, for a message."""
+    place = "something that never let go of the interpreter's lock" if where is None else str(where)
+    return place if step is None else f"step {step!r}, {place}"
