@@ -14,6 +14,7 @@ This is the front door: all that users need is here, ``aflow.connect`` is for au
 """
 
 from aflow.api import aggregates, evictors, triggers
+from aflow.api.calls import CallOptions
 from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams, JoinResults
 from aflow.api.flow import Flow
 from aflow.api.keyed import KeyedStream
@@ -48,6 +49,7 @@ from aflow.machines.windows.assigners import WindowAssigner
 from aflow.machines.windows.evictor import Evictor
 from aflow.machines.windows.trigger import Trigger
 from aflow.model.codecs import Pickled
+from aflow.model.resource import Resource
 from aflow.model.tags import Tag
 from aflow.model.time import TimeDomain
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow, Windowed
@@ -108,6 +110,7 @@ __all__ = [
     "BroadcastProcess",
     "BroadcastState",
     "BroadcastView",
+    "CallOptions",
     "CallbackSink",
     "CheckpointError",
     "CheckpointInfo",
@@ -163,6 +166,7 @@ __all__ = [
     "Punctuated",
     "PushSource",
     "ReducingState",
+    "Resource",
     "Restarting",
     "RestoreError",
     "Restoring",

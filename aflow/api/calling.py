@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from aflow.api.calls import CallOptions, call_settings
 from aflow.machines.calls.on_error import DeadLetter
+from aflow.model.resource import Resource
 from aflow.operators.base import Operator
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.calls.settings import CallResults
@@ -17,14 +18,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 U = TypeVar("U")
 V = TypeVar("V")
+R = TypeVar("R")
 
 
 class Calling(Generic[T]):
     """Calls are made at once for as many records as ``capacity`` allows; no checkpoint waits for them or loses any.
 
     On a ``KeyedStream`` the calls of a key are made one after the other, in the order of the stream, and calls of other
-    keys meanwhile. After a crash the calls whose results had not left are made again, before all others. What may be
-    said to all methods, by keyword, is in ``CallOptions``.
+    keys meanwhile. After a crash the calls whose results had not left are made again, before all others. With
+    ``using=`` a function gets what the ``Resource`` has opened, an HTTP session say, as its second argument. What else
+    may be said to all methods, by keyword, is in ``CallOptions``.
     """
 
     _keyed = False
@@ -37,7 +40,6 @@ class Calling(Generic[T]):
         name: str | None = None,
         **options: Unpack[CallOptions[T]],
     ) -> Stream[U]: ...
-
     @overload
     def map_async(
         self,
@@ -47,11 +49,30 @@ class Calling(Generic[T]):
         name: str | None = None,
         **options: Unpack[CallOptions[T]],
     ) -> Stream[V]: ...
-
+    @overload
     def map_async(
         self,
-        fn: Callable[[T], Awaitable[Any]],
+        fn: Callable[[T, R], Awaitable[U]],
         *,
+        using: Resource[R],
+        name: str | None = None,
+        **options: Unpack[CallOptions[T]],
+    ) -> Stream[U]: ...
+    @overload
+    def map_async(
+        self,
+        fn: Callable[[T, R], Awaitable[U]],
+        *,
+        using: Resource[R],
+        into: Callable[[T, U], V],
+        name: str | None = None,
+        **options: Unpack[CallOptions[T]],
+    ) -> Stream[V]: ...
+    def map_async(
+        self,
+        fn: Callable[..., Awaitable[Any]],
+        *,
+        using: Resource[Any] | None = None,
         into: Callable[[T, Any], Any] | None = None,
         name: str | None = None,
         **options: Unpack[CallOptions[T]],
@@ -60,12 +81,30 @@ class Calling(Generic[T]):
 
         ``into`` is called, not awaited, as the result leaves. What it raises fails the job, whatever ``on_error`` says.
         """
-        return self._call("map_async", fn, name, options, CallResults.ONE, into)
+        return self._call("map_async", fn, using, name, options, CallResults.ONE, into)
 
+    @overload
     def flat_map_async(
         self,
         fn: Callable[[T], Awaitable[Iterable[U]] | AsyncIterator[U]],
         *,
+        name: str | None = None,
+        **options: Unpack[CallOptions[T]],
+    ) -> Stream[U]: ...
+    @overload
+    def flat_map_async(
+        self,
+        fn: Callable[[T, R], Awaitable[Iterable[U]] | AsyncIterator[U]],
+        *,
+        using: Resource[R],
+        name: str | None = None,
+        **options: Unpack[CallOptions[T]],
+    ) -> Stream[U]: ...
+    def flat_map_async(
+        self,
+        fn: Callable[..., Awaitable[Iterable[U]] | AsyncIterator[U]],
+        *,
+        using: Resource[Any] | None = None,
         name: str | None = None,
         **options: Unpack[CallOptions[T]],
     ) -> Stream[U]:
@@ -73,33 +112,62 @@ class Calling(Generic[T]):
 
         They leave together, when all are there, with the timestamp of the value.
         """
-        return self._call("flat_map_async", fn, name, options, CallResults.MANY)
+        return self._call("flat_map_async", fn, using, name, options, CallResults.MANY)
 
+    @overload
     def filter_async(
         self,
         keep: Callable[[T], Awaitable[object]],
         *,
         name: str | None = None,
         **options: Unpack[CallOptions[T]],
+    ) -> Stream[T]: ...
+    @overload
+    def filter_async(
+        self,
+        keep: Callable[[T, R], Awaitable[object]],
+        *,
+        using: Resource[R],
+        name: str | None = None,
+        **options: Unpack[CallOptions[T]],
+    ) -> Stream[T]: ...
+    def filter_async(
+        self,
+        keep: Callable[..., Awaitable[object]],
+        *,
+        using: Resource[Any] | None = None,
+        name: str | None = None,
+        **options: Unpack[CallOptions[T]],
     ) -> Stream[T]:
         """Keep the values for which awaiting ``keep(value)`` gives something true."""
-        return self._call("filter_async", keep, name, options, CallResults.KEEP)
+        return self._call("filter_async", keep, using, name, options, CallResults.KEEP)
 
     def _call(
         self,
         method: str,
         fn: Callable[..., Any],
+        using: Resource[Any] | None,
         name: str | None,
         options: CallOptions[Any],
         results: CallResults,
         into: Callable[..., Any] | None = None,
     ) -> Stream[Any]:
-        settings = call_settings(method, fn, options, results, keyed=self._keyed, into=into)
+        settings = call_settings(
+            method, fn, options, results, keyed=self._keyed, using=using, into=into
+        )
         sides = isinstance(settings.on_error, DeadLetter)
-        return self._calling_step(method, name, lambda: AsyncOperator(settings), sides=sides)
+        return self._calling_step(
+            method, name, lambda: AsyncOperator(settings), sides=sides, resource=using
+        )
 
     def _calling_step(
-        self, what: str, name: str | None, operator: Callable[[], Operator], *, sides: bool
+        self,
+        what: str,
+        name: str | None,
+        operator: Callable[[], Operator],
+        *,
+        sides: bool,
+        resource: Resource[Any] | None,
     ) -> Stream[Any]:
         """Add a step."""
         raise NotImplementedError

@@ -10,6 +10,7 @@ from aflow.errors import FlowDefinitionError, shown
 from aflow.machines.calls.on_error import Fail, OnError, check_on_error
 from aflow.machines.calls.retry import RetryPolicy
 from aflow.model.codecs import RECORDS, Codec
+from aflow.model.resource import Resource
 from aflow.model.time import Instant, positive_millis
 from aflow.operators.calls.settings import (
     DEFAULT_CAPACITY,
@@ -62,6 +63,7 @@ def call_settings(
     results: CallResults,
     *,
     keyed: bool = False,
+    using: Resource[Any] | None = None,
     into: Callable[..., Any] | None = None,
 ) -> CallSettings:
     """Check what a user gave to ``method``. Raises ``FlowDefinitionError``, and ``TypeError`` for unknown options."""
@@ -94,6 +96,7 @@ def call_settings(
         on_error=on_error,
         codec=codec,
         typed=typed,
+        uses_resource=using is not None,
     )
 
 

@@ -20,6 +20,7 @@ from aflow.graph.nodes import Edge
 from aflow.machines.windows.assigners import WindowAssigner
 from aflow.machines.windows.evictor import Evictor
 from aflow.machines.windows.trigger import Trigger
+from aflow.model.resource import Resource
 from aflow.model.time import positive_millis
 from aflow.model.windows import Windowed
 from aflow.operators.accumulation import Accumulation, folding, reducing
@@ -419,9 +420,15 @@ class KeyedStream(Calling[T], Generic[K, T]):
         )
 
     def _calling_step(
-        self, what: str, name: str | None, operator: Callable[[], Operator], *, sides: bool
+        self,
+        what: str,
+        name: str | None,
+        operator: Callable[[], Operator],
+        *,
+        sides: bool,
+        resource: Resource[Any] | None,
     ) -> Stream[Any]:
-        return self._step(what, name, operator, sides=sides)
+        return self._step(what, name, operator, sides=sides, resource=resource)
 
     def _step(
         self,
@@ -430,6 +437,7 @@ class KeyedStream(Calling[T], Generic[K, T]):
         operator: Callable[[], Operator],
         *,
         sides: bool = False,
+        resource: Resource[Any] | None = None,
     ) -> Stream[Any]:
         node = self._graph.add_step(
             what,
@@ -438,6 +446,7 @@ class KeyedStream(Calling[T], Generic[K, T]):
             operator,
             stateful=True,
             sides=sides,
+            resource=resource,
             parallelism=self._parallelism,
         )
         return Stream(self._graph, Edge(node))

@@ -74,3 +74,31 @@ def keyed_streams_call_too(orders: af.Stream[Order]) -> None:
     assert_type(keyed.map_async(weather, name="w"), af.Stream[Weather])
     assert_type(keyed.flat_map_async(words, name="x"), af.Stream[str])
     assert_type(keyed.filter_async(known, name="k"), af.Stream[Order])
+
+
+class Session:
+    async def get(self, url: str) -> Weather:
+        return Weather(float(len(url)))
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        pass
+
+
+async def asked(order: Order, session: Session) -> Weather:
+    return await session.get(order.city)
+
+
+def a_resource_is_the_second_argument(orders: af.Stream[Order]) -> None:
+    sessions = af.Resource(Session, shared="http")
+    assert_type(orders.map_async(asked, using=sessions, capacity=10), af.Stream[Weather])
+    assert_type(
+        orders.map_async(lambda o, session: session.get(o.city), using=sessions),
+        af.Stream[Weather],
+    )
+    assert_type(
+        orders.map_async(asked, using=sessions, into=lambda o, w: (o, w)),
+        af.Stream[tuple[Order, Weather]],
+    )

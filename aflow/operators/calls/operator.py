@@ -192,7 +192,10 @@ class AsyncOperator(Operator):
 
     def invoke(self, call: Call) -> Awaitable[Any]:
         """What a slot awaits for ``call``. What it raises, and what awaiting it raises, goes to ``raised``."""
-        return self.settings.call(call.value)
+        settings = self.settings
+        if settings.uses_resource:
+            return settings.call(call.value, self.context.resource)
+        return settings.call(call.value)
 
     def returned(self, call: Call, result: Any) -> None:
         """The call has given ``result``. It counts unless the time for the record was up."""
