@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
 from typing import Any, cast
@@ -14,6 +15,7 @@ from aflow.api.stream import Stream
 from aflow.api.windowed import WindowedStream
 from aflow.api.windows import Tumbling
 from aflow.errors import FlowDefinitionError
+from aflow.model.resource import Resource
 from aflow.model.tags import Tag
 from aflow.operators.context import Context, ProcessContext
 from aflow.operators.keyed_process import KeyedProcess
@@ -462,3 +464,32 @@ def test_a_class_of_sinks_is_no_sink() -> None:
     message = refusal(lambda: Flow("orders").source([1]).to(untyped(CollectSink)))
 
     assert "takes an aflow.Sink, not <class" in message
+
+
+def resource(shared: str | None) -> Resource[int]:
+    return Resource(lambda: nullcontext(1), shared=shared)
+
+
+def calling(*resources: Resource[int]) -> Flow:
+    """A flow with a step for each of ``resources``."""
+
+    async def call(value: int, resource: int) -> int:
+        return value + resource
+
+    flow = Flow("calls")
+    for number, one in enumerate(resources):
+        flow.source([1], name=f"in {number}").map_async(call, name=f"step {number}", using=one)
+    return flow
+
+
+def test_two_resources_of_one_shared_name_are_refused() -> None:
+    with pytest.raises(FlowDefinitionError, match=r"step 'step 0' has another Resource .* 'http'"):
+        calling(resource("http"), resource("http"))
+
+
+def test_steps_may_share_a_resource_and_have_others_of_other_names_or_of_none() -> None:
+    shared, own = resource("http"), resource(None)
+
+    flow = calling(shared, shared, own, own, resource(None), resource("other"))
+
+    assert len(flow.graph.nodes) == 12
