@@ -314,6 +314,7 @@ class StreamTask:
         while self._to_end:
             operator, alarm = self._to_end[0]
             if isinstance(operator, AsyncOperator) and operator.busy:
+                operator.hurry()
                 return False
             operator.end_input()
             alarm.cancel()  # nothing follows the end, so no timer rings behind it

@@ -29,6 +29,7 @@ class Call:
     __slots__ = (
         "attempt",
         "begun_at",
+        "cache_key",
         "company",
         "done",
         "error",
@@ -59,8 +60,10 @@ class Call:
     """Where it stands among watermarks; belongs to the queue."""
     slot: Any
     """Who is making the call now; belongs to the runtime."""
+    cache_key: Any
+    """Who has the same one may have the same result; belongs to steps that share results."""
     company: Any
-    """What it was merged with; belongs to steps that make fewer calls than there are records."""
+    """With which others it is made as one call; belongs to steps that call for groups."""
 
     def __init__(self, value: object, timestamp: Timestamp | None, key: Hashable) -> None:
         self.value = value

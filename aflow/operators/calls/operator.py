@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby, repeat
 from typing import Any
 
@@ -33,7 +32,7 @@ from aflow.model.time import Timestamp, short, to_timestamp
 from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize, unsupported
 from aflow.operators.calls.counters import CallCounters
 from aflow.operators.calls.settings import CallOrder, CallResults, CallSettings
-from aflow.operators.calls.stored import CALLS, StoredCalls
+from aflow.operators.calls.stored import CapturedCalls, StoredCalls
 from aflow.operators.results import iterable
 from aflow.state.snapshot import Captured, OperatorSnapshot
 
@@ -57,11 +56,13 @@ class AsyncOperator(Operator):
         #: Called when ``emit`` has something to do.
         self.on_settled: Callable[[], None] = _nobody
         #: Called with a call that is under way and counts no more.
-        self.on_cancel: Callable[[Call], None] = _nobody_for
+        self.on_cancel: Callable[[Call], None] = _nobody
         #: Calls that may be made now, in order.
         self._ready: deque[Call] = deque()
         #: Calls whose results were not emitted, in the order in which their records came; a dict, as an ordered set.
         self._in_flight: dict[Call, None] = {}
+        #: How many records and fences may be here.
+        self._most = 2 * settings.capacity
         self._queue: CallQueue = (
             OrderedCalls() if settings.order is CallOrder.ORDERED else UnorderedCalls()
         )
@@ -94,7 +95,7 @@ class AsyncOperator(Operator):
     @property
     def full(self) -> bool:
         """True while the task should take no more input. Fences count as records do."""
-        return len(self._in_flight) + self._queue.fences >= 2 * self.settings.capacity
+        return len(self._in_flight) + self._queue.fences >= self._most
 
     @property
     def busy(self) -> bool:
@@ -107,9 +108,7 @@ class AsyncOperator(Operator):
         return 0 if self.held else max(0, min(len(self._ready), self._room()))
 
     def process(self, batch: Batch[Any]) -> None:
-        times = repeat(None) if batch.timestamps is None else batch.timestamps
-        keys = repeat(None) if self._turns is None else self._keys_of(batch)
-        self._put(list(map(Call, batch.values, times, keys)))
+        self._put(_calls(batch, None if self._turns is None else self._keys_of(batch)))
         self.on_ready()
 
     def _put(self, calls: Sequence[Call]) -> None:
@@ -147,6 +146,9 @@ class AsyncOperator(Operator):
             self._put_fence(IDLE)
         else:
             super().on_idle()
+
+    def hurry(self) -> None:
+        """The input has ended, and the task waits for the calls. Said again and again until none is left."""
 
     def on_active(self) -> None:
         if self.busy:
@@ -202,6 +204,9 @@ class AsyncOperator(Operator):
         if call.done:
             return
         self.running -= 1
+        self._came(call, result)
+
+    def _came(self, call: Call, result: Any) -> None:
         if self.settings.results is CallResults.MANY:
             try:
                 result = list(iterable(result))
@@ -323,6 +328,10 @@ class AsyncOperator(Operator):
         if call.attempt > 1:
             self.calls.retries += 1
             return True
+        return self._begin_time(call)
+
+    def _begin_time(self, call: Call) -> bool:
+        """The time for a record begins; False if it is up already."""
         settings, now = self.settings, self.context.clock.now()
         until: Timestamp | None = None if settings.timeout is None else now + settings.timeout
         if settings.deadline is not None:
@@ -336,7 +345,7 @@ class AsyncOperator(Operator):
         if until is not None:
             if until <= now:
                 call.attempt = 0
-                self._give_up(call, TimeoutError("its deadline had passed before it was called"))
+                self._too_late(call, TimeoutError("its deadline had passed before it was called"))
                 return False
             self._deadlines.set(call, until)
             self._wake_at(until)
@@ -375,10 +384,19 @@ class AsyncOperator(Operator):
             under_way = self._withdraw(call)
         timeout = self.settings.timeout
         within = "by its deadline" if timeout is None else f"within {short(timeout)}"
-        self._give_up(call, TimeoutError(f"no result {within}, in {_attempts(call.attempt)}"))
+        attempts = "1 attempt" if call.attempt == 1 else f"{call.attempt} attempts"
+        self._too_late(call, TimeoutError(f"no result {within}, in {attempts}"))
         if under_way:
-            self.running -= 1
-            self.on_cancel(call)
+            self._cancel(call)
+
+    def _too_late(self, call: Call, error: TimeoutError) -> None:
+        """The time for this record is up, whatever becomes of others that need the same result."""
+        self._give_up(call, error)
+
+    def _cancel(self, call: Call) -> None:
+        """What comes of a call that is under way is of no use."""
+        self.running -= 1
+        self.on_cancel(call)
 
     def _withdraw(self, call: Call) -> bool:
         """Take a call out of those that wait for a slot; False if it did, True if it is under way."""
@@ -457,7 +475,7 @@ class AsyncOperator(Operator):
 
     def capture(self, *, changes: bool) -> Captured:
         """The records whose results were not emitted. They are few, so all of them each time."""
-        return _CapturedCalls(self._stored, self.context.subtask, list(self._in_flight))
+        return CapturedCalls(self._stored, self.context.subtask, list(self._in_flight))
 
     def snapshot(self) -> OperatorSnapshot:
         return self.capture(changes=False).encoded()
@@ -465,33 +483,17 @@ class AsyncOperator(Operator):
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Those records are called for before all others."""
         for batch in self._stored.restored(snapshot, self.context):
-            times = repeat(None) if batch.timestamps is None else batch.timestamps
-            keys = repeat(None) if batch.keys is None else batch.keys
-            self._put(list(map(Call, batch.values, times, keys)))
+            self._put(_calls(batch, batch.keys))
 
     def size(self) -> StateSize:
         """Each record whose results were not emitted is an entry."""
         return StateSize(entries=len(self._in_flight))
 
 
-@dataclass(frozen=True, slots=True)
-class _CapturedCalls:
-    stored: StoredCalls
-    subtask: int
-    calls: Sequence[Call]
-
-    def encoded(self) -> OperatorSnapshot:
-        parts = self.stored.encoded(self.subtask, self.calls)
-        return OperatorSnapshot(operator={CALLS: parts} if parts else {})
+def _calls(batch: Batch[Any], keys: Sequence[Any] | None) -> list[Call]:
+    times = repeat(None) if batch.timestamps is None else batch.timestamps
+    return list(map(Call, batch.values, times, repeat(None) if keys is None else keys))
 
 
-def _attempts(number: int) -> str:
-    return "1 attempt" if number == 1 else f"{number} attempts"
-
-
-def _nobody() -> None:
-    """Stands in until the runtime is there."""
-
-
-def _nobody_for(call: Call) -> None:
+def _nobody(*_: object) -> None:
     """Stands in until the runtime is there."""

@@ -104,6 +104,19 @@ class StoredCalls:
         return [self.codec.decode(one) for one in stored]
 
 
+@dataclass(frozen=True, slots=True)
+class CapturedCalls:
+    """The calls of one subtask, as they were at a barrier."""
+
+    stored: StoredCalls
+    subtask: int
+    calls: Sequence[Call]
+
+    def encoded(self) -> OperatorSnapshot:
+        parts = self.stored.encoded(self.subtask, self.calls)
+        return OperatorSnapshot(operator={CALLS: parts} if parts else {})
+
+
 def _owned(batch: Batch[Any], keys: Sequence[Hashable], context: OperatorContext) -> Batch[Any]:
     mine = [
         index
