@@ -31,7 +31,8 @@ Fusible: TypeAlias = MapOperator | FilterOperator
 Comprehension: TypeAlias = Callable[..., list[Any]]
 """Called with an iterator over values and the function of each step."""
 
-_FILE: Final = "<steps of aflow, fused>"
+#: As which the comprehensions appear in tracebacks.
+FILE: Final = "<steps of aflow, fused>"
 
 
 class Counters(Protocol):
@@ -74,6 +75,10 @@ class FusedOperator(Operator):
         if values:
             self.output.emit(Batch(values, batch.timestamps))
 
+    def name_at(self, line: int) -> str:
+        """The name of the step that works on a line of the comprehension."""
+        return self._steps[step_at(self._shape, line)].name
+
     def on_watermark(self, timestamp: Timestamp) -> None:
         for counters in self._counters:
             counters.watermark = timestamp
@@ -111,7 +116,7 @@ class FusedOperator(Operator):
 def comprehension(shape: str) -> Comprehension:
     """The comprehension for a ``shape`` such as ``mfm``: ``m`` a map, ``f`` a filter (at most one)."""
     namespace: dict[str, Any] = {}
-    exec(compile(source(shape), _FILE, "exec"), namespace)
+    exec(compile(source(shape), FILE, "exec"), namespace)
     made: Comprehension = namespace["run"]
     return made
 
@@ -147,7 +152,7 @@ def _line_of(trace: TracebackType | None) -> int:
     """The line of the innermost frame of the comprehension."""
     line = 1
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename == _FILE:
+        if trace.tb_frame.f_code.co_filename == FILE:
             line = trace.tb_lineno
         trace = trace.tb_next
     return line
