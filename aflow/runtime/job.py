@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +30,7 @@ from aflow.machines.restart import GiveUp, Restart
 from aflow.model.elements import CheckpointKind
 from aflow.runtime.attempt import Attempt, Checkpoints
 from aflow.runtime.calls.reporting import CallReport, Reports
+from aflow.runtime.calls.watchdog import watching
 from aflow.runtime.checkpoints.directory import DirectoryStorage
 from aflow.runtime.checkpoints.directory_reading import read_checkpoint
 from aflow.runtime.checkpoints.settings import Checkpointing, check_bool
@@ -292,6 +293,7 @@ class Job:
         _RUNNING.set(self)
         try:
             async with AsyncExitStack() as stack:
+                stack.enter_context(self._watched())
                 stack.push(self._tell_result_sinks)
                 if not isinstance(self._recovery.restarts, NoRestart):
                     for sink in self._result_sinks():
@@ -304,6 +306,10 @@ class Job:
             self._failure = first_cause(exc)
             if not isinstance(self._failure, Exception):
                 raise  # KeyboardInterrupt and SystemExit are the program's, not the job's
+
+    def _watched(self) -> AbstractContextManager[None]:
+        steps = [node.name for task in self._plan.tasks for node in task.nodes]
+        return watching(self._options.watchdog, self._reports, steps)
 
     async def _open_storage(self, stack: AsyncExitStack) -> None:
         settings = self._recovery.checkpointing

@@ -34,6 +34,10 @@ class Options:
     """Where steps keep what belongs to keys: in memory, or on disk where there is more than fits."""
     chance: Callable[[], float] = random.random
     """Numbers from 0 to 1, at random: for what not all jobs are to do in the same moment."""
+    watchdog: timedelta | None = timedelta(milliseconds=250)
+    """For how long the event loop may be blocked before that is reported, with the step and the function that does it:
+    in the log while it lasts, and to ``on_event`` behind it. What blocks the loop for less than one and a half times as
+    long may be missed. None: nobody looks; nor does anybody on a loop of virtual time."""
     clock: RuntimeClock = field(default_factory=SystemClock)
     """Where processing time comes from."""
 
@@ -45,6 +49,8 @@ class Options:
                     f"Options.{name} must be a whole number from 1 on, not {shown(value)}"
                 )
         positive_millis(self.turn, what="Options.turn")
+        if self.watchdog is not None:
+            positive_millis(self.watchdog, what="Options.watchdog")
         if not isinstance(self.state, InMemory | OnDisk):
             raise FlowDefinitionError(
                 f"Options.state takes InMemory() or OnDisk(), not {shown(self.state)}"

@@ -1,0 +1,122 @@
+"""From the stack of a thread to whom it belongs: which step, which function of the user's, at which line."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sysconfig
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Final
+
+from aflow.operators import fused
+from aflow.operators.base import Operator
+from aflow.runtime.calls.overdue import Glance
+from aflow.runtime.calls.reporting import Where
+from aflow.runtime.calls.slots import CallSlots
+from aflow.runtime.fetcher import Fetcher
+
+#: Where code lies that the user has not written.
+_LIBRARIES: Final = tuple(
+    {
+        os.path.join(sysconfig.get_path(kind), "")
+        for kind in ("stdlib", "platstdlib", "purelib", "platlib")
+    }
+)
+
+#: Packages whose functions call the user's, and are not to blame for what those do.
+_ENGINE: Final = frozenset({"aflow", "asyncio", "uvloop"})
+
+#: Modules that are on the stack while somebody looks at it with a debugger.
+_DEBUGGERS: Final = frozenset({"bdb", "pdb", "ipdb", "pudb", "pydevd", "_pydevd_bundle", "debugpy"})
+
+
+def frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """``frame`` and all that wait for it to return, the innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def depth_of(frame: FrameType | None) -> int:
+    """How many frames that are."""
+    return sum(1 for _ in frames(frame))
+
+
+def glance(frame: FrameType, below: int) -> Glance:
+    """Who is at work in ``frame``; the ``below`` outermost frames are those of whoever runs the loop."""
+    stack = list(frames(frame))
+    stack = stack[: max(0, len(stack) - below)]
+    if not stack or any(_package(one) in _DEBUGGERS for one in stack):
+        return Glance(None, excused=True)
+    return Glance(stack[-1], _step(stack), _where(stack))
+
+
+def _where(stack: Sequence[FrameType]) -> Where:
+    """The innermost function of the user's, or else the one that aflow has called, or else one of aflow's."""
+    index = next((i for i, one in enumerate(stack) if _is_own(one)), None)
+    if index is None:
+        called = [i for i, one in enumerate(stack) if not _is_engine(one)]
+        index = called[-1] if called else 0
+    frame = stack[index]
+    file, line = frame.f_code.co_filename, frame.f_lineno or 0
+    return Where(
+        function=_qualified(frame),
+        file=file,
+        line=line,
+        code=linecache.getline(file, line).strip(),
+        calls=_qualified(stack[index - 1]) if index else "",
+    )
+
+
+def _step(stack: Sequence[FrameType]) -> str | None:
+    """The step in whose operator, slots or source the innermost frame of aflow's is that belongs to one."""
+    line = 0
+    for frame in stack:
+        if frame.f_code.co_filename == fused.FILE:
+            line = frame.f_lineno or 0
+        elif _package(frame) == "aflow":
+            name = _owner(frame, line)
+            if name is not None:
+                return name
+    return None
+
+
+def _owner(frame: FrameType, line: int) -> str | None:
+    # Only of frames of aflow's: before Python 3.13 a frame that was asked for its locals keeps a copy of them.
+    here = frame.f_locals
+    for local in (here.get("self"), here.get("sink")):
+        if isinstance(local, fused.FusedOperator) and line:
+            return local.name_at(line)
+        if isinstance(local, Operator):
+            return local.name if hasattr(local, "context") else None
+        if isinstance(local, CallSlots):
+            return local.step
+        if isinstance(local, Fetcher):
+            return local.name
+    return None
+
+
+def _is_own(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return not _is_engine(frame) and not file.startswith((*_LIBRARIES, "<frozen "))
+
+
+def _is_engine(frame: FrameType) -> bool:
+    # The functions of the demo are a user's, though they lie below aflow.
+    return frame.f_code.co_filename == fused.FILE or (
+        _package(frame) in _ENGINE and not _module(frame).startswith("aflow.cli.")
+    )
+
+
+def _package(frame: FrameType) -> str:
+    return _module(frame).partition(".")[0]
+
+
+def _qualified(frame: FrameType) -> str:
+    module, name = _module(frame), frame.f_code.co_qualname
+    return f"{module}.{name}" if module else name
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
