@@ -3,13 +3,14 @@
 Theory. A record has a *cache key*: its value, or what ``Cache.key`` gives for it. When it is its turn to be called for,
 the step asks two machines, in this order:
 
-1. ``KeysInFlight``: is a call for that key under way? Then the record is a *follower*: it is not called for, and gets
+1. ``ResultCache``: is a result for that key kept? Then that is the record's result.
+2. ``KeysInFlight``: is a call for that key under way? Then the record is a *follower*: it is not called for, and gets
    what the *leader* gets, a result or the failure for which no attempt is left. A leader whose own time is up says
-   nothing about the others: the oldest follower takes its place, and is called for.
-2. ``ResultCache``: is a result for that key kept? Then that is the record's result. Otherwise the record is the leader.
+   nothing about the others: the oldest follower takes its place, and is called for. If no call is under way, the record
+   is the leader.
 
-So a key is in flight or kept, never both, and each record is one hit, one miss or one merge. Nothing here is state: a
-restored step begins without results and with no key in flight, and calls for the records of its snapshot again.
+So a key is kept or in flight, never both. Nothing here is state: a restored step begins without results and with no key
+in flight, and calls for the records of its snapshot again.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Kept:
 
 
 class ResultCache:
-    """Results by key, for a time, and at most so many. Moments are epoch ms of one clock."""
+    """Results by key, for a time, and at most so many. Moments are epoch ms of one clock; keys can be hashed."""
 
     __slots__ = (
         "_entries",
@@ -141,13 +142,9 @@ class ResultCache:
         return len(self._entries)
 
     def get(self, key: Hashable, now: Timestamp) -> Kept | None:
-        """What is kept for ``key``, None if nothing is. Raises ``TypeError`` for a key that cannot be hashed."""
+        """What is kept for ``key``; None if nothing is."""
         # Hot path: once for each record of a step with a cache, as is `put` for each call.
-        try:
-            kept = self._entries.get(key)
-        except TypeError as exc:
-            _refuse_unhashable(key, exc)
-            raise
+        kept = self._entries.get(key)
         if kept is None:
             self.misses += 1
             return None
@@ -168,18 +165,12 @@ class ResultCache:
         else:
             self._keep(key, result, None, now, self._positive_ttl, self._positive_ages)
 
-    def put_error(self, key: Hashable, error: BaseException, now: Timestamp) -> None:
-        """A call for ``key`` has failed for good. If the error is kept, it loses its traceback.
-
-        A traceback would keep all that the call has held in its variables.
-        """
+    def put_error(self, key: Hashable, error: BaseException, now: Timestamp) -> bool:
+        """A call for ``key`` has failed for good; True if the error is one to be kept."""
         if not (isinstance(error, Exception) and isinstance(error, self._settings.errors)):
-            return
+            return False
         self._keep(key, None, error, now, self._negative_ttl, self._negative_ages)
-        inner: BaseException | None = error
-        while inner is not None and inner.__traceback__ is not None:
-            inner.__traceback__ = None
-            inner = inner.__context__
+        return True
 
     def _keep(
         self,
@@ -193,11 +184,7 @@ class ResultCache:
         if self._next_at <= now:
             self._sweep(now)
         entries, kept = self._entries, Kept()
-        try:
-            before = entries.pop(key, None)
-        except TypeError as exc:
-            _refuse_unhashable(key, exc)
-            raise
+        before = entries.pop(key, None)
         if before is not None and before.until is not None:
             del before.ages[key]
         if ttl == 0:
@@ -235,7 +222,7 @@ class ResultCache:
 
 
 class KeysInFlight(Generic[C]):
-    """One call for each key: who makes it, and who waits for what it gives. Calls are told apart by identity."""
+    """One call for each key, which can be hashed: who makes it, and who waits. Calls are told apart by identity."""
 
     __slots__ = ("_followers", "_leaders")
 
@@ -253,24 +240,25 @@ class KeysInFlight(Generic[C]):
         """How many calls wait for another one."""
         return sum(map(len, self._followers.values()))
 
-    def join(self, key: Hashable, call: C) -> bool:
-        """True: ``call`` is the leader, nobody is called for ``key``; it is to finish or to leave. False: it follows.
-
-        Raises ``TypeError`` for a key that cannot be hashed.
-        """
+    def join(self, key: Hashable, call: C) -> C:
+        """Who leads: ``call`` itself if nobody is called for ``key``, and then it is to finish or to leave."""
         # Hot path: once for each record of a step with a cache.
-        try:
-            leader = self._leaders.setdefault(key, call)
-        except TypeError as exc:
-            _refuse_unhashable(key, exc)
-            raise
-        if leader is call:
-            return True
+        leader = self._leaders.setdefault(key, call)
+        if leader is not call:
+            followers = self._followers.get(key)
+            if followers is None:
+                followers = self._followers[key] = OrderedDict()
+            followers[id(call)] = call
+        return leader
+
+    def leads(self, key: Hashable, call: C) -> bool:
+        """Whether ``call`` is the one that is made."""
+        return self._leaders.get(key) is call
+
+    def followers(self, key: Hashable) -> Sequence[C]:
+        """Who waits for the leader, in the order in which they came."""
         followers = self._followers.get(key)
-        if followers is None:
-            followers = self._followers[key] = OrderedDict()
-        followers[id(call)] = call
-        return False
+        return () if followers is None else tuple(followers.values())
 
     def finish(self, key: Hashable) -> Sequence[C]:
         """The leader has its result, or has failed for good: who shares that, in order. The key is free again."""
@@ -300,12 +288,20 @@ def _millis(ttl: timedelta | None) -> int | None:
     return None if ttl is None else to_millis(ttl, what="the time that results are kept")
 
 
-def _refuse_unhashable(key: object, exc: TypeError) -> None:
-    """Nothing if ``exc`` is about something else, such as an ``__eq__``."""
+def check_cache_key(key: object) -> None:
+    """Raises ``TypeError``, with what to do, for a key that cannot be hashed."""
     try:
         hash(key)
-    except TypeError:
+    except TypeError as exc:
         raise TypeError(
             f"the cache key {shown(key)} cannot be hashed ({exc}); give the step a Cache(key=…) that returns "
             f"something that can be, for example a str or a tuple of them"
         ) from exc
+
+
+def without_tracebacks(error: BaseException) -> None:
+    """Take them from an error that is kept: they would keep all that the call has held in its variables."""
+    inner: BaseException | None = error
+    while inner is not None and inner.__traceback__ is not None:
+        inner.__traceback__ = None
+        inner = inner.__context__

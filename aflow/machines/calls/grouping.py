@@ -7,14 +7,15 @@ a group is made when it goes, not before: while all slots are busy it grows, how
 zero means whatever is there when a slot is free.
 
 Company may be impossible: the input has ended, the stream is idle, or the step takes no more records before it has
-results, and no call is under way that could bring some. Then waiting is time lost, and where ``size`` is more than the
-step has room for, each group would lose it. Whoever knows that says so (``more_may_come``), and the line does not wait.
-Watermarks do not hurry it: records behind them may go with those before them.
+results, and no call is under way that could bring some. Then to wait is time lost, for each group again. Whoever asks
+knows that says so (``company=False``), and nobody waits. Watermarks do not hurry a group: records behind them may go
+with those before them.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from aflow.model.time import Timestamp
@@ -22,18 +23,24 @@ from aflow.model.time import Timestamp
 C = TypeVar("C")
 
 
+@dataclass(frozen=True, slots=True)
+class GroupSize:
+    """How large groups are, and how long a record waits for others."""
+
+    size: int
+    """The most records in a call."""
+    delay: int
+    """The longest that a record waits for others (ms)."""
+
+
 class Grouping(Generic[C]):
-    """Calls that wait to be made together, by identity. Moments are epoch ms."""
+    """Calls that wait to be made together, told apart by identity. Moments are epoch ms."""
 
-    __slots__ = ("_delay", "_line", "_size", "more_may_come")
+    __slots__ = ("_delay", "_line", "_size")
 
-    def __init__(self, size: int, delay: int) -> None:
-        #: The most calls in a group.
-        self._size = size
-        #: How long a call waits for others (ms).
-        self._delay = delay
-        #: False while nobody can come who is not here: then nobody waits.
-        self.more_may_come = True
+    def __init__(self, groups: GroupSize) -> None:
+        self._size = groups.size
+        self._delay = groups.delay
         #: By identity: the calls, and from when on they wait for nobody (epoch ms); in the order in which they came.
         self._line: OrderedDict[int, tuple[C, Timestamp]] = OrderedDict()
 
@@ -52,28 +59,26 @@ class Grouping(Generic[C]):
 
     @property
     def earliest(self) -> Timestamp | None:
-        """From when on (epoch ms) there is a group to take, if nothing happens before; None if nobody waits.
+        """From when on (epoch ms) the first group goes even if it is not full; None if nobody waits."""
+        for _, at in self._line.values():
+            return at
+        return None
 
-        It is a moment that has passed if there is one already.
+    def due(self, now: Timestamp, *, company: bool) -> int:
+        """How many groups there are to take, or one more: the last of several may have to wait for company."""
+        full, more = divmod(len(self._line), self._size)
+        if not more:
+            return full
+        earliest = self.earliest
+        hurried = not company or (earliest is not None and earliest <= now)
+        return full + hurried
+
+    def take(self, now: Timestamp, *, company: bool) -> list[C] | None:
+        """The calls that go together now, in order; they are not here any more. None if nobody is to go yet.
+
+        ``company``: whether somebody may still come.
         """
-        if not self._line:
-            return None
-        _, at = next(iter(self._line.values()))
-        return at if self._waits else at - self._delay
-
-    @property
-    def _waits(self) -> bool:
-        return self.more_may_come and len(self._line) < self._size
-
-    def is_due(self, now: Timestamp) -> bool:
-        """Whether there is a group to take."""
-        if not self._waits:
-            return bool(self._line)
-        return bool(self._line) and next(iter(self._line.values()))[1] <= now
-
-    def take(self, now: Timestamp) -> list[C] | None:
-        """The calls that go together now, in order; they are not here any more. None if nobody is to go yet."""
-        if not self.is_due(now):
-            return None
         line = self._line
+        if not self.due(now, company=company):
+            return None
         return [line.popitem(last=False)[1][0] for _ in range(min(self._size, len(line)))]

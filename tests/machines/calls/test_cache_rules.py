@@ -114,10 +114,10 @@ class InFlightRules(RuleBasedStateMachine):
     @rule(target=calls, key=KEYS)
     def join(self, key: str) -> tuple[str, list[str]]:
         call = [key]
-        leads = self.keys.join(key, call)
+        leader = self.keys.join(key, call)
 
-        assert leads == (key not in self.model)
         self.model.setdefault(key, []).append(call)
+        assert leader is self.model[key][0]
         return key, call
 
     @rule(one=consumes(calls))

@@ -11,7 +11,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from aflow.machines.calls.grouping import Grouping
+from aflow.machines.calls.grouping import Grouping, GroupSize
 
 
 class GroupingRules(RuleBasedStateMachine):
@@ -20,16 +20,15 @@ class GroupingRules(RuleBasedStateMachine):
     @initialize(size=st.integers(1, 4), delay=st.integers(0, 10))
     def begin(self, size: int, delay: int) -> None:
         self.size, self.delay = size, delay
-        self.line: Grouping[object] = Grouping(size, delay)
+        self.line: Grouping[object] = Grouping(GroupSize(size, delay))
         self.model: list[tuple[object, int]] = []
         self.now = 1000
 
-    def due(self, now: int) -> bool:
+    def due(self, now: int, *, company: bool) -> bool:
         if not self.model:
             return False
         waited = now - self.model[0][1]
-        full = len(self.model) >= self.size
-        return full or waited >= self.delay or not self.line.more_may_come
+        return len(self.model) >= self.size or waited >= self.delay or not company
 
     @rule()
     def come(self) -> None:
@@ -38,10 +37,10 @@ class GroupingRules(RuleBasedStateMachine):
 
         self.model.append((call, self.now))
 
-    @rule()
-    def take(self) -> None:
-        due, waited = self.due(self.now), self.model
-        group = self.line.take(self.now)
+    @rule(company=st.booleans())
+    def take(self, company: bool) -> None:
+        due, waited = self.due(self.now, company=company), self.model
+        group = self.line.take(self.now, company=company)
 
         assert (group is not None) == due
         if group is not None:
@@ -56,24 +55,26 @@ class GroupingRules(RuleBasedStateMachine):
         assert self.line.discard(call)
         assert not self.line.discard(call)
 
-    @rule(more=st.booleans())
-    def say_whether_more_may_come(self, more: bool) -> None:
-        self.line.more_may_come = more
-
     @rule(after=st.integers(1, 8))
     def wait(self, after: int) -> None:
         self.now += after
 
     @invariant()
-    def the_alarm_rings_when_there_is_a_group_and_not_before(self) -> None:
+    def there_is_a_group_to_take_once_the_alarm_has_rung(self) -> None:
         if not hasattr(self, "line"):
             return
         earliest = self.line.earliest
         assert (earliest is None) == (not self.model)
-        assert self.line.is_due(self.now) == self.due(self.now)
-        if earliest is not None:
-            assert self.line.is_due(max(self.now, earliest))
-            assert earliest <= self.now or not self.line.is_due(earliest - 1)
+        assert earliest is None or self.line.due(max(self.now, earliest), company=True)
+
+    @invariant()
+    def as_many_slots_are_woken_as_there_are_groups_and_at_most_one_more(self) -> None:
+        if not hasattr(self, "line"):
+            return
+        for company in (True, False):
+            due = self.line.due(self.now, company=company)
+            assert (due > 0) == self.due(self.now, company=company)
+            assert len(self.model) // self.size <= due <= -(-len(self.model) // self.size)
 
     @invariant()
     def all_who_came_are_there(self) -> None:
