@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from aflow.machines.calls.cache import Cache
+from aflow.machines.calls.grouping import GroupSize
 from aflow.machines.calls.on_error import Fail, OnError
 from aflow.machines.calls.retry import RetryPolicy
 from aflow.model.codecs import RECORDS, Codec
@@ -54,6 +56,10 @@ class CallSettings:
     """The moment after which the answer for a value is of no use."""
     retry: RetryPolicy | None = None
     on_error: OnError[Any] = field(default_factory=Fail)
+    cache: Cache[Any, Any] | None = None
+    """Keeps results, and lets records with equal keys share a call."""
+    groups: GroupSize | None = None
+    """How many records go together in a call, which then gets a list of values; None: each has its own."""
     codec: Codec[Any] = RECORDS
     """How the values of records in flight are stored."""
     typed: bool = False
