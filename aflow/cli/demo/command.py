@@ -52,7 +52,7 @@ def run_demo(replay: Replay) -> int:
     data, files = FlightData.installed(), Files(replay.output)
     new_york()  # better to miss it now than at the end
     with console.status("putting the flights of 2013 in order of departure"):
-        total = _prepare(data, files, replay.records)
+        total = prepare(data, files, replay.records)
     console.print(
         f"Replaying {counted(total, 'flight')} in the order in which they left; "
         "event time is the scheduled departure (UTC).",
@@ -85,7 +85,8 @@ def _crashed(console: Console, files: Files, replay: Replay, after: timedelta) -
     return dataclasses.replace(replay, recovering=Recovering(checkpointing=settings))
 
 
-def _prepare(data: FlightData, files: Files, records: int | None) -> int:
+def prepare(data: FlightData, files: Files, records: int | None) -> int:
+    """Write the demo's inputs; how many flights. Raises ``SinkError`` if the folder cannot be written."""
     try:
         files.folder.mkdir(parents=True, exist_ok=True)
         write_weather(data, files.weather)

@@ -67,19 +67,20 @@ class Files:
     def results(self) -> Results:
         """Sinks for all results, each with the name of its stream."""
         return Results(
-            hourly=self._sink("hourly"),
-            daily=self._sink("daily"),
-            late_hourly=self._sink("late-hourly"),
-            late_daily=self._sink("late-daily"),
-            cancelled=self._sink("cancelled"),
-            in_weather=self._sink("in-weather"),
-            by_wind=self._sink("by-wind"),
-            aircraft_days=self._sink("aircraft-days"),
-            around_storms=self._sink("around-storms"),
-            no_tail=self._sink("no-tail"),
-            doubtful=self._sink("doubtful"),
-            malformed=self._sink("malformed"),
+            hourly=self.sink("hourly"),
+            daily=self.sink("daily"),
+            late_hourly=self.sink("late-hourly"),
+            late_daily=self.sink("late-daily"),
+            cancelled=self.sink("cancelled"),
+            in_weather=self.sink("in-weather"),
+            by_wind=self.sink("by-wind"),
+            aircraft_days=self.sink("aircraft-days"),
+            around_storms=self.sink("around-storms"),
+            no_tail=self.sink("no-tail"),
+            doubtful=self.sink("doubtful"),
+            malformed=self.sink("malformed"),
         )
 
-    def _sink(self, name: str) -> JsonLinesSink[Any]:
+    def sink(self, name: str) -> JsonLinesSink[Any]:
+        """Writes the file of a stream of results."""
         return JsonLinesSink(self.result(name), overwrite=True)

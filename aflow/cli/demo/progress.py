@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -46,16 +46,24 @@ class Standing:
         """It all in one line of at most 80 characters, after ``elapsed_s`` seconds."""
         rate = self.flights / elapsed_s if elapsed_s > 0 else 0
         return (
-            f"{self.flights:>7,} flights, {rate:>7,.0f}/s, watermark {_shown(self.watermark)}, "
+            f"{self.flights:>7,} flights, {rate:>7,.0f}/s, watermark {shown_watermark(self.watermark)}, "
             f"{self.windows:,} windows, {self.late:,} late"
         )
 
 
-class Follower:
-    """Tells on ``console`` how far a job is."""
+def how_far(metrics: JobMetrics, elapsed_s: float) -> str:
+    """The line of the replay."""
+    return Standing.of(metrics).line(elapsed_s)
 
-    def __init__(self, console: Console) -> None:
+
+class Follower:
+    """Tells on ``console`` how far a job is, in the words of ``line``, which is given metrics and seconds so far."""
+
+    def __init__(
+        self, console: Console, line: Callable[[JobMetrics, float], str] = how_far
+    ) -> None:
         self._console = console
+        self._line = line
         #: What is drawn anew; None if the console is no terminal.
         self._live: Live | None = None
         self._began = time.monotonic()
@@ -82,14 +90,15 @@ class Follower:
 
     def tell(self, metrics: JobMetrics) -> None:
         """Show how far it is now."""
-        line = Standing.of(metrics).line(time.monotonic() - self._began)
+        line = self._line(metrics, time.monotonic() - self._began)
         if self._live is None:
             self._console.print(line, soft_wrap=True)
         else:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
-def _shown(watermark: Timestamp | None) -> str:
+def shown_watermark(watermark: Timestamp | None) -> str:
+    """For a line of progress: in words where it is no date."""
     if watermark is None:
         return "not yet"
     if watermark >= MAX_TIMESTAMP:

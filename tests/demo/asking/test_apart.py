@@ -49,7 +49,7 @@ def test_it_answers_from_its_files_and_counts(settings: Settings) -> None:
             b'{"origin":"JFK","time_hour":"2013-01-01T10:00:00+00:00","wind_speed":12.5,'
             b'"wind_gust":null,"precip":0.0,"visib":10.0}'
         )
-        assert service.counts() == Counts(asked=1, answered=1)
+        assert service.counts() == Counts(asked=1, answered=1, capacity=8)
 
 
 @pytest.mark.slow

@@ -144,4 +144,4 @@ async def test_what_was_done_can_be_asked() -> None:
         async with session.get("/counts") as answer:
             told = msgspec.json.decode(await answer.read(), type=Counts)
 
-        assert told == service.counts == Counts(asked=1, answered=1)
+        assert told == service.counts == Counts(asked=1, answered=1, capacity=10)

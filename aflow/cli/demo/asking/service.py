@@ -42,6 +42,8 @@ class Counts:
     """Connections that broke in the middle of an answer."""
     slow: int = 0
     """Those of the others that took ten times as long."""
+    capacity: int = 0
+    """How many it works on at once now."""
 
 
 class WeatherService:
@@ -64,6 +66,7 @@ class WeatherService:
         return application
 
     async def _show_counts(self, _: web.Request) -> web.Response:
+        self.counts.capacity = self._desk.capacity
         return _json(orjson.dumps(self.counts))
 
     async def _weather(self, request: web.Request) -> web.StreamResponse:
@@ -104,7 +107,7 @@ class WeatherService:
 @asynccontextmanager
 async def served(application: web.Application) -> AsyncGenerator[int]:
     """Listens meanwhile; the port, one that was free. Signals are left to the rest of the program."""
-    runner = web.AppRunner(application, handle_signals=False, access_log=None)
+    runner = web.AppRunner(application, handle_signals=False, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         site = web.TCPSite(runner, HOST, 0)
