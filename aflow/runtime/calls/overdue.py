@@ -8,18 +8,14 @@ thread is taken when a beat is overdue by half of the limit, and again each half
 - The loop does not run, it is waiting for something, or a debugger has stopped it: nobody is to blame either.
 - The look itself comes late. Then the whole machine stood still (suspended, stopped, starved), and the time until now
   does not count: looking begins anew as if the beat had become due just now. Or a function in C never let go of the
-  interpreter's lock. The two are told apart when the beat comes at last: such a function has used the processor.
+  interpreter's lock. The two are told apart when the beat comes at last: has the loop's thread used the processor?
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
 
 from aflow.runtime.calls.reporting import LoopBlocked, Where
-
-#: The share of its time for which a thread has to have used the processor to count as busy, and not as stopped.
-_BUSY: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +109,7 @@ def verdict(
     if finding.blocked:
         return LoopBlocked(seconds=now - finding.since, step=finding.step, where=finding.where)
     nobody_looked = finding.late or now - finding.next > slack
-    if nobody_looked and cpu - beat.cpu >= _BUSY * late_by:
-        return LoopBlocked(seconds=late_by, step=finding.step, where=finding.where)
+    worked = cpu - beat.cpu
+    if nobody_looked and worked >= 1.5 * limit:  # half of which may be from before the beat was due
+        return LoopBlocked(seconds=min(worked, late_by), step=finding.step, where=finding.where)
     return None

@@ -74,7 +74,7 @@ def _step(stack: Sequence[FrameType]) -> str | None:
     line = 0
     for frame in stack:
         if frame.f_code.co_filename == fused.FILE:
-            line = frame.f_lineno or 0
+            line = line or frame.f_lineno or 0
         elif _package(frame) == "aflow":
             name = _owner(frame, line)
             if name is not None:

@@ -1,0 +1,358 @@
+"""The watchdog on real loops: what really blocks them, for a moment, is found and named."""
+
+# ruff: noqa: ASYNC251 — to block the loop is what these tests are about
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import uvloop
+
+import aflow as af
+from aflow.runtime.calls.reporting import LoopBlocked, Where
+from aflow.runtime.job import Job, JobEvent
+from aflow.runtime.metrics import BlockedMetrics
+from aflow.testing import CollectSink, VirtualClock
+from aflow.testing.leftovers import nothing_left_behind
+from aflow.testing.virtual_time import virtual_time
+
+LIMIT = timedelta(milliseconds=10)
+
+#: Real seconds: far beyond the limit, and not noticed by whoever runs the tests.
+BLOCKING = 0.06
+
+LOOPS: list[Any] = [asyncio.SelectorEventLoop, uvloop.new_event_loop]
+
+
+@dataclass
+class Ran:
+    events: list[JobEvent]
+    blocked: BlockedMetrics
+
+    @property
+    def only(self) -> LoopBlocked:
+        [event] = self.events
+        assert isinstance(event, LoopBlocked)
+        return event
+
+    @property
+    def where(self) -> Where:
+        assert self.only.where is not None
+        return self.only.where
+
+
+async def running(
+    flow: af.Flow,
+    limit: timedelta | None = LIMIT,
+    beside: Callable[[Job], Awaitable[None]] | None = None,
+) -> Ran:
+    """Run ``flow`` to its end, doing ``beside`` meanwhile."""
+    events: list[JobEvent] = []
+    async with flow.start(options=af.Options(watchdog=limit), on_event=events.append) as job:
+        if beside is not None:
+            await beside(job)
+        await job.wait()
+    return Ran(events, job.metrics().blocked)
+
+
+def run(flow: af.Flow, loop: Callable[[], asyncio.AbstractEventLoop] = LOOPS[0]) -> Ran:
+    with asyncio.Runner(loop_factory=loop) as runner:
+        return runner.run(running(flow))
+
+
+def calling(function: Callable[[int], Awaitable[int]], name: str = "score") -> af.Flow:
+    flow = af.Flow(f"flow of {name}")
+    called = flow.source([1, 2], name="in").map_async(function, name=name)
+    called.to(CollectSink[int](), name="out")
+    return flow
+
+
+def line_of(function: Callable[..., object], text: str) -> int:
+    """The line of ``function`` on which ``text`` stands."""
+    lines, first = inspect.getsourcelines(function)
+    return first + next(number for number, line in enumerate(lines) if text in line)
+
+
+async def score(value: int) -> int:
+    await asyncio.sleep(0.02)
+    if value == 2:
+        time.sleep(BLOCKING)
+    return value
+
+
+@pytest.mark.parametrize("loop", LOOPS, ids=["asyncio", "uvloop"])
+def test_a_call_that_blocks_the_loop_is_named_with_its_step_its_file_and_its_line(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    ran = run(calling(score), loop)
+
+    assert ran.only.step == "score"
+    assert ran.where == Where(
+        function=f"{__name__}.score",
+        file=__file__,
+        line=line_of(score, "time.sleep"),
+        code="time.sleep(BLOCKING)",
+    )
+
+
+def test_it_says_how_long_and_counts() -> None:
+    ran = run(calling(score))
+
+    # From when the next heartbeat was due, which is up to half the limit behind the beginning.
+    assert BLOCKING - 0.006 <= ran.only.seconds < 10 * BLOCKING
+    assert ran.blocked == BlockedMetrics(times=1, longest_ms=ran.only.seconds * 1000)
+
+
+def test_the_log_says_so_while_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
+    meanwhile: list[str] = []
+
+    async def block(value: int) -> int:
+        await asyncio.sleep(0.02)
+        if value == 2:
+            time.sleep(BLOCKING)
+            meanwhile.extend(caplog.messages)
+        return value
+
+    with caplog.at_level(logging.WARNING, "aflow.calls"):
+        run(calling(block))
+
+    [during] = meanwhile
+    assert "job 'flow of score': step 'score', " in during
+    assert "has been blocking the event loop for" in during
+    assert "asyncio.to_thread" in during
+    assert len(caplog.messages) == 2
+    assert " blocked the event loop for " in caplog.messages[1]
+
+
+def wait_for_nothing() -> None:
+    try:
+        queue.Queue[int]().get(timeout=BLOCKING)
+    except queue.Empty:
+        return
+
+
+def test_a_blocking_call_of_a_library_is_reported_at_the_line_of_the_user() -> None:
+    async def block(value: int) -> int:
+        await asyncio.sleep(0.02)
+        if value == 2:
+            wait_for_nothing()
+        return value
+
+    ran = run(calling(block))
+
+    assert ran.where.function == f"{__name__}.wait_for_nothing"
+    assert ran.where.line == line_of(wait_for_nothing, ".get(")
+    assert ran.where.calls == "queue.Queue.get"
+
+
+def test_a_library_function_that_is_the_function_of_a_step_is_named() -> None:
+    condition = threading.Condition()
+    flow = af.Flow("f")
+    flow.source([BLOCKING], name="in").map(condition.wait, name="wait").to(CollectSink[bool]())
+
+    with condition:
+        ran = run(flow)
+
+    assert ran.only.step == "wait"
+    assert ran.where.function == "threading.Condition.wait"
+
+
+def test_of_steps_that_run_as_one_the_right_one_is_named() -> None:
+    def block(value: int) -> int:
+        time.sleep(BLOCKING)
+        return value
+
+    flow = af.Flow("f")
+    (
+        flow.source([1], name="in")
+        .map(lambda value: value, name="before")
+        .map(block, name="the one")
+        .map(lambda value: value, name="behind")
+        .to(CollectSink[int](), name="out")
+    )
+
+    ran = run(flow)
+
+    assert ran.only.step == "the one"
+    assert ran.where.function.endswith("block")
+
+
+def test_a_sink_that_blocks_is_named() -> None:
+    async def write(value: int) -> None:
+        await asyncio.sleep(0.02)
+        time.sleep(BLOCKING)
+
+    flow = af.Flow("f")
+    flow.source([1], name="in").to(af.CallbackSink(write), name="out")
+
+    assert run(flow).only.step == "out"
+
+
+def test_a_source_that_blocks_is_named() -> None:
+    async def lines() -> AsyncIterator[int]:
+        yield 1
+        await asyncio.sleep(0.02)
+        time.sleep(BLOCKING)
+        yield 2
+
+    flow = af.Flow("f")
+    flow.source(lines(), name="in").to(CollectSink[int](), name="out")
+
+    assert run(flow).only.step == "in"
+
+
+def test_a_slow_function_called_for_many_records_is_found() -> None:
+    def slow(value: int) -> int:
+        time.sleep(0.001)
+        return value
+
+    flow = af.Flow("f")
+    flow.source(range(60), name="in").map(slow, name="slow").to(CollectSink[int](), name="out")
+
+    assert run(flow).only.step == "slow"
+
+
+def test_the_hosts_own_code_is_found_and_belongs_to_no_step() -> None:
+    async def host(job: Job) -> None:
+        await asyncio.sleep(0.02)
+        time.sleep(BLOCKING)
+
+    async def nothing(value: int) -> int:
+        await asyncio.sleep(0.03)
+        return value
+
+    ran = asyncio.run(running(calling(nothing), beside=host))
+
+    assert ran.only.step is None
+    assert ran.where.function.endswith("host")
+
+
+def test_a_function_that_holds_the_interpreters_lock_is_found_when_it_is_over() -> None:
+    async def add(value: int) -> int:
+        await asyncio.sleep(0.02)
+        return sum(range(8_000_000)) if value == 2 else value
+
+    ran = run(calling(add))
+
+    assert ran.only.seconds > 0.03
+    assert str(ran.only).endswith(f"blocked the event loop for {ran.only.seconds:.3f} s")
+
+
+def test_many_short_callbacks_are_nobodys_fault() -> None:
+    async def crowd(job: Job) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(0.02)
+        for _ in range(150):
+            loop.call_soon(time.sleep, 0.0005)
+        await asyncio.sleep(0.01)
+
+    async def nothing(value: int) -> int:
+        await asyncio.sleep(0.05)
+        return value
+
+    ran = asyncio.run(running(calling(nothing), beside=crowd))
+
+    assert ran.events == []
+
+
+def test_of_two_jobs_on_a_loop_only_the_one_whose_step_it_is_reports() -> None:
+    async def innocent(value: int) -> int:
+        await asyncio.sleep(0.1)
+        return value
+
+    async def both() -> Sequence[Ran]:
+        return await asyncio.gather(running(calling(innocent, "innocent")), running(calling(score)))
+
+    one, other = asyncio.run(both())
+
+    assert one.events == []
+    assert other.only.step == "score"
+
+
+def test_a_loop_in_another_thread_is_watched_as_well() -> None:
+    found: list[Ran] = []
+    thread = threading.Thread(target=lambda: found.append(run(calling(score))))
+
+    thread.start()
+    thread.join()
+
+    assert found[0].only.step == "score"
+
+
+def watchdogs() -> list[str]:
+    return [one.name for one in threading.enumerate() if "watchdog" in one.name]
+
+
+@pytest.mark.parametrize(("limit", "threads"), [(LIMIT, 1), (None, 0)], ids=["on", "off"])
+def test_there_is_one_thread_while_the_job_runs_and_none_behind_it(
+    limit: timedelta | None, threads: int
+) -> None:
+    seen: list[int] = []
+
+    async def look(job: Job) -> None:
+        seen.append(len(watchdogs()))
+
+    async def nothing(value: int) -> int:
+        return value
+
+    async def main() -> None:
+        with nothing_left_behind("the job"):
+            await running(calling(nothing), limit, beside=look)
+        assert watchdogs() == []
+
+    asyncio.run(main())
+
+    assert seen == [threads]
+
+
+@pytest.mark.parametrize("ending", ["failure", "cancellation"])
+def test_no_thread_is_left_however_the_job_ends(ending: str) -> None:
+    async def fail(value: int) -> int:
+        raise KeyError(value)
+
+    async def hang(value: int) -> int:
+        await asyncio.sleep(3600)
+        return value
+
+    async def main() -> None:
+        task = asyncio.ensure_future(running(calling(fail if ending == "failure" else hang)))
+        await asyncio.sleep(0.02)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled() or isinstance(task.exception(), af.OperatorError)
+        assert watchdogs() == []
+
+    asyncio.run(main())
+
+
+@virtual_time
+async def test_nobody_watches_a_loop_of_virtual_time() -> None:
+    seen: list[str] = []
+
+    async def look(value: int) -> int:
+        await asyncio.sleep(3600)
+        seen.extend(watchdogs())
+        return value
+
+    flow = calling(look)
+
+    await flow.run(options=af.Options(clock=VirtualClock()))
+    await calling(look).run()
+
+    assert seen == []
+
+
+@pytest.mark.parametrize("limit", [timedelta(0), timedelta(seconds=-1), 3])
+def test_a_limit_that_makes_no_sense_is_refused(limit: Any) -> None:
+    with pytest.raises(af.FlowDefinitionError, match=r"Options\.watchdog"):
+        af.Options(watchdog=limit)

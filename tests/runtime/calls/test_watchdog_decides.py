@@ -1,0 +1,125 @@
+"""When a late heartbeat is somebody's fault, and whose: with made-up times, and objects in place of frames."""
+
+from __future__ import annotations
+
+from aflow.runtime.calls.overdue import Beat, Finding, Glance, Overdue, verdict
+from aflow.runtime.calls.reporting import LoopBlocked, Where
+
+LIMIT = 0.25
+SLACK = 0.125
+DUE = 100.0
+
+#: Looks that are in time: half a limit after the beat was due, and so on.
+FIRST, SECOND, THIRD = 100.125, 100.25, 100.375
+
+BEAT = Beat(number=7, due=DUE, cpu=5.0, thread=1, depth=3)
+
+
+def at(function: str) -> Where:
+    return Where(function=function, file="app.py", line=12)
+
+
+def saw(root: object, function: str = "score") -> Glance:
+    return Glance(root, "step", at(function))
+
+
+def after(*looks: tuple[float, Glance]) -> tuple[list[float], Finding]:
+    """When a blockage was reported, and what was found, in these looks."""
+    overdue = Overdue(BEAT, LIMIT, SLACK)
+    return [now for now, seen in looks if overdue.look(now, seen)], overdue.finding
+
+
+def judged(finding: Finding | None, now: float, used: float = 0.0) -> LoopBlocked | None:
+    """What is said when the beat comes at ``now``, the thread having used the processor for ``used`` seconds."""
+    return verdict(BEAT, finding, now, BEAT.cpu + used, limit=LIMIT, slack=SLACK)
+
+
+def test_looking_begins_when_a_beat_is_overdue_by_half_of_the_limit() -> None:
+    assert Overdue(BEAT, LIMIT, SLACK).finding.next == FIRST
+
+
+def test_the_same_callback_in_two_looks_blocks_the_loop() -> None:
+    told, finding = after((FIRST, saw("a", "before")), (SECOND, saw("a", "score")))
+
+    assert told == [SECOND]
+    assert judged(finding, 103.0) == LoopBlocked(seconds=3.0, step="step", where=at("score"))
+
+
+def test_many_short_callbacks_block_nothing_however_late_the_beat_is() -> None:
+    told, finding = after((FIRST, saw("a")), (SECOND, saw("b")), (THIRD, saw("c")))
+
+    assert told == []
+    assert judged(finding, 100.45, used=0.45) is None
+
+
+def test_a_long_callback_behind_short_ones_is_found() -> None:
+    told, finding = after((FIRST, saw("a")), (SECOND, saw("b")), (THIRD, saw("b")))
+
+    assert told == [THIRD]
+    assert judged(finding, 101.0) == LoopBlocked(seconds=1.0, step="step", where=at("score"))
+
+
+def test_a_beat_that_is_late_by_less_than_the_limit_is_nobodys_fault() -> None:
+    _, finding = after((FIRST, saw("a")))
+
+    assert judged(finding, 100.25, used=0.25) is None
+
+
+def test_nobody_is_to_blame_while_the_loop_waits_or_is_debugged() -> None:
+    told, finding = after(
+        (FIRST, saw("a")), (SECOND, Glance(None, excused=True)), (THIRD, saw("a"))
+    )
+
+    assert told == []
+    assert judged(finding, 500.0, used=400.0) is None
+
+
+def test_time_for_which_the_whole_machine_stood_still_does_not_count() -> None:
+    woke = 900.0
+
+    told, finding = after((FIRST, saw("a")), (woke, saw("a")), (woke + 0.125, saw("a")))
+
+    assert told == []
+    assert judged(finding, woke + 0.2, used=0.2) is None
+
+
+def test_a_callback_that_goes_on_behind_a_late_look_is_found_and_its_time_counts_from_there() -> (
+    None
+):
+    woke = 900.0
+
+    told, finding = after((woke, saw("a")), (woke + 0.125, saw("a")), (woke + 0.25, saw("a")))
+
+    assert told == [woke + 0.25]
+    assert judged(finding, woke + 1) == LoopBlocked(seconds=1.0, step="step", where=at("score"))
+
+
+def test_a_function_that_never_let_go_of_the_lock_is_found_afterwards_by_the_time_it_worked() -> (
+    None
+):
+    assert judged(None, 103.0, used=3.0) == LoopBlocked(seconds=3.0)
+
+
+def test_one_that_was_seen_before_it_took_the_lock_is_named() -> None:
+    _, finding = after((FIRST, saw("a")))
+
+    assert judged(finding, 103.0, used=3.0) == LoopBlocked(
+        seconds=3.0, step="step", where=at("score")
+    )
+
+
+def test_time_for_which_it_did_not_work_is_not_counted() -> None:
+    assert judged(None, 500.0, used=3.0) == LoopBlocked(seconds=3.0)
+
+
+def test_a_machine_that_stood_still_until_the_beat_came_is_nobodys_fault() -> None:
+    assert judged(None, 500.0, used=0.01) is None
+
+
+def test_what_was_found_for_another_beat_counts_no_more() -> None:
+    _, finding = after((FIRST, saw("a")), (SECOND, saw("a")))
+    next_beat = Beat(number=8, due=200.0, cpu=5.0, thread=1, depth=3)
+
+    said = verdict(next_beat, finding, 203.0, 5.0, limit=LIMIT, slack=SLACK)
+
+    assert said is None
