@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, MutableMapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from aflow.state.cells import ValueCell
 from aflow.state.filing import Keyed, KeyedFiling, KeyedRows
 from aflow.state.specs import Cells, StateSpec, ValueState
 
@@ -39,6 +40,14 @@ class KeyedBackend(Cells, Protocol):
 
     def cell(self, spec: StateSpec[C]) -> C:
         """The cell of a declaration. Raises ``FlowDefinitionError`` if the name is taken by another one."""
+        ...
+
+    def stored_cell(self, spec: StateSpec[Any]) -> ValueCell[Any]:
+        """The state of a declaration of any kind as one value: a list, a dict, an accumulator. Raises as ``cell`` does.
+
+        It hands out what is stored itself, so nothing in it may be changed but by who sets it. An empty list or dict
+        must not be set: clear the cell.
+        """
         ...
 
     def table(self, spec: ValueState[T]) -> MutableMapping[Hashable, T]:

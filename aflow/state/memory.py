@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, MutableMapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.model.time import MAX_TIMESTAMP, Clock, Timestamp
@@ -98,6 +98,9 @@ class MemoryBackend:
         return spec.cell(self)
 
     def value_cell(self, spec: ValueState[T]) -> ValueCell[T]:
+        return self.stored_cell(spec)
+
+    def stored_cell(self, spec: StateSpec[Any]) -> ValueCell[Any]:
         table = self._tables.of(spec)
         if table.ttl is None:
             return MemoryValueCell(self, table.rows)

@@ -40,6 +40,7 @@ def check_backend(make_backend: MakeBackend) -> None:
         for one in (
             check.cells,
             check.keys_of_cells,
+            check.stored_cells,
             check.many_keys,
             check.equal_keys,
             check.large_values,
@@ -94,6 +95,17 @@ class _BackendCheck:
             FlowDefinitionError,
             "two declarations of one name",
         )
+
+    def stored_cells(self) -> None:
+        """They show what the cells of other kinds show, and the other way round."""
+        states = States()
+        step = self._step(states)
+        step.write(["a"], 1)
+        stored = step.backend.stored_cell(states.list)
+        step.each(["a"], lambda: stored.set([*(stored.get() or ()), 2]))
+        self._same(step.backend.get("list", "a"), [1, 2], "a list that was set as one value is")
+        step.each(["a"], stored.clear)
+        self._same(step.backend.get("list", "a"), None, "a list that was cleared as one value is")
 
     def many_keys(self) -> None:
         step, chance = self._step(), Random(5)
