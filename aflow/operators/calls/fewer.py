@@ -1,0 +1,25 @@
+"""Which operator an asynchronous step is: one that calls for each record, or one that calls less often."""
+
+from __future__ import annotations
+
+from aflow.operators.calls.cached import CachedOperator
+from aflow.operators.calls.grouped import GroupedOperator
+from aflow.operators.calls.operator import AsyncOperator
+from aflow.operators.calls.settings import CallSettings
+
+
+class CachedGroupsOperator(CachedOperator, GroupedOperator):
+    """Records whose results are neither kept nor under way are called for together."""
+
+
+def calling_operator(settings: CallSettings) -> AsyncOperator:
+    """The operator of one subtask."""
+    match settings.cache, settings.groups:
+        case None, None:
+            return AsyncOperator(settings)
+        case _, None:
+            return CachedOperator(settings)
+        case None, _:
+            return GroupedOperator(settings)
+        case _:
+            return CachedGroupsOperator(settings)

@@ -1,0 +1,198 @@
+"""The asynchronous step that makes one call for several records.
+
+Records whose turn it is wait in line for others, and go together when a slot asks for a call: the slot gets a call
+whose value is the list of their values. What it gives is taken apart: each record has its own result or error, retries,
+deadline and policy, and a record that is called for again stands in line again, with whoever is there then.
+
+``capacity`` is the number of calls under way, each for up to ``size`` records. A checkpoint has the inputs of single
+records: a restored step makes its groups anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+from aflow.errors import InternalError, shown
+from aflow.machines.calls.call import Call
+from aflow.machines.calls.grouping import Grouping
+from aflow.model.time import Timestamp
+from aflow.operators.base import RAISED
+from aflow.operators.calls.operator import AsyncOperator
+from aflow.operators.calls.settings import CallSettings
+
+
+class Group(Call):
+    """A call for several records, its ``company``; it is in no queue, and its value is the list of their values."""
+
+    __slots__ = ("begun", "left")
+
+    begun: bool
+    """True from when a slot has it."""
+    left: int
+    """How many records its result is of use for; belongs to it from when it has begun."""
+
+    def __init__(self, members: list[Call]) -> None:
+        super().__init__(None, None, None)
+        self.company = members
+        self.begun = False
+
+
+class GroupedOperator(AsyncOperator):
+    """Calls for lists of values."""
+
+    def __init__(self, settings: CallSettings) -> None:
+        super().__init__(settings)
+        if settings.groups is None:
+            raise InternalError("a step that makes groups is not told of which size")
+        self._line: Grouping[Call] = Grouping(settings.groups)
+        self._most *= settings.groups.size
+        self._watched = True  # so that each record of a group is asked whether its time is up, and counts its attempts
+        #: True while the input brings nothing: it is idle, or has ended.
+        self._quiet = False
+
+    # ------------------------------------------------------------------------------------ told by the task
+
+    @property
+    def waiting(self) -> int:
+        if self.held:
+            return 0
+        due = self._line.due(self.context.clock.now(), company=self._company_may_come())
+        return max(0, min(len(self._ready) + due, self._room()))
+
+    def on_idle(self) -> None:
+        self._quiet = True
+        super().on_idle()
+        self.on_ready()
+
+    def on_active(self) -> None:
+        self._quiet = False
+        super().on_active()
+
+    def hurry(self) -> None:
+        self._quiet = True
+        self.on_ready()
+
+    def on_processing_time(self, now: Timestamp) -> None:
+        super().on_processing_time(now)
+        self._wake_for_groups(now)
+
+    # -------------------------------------------------------------------------------------- making groups
+
+    def _make_ready(self, calls: Iterable[Call]) -> None:
+        now = self.context.clock.now()
+        for call in calls:
+            call.company = None
+            self._line.add(call, now)
+        self._wake_for_groups(now)
+
+    def take(self) -> Call | None:
+        while True:
+            formed = self._form_group()
+            call = super().take()
+            if call is not None or not formed:
+                return call
+
+    def _form_group(self) -> bool:
+        """Let a group be ready to be taken; not before that, since until then it may grow."""
+        if self._ready or self.held or self._room() <= 0:
+            return False
+        now = self.context.clock.now()
+        members = self._line.take(now, company=self._company_may_come())
+        if members is None:
+            return False
+        group = Group(members)
+        for member in members:
+            member.company = group
+        self._ready.append(group)
+        self._wake_for_groups(now)
+        return True
+
+    def _company_may_come(self) -> bool:
+        """Whether a record may come, or come again, that is not in line. Retries that are far off do not count."""
+        if self._quiet:
+            return False
+        return not self.full or self.running > 0 or self._queue.has_out
+
+    def _wake_for_groups(self, now: Timestamp) -> None:
+        """Whoever is in line, and not to be taken at once, has an alarm."""
+        earliest = self._line.earliest
+        if earliest is not None and earliest > now:
+            self._wake_at(earliest)
+
+    def _begins(self, call: Call) -> bool:
+        if not isinstance(call, Group):
+            return super()._begins(call)
+        call.begun = True
+        members: list[Call] = [one for one in call.company if not one.done and self._begins(one)]
+        call.company = members
+        call.left = len(members)
+        call.value = [one.value for one in members]
+        return bool(members)
+
+    # ------------------------------------------------------------------------------------- what a call gave
+
+    def _came(self, call: Call, result: Any) -> None:
+        if not isinstance(call, Group):
+            super()._came(call, result)
+            return
+        try:
+            results = _one_for_each(call.value, result)
+        except RAISED as exc:
+            self._failed(call, exc)
+            return
+        for member, its in zip(call.company, results, strict=True):
+            if member.done:
+                continue
+            if isinstance(its, BaseException):
+                super()._failed(member, its)
+            else:
+                super()._came(member, its)
+
+    def _failed(self, call: Call, error: BaseException) -> None:
+        if not isinstance(call, Group):
+            super()._failed(call, error)
+            return
+        for member in call.company:
+            if not member.done:
+                super()._failed(member, error)
+
+    # --------------------------------------------------------------------------------------------- deadlines
+
+    def _withdraw(self, call: Call) -> bool:
+        if self._line.discard(call):
+            return False
+        group: Group | None = call.company
+        return group is not None and group.begun
+
+    def _cancel(self, call: Call) -> None:
+        """The others of its group still wait for their results: the call is cancelled when nobody does."""
+        group: Group = call.company
+        group.left -= 1
+        if not group.left:
+            group.done = True
+            super()._cancel(group)
+
+
+def _one_for_each(values: Sequence[Any], result: Any) -> list[Any]:
+    """The results of a call for a list of ``values``. Raises what is wrong with them."""
+    number = len(values)
+    if not _is_list_like(result):
+        raise TypeError(
+            f"called with a list of values ({number} this time), the function returned {shown(result)}; it has to "
+            f"return a list with one result for each of them, in their order"
+        )
+    results = list(result)
+    if len(results) != number:
+        raise ValueError(
+            f"called with {number} values, the function returned {len(results)} results; it has to return one for "
+            f"each, in their order. An exception in place of a result says that this value alone has failed"
+        )
+    return results
+
+
+def _is_list_like(result: object) -> bool:
+    """True for lists, tuples, and arrays of other libraries, which are no ``Sequence``."""
+    if isinstance(result, str | bytes | bytearray | Mapping | Set):
+        return False
+    return hasattr(result, "__len__") and hasattr(result, "__iter__")
