@@ -34,7 +34,7 @@ class CallQueue(Protocol):
 
     @property
     def fences(self) -> int:
-        """How many of them wait."""
+        """How many of them are here."""
         ...
 
     def put(self, calls: Sequence[Call]) -> None:
@@ -136,10 +136,12 @@ class UnorderedCalls:
         #: From the first to the last.
         self._segments = deque((self._first,))
         self._out: Out = []
+        #: How many fences are in it.
+        self._fences_out = 0
 
     @property
     def fences(self) -> int:
-        return len(self._segments) - 1
+        return len(self._segments) - 1 + self._fences_out
 
     def put(self, calls: Sequence[Call]) -> None:
         # Hot path.
@@ -168,7 +170,7 @@ class UnorderedCalls:
         return bool(self._first.settled or self._out)
 
     def take(self) -> Out:
-        out, self._out = self._out, []
+        out, self._out, self._fences_out = self._out, [], 0
         if self._first.settled:
             out.append(self._first.settled)
             self._first.settled = []
@@ -181,6 +183,7 @@ class UnorderedCalls:
             if first.settled:
                 out.append(first.settled)
             out.append(first.fence)
+            self._fences_out += 1
             segments.popleft()
         self._first = segments[0]
 
