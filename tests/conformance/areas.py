@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tests.conformance.drivers.alignment import Alignment
+from tests.conformance.drivers.async_wait import Operator, Queue
 from tests.conformance.drivers.barriers import BarrierHandler
 from tests.conformance.drivers.checkpoint_coordinator import Completed, Decider, WholeCoordinator
 from tests.conformance.drivers.evictors import Evictors
@@ -25,6 +26,7 @@ from tests.conformance.scenarios import Scenario, UnknownWord
 
 #: By area, and within it by ``given.kind``; the empty kind is for scenarios that name none.
 AREAS: Final[Mapping[str, Mapping[str, Callable[..., Driver]]]] = {
+    "async_wait": {"operator": Operator, "queue": Queue},
     "barriers": {"": BarrierHandler},
     "checkpoint_coordinator": {
         "completed_store": Completed,
