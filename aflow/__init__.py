@@ -75,7 +75,13 @@ from aflow.runtime.ends import (
     ThreadSource,
 )
 from aflow.runtime.job import Job, JobEvent
-from aflow.runtime.metrics import CheckpointMetrics, JobMetrics, StepMetrics, TaskMetrics
+from aflow.runtime.metrics import (
+    CallMetrics,
+    CheckpointMetrics,
+    JobMetrics,
+    StepMetrics,
+    TaskMetrics,
+)
 from aflow.runtime.options import Options
 from aflow.runtime.recovery import Restarting, Restoring, StartFrom
 from aflow.runtime.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
@@ -110,6 +116,7 @@ __all__ = [
     "BroadcastProcess",
     "BroadcastState",
     "BroadcastView",
+    "CallMetrics",
     "CallOptions",
     "CallbackSink",
     "CheckpointError",

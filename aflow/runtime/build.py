@@ -399,6 +399,8 @@ def _release(held: Iterable[StreamTask]) -> None:
 
 def _link(operator: Operator, counters: StepCounters) -> Link:
     """The way into an operator; of one with two inputs, the way into its left one."""
+    if isinstance(operator, AsyncOperator):
+        counters.calls = operator.counted
     if isinstance(operator, TwoInputOperator):
         return Link(operator, counters, operator.process_left)
     return Link(operator, counters)

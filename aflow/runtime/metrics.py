@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
 
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
+from aflow.operators.calls.counters import CallCounters
 
 
 @dataclass(slots=True)
@@ -18,10 +20,43 @@ class StepCounters:
     idle: bool = False
     #: Records sent to each side output, whether or not somebody reads it.
     sides: dict[str, int] = field(default_factory=dict[str, int])
+    #: Given by asynchronous steps: what they have counted of their calls.
+    calls: Callable[[], CallCounters] | None = None
 
     def count_side(self, tag: str, records: int) -> None:
         """Count ``records`` sent to side output ``tag``."""
         self.sides[tag] = self.sides.get(tag, 0) + records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallMetrics:
+    """The calls of an asynchronous step, all its subtasks together."""
+
+    calls: int
+    """Calls made, each attempt by itself."""
+    retries: int
+    """Of these, not the first for their record."""
+    timeouts: int
+    """Records whose time was up."""
+    dropped: int
+    """Records whose call failed for good, left out by ``Drop()``."""
+    dead_letters: int
+    """Those that went to a side output, by ``DeadLetter(tag)``."""
+    fallbacks: int
+    """Those that got the result of a ``Fallback(function)``."""
+    abandoned: int
+    """Calls that did not end when they were cancelled."""
+    cache_hits: int
+    """Records that got a result that was kept."""
+    cache_misses: int
+    merged: int
+    """Records that got the result of another one's call, which was under way."""
+    in_flight: int
+    """Calls under way now."""
+    waiting: int
+    """Records now whose results have not left, and that are not being called for."""
+    limit: int
+    """How many calls may be under way now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +73,8 @@ class StepMetrics:
     """The smallest watermark (epoch ms) that a subtask which is not idle has sent on; None before the first one."""
     lag_ms: int | None
     """How far the watermark is behind processing time, in ms; None without one, or after the end of the input."""
+    calls: CallMetrics | None = None
+    """For asynchronous steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,4 +155,14 @@ def step_metrics(name: str, counters: list[StepCounters], now: Timestamp) -> Ste
         sides=sides,
         watermark=watermark if known else None,
         lag_ms=now - watermark if known and watermark < MAX_TIMESTAMP else None,
+        calls=_call_metrics([one.calls() for one in counters if one.calls is not None]),
     )
+
+
+def _call_metrics(counters: Iterable[CallCounters]) -> CallMetrics | None:
+    """The sum of what subtasks have counted; None if no step was asynchronous."""
+    all_of_them = list(counters)
+    if not all_of_them:
+        return None
+    names = [one.name for one in fields(CallMetrics)]
+    return CallMetrics(**{name: sum(getattr(one, name) for one in all_of_them) for name in names})

@@ -107,6 +107,14 @@ class AsyncOperator(Operator):
         """How many calls could begin now, if somebody asked for them."""
         return 0 if self.held else max(0, min(len(self._ready), self._room()))
 
+    def counted(self) -> CallCounters:
+        """What was counted until now, and how many calls are under way now."""
+        calls = self.calls
+        calls.in_flight = self.running
+        calls.waiting = len(self._in_flight) - self.running
+        calls.limit = self.running + self._room()
+        return calls
+
     def process(self, batch: Batch[Any]) -> None:
         self._put(_calls(batch, None if self._turns is None else self._keys_of(batch)))
         self.on_ready()
