@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow.model.time import positive_millis, to_millis
@@ -14,6 +14,8 @@ Errors: TypeAlias = (
     type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
 )
 """Which errors are meant: a class, several, or a function that is true for them."""
+
+_DAY: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,8 @@ class RetryPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """Call again after ``delay``, each time ``factor`` times later than before, up to ``max_delay``.
+    """Call again after ``delay``, each time ``factor`` times later than before, up to ``max_delay``: if none is said, a
+    day, or ``delay`` itself if that is longer.
 
     ``attempts`` counts all calls for a record, the first one included. With ``jitter`` each delay is longer or shorter
     by up to that share of it, at random, so that records which failed together do not come back together. ``on`` says
@@ -69,7 +72,7 @@ class Retry:
             raise FlowDefinitionError(f"Retry.delay must not be negative: {self.delay!r}")
         if self.max_delay is not None:
             positive_millis(self.max_delay, what="Retry.max_delay")
-        if not _number(self.factor) or self.factor < 1:
+        if not _number(self.factor) or not self.factor >= 1:  # true for nan, too
             raise FlowDefinitionError(
                 f"Retry.factor must be a number from 1 on, not {shown(self.factor)}"
             )
@@ -94,13 +97,17 @@ class Retry:
         return self.on_result is not None and bool(self.on_result(failed.result))
 
     def _delay(self, number: int, chance: float) -> timedelta:
-        seconds = self.delay.total_seconds()
-        most = (self.max_delay or timedelta(days=1)).total_seconds()
+        if not self.delay:
+            return self.delay
+        most = (self.max_delay or max(self.delay, _DAY)).total_seconds()
         try:
-            seconds = min(most, seconds * self.factor ** (number - 1))
+            seconds = min(most, self.delay.total_seconds() * self.factor ** (number - 1))
         except OverflowError:
             seconds = most
-        return timedelta(seconds=seconds * (1 + self.jitter * (2 * chance - 1)))
+        try:
+            return timedelta(seconds=seconds * (1 + self.jitter * (2 * chance - 1)))
+        except OverflowError:
+            return timedelta.max
 
 
 def check_errors(errors: object, what: str) -> None:
@@ -108,10 +115,10 @@ def check_errors(errors: object, what: str) -> None:
     several = cast("tuple[object, ...]", errors) if isinstance(errors, tuple) else (errors,)
     if several and all(isinstance(one, type) and issubclass(one, BaseException) for one in several):
         return
-    if len(several) != 1 or isinstance(several[0], type) or not callable(several[0]):
+    if isinstance(errors, tuple | type) or not callable(errors):
         raise FlowDefinitionError(
             f"{what} takes a class of errors, a tuple of them, or a function that says which are meant, "
-            f"not {shown(several[0] if len(several) == 1 else several)}"
+            f"not {shown(errors)}"
         )
 
 
