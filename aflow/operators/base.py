@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from aflow.errors import OperatorError
+from aflow.machines.calls.rate import SharedBuckets
 from aflow.model.batch import Batch
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.model.keys import UnsupportedKey, check_key
@@ -87,6 +88,8 @@ class OperatorContext:
     """Where state that belongs to keys is kept."""
     resource: object = None
     """What was opened for the calls of this subtask; None for a step without a resource."""
+    buckets: SharedBuckets = field(default_factory=SharedBuckets)
+    """The rate limits that steps of the job share."""
     steady: Callable[[], float] = _no_clock
     """A clock that never goes back (s), for measuring how long something took."""
     chance: Callable[[], float] = lambda: 0.5

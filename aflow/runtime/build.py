@@ -13,6 +13,7 @@ from aflow.errors import InternalError, OperatorError, SinkError
 from aflow.graph.nodes import Kind, Node
 from aflow.graph.plan import Plan, TaskPlan
 from aflow.machines.batch_size import BatchSize
+from aflow.machines.calls.rate import SharedBuckets
 from aflow.operators.base import Operator, OperatorContext, TwoInputOperator
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.sink import SinkOperator
@@ -88,6 +89,7 @@ class Builder:
         self._tasks = {task.index: self._shells(task) for task in plan.tasks}
         self._exchanges = Exchanges(plan, self._tasks, options.channel_records)
         self._aligned = AlignedGroups()
+        self._buckets = SharedBuckets()
         #: Operators that were opened, in that order.
         self._opened: list[Operator] = []
         self._built = Built()
@@ -328,6 +330,7 @@ class Builder:
             key_group_count=self._plan.key_groups,
             backend=self._options.state,
             resource=self._resources.of(node.id, subtask),
+            buckets=self._buckets,
             steady=self._options.clock.steady,
             chance=self._options.chance,
         )

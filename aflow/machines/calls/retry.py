@@ -112,10 +112,11 @@ class Retry:
 
 def check_errors(errors: object, what: str) -> None:
     """Raises ``FlowDefinitionError`` unless ``errors`` are classes of errors, or a function that knows them."""
-    several = cast("tuple[object, ...]", errors) if isinstance(errors, tuple) else (errors,)
+    is_tuple = isinstance(errors, tuple)
+    several = cast("tuple[object, ...]", errors) if is_tuple else (errors,)
     if several and all(isinstance(one, type) and issubclass(one, BaseException) for one in several):
         return
-    if isinstance(errors, tuple | type) or not callable(errors):
+    if is_tuple or isinstance(errors, type) or not callable(errors):
         raise FlowDefinitionError(
             f"{what} takes a class of errors, a tuple of them, or a function that says which are meant, "
             f"not {shown(errors)}"

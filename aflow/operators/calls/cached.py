@@ -143,9 +143,9 @@ class CachedOperator(AsyncOperator):
 
     def _begin_time(self, call: Call) -> bool:
         """The time of followers begins with their leader's first attempt, or with theirs if they lead before."""
-        if not self._timed or call in self._deadlines:
+        if not self._timed:
             return True
-        if not super()._begin_time(call):
+        if call not in self._deadlines and not super()._begin_time(call):
             return False
         for follower in self._keys.followers(call.cache_key):
             if follower not in self._deadlines:

@@ -18,6 +18,7 @@ from aflow.machines.calls.call import Call
 from aflow.machines.calls.grouping import Grouping
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED
+from aflow.operators.calls.limited import StepLimits
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.calls.settings import CallSettings
 
@@ -46,7 +47,7 @@ class GroupedOperator(AsyncOperator):
         if settings.groups is None:
             raise InternalError("a step that makes groups is not told of which size")
         self._line: Grouping[Call] = Grouping(settings.groups)
-        self._most *= settings.groups.size
+        self._share *= settings.groups.size
         self._watched = True  # so that each record of a group is asked whether its time is up, and counts its attempts
         #: True while the input brings nothing: it is idle, or has ended.
         self._quiet = False
@@ -58,7 +59,7 @@ class GroupedOperator(AsyncOperator):
         if self.held:
             return 0
         due = self._line.due(self.context.clock.now(), company=self._company_may_come())
-        return max(0, min(len(self._ready) + due, self._room()))
+        return self._wanted(len(self._ready) + due)
 
     def on_idle(self) -> None:
         self._quiet = True
@@ -77,12 +78,16 @@ class GroupedOperator(AsyncOperator):
         super().on_processing_time(now)
         self._wake_for_groups(now)
 
+    def emit(self) -> None:
+        super().emit()
+        if len(self._line):
+            self.on_ready()  # if the step is still full, nobody can come
+
     # -------------------------------------------------------------------------------------- making groups
 
     def _make_ready(self, calls: Iterable[Call]) -> None:
         now = self.context.clock.now()
         for call in calls:
-            call.company = None
             self._line.add(call, now)
         self._wake_for_groups(now)
 
@@ -109,16 +114,28 @@ class GroupedOperator(AsyncOperator):
         return True
 
     def _company_may_come(self) -> bool:
-        """Whether a record may come, or come again, that is not in line. Retries that are far off do not count."""
+        """Whether those in line can hope for others. What is to be called for again later does not count."""
         if self._quiet:
             return False
-        return not self.full or self.running > 0 or self._queue.has_out
+        if self.running:
+            return True  # what it gives makes room, and lets the next records of its keys come
+        if self._turns is not None and self._turns.blocked:
+            return (
+                False  # others wait for those in line: keys may be fewer than a group has room for
+            )
+        return not self.full or self._queue.has_out
 
     def _wake_for_groups(self, now: Timestamp) -> None:
         """Whoever is in line, and not to be taken at once, has an alarm."""
         earliest = self._line.earliest
         if earliest is not None and earliest > now:
             self._wake_at(earliest)
+
+    def _cost(self, limits: StepLimits, call: Call) -> float:
+        """A group costs as much as its records together, if the user has said what they cost; else it is one call."""
+        if not isinstance(call, Group) or not limits.costs_differ:
+            return super()._cost(limits, call)
+        return sum(limits.cost(member.value) for member in call.company)
 
     def _begins(self, call: Call) -> bool:
         if not isinstance(call, Group):
@@ -162,8 +179,8 @@ class GroupedOperator(AsyncOperator):
     def _withdraw(self, call: Call) -> bool:
         if self._line.discard(call):
             return False
-        group: Group | None = call.company
-        return group is not None and group.begun
+        group: Group = call.company
+        return group.begun
 
     def _cancel(self, call: Call) -> None:
         """The others of its group still wait for their results: the call is cancelled when nobody does."""

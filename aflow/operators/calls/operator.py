@@ -17,20 +17,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from itertools import groupby, repeat
+from itertools import repeat
 from typing import Any
 
 from aflow.errors import InternalError, OperatorError
+from aflow.machines.calls.breaker import CircuitOpen
 from aflow.machines.calls.call import NO_RESULT, Call
 from aflow.machines.calls.deadlines import Deadlines
-from aflow.machines.calls.on_error import DeadLetter, Drop, FailedCall, Fallback
+from aflow.machines.calls.on_error import DeadLetter, Drop, Fallback
 from aflow.machines.calls.queues import CallQueue, KeyTurns, OrderedCalls, UnorderedCalls
 from aflow.machines.calls.retry import Attempt
-from aflow.model.batch import Batch, in_batches
+from aflow.model.batch import Batch
 from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
-from aflow.model.time import Timestamp, short, to_timestamp
+from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize, unsupported
 from aflow.operators.calls.counters import CallCounters
+from aflow.operators.calls.leaving import failed, send_failures, send_results, timed_out
+from aflow.operators.calls.limited import StepLimits
 from aflow.operators.calls.settings import CallOrder, CallResults, CallSettings
 from aflow.operators.calls.stored import CapturedCalls, StoredCalls
 from aflow.operators.results import iterable
@@ -61,8 +64,10 @@ class AsyncOperator(Operator):
         self._ready: deque[Call] = deque()
         #: Calls whose results were not emitted, in the order in which their records came; a dict, as an ordered set.
         self._in_flight: dict[Call, None] = {}
-        #: How many records and fences may be here.
-        self._most = 2 * settings.capacity
+        #: How many records and fences may be here, for each call that may be under way.
+        self._share = 2
+        #: None for a step whose calls are limited by their number only.
+        self._limits: StepLimits | None = None
         self._queue: CallQueue = (
             OrderedCalls() if settings.order is CallOrder.ORDERED else UnorderedCalls()
         )
@@ -86,8 +91,11 @@ class AsyncOperator(Operator):
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
+        settings = self.settings
+        if settings.adaptive or settings.rate or settings.breaker:
+            self._limits = StepLimits(settings, context)
         self._stored = StoredCalls(
-            context.name, self.settings.codec, self.settings.typed, self._turns is not None
+            context.name, settings.codec, settings.typed, self._turns is not None
         )
 
     # ------------------------------------------------------------------------------------ told by the task
@@ -95,7 +103,7 @@ class AsyncOperator(Operator):
     @property
     def full(self) -> bool:
         """True while the task should take no more input. Fences count as records do."""
-        return len(self._in_flight) + self._queue.fences >= self._most
+        return len(self._in_flight) + self._queue.fences >= self._share * self._capacity
 
     @property
     def busy(self) -> bool:
@@ -105,14 +113,24 @@ class AsyncOperator(Operator):
     @property
     def waiting(self) -> int:
         """How many calls could begin now, if somebody asked for them."""
-        return 0 if self.held else max(0, min(len(self._ready), self._room()))
+        return 0 if self.held else self._wanted(len(self._ready))
+
+    def _wanted(self, ready: int) -> int:
+        """How many slots are to ask, with so many calls ready. With limits one, who has the next one ask in turn."""
+        most = self._room() if self._limits is None else min(1, self._room())
+        return max(0, min(ready, most))
+
+    @property
+    def _capacity(self) -> int:
+        """How many calls may be under way now."""
+        return self.settings.capacity if self._limits is None else self._limits.capacity
 
     def counted(self) -> CallCounters:
         """What was counted until now, and how many calls are under way now."""
         calls = self.calls
         calls.in_flight = self.running
         calls.waiting = len(self._in_flight) - self.running
-        calls.limit = self.running + self._room()
+        calls.limit = self._capacity
         return calls
 
     def process(self, batch: Batch[Any]) -> None:
@@ -191,6 +209,8 @@ class AsyncOperator(Operator):
     def take(self) -> Call | None:
         """The next call to make; None if none may begin now."""
         # Hot path (benchmark `async`), as are `returned` and `_settle`.
+        if self._limits is not None:
+            return self._take_limited(self._limits)
         ready = self._ready
         while ready and not self.held and self._room() > 0:
             call = ready.popleft()
@@ -199,6 +219,49 @@ class AsyncOperator(Operator):
                 self.calls.calls += 1
                 return call
         return None
+
+    def _take_limited(self, limits: StepLimits) -> Call | None:
+        ready = self._ready
+        while ready and not self.held and self._room() > 0:
+            call = ready[0]
+            try:
+                if not self._may_begin(limits, call):
+                    return None
+            except CircuitOpen as exc:
+                self._fail_fast(call, exc)
+                continue
+            ready.popleft()
+            if not self._watched or self._begins(call):
+                self.running += 1
+                self.calls.calls += 1
+                self.on_ready()  # only one asks at a time
+                return call
+            limits.ended(call, None, self.running + 1, withdrawn=True)
+        if not ready:
+            limits.leave()
+        return None
+
+    def _may_begin(self, limits: StepLimits, call: Call) -> bool:
+        """Whether the limits let the next call begin now; if not, they are asked again in time."""
+        try:
+            wait = limits.wait(call, self.running, self._cost(limits, call))
+        except CircuitOpen:
+            raise
+        except RAISED as exc:
+            self._fail(self._error(call, exc), exc)
+            return False
+        if wait:
+            self._wake_at(self.context.clock.now() + wait)
+        return wait == 0
+
+    def _cost(self, limits: StepLimits, call: Call) -> float:
+        return limits.cost(call.value)
+
+    def _fail_fast(self, call: Call, error: CircuitOpen) -> None:
+        """The circuit breaker has the next call fail, instead of having it wait."""
+        self._ready.popleft()
+        if not self._watched or self._begins(call):
+            self._failed(call, error)
 
     def invoke(self, call: Call) -> Awaitable[Any]:
         """What a slot awaits for ``call``. What it raises, and what awaiting it raises, goes to ``raised``."""
@@ -211,8 +274,17 @@ class AsyncOperator(Operator):
         """The call has given ``result``. It counts unless the time for the record was up."""
         if call.done:
             return
-        self.running -= 1
+        self._is_over(call, None)
         self._came(call, result)
+
+    def _is_over(self, call: Call, error: BaseException | None) -> None:
+        """A call is not under way any more."""
+        if self._limits is not None:
+            try:
+                self._limits.ended(call, error, self.running)
+            except RAISED as exc:
+                self._fail(self._error(call, exc), exc)
+        self.running -= 1
 
     def _came(self, call: Call, result: Any) -> None:
         if self.settings.results is CallResults.MANY:
@@ -228,7 +300,7 @@ class AsyncOperator(Operator):
     def raised(self, call: Call, error: BaseException) -> None:
         """The call has failed. It counts unless the time for the record was up."""
         if not call.done:
-            self.running -= 1
+            self._is_over(call, error)
             self._failed(call, error)
 
     def misused(self, call: Call, error: BaseException) -> None:
@@ -255,65 +327,14 @@ class AsyncOperator(Operator):
             del in_flight[call]
         if self._without_results:
             run = self._with_results(run)
-        times: list[Any] = [call.timestamp for call in run]
-        if None not in times:
-            self._send(run, times)
-            return
-        for timed, some in groupby(run, lambda call: call.timestamp is not None):
-            alike = list(some)
-            self._send(alike, [call.timestamp for call in alike] if timed else None)
-
-    def _send(self, run: list[Call], times: list[Any] | None) -> None:
-        """Emit the results of calls that have some; ``times`` are those of their records."""
-        match self.settings.results:
-            case CallResults.ONE:
-                if run:
-                    self.output.emit(Batch(self._together(run), times))
-            case CallResults.KEEP:
-                kept = [call for call in run if call.result]
-                if kept:
-                    at: list[Any] = [call.timestamp for call in kept]
-                    self.output.emit(
-                        Batch([call.value for call in kept], None if times is None else at)
-                    )
-            case CallResults.MANY:
-                values = [result for call in run for result in call.result]
-                if times is None and values:
-                    self.output.emit(Batch(values))
-                elif values:
-                    all_times: list[Any] = [call.timestamp for call in run for _ in call.result]
-                    for batch in in_batches(values, all_times):
-                        self.output.emit(batch)
-
-    def _together(self, run: list[Call]) -> list[Any]:
-        """What leaves for each of these records: what its call gave, or what is made of both."""
-        into = self.settings.into
-        if into is None:
-            return [call.result for call in run]
-        made: list[Any] = []
-        for call in run:
-            try:
-                made.append(into(call.value, call.result))
-            except RAISED as exc:
-                raise self._error(call, exc) from exc
-        return made
+        send_results(run, self.settings, self.output, self.name)
 
     def _with_results(self, run: list[Call]) -> list[Call]:
         """Those that have a result; the others go where the policy says."""
-        policy = self.settings.on_error
-        if isinstance(policy, DeadLetter):
-            for call in run:
-                if call.result is NO_RESULT:
-                    times = None if call.timestamp is None else [call.timestamp]
-                    self.output.side(policy.tag.name, Batch([self._failed_call(call)], times))
+        send_failures(run, self.settings, self.output)
         with_results = [call for call in run if call.result is not NO_RESULT]
         self._without_results -= len(run) - len(with_results)
         return with_results
-
-    def _failed_call(self, call: Call) -> FailedCall[Any]:
-        error = call.error
-        attempts = call.attempt if self._watched else 1
-        return FailedCall(call.value, type(error).__name__, str(error), attempts)
 
     def _emit_fence(self, fence: Watermark | Idle | Active) -> None:
         match fence:
@@ -328,6 +349,8 @@ class AsyncOperator(Operator):
 
     def _room(self) -> int:
         """How many calls more may be under way."""
+        if self._limits is not None:
+            return self._limits.capacity - self.running
         return self.settings.capacity - self.running
 
     def _begins(self, call: Call) -> bool:
@@ -340,16 +363,13 @@ class AsyncOperator(Operator):
 
     def _begin_time(self, call: Call) -> bool:
         """The time for a record begins; False if it is up already."""
-        settings, now = self.settings, self.context.clock.now()
-        until: Timestamp | None = None if settings.timeout is None else now + settings.timeout
-        if settings.deadline is not None:
-            try:
-                at = to_timestamp(settings.deadline(call.value), what="the deadline")
-            except RAISED as exc:
-                call.attempt = 0
-                self._fail(self._error(call, exc), exc)
-                return False
-            until = at if until is None else min(at, until)
+        now = self.context.clock.now()
+        try:
+            until = self.settings.time_until(call.value, now)
+        except RAISED as exc:
+            call.attempt = 0
+            self._fail(self._error(call, exc), exc)
+            return False
         if until is not None:
             if until <= now:
                 call.attempt = 0
@@ -390,10 +410,7 @@ class AsyncOperator(Operator):
             under_way = False
         else:
             under_way = self._withdraw(call)
-        timeout = self.settings.timeout
-        within = "by its deadline" if timeout is None else f"within {short(timeout)}"
-        attempts = "1 attempt" if call.attempt == 1 else f"{call.attempt} attempts"
-        self._too_late(call, TimeoutError(f"no result {within}, in {attempts}"))
+        self._too_late(call, timed_out(self.settings, call.attempt))
         if under_way:
             self._cancel(call)
 
@@ -403,7 +420,7 @@ class AsyncOperator(Operator):
 
     def _cancel(self, call: Call) -> None:
         """What comes of a call that is under way is of no use."""
-        self.running -= 1
+        self._is_over(call, TimeoutError())
         self.on_cancel(call)
 
     def _withdraw(self, call: Call) -> bool:
@@ -440,9 +457,7 @@ class AsyncOperator(Operator):
                 self._fail(self._error(call, error), error)
 
     def _error(self, call: Call, error: BaseException) -> OperatorError:
-        return OperatorError.of(
-            self.name, error, record=call.value, key=call.key, timestamp=call.timestamp
-        )
+        return failed(self.name, call, error)
 
     def _fail(self, error: Exception, cause: BaseException | None = None) -> None:
         """Let the job fail, by the next mail."""

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from aflow.machines.calls.adaptive import Adaptive
+from aflow.machines.calls.breaker import CircuitBreaker
 from aflow.machines.calls.cache import Cache
 from aflow.machines.calls.grouping import GroupSize
 from aflow.machines.calls.on_error import Fail, OnError
+from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import RetryPolicy
 from aflow.model.codecs import RECORDS, Codec
-from aflow.model.time import Instant
+from aflow.model.time import Instant, Timestamp, to_timestamp
 
 
 class CallOrder(Enum):
@@ -46,6 +49,10 @@ class CallSettings:
     """Gets the value; and the resource behind it, if the step has one."""
     capacity: int = DEFAULT_CAPACITY
     """The most calls in flight, in each subtask."""
+    adaptive: Adaptive | None = None
+    """Who says how many there may be, up to ``capacity``; None: always as many."""
+    rate: RateLimit[Any] | None = None
+    breaker: CircuitBreaker | None = None
     order: CallOrder = CallOrder.ORDERED
     results: CallResults = CallResults.ONE
     into: Callable[[Any, Any], Any] | None = None
@@ -65,3 +72,14 @@ class CallSettings:
     typed: bool = False
     """True if ``codec`` is for values of one type, so that each is encoded by itself."""
     uses_resource: bool = False
+
+    def time_until(self, value: object, now: Timestamp) -> Timestamp | None:
+        """Until when there is time for a record whose first attempt begins ``now``; None: for ever.
+
+        Raises what the user's function raises.
+        """
+        until = None if self.timeout is None else now + self.timeout
+        if self.deadline is None:
+            return until
+        at = to_timestamp(self.deadline(value), what="the deadline")
+        return at if until is None else min(at, until)
