@@ -1,0 +1,96 @@
+"""What leaves an asynchronous step for calls that are settled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from aflow.errors import OperatorError
+from aflow.machines.calls.call import NO_RESULT, Call
+from aflow.machines.calls.on_error import DeadLetter, FailedCall
+from aflow.model.batch import Batch, in_batches
+from aflow.model.time import short
+from aflow.operators.base import RAISED, Output
+from aflow.operators.calls.settings import CallResults, CallSettings
+
+
+def send_results(calls: Sequence[Call], settings: CallSettings, output: Output, step: str) -> None:
+    """Emit the results of ``calls``, all of which have some, in order."""
+    # Hot path (benchmark `async`).
+    times: list[Any] = [call.timestamp for call in calls]
+    if None not in times:
+        _send(calls, times, settings, output, step)
+        return
+    for timed, some in groupby(calls, lambda call: call.timestamp is not None):
+        alike = list(some)
+        _send(alike, [call.timestamp for call in alike] if timed else None, settings, output, step)
+
+
+def send_failures(calls: Sequence[Call], settings: CallSettings, output: Output) -> None:
+    """Send those of ``calls`` that have no result where the policy says."""
+    policy = settings.on_error
+    if isinstance(policy, DeadLetter):
+        for call in calls:
+            if call.result is NO_RESULT:
+                times = None if call.timestamp is None else [call.timestamp]
+                output.side(policy.tag.name, Batch([_failed(call)], times))
+
+
+def failed(step: str, call: Call, error: BaseException) -> OperatorError:
+    """Describe ``error``, for which the job fails."""
+    return OperatorError.of(step, error, record=call.value, key=call.key, timestamp=call.timestamp)
+
+
+def timed_out(settings: CallSettings, attempts: int) -> TimeoutError:
+    """What becomes of a record that is under way when its time is up."""
+    within = "by its deadline" if settings.timeout is None else f"within {short(settings.timeout)}"
+    return TimeoutError(
+        f"no result {within}, in {'1 attempt' if attempts == 1 else f'{attempts} attempts'}"
+    )
+
+
+def _send(
+    calls: Sequence[Call],
+    times: list[Any] | None,
+    settings: CallSettings,
+    output: Output,
+    step: str,
+) -> None:
+    match settings.results:
+        case CallResults.ONE:
+            if calls:
+                output.emit(Batch(_together(calls, settings, step), times))
+        case CallResults.KEEP:
+            kept = [call for call in calls if call.result]
+            if kept:
+                at: list[Any] = [call.timestamp for call in kept]
+                output.emit(Batch([call.value for call in kept], None if times is None else at))
+        case CallResults.MANY:
+            values = [result for call in calls for result in call.result]
+            if times is None and values:
+                output.emit(Batch(values))
+            elif values:
+                all_times: list[Any] = [call.timestamp for call in calls for _ in call.result]
+                for batch in in_batches(values, all_times):
+                    output.emit(batch)
+
+
+def _together(calls: Sequence[Call], settings: CallSettings, step: str) -> list[Any]:
+    """What leaves for each of these records: what its call gave, or what is made of both."""
+    into = settings.into
+    if into is None:
+        return [call.result for call in calls]
+    made: list[Any] = []
+    for call in calls:
+        try:
+            made.append(into(call.value, call.result))
+        except RAISED as exc:
+            raise failed(step, call, exc) from exc
+    return made
+
+
+def _failed(call: Call) -> FailedCall[Any]:
+    error = call.error
+    attempts = getattr(call, "attempt", 1)  # who does not retry, does not count
+    return FailedCall(call.value, type(error).__name__, str(error), attempts)
