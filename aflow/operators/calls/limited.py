@@ -35,7 +35,7 @@ class StepLimits:
         return self._most if self._adaptive is None else self._adaptive.limit
 
     def cost(self, value: object) -> float:
-        """What a call for ``value`` takes of the rate limit. Raises ``ValueError``, and whatever the user's cost raises."""
+        """What a call for ``value`` takes of the rate limit. Raises ``ValueError``, and what ``cost`` raises."""
         return 1.0 if self._rate is None else self._rate.cost_of(value)
 
     @property

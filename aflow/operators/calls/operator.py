@@ -17,30 +17,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from itertools import repeat
 from typing import Any
 
-from aflow.errors import InternalError, OperatorError
+from aflow.errors import OperatorError
 from aflow.machines.calls.breaker import CircuitOpen
 from aflow.machines.calls.call import NO_RESULT, Call
 from aflow.machines.calls.deadlines import Deadlines
 from aflow.machines.calls.on_error import DeadLetter, Drop, Fallback
-from aflow.machines.calls.queues import CallQueue, KeyTurns, OrderedCalls, UnorderedCalls
 from aflow.machines.calls.retry import Attempt
 from aflow.model.batch import Batch
-from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
 from aflow.model.time import Timestamp
-from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize, unsupported
+from aflow.operators.base import RAISED, OperatorContext
 from aflow.operators.calls.counters import CallCounters
-from aflow.operators.calls.leaving import failed, send_failures, send_results, timed_out
+from aflow.operators.calls.in_flight import RecordsInFlight, calls_of, nobody
+from aflow.operators.calls.leaving import timed_out
 from aflow.operators.calls.limited import StepLimits
-from aflow.operators.calls.settings import CallOrder, CallResults, CallSettings
-from aflow.operators.calls.stored import CapturedCalls, StoredCalls
+from aflow.operators.calls.settings import CallResults, CallSettings
 from aflow.operators.results import iterable
-from aflow.state.snapshot import Captured, OperatorSnapshot
 
 
-class AsyncOperator(Operator):
+class AsyncOperator(RecordsInFlight):
     """Calls for each record, in a subtask. Everything but ``take``, ``returned`` and ``raised`` runs in its task.
 
     Those three are called by slots, between two awaits of theirs: they only move calls within the operator, and what
@@ -48,30 +44,20 @@ class AsyncOperator(Operator):
     """
 
     def __init__(self, settings: CallSettings) -> None:
-        self.settings = settings
+        super().__init__(settings)
         self.calls = CallCounters()
-        #: True while no call may begin, since what comes of it would find no room behind the step.
-        self.held = False
         #: How many slots are making a call whose result counts.
         self.running = 0
-        #: Called when calls may begin that nobody has asked for; given by the runtime, as the next two are.
-        self.on_ready: Callable[[], None] = _nobody
-        #: Called when ``emit`` has something to do.
-        self.on_settled: Callable[[], None] = _nobody
+        #: Called when calls may begin that nobody has asked for; given by the runtime, as the next one is.
+        self.on_ready: Callable[[], None] = nobody
         #: Called with a call that is under way and counts no more.
-        self.on_cancel: Callable[[Call], None] = _nobody
+        self.on_cancel: Callable[[Call], None] = nobody
         #: Calls that may be made now, in order.
         self._ready: deque[Call] = deque()
-        #: Calls whose results were not emitted, in the order in which their records came; a dict, as an ordered set.
-        self._in_flight: dict[Call, None] = {}
         #: How many records and fences may be here, for each call that may be under way.
         self._share = 2
         #: None for a step whose calls are limited by their number only.
         self._limits: StepLimits | None = None
-        self._queue: CallQueue = (
-            OrderedCalls() if settings.order is CallOrder.ORDERED else UnorderedCalls()
-        )
-        self._turns = KeyTurns() if settings.order is CallOrder.BY_KEY else None
         #: True if more has to be done for each attempt than to make it.
         self._watched = (
             settings.timeout is not None
@@ -82,21 +68,12 @@ class AsyncOperator(Operator):
         self._retries: Deadlines[Call] = Deadlines()
         #: What the alarm is set to (epoch ms).
         self._alarm_at: Timestamp | None = None
-        #: True from ``on_settled`` to ``emit``.
-        self._told = False
-        #: How many calls that are settled and not emitted have no result, for which the fast way out is too simple.
-        self._without_results = 0
-        #: Why the job has to fail; raised by ``emit``.
-        self._failure: Exception | None = None
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         settings = self.settings
         if settings.adaptive or settings.rate or settings.breaker:
             self._limits = StepLimits(settings, context)
-        self._stored = StoredCalls(
-            context.name, settings.codec, settings.typed, self._turns is not None
-        )
 
     # ------------------------------------------------------------------------------------ told by the task
 
@@ -104,11 +81,6 @@ class AsyncOperator(Operator):
     def full(self) -> bool:
         """True while the task should take no more input. Fences count as records do."""
         return len(self._in_flight) + self._queue.fences >= self._share * self._capacity
-
-    @property
-    def busy(self) -> bool:
-        """True while something came in that has not left."""
-        return bool(self._in_flight) or self._queue.has_out
 
     @property
     def waiting(self) -> int:
@@ -134,57 +106,21 @@ class AsyncOperator(Operator):
         return calls
 
     def process(self, batch: Batch[Any]) -> None:
-        self._put(_calls(batch, None if self._turns is None else self._keys_of(batch)))
+        self._put(calls_of(batch, None if self._turns is None else self._keys_of(batch)))
         self.on_ready()
 
     def _put(self, calls: Sequence[Call]) -> None:
-        """Take calls in, in order."""
-        self._in_flight.update(dict.fromkeys(calls))
-        self._queue.put(calls)
         if self._watched:
             for call in calls:
                 call.attempt = 0
-        self._make_ready(calls if self._turns is None else self._turns.admit(calls))
+        super()._put(calls)
 
     def _make_ready(self, calls: Iterable[Call]) -> None:
         """Let ``calls`` be made as soon as there is a slot: it is their turn."""
         self._ready.extend(calls)
 
-    def _keys_of(self, batch: Batch[Any]) -> Sequence[Any]:
-        keys = batch.keys
-        if keys is None:
-            raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
-        for index, key in enumerate(keys):
-            try:
-                hash(key)
-            except TypeError as exc:
-                raise self.failure_at(unsupported(key) or exc, batch, index) from exc
-        return keys
-
-    def on_watermark(self, timestamp: Timestamp) -> None:
-        if self.busy:
-            self._put_fence(Watermark(timestamp))
-        else:
-            super().on_watermark(timestamp)
-
-    def on_idle(self) -> None:
-        if self.busy:
-            self._put_fence(IDLE)
-        else:
-            super().on_idle()
-
     def hurry(self) -> None:
         """The input has ended, and the task waits for the calls. Said again and again until none is left."""
-
-    def on_active(self) -> None:
-        if self.busy:
-            self._put_fence(ACTIVE)
-        else:
-            super().on_active()
-
-    def _put_fence(self, fence: Watermark | Idle | Active) -> None:
-        self._queue.put_fence(fence)
-        self._tell()
 
     def on_processing_time(self, now: Timestamp) -> None:
         """Time is up for some calls, others are to be made again."""
@@ -307,44 +243,6 @@ class AsyncOperator(Operator):
         """The function of the step is none that can be awaited: the job fails, whatever the policy."""
         self._fail(OperatorError.of(self.name, error, record=call.value))
 
-    # ------------------------------------------------------------------------------------------- emitting
-
-    def emit(self) -> None:
-        """Send on what is settled and may leave."""
-        self._told = False
-        if self._failure is not None:
-            raise self._failure
-        for one in self._queue.take():
-            if isinstance(one, list):
-                self._emit_run(one)
-            else:
-                self._emit_fence(one)
-
-    def _emit_run(self, run: list[Call]) -> None:
-        # Hot path.
-        in_flight = self._in_flight
-        for call in run:
-            del in_flight[call]
-        if self._without_results:
-            run = self._with_results(run)
-        send_results(run, self.settings, self.output, self.name)
-
-    def _with_results(self, run: list[Call]) -> list[Call]:
-        """Those that have a result; the others go where the policy says."""
-        send_failures(run, self.settings, self.output)
-        with_results = [call for call in run if call.result is not NO_RESULT]
-        self._without_results -= len(run) - len(with_results)
-        return with_results
-
-    def _emit_fence(self, fence: Watermark | Idle | Active) -> None:
-        match fence:
-            case Watermark(timestamp):
-                super().on_watermark(timestamp)
-            case Idle():
-                super().on_idle()
-            case Active():
-                super().on_active()
-
     # ------------------------------------------------------------------------------------------- attempts
 
     def _room(self) -> int:
@@ -456,67 +354,12 @@ class AsyncOperator(Operator):
             case _:
                 self._fail(self._error(call, error), error)
 
-    def _error(self, call: Call, error: BaseException) -> OperatorError:
-        return failed(self.name, call, error)
-
-    def _fail(self, error: Exception, cause: BaseException | None = None) -> None:
-        """Let the job fail, by the next mail."""
-        if self._failure is None:
-            error.__cause__ = cause
-            self._failure = error
-        self.held = True
-        self._tell()
-
     def _settle(self, call: Call, result: Any) -> None:
-        """It is decided what becomes of a record."""
-        call.result = result
-        self._queue.settle(call)
         if self._watched:
             self._deadlines.discard(call)
-        if self._turns is not None:
-            self._next_of_key(call)
-        if not self._told:
-            self._tell()
-
-    def _next_of_key(self, call: Call) -> None:
-        assert self._turns is not None
-        following = self._turns.release(call.key)
-        if following is not None:
-            self._make_ready((following,))
-
-    def _tell(self) -> None:
-        if not self._told and (self._failure is not None or self._queue.has_out):
-            self._told = True
-            self.on_settled()
+        super()._settle(call, result)
 
     def _wake_at(self, at: Timestamp) -> None:
         if self._alarm_at is None or at < self._alarm_at:
             self._alarm_at = at
             self.context.alarm.set(at)
-
-    # ---------------------------------------------------------------------------------------------- state
-
-    def capture(self, *, changes: bool) -> Captured:
-        """The records whose results were not emitted. They are few, so all of them each time."""
-        return CapturedCalls(self._stored, self.context.subtask, list(self._in_flight))
-
-    def snapshot(self) -> OperatorSnapshot:
-        return self.capture(changes=False).encoded()
-
-    def restore(self, snapshot: OperatorSnapshot) -> None:
-        """Those records are called for before all others."""
-        for batch in self._stored.restored(snapshot, self.context):
-            self._put(_calls(batch, batch.keys))
-
-    def size(self) -> StateSize:
-        """Each record whose results were not emitted is an entry."""
-        return StateSize(entries=len(self._in_flight))
-
-
-def _calls(batch: Batch[Any], keys: Sequence[Any] | None) -> list[Call]:
-    times = repeat(None) if batch.timestamps is None else batch.timestamps
-    return list(map(Call, batch.values, times, repeat(None) if keys is None else keys))
-
-
-def _nobody(*_: object) -> None:
-    """Stands in until the runtime is there."""

@@ -1,0 +1,200 @@
+"""What came into an asynchronous step and has not left it: order, fences, results, state.
+
+Which calls are made, when and how often, is not known here; see ``AsyncOperator``, which tells it what becomes of each
+record.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from typing import Any
+
+from aflow.errors import InternalError, OperatorError
+from aflow.machines.calls.call import NO_RESULT, Call
+from aflow.machines.calls.queues import CallQueue, KeyTurns, OrderedCalls, UnorderedCalls
+from aflow.model.batch import Batch
+from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
+from aflow.model.time import Timestamp
+from aflow.operators.base import Operator, OperatorContext, StateSize, unsupported
+from aflow.operators.calls.leaving import failed, send_failures, send_results
+from aflow.operators.calls.settings import CallOrder, CallSettings
+from aflow.operators.calls.stored import CapturedCalls, StoredCalls
+from aflow.state.snapshot import Captured, OperatorSnapshot
+
+
+class RecordsInFlight(Operator):
+    """Keeps each record, as a call, until it is settled and what came of it was emitted, in the order of the step."""
+
+    def __init__(self, settings: CallSettings) -> None:
+        self.settings = settings
+        #: True while no call may begin, since what comes of it would find no room behind the step.
+        self.held = False
+        #: Called when ``emit`` has something to do; given by the runtime.
+        self.on_settled: Callable[[], None] = nobody
+        #: Calls whose results were not emitted, in the order in which their records came; a dict, as an ordered set.
+        self._in_flight: dict[Call, None] = {}
+        self._queue: CallQueue = (
+            OrderedCalls() if settings.order is CallOrder.ORDERED else UnorderedCalls()
+        )
+        self._turns = KeyTurns() if settings.order is CallOrder.BY_KEY else None
+        #: True from ``on_settled`` to ``emit``.
+        self._told = False
+        #: How many calls that are settled and not emitted have no result, for which the fast way out is too simple.
+        self._without_results = 0
+        #: Why the job has to fail; raised by ``emit``.
+        self._failure: Exception | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        settings = self.settings
+        self._stored = StoredCalls(
+            context.name, settings.codec, settings.typed, self._turns is not None
+        )
+
+    @property
+    def busy(self) -> bool:
+        """True while something came in that has not left."""
+        return bool(self._in_flight) or self._queue.has_out
+
+    def _put(self, calls: Sequence[Call]) -> None:
+        """Take calls in, in order."""
+        self._in_flight.update(dict.fromkeys(calls))
+        self._queue.put(calls)
+        self._make_ready(calls if self._turns is None else self._turns.admit(calls))
+
+    @abstractmethod
+    def _make_ready(self, calls: Iterable[Call]) -> None:
+        """Let ``calls`` be made as soon as may be: it is their turn."""
+
+    def _keys_of(self, batch: Batch[Any]) -> Sequence[Any]:
+        keys = batch.keys
+        if keys is None:
+            raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
+        for index, key in enumerate(keys):
+            try:
+                hash(key)
+            except TypeError as exc:
+                raise self.failure_at(unsupported(key) or exc, batch, index) from exc
+        return keys
+
+    def on_watermark(self, timestamp: Timestamp) -> None:
+        if self.busy:
+            self._put_fence(Watermark(timestamp))
+        else:
+            super().on_watermark(timestamp)
+
+    def on_idle(self) -> None:
+        if self.busy:
+            self._put_fence(IDLE)
+        else:
+            super().on_idle()
+
+    def on_active(self) -> None:
+        if self.busy:
+            self._put_fence(ACTIVE)
+        else:
+            super().on_active()
+
+    def _put_fence(self, fence: Watermark | Idle | Active) -> None:
+        self._queue.put_fence(fence)
+        self._tell()
+
+    # ------------------------------------------------------------------------------------------- leaving
+
+    def _settle(self, call: Call, result: Any) -> None:
+        """It is decided what becomes of a record."""
+        # Hot path (benchmark `async`).
+        call.result = result
+        self._queue.settle(call)
+        if self._turns is not None:
+            self._next_of_key(call)
+        if not self._told:
+            self._tell()
+
+    def _next_of_key(self, call: Call) -> None:
+        assert self._turns is not None
+        following = self._turns.release(call.key)
+        if following is not None:
+            self._make_ready((following,))
+
+    def _tell(self) -> None:
+        if not self._told and (self._failure is not None or self._queue.has_out):
+            self._told = True
+            self.on_settled()
+
+    def _error(self, call: Call, error: BaseException) -> OperatorError:
+        return failed(self.name, call, error)
+
+    def _fail(self, error: Exception, cause: BaseException | None = None) -> None:
+        """Let the job fail, by the next mail."""
+        if self._failure is None:
+            error.__cause__ = cause
+            self._failure = error
+        self.held = True
+        self._tell()
+
+    def emit(self) -> None:
+        """Send on what is settled and may leave."""
+        self._told = False
+        if self._failure is not None:
+            raise self._failure
+        for one in self._queue.take():
+            if isinstance(one, list):
+                self._emit_run(one)
+            else:
+                self._emit_fence(one)
+
+    def _emit_run(self, run: list[Call]) -> None:
+        # Hot path.
+        in_flight = self._in_flight
+        for call in run:
+            del in_flight[call]
+        if self._without_results:
+            run = self._with_results(run)
+        send_results(run, self.settings, self.output, self.name)
+
+    def _with_results(self, run: list[Call]) -> list[Call]:
+        """Those that have a result; the others go where the policy says."""
+        send_failures(run, self.settings, self.output)
+        with_results = [call for call in run if call.result is not NO_RESULT]
+        self._without_results -= len(run) - len(with_results)
+        return with_results
+
+    def _emit_fence(self, fence: Watermark | Idle | Active) -> None:
+        match fence:
+            case Watermark(timestamp):
+                super().on_watermark(timestamp)
+            case Idle():
+                super().on_idle()
+            case Active():
+                super().on_active()
+
+    # --------------------------------------------------------------------------------------------- state
+
+    def capture(self, *, changes: bool) -> Captured:
+        """The records whose results were not emitted. They are few, so all of them each time."""
+        return CapturedCalls(self._stored, self.context.subtask, list(self._in_flight))
+
+    def snapshot(self) -> OperatorSnapshot:
+        return self.capture(changes=False).encoded()
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        """Those records are called for before all others."""
+        for batch in self._stored.restored(snapshot, self.context):
+            self._put(calls_of(batch, batch.keys))
+
+    def size(self) -> StateSize:
+        """Each record whose results were not emitted is an entry."""
+        return StateSize(entries=len(self._in_flight))
+
+
+def calls_of(batch: Batch[Any], keys: Sequence[Any] | None) -> list[Call]:
+    """A call for each record."""
+    times = repeat(None) if batch.timestamps is None else batch.timestamps
+    return list(map(Call, batch.values, times, repeat(None) if keys is None else keys))
+
+
+def nobody(*_: object) -> None:
+    """Stands in until the runtime is there."""
