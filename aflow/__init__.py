@@ -36,7 +36,11 @@ from aflow.errors import (
     SourceError,
     SourceFull,
 )
+from aflow.machines.calls.adaptive import Adaptive
+from aflow.machines.calls.breaker import CircuitBreaker, CircuitOpen
+from aflow.machines.calls.cache import Cache
 from aflow.machines.calls.on_error import DeadLetter, Drop, Fail, FailedCall, Fallback
+from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import Attempt, Retry, RetryPolicy
 from aflow.machines.watermarks.generators import (
     BoundedOutOfOrderness,
@@ -101,6 +105,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "GLOBAL_WINDOW",
+    "Adaptive",
     "AflowError",
     "Aggregate",
     "AggregatingState",
@@ -116,6 +121,7 @@ __all__ = [
     "BroadcastProcess",
     "BroadcastState",
     "BroadcastView",
+    "Cache",
     "CallMetrics",
     "CallOptions",
     "CallbackSink",
@@ -123,6 +129,8 @@ __all__ = [
     "CheckpointInfo",
     "CheckpointMetrics",
     "Checkpointing",
+    "CircuitBreaker",
+    "CircuitOpen",
     "CoProcess",
     "CollectSink",
     "ConnectedStreams",
@@ -172,6 +180,7 @@ __all__ = [
     "Processing",
     "Punctuated",
     "PushSource",
+    "RateLimit",
     "ReducingState",
     "Resource",
     "Restarting",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
-from aflow.api.calls import CallOptions, call_settings
+from aflow.api.calls import CallOptions, call_settings, group_size
+from aflow.machines.calls.grouping import GroupSize
 from aflow.machines.calls.on_error import DeadLetter
 from aflow.model.resource import Resource
 from aflow.operators.base import Operator
-from aflow.operators.calls.operator import AsyncOperator
+from aflow.operators.calls.fewer import calling_operator
 from aflow.operators.calls.settings import CallResults
 
 if TYPE_CHECKING:
@@ -142,6 +144,48 @@ class Calling(Generic[T]):
         """Keep the values for which awaiting ``keep(value)`` gives something true."""
         return self._call("filter_async", keep, using, name, options, CallResults.KEEP)
 
+    @overload
+    def map_batch_async(
+        self,
+        fn: Callable[[list[T]], Awaitable[Sequence[U | Exception]]],
+        *,
+        size: int,
+        delay: timedelta = ...,
+        name: str | None = None,
+        **options: Unpack[CallOptions[T]],
+    ) -> Stream[U]: ...
+    @overload
+    def map_batch_async(
+        self,
+        fn: Callable[[list[T], R], Awaitable[Sequence[U | Exception]]],
+        *,
+        size: int,
+        delay: timedelta = ...,
+        using: Resource[R],
+        name: str | None = None,
+        **options: Unpack[CallOptions[T]],
+    ) -> Stream[U]: ...
+    def map_batch_async(
+        self,
+        fn: Callable[..., Awaitable[Sequence[U | Exception]]],
+        *,
+        size: int,
+        delay: timedelta = timedelta(0),
+        using: Resource[Any] | None = None,
+        name: str | None = None,
+        **options: Unpack[CallOptions[T]],
+    ) -> Stream[U]:
+        """Call once for several values: ``fn(values)`` gives a list with one result for each, in their order.
+
+        A call takes up to ``size`` values. A value waits for others for ``delay`` at most; zero takes what is there
+        when a call may begin. An exception in place of a result says that this value alone has failed: retries,
+        deadlines and ``on_error`` are for each value, ``capacity`` counts calls.
+        """
+        groups = group_size("map_batch_async", size, delay)
+        return self._call(
+            "map_batch_async", fn, using, name, options, CallResults.ONE, groups=groups
+        )
+
     def _call(
         self,
         method: str,
@@ -151,13 +195,14 @@ class Calling(Generic[T]):
         options: CallOptions[Any],
         results: CallResults,
         into: Callable[..., Any] | None = None,
+        groups: GroupSize | None = None,
     ) -> Stream[Any]:
         settings = call_settings(
-            method, fn, options, results, keyed=self._keyed, using=using, into=into
+            method, fn, options, results, keyed=self._keyed, using=using, into=into, groups=groups
         )
         sides = isinstance(settings.on_error, DeadLetter)
         return self._calling_step(
-            method, name, lambda: AsyncOperator(settings), sides=sides, resource=using
+            method, name, lambda: calling_operator(settings), sides=sides, resource=using
         )
 
     def _calling_step(

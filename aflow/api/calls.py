@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Generic, TypedDict, TypeVar, get_type_hints
 
 from aflow.errors import FlowDefinitionError, shown
+from aflow.machines.calls.adaptive import Adaptive
+from aflow.machines.calls.breaker import CircuitBreaker
+from aflow.machines.calls.cache import Cache
+from aflow.machines.calls.grouping import GroupSize
 from aflow.machines.calls.on_error import Fail, OnError, check_on_error
+from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import RetryPolicy
 from aflow.model.codecs import RECORDS, Codec
 from aflow.model.resource import Resource
-from aflow.model.time import Instant, positive_millis
+from aflow.model.time import Instant, positive_millis, to_millis
 from aflow.operators.calls.settings import (
     DEFAULT_CAPACITY,
     CallOrder,
@@ -22,15 +27,16 @@ from aflow.runtime.calls.collecting import collecting
 from aflow.state.layouts import state_codec
 
 T = TypeVar("T")
-U = TypeVar("U")
+S = TypeVar("S")
 
 
 class CallOptions(TypedDict, Generic[T], total=False):
     """What ``map_async``, ``flat_map_async``, ``filter_async`` and ``map_batch_async`` can be told. All by keyword."""
 
-    capacity: int
-    """The most calls under way at once, in each subtask; 100 by default. The step may hold as many records again that
-    wait for their call or for their turn to leave, and a batch of input; beyond that it takes no more."""
+    capacity: int | Adaptive
+    """The most calls under way at once, in each subtask; 100 by default. With ``Adaptive()`` as many as the service can
+    take, found out by how it answers. The step may hold as many records again that wait for their call or for their
+    turn to leave, and a batch of input; beyond that it takes no more."""
     ordered: bool
     """True, the default: results leave in the order of the stream. False: as they complete, but never past a watermark.
     Not for keyed streams, where each key keeps its order and nothing else."""
@@ -45,6 +51,12 @@ class CallOptions(TypedDict, Generic[T], total=False):
     on_error: OnError[T]
     """What becomes of a record whose call failed for good: ``Fail()`` (the default), ``Drop()``, ``DeadLetter(tag)`` or
     ``Fallback(function)``."""
+    rate: RateLimit[T]
+    """How many calls may begin in a time, or how much they may cost: a token bucket, shared by name on request."""
+    breaker: CircuitBreaker
+    """When calls are not made for a while, since too many have failed."""
+    cache: Cache[T, Any]
+    """Which results are kept; records whose results are kept or under way are not called for."""
     of: type[T]
     """The type by which checkpoints store records whose calls are under way; needed only for values that are neither
     plain Python values nor dataclasses, named tuples, Structs or enums."""
@@ -65,6 +77,7 @@ def call_settings(
     keyed: bool = False,
     using: Resource[Any] | None = None,
     into: Callable[..., Any] | None = None,
+    groups: GroupSize | None = None,
 ) -> CallSettings:
     """Check what a user gave to ``method``. Raises ``FlowDefinitionError``, and ``TypeError`` for unknown options."""
     for name in options:
@@ -84,9 +97,15 @@ def call_settings(
     on_error = options.get("on_error", Fail())
     check_on_error(on_error)
     codec, typed = _codec(method, options)
+    capacity, adaptive = _capacity(method, options.get("capacity", DEFAULT_CAPACITY))
     return CallSettings(
         call=collecting(fn),
-        capacity=_capacity(method, options.get("capacity", DEFAULT_CAPACITY)),
+        capacity=capacity,
+        adaptive=adaptive,
+        rate=_one_of(method, "rate", options.get("rate"), RateLimit),
+        breaker=_one_of(method, "breaker", options.get("breaker"), CircuitBreaker),
+        cache=_one_of(method, "cache", options.get("cache"), Cache),
+        groups=groups,
         order=_order(method, options, keyed=keyed),
         results=results,
         into=into,
@@ -100,13 +119,35 @@ def call_settings(
     )
 
 
-def _capacity(method: str, capacity: object) -> int:
+def group_size(method: str, size: object, delay: timedelta) -> GroupSize:
+    """How many records go together. Raises ``FlowDefinitionError``."""
+    if type(size) is not int or size < 1:
+        raise FlowDefinitionError(
+            f"{method}(size=…) takes the most records of a call, from 1 on, not {shown(size)}"
+        )
+    millis = to_millis(delay, what=f"{method}(delay=…)")
+    if millis < 0:
+        raise FlowDefinitionError(f"{method}(delay=…) must not be negative: {delay!r}")
+    return GroupSize(size, millis)
+
+
+def _capacity(method: str, capacity: object) -> tuple[int, Adaptive | None]:
+    if isinstance(capacity, Adaptive):
+        return capacity.most, capacity
     if type(capacity) is not int or capacity < 1:
         raise FlowDefinitionError(
-            f"{method}(capacity=…) takes the number of calls that may be under way at once, from 1 on, "
+            f"{method}(capacity=…) takes the number of calls that may be under way at once, from 1 on, or Adaptive(), "
             f"not {shown(capacity)}"
         )
-    return capacity
+    return capacity, None
+
+
+def _one_of(method: str, name: str, given: S | None, kind: type[S]) -> S | None:
+    if given is None or isinstance(given, kind):
+        return given
+    raise FlowDefinitionError(
+        f"{method}({name}=…) takes aflow.{kind.__name__}(…), not {shown(given)}"
+    )
 
 
 def _order(method: str, options: CallOptions[Any], *, keyed: bool) -> CallOrder:
@@ -139,13 +180,3 @@ def _codec(method: str, options: CallOptions[Any]) -> tuple[Codec[Any], bool]:
         return state_codec(of, codec), True
     except FlowDefinitionError as exc:
         raise FlowDefinitionError(f"{method}(): {exc}") from exc
-
-
-CallOne = Callable[[T], Awaitable[U]]
-"""Gives one result for a value."""
-
-CallMany = Callable[[T], Awaitable[Iterable[U]] | AsyncIterator[U]]
-"""Gives any number of results for a value: awaited, or one by one."""
-
-KeepAsync = Callable[[T], Awaitable[object]]
-"""Says whether a value goes on."""

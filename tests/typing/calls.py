@@ -102,3 +102,24 @@ def a_resource_is_the_second_argument(orders: af.Stream[Order]) -> None:
         orders.map_async(asked, using=sessions, into=lambda o, w: (o, w)),
         af.Stream[tuple[Order, Weather]],
     )
+
+
+async def weathers(orders: list[Order]) -> list[Weather | Exception]:
+    return [Weather(1.0) if order.city else LookupError() for order in orders]
+
+
+async def plain_weathers(orders: list[Order]) -> list[Weather]:
+    return [Weather(1.0) for _ in orders]
+
+
+def limits_and_caches_know_the_values(orders: af.Stream[Order]) -> None:
+    answers = orders.map_async(
+        weather,
+        capacity=af.Adaptive(start=20),
+        rate=af.RateLimit(100, timedelta(seconds=1), cost=lambda order: len(order.city)),
+        breaker=af.CircuitBreaker(failures=0.5),
+        cache=af.Cache(1_000, key=lambda order: order.city),
+    )
+    assert_type(answers, af.Stream[Weather])
+    assert_type(orders.map_batch_async(weathers, size=10), af.Stream[Weather])
+    assert_type(orders.map_batch_async(plain_weathers, size=10), af.Stream[Weather])
