@@ -66,6 +66,7 @@ from aflow.operators.joins.kinds import Join
 from aflow.operators.keyed_process import KeyedProcess
 from aflow.operators.process import ProcessFunction
 from aflow.operators.windows.function import WindowContext, WindowFunction
+from aflow.runtime.calls.reporting import LeftBehind, LoopBlocked, Where
 from aflow.runtime.checkpoints.settings import Aligned, Checkpointing, Processing, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome, SubtaskCheckpoint
 from aflow.runtime.ends import (
@@ -80,6 +81,7 @@ from aflow.runtime.ends import (
 )
 from aflow.runtime.job import Job, JobEvent
 from aflow.runtime.metrics import (
+    BlockedMetrics,
     CallMetrics,
     CheckpointMetrics,
     JobMetrics,
@@ -114,6 +116,7 @@ __all__ = [
     "AsyncIterableSource",
     "Attempt",
     "BadRecord",
+    "BlockedMetrics",
     "BoundedOutOfOrderness",
     "BroadcastCell",
     "BroadcastConnectedStreams",
@@ -164,7 +167,9 @@ __all__ = [
     "JoinResults",
     "KeyedProcess",
     "KeyedStream",
+    "LeftBehind",
     "ListState",
+    "LoopBlocked",
     "MailboxClosed",
     "MapState",
     "Monotonic",
@@ -212,6 +217,7 @@ __all__ = [
     "Unaligned",
     "ValueState",
     "WatermarkGenerator",
+    "Where",
     "WindowAssigner",
     "WindowContext",
     "WindowFunction",
