@@ -39,6 +39,8 @@ class RecordsInFlight(Operator):
             OrderedCalls() if settings.order is CallOrder.ORDERED else UnorderedCalls()
         )
         self._turns = KeyTurns() if settings.order is CallOrder.BY_KEY else None
+        #: True if ``_decided`` has something to do.
+        self._watched = False
         #: True from ``on_settled`` to ``emit``.
         self._told = False
         #: How many calls that are settled and not emitted have no result, for which the fast way out is too simple.
@@ -108,10 +110,15 @@ class RecordsInFlight(Operator):
         # Hot path (benchmark `async`).
         call.result = result
         self._queue.settle(call)
+        if self._watched:
+            self._decided(call)
         if self._turns is not None:
             self._next_of_key(call)
         if not self._told:
             self._tell()
+
+    def _decided(self, call: Call) -> None:
+        """A record is settled, in a step where more has to be done for it than to make its call."""
 
     def _next_of_key(self, call: Call) -> None:
         assert self._turns is not None

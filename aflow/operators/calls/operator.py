@@ -148,7 +148,7 @@ class AsyncOperator(RecordsInFlight):
         if self._limits is not None:
             return self._take_limited(self._limits)
         ready = self._ready
-        while ready and not self.held and self._room() > 0:
+        while ready and not self.held and self.running < self.settings.capacity:
             call = ready.popleft()
             if not self._watched or self._begins(call):
                 self.running += 1
@@ -210,7 +210,10 @@ class AsyncOperator(RecordsInFlight):
         """The call has given ``result``. It counts unless the time for the record was up."""
         if call.done:
             return
-        self._is_over(call, None)
+        if self._limits is None:
+            self.running -= 1
+        else:
+            self._is_over(call, None)
         self._came(call, result)
 
     def _is_over(self, call: Call, error: BaseException | None) -> None:
@@ -354,10 +357,8 @@ class AsyncOperator(RecordsInFlight):
             case _:
                 self._fail(self._error(call, error), error)
 
-    def _settle(self, call: Call, result: Any) -> None:
-        if self._watched:
-            self._deadlines.discard(call)
-        super()._settle(call, result)
+    def _decided(self, call: Call) -> None:
+        self._deadlines.discard(call)
 
     def _wake_at(self, at: Timestamp) -> None:
         if self._alarm_at is None or at < self._alarm_at:
