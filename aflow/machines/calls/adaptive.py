@@ -1,33 +1,34 @@
 """How many calls are made at once, found out by how the service answers.
 
-Theory. A service has room for so many calls at once, and nobody knows for how many, since it changes. With fewer calls
-the service is not used; with more, calls wait in front of it and only take longer, or are refused. By Little's law the
-step sees which: while there is room, latency does not depend on the number of calls; beyond it, latency grows in
-proportion. So there is no need to count anything but calls in flight, latencies and failures.
+Theory. A service has room for so many calls at once, and nobody knows for how many, since it changes. With fewer
+calls the service is not used; with more, calls wait in front of it and only take longer, or are refused. By Little's
+law the step sees which: while there is room, latency does not depend on the number of calls; beyond it, latency grows
+in proportion. So there is no need to count anything but calls in flight, latencies and failures.
 
-*Windows.* A change of the limit shows once it has been in force for a round trip: calls have ended that began after it.
-Then latencies are collected, at least as many as the limit, and more if they differ much from each other, so that what
-comes of them is known to about a tenth. That is their *interquartile mean*: one call in a hundred that takes fifty times
-as long does not show in it. Each window ends with one decision, so a decision takes about two round trips.
+*Windows.* A change of the limit shows once it has been in force for a round trip: calls have ended that began after
+it. Then latencies are collected, at least as many as the limit, and more if they differ much from each other, so that
+what comes of them is known to about a tenth. That is their *interquartile mean*: one call in a hundred that takes
+fifty times as long does not show in it. Each window ends with one decision, so a decision takes about two round
+trips.
 
 *Latency.* The baseline is the latency of a service with room. Up to 1.25 times that is taken for noise, and the limit
-grows by its square root (additive increase; the noise of a mean of that many latencies shrinks in the same proportion).
-Beyond, the limit is multiplied by tolerated through measured latency, at once where the service has room for the calls
-(multiplicative decrease), plus half of its root, which keeps a short queue. The first windows double the limit, until
-the first sign of a queue. This is TCP Vegas (Brakmo, Peterson 1995) with the gradient of Netflix's concurrency-limits
-(``Gradient2Limit``), without its smoothing, as windows begin with a clean slate.
+grows by its square root (additive increase; the noise of a mean of that many latencies shrinks in the same
+proportion). Beyond, the limit is multiplied by tolerated through measured latency, at once where the service has room
+for the calls (multiplicative decrease), plus half of its root, which keeps a short queue. The first windows double
+the limit, until the first sign of a queue. This is TCP Vegas (Brakmo, Peterson 1995) with the gradient of Netflix's
+concurrency-limits (``Gradient2Limit``), without its smoothing, as windows begin with a clean slate.
 
-*The baseline must be learned again*, since services change. Lower latencies pull it down. Every so many windows there is
-a *probe*, as in BBR (Cardwell et al. 2016): the limit goes down in steps as long as latency goes down with it; where
-it does not, nothing waits, and that latency is the baseline. A window in which the limit is not used is as good. And if
-the limit has fallen twice by much and latency did not follow, then it is not the calls that make the service slow: that
-latency is the baseline too, and the limit returns.
+*The baseline must be learned again*, since services change. Lower latencies pull it down. Every so many windows there
+is a *probe*, as in BBR (Cardwell et al. 2016): the limit goes down in steps as long as latency goes down with it;
+where it does not, nothing waits, and that latency is the baseline. A window in which the limit is not used is as
+good. And if the limit has fallen twice by much and latency did not follow, then it is not the calls that make the
+service slow: that latency is the baseline too, and the limit returns.
 
-*Failures* that say "too much" (refused, timed out) cut the limit: a little at first, more if that was not enough. They do
-if there are more than usual; usual is the share at a probe, and what remains after the limit has been cut to a quarter: an
-error that a tenth of all records gives whatever the load must not bring the step to a halt. After a cut the limit holds
-for some windows, goes half of the way back to where it was cut, again and again, and carefully beyond, as TCP CUBIC
-(RFC 9438) does: so that a service that refuses calls refuses few.
+*Failures* that say "too much" (refused, timed out) cut the limit: a little at first, more if that was not enough.
+They do if there are more than usual. Usual is what fails at a probe and what goes on failing well below the limit
+that was cut: an error that a tenth of all records gives, whatever the load, must not bring the step to a halt. After
+a cut the limit holds for some windows, goes half of the way back to where it was cut, again and again, and carefully
+beyond, as TCP CUBIC (RFC 9438) does: so that a service that refuses calls refuses few.
 
 A limit that is not used does not grow. It never depends on the throughput, so a step that gets few records keeps it.
 """
@@ -50,7 +51,8 @@ _STRONGEST_GRADIENT: Final = 0.3
 #: How fast lower latencies pull the baseline down, a window.
 _DRIFT: Final = 0.2
 
-#: Latencies that a window needs; and the most that it waits for because they differ, in all and for each call at once.
+#: Latencies that a window needs; and the most that it waits for because they differ, in all and for each call at
+#: once.
 _FEWEST: Final = 16
 _ENOUGH: Final = 128
 _ROUNDS: Final = 8
@@ -67,6 +69,10 @@ _MOST_USUAL: Final = 0.5
 
 #: By what the limit is multiplied for failures: in the first window, in the second one in a row, and so on.
 _CUTS: Final = (0.95, 0.85, 0.7)
+
+#: What fails after cuts to less than this share of the limit, in so many windows, is usual.
+_WELL_BELOW: Final = 0.85
+_LOOKS: Final = 8
 
 #: Windows for which the limit holds after a cut: at least, and at most if it was cut at about the same place again.
 _SHORT_HOLD: Final = 2
@@ -97,13 +103,14 @@ class Adaptive:
     """The number of calls at once follows what the service can take: as many as keep it busy, and no more.
 
     It grows while latency stays what it is with few calls, and shrinks when calls wait in front of the service, are
-    refused, or time out. Nothing needs to be tuned: ``start`` is only where it begins, and it stays between ``least`` and
-    ``most``, in each subtask. ``on`` says which errors mean that the service is asked too much: errors that have to do
-    with a record rather than with the load are told apart if they come steadily, and better left out. Each attempt counts.
+    refused, or time out. Nothing needs to be tuned: ``start`` is only where it begins, and it stays between ``least``
+    and ``most``, in each subtask. ``on`` says which errors mean that the service is asked too much: errors that have
+    to do with a record rather than with the load are told apart if they come steadily, and better left out. Each
+    attempt counts.
 
-    The limit changes about every two round trips; every hundred or so it goes down for two or three of them to see whether
-    the service has changed. It keeps latency at about 1.2 to 1.5 times that of a service without load, a bit more if there
-    is room for less than five calls. Raises ``FlowDefinitionError``.
+    The limit changes about every two round trips; every hundred or so it goes down for two or three of them to see
+    whether the service has changed. It keeps latency at about 1.2 to 1.5 times that of a service without load, a bit
+    more if there is room for less than five calls. Raises ``FlowDefinitionError``.
     """
 
     start: int = 10
@@ -142,7 +149,7 @@ class _Seen:
 
 
 class AdaptiveLimit:
-    """``limit`` is the number of calls that may be in flight now; at least 1. ``now`` is in seconds, on a steady clock."""
+    """``limit`` calls may be in flight now; at least 1. ``now`` is in seconds, on a steady clock."""
 
     __slots__ = (
         "_answers",
@@ -202,8 +209,8 @@ class AdaptiveLimit:
     def ended(self, now: float, latency: float, ok: bool, in_flight: int) -> None:
         """A call that took ``latency`` seconds has ended; ``in_flight`` were under way, with this one.
 
-        ``ok`` is False if it failed in a way that says "too much". A call that was given up, or failed in another way, should
-        not be reported: how long it took says nothing.
+        ``ok`` is False if it failed in a way that says "too much". A call that was given up, or failed in another
+        way, should not be reported: how long it took says nothing.
         """
         # Hot path: once for each call.
         if now - latency < self._since:
@@ -297,6 +304,7 @@ class AdaptiveLimit:
             self._ceiling = _Ceiling()
             back = self._service.unrelieved(exact, latency)
             if back is not None:
+                self._windows = _PROBE_EVERY - _FIRST_PROBE_AFTER
                 return back
             return exact * gradient + (max(1.0, sqrt(exact) / 2) if used else 0.0)
         self._service.relieved()
@@ -387,17 +395,17 @@ class _Service:
 class _Failures:
     """Which failures are usual, and what is to be done about more."""
 
-    __slots__ = ("_cut_at", "_cut_from", "_cuts", "_usual")
+    __slots__ = ("_cut_from", "_cuts", "_looks", "_usual")
 
     def __init__(self) -> None:
         #: Share of calls that fail although the service has room.
         self._usual = 0.0
         #: Windows in a row that ended with a cut.
         self._cuts = 0
-        #: The limit before the cuts; 0.0 once it has returned there.
+        #: The limit before the cuts; 0.0 once it has returned there, or no more is to be learned from them.
         self._cut_from = 0.0
-        #: The limit before the last one of them.
-        self._cut_at = 0.0
+        #: Windows well below that.
+        self._looks = 0
 
     @property
     def cutting(self) -> bool:
@@ -409,21 +417,23 @@ class _Failures:
         return failed > 1 and failed / calls > usual + _OVERLOAD + noise
 
     def learn(self, share: float) -> None:
-        """The service has room and a share of calls fails; half is believed, as it is a few calls that it is known of."""
+        """A share of calls fails although there is room. Half of it is believed: it is known from a few calls only."""
         self._usual = min(_MOST_USUAL, (self._usual + share) / 2)
 
     def bearable(self, limit: float, share: float) -> None:
-        """There were not too many. Below where they were, what is left has to do with the calls, not with their number."""
-        if share < self._usual or limit < self._cut_at:
-            self._usual = min(_MOST_USUAL, self._usual + (share - self._usual) / 10)
+        """There were not too many. Well below where they were, what is left is usual."""
+        below = limit < _WELL_BELOW * self._cut_from
+        if share < self._usual or below:
+            self._usual = min(_MOST_USUAL, self._usual + (share - self._usual) / 8)
         self._cuts = 0
-        if limit >= 0.9 * self._cut_from:
+        self._looks += below
+        if limit >= 0.9 * self._cut_from or self._looks >= _LOOKS:
             self._cut_from = 0.0
 
     def cut(self, limit: float, share: float, *, lowest: bool) -> float | None:
         """The limit after a cut; None if cuts do not help."""
-        self._cut_at = limit
-        self._cut_from = self._cut_from or limit
+        if not self._cut_from:
+            self._cut_from, self._looks = limit, 0
         if lowest or limit < self._cut_from / 4:
             self._usual = min(_MOST_USUAL, share)
             self._cuts = 0

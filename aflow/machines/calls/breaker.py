@@ -1,21 +1,21 @@
 """Whether a service is asked at all: not while it only fails.
 
-Theory. A *circuit breaker* (M. Nygard, Release It!, 2007) stands between the step and the service, and is in one of three
-states:
+Theory. A *circuit breaker* (M. Nygard, Release It!, 2007) stands between the step and the service, and is in one of
+three states:
 
-- *Closed*: calls are made. Their results are counted in a window of time; once there are enough of them and the share of
-  failures is too high, it opens. A share, not failures in a row: with many calls at once a few of a service that is well
-  may fail together, and one that is ill lets some through. (As resilience4j does it.)
+- *Closed*: calls are made. Their results are counted in a window of time; once there are enough of them and the share
+  of failures is too high, it opens. A share, not failures in a row: with many calls at once a few of a service that
+  is well may fail together, and one that is ill lets some through. (As resilience4j does it.)
 - *Open*: no call is made, for a pause.
 - *Half-open*: the pause is over. A few calls, the *probes*, are made. If as many have succeeded, it closes; if one
   fails, it opens again, for twice as long, up to a bound. Closing makes the pause short again.
 
-A result counts for the state in which its call began. So calls that were under way when the circuit opened neither close
-it nor open it again, and those that were under way when it closed are no news about the service as it is now. A probe that
-is given up before it has a result makes room for another one.
+A result counts for the state in which its call began. So calls that were under way when the circuit opened neither
+close it nor open it again, and those that were under way when it closed are no news about the service as it is now. A
+probe that is given up before it has a result makes room for another one.
 
-The window is two halves, the older of which is forgotten as a whole: counting is O(1), and what is looked at is between
-half of the window and all of it.
+The window is two halves, the older of which is forgotten as a whole: counting is O(1), and what is looked at is
+between half of the window and all of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from math import inf
 from typing import Final
 
 from aflow.errors import AflowError, FlowDefinitionError, shown
-from aflow.machines.calls.retry import Errors, check_errors, matches
+from aflow.machines.calls.retry import Errors, check_errors
 from aflow.model.time import positive_millis
 
 #: Latencies are differences of floats: a call that began this much (seconds) before a moment may have begun at it.
@@ -37,8 +37,8 @@ _ROUNDING: Final = 1e-6
 class CircuitOpen(AflowError):
     """The call was not made, since the circuit breaker of its step is open: too many calls have failed.
 
-    It is what calls fail with while ``CircuitBreaker(fail_fast=True)`` is open. ``retry_after`` says in how many seconds
-    the service is tried again, as far as that is known.
+    It is what calls fail with while ``CircuitBreaker(fail_fast=True)`` is open. ``retry_after`` says in how many
+    seconds the service is tried again, as far as that is known.
     """
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
@@ -51,17 +51,17 @@ class CircuitBreaker:
     """No calls are made for a ``pause`` once a share of ``failures`` of the latest calls has failed.
 
     Looked at are the calls that ended within ``window`` (or the younger half of it), and only if there are at least
-    ``calls`` of them; a step with few calls needs a longer window or fewer calls. ``failures`` is a share: 0.5 is half of
-    them, 1 all. ``on`` says which errors are failures; a call with any other error has shown that the service answers.
-    Timeouts are failures if ``TimeoutError`` is in ``on``. Each attempt counts. Calls that were given up for other reasons
-    do not.
+    ``calls`` of them; a step with few calls needs a longer window or fewer calls. ``failures`` is a share: 0.5 is
+    half of them, 1 all. ``on`` says which errors are failures; a call with any other error has shown that the service
+    answers. Timeouts are failures if ``TimeoutError`` is in ``on``. Each attempt counts. Calls that were given up for
+    other reasons do not.
 
-    After the pause ``probes`` calls are made: if all of them succeed, the service is called as before, and if one fails,
-    there is another pause, twice as long as the one before, up to ``max_pause`` (None: always the same).
+    After the pause ``probes`` calls are made: if all of them succeed, the service is called as before, and if one
+    fails, there is another pause, twice as long as the one before, up to ``max_pause`` (None: always the same).
 
     Meanwhile records wait, and with them what is before the step. With ``fail_fast`` each call fails at once with
-    ``CircuitOpen`` instead, and ``retry`` and ``on_error`` of the step deal with it. Each subtask has a breaker for itself.
-    Raises ``FlowDefinitionError``.
+    ``CircuitOpen`` instead, and ``retry`` and ``on_error`` of the step deal with it. Each subtask has a breaker for
+    itself. Raises ``FlowDefinitionError``.
     """
 
     failures: float = 0.5
@@ -76,8 +76,8 @@ class CircuitBreaker:
     def __post_init__(self) -> None:
         if type(self.failures) not in (int, float) or not 0 < self.failures <= 1:
             raise FlowDefinitionError(
-                f"CircuitBreaker.failures must be a share of the calls, above 0 and up to 1, not {shown(self.failures)}; "
-                f"CircuitBreaker.calls says from how many calls on it opens"
+                f"CircuitBreaker.failures must be a share of the calls, above 0 and up to 1, "
+                f"not {shown(self.failures)}; CircuitBreaker.calls says from how many calls on it opens"
             )
         positive_millis(self.window, what="CircuitBreaker.window")
         positive_millis(self.pause, what="CircuitBreaker.pause")
@@ -111,8 +111,8 @@ class BreakerState(Enum):
 class Breaker:
     """One circuit. ``now`` is in seconds on a steady clock and never goes back.
 
-    Before each call ``wait`` is asked; if it says 0, ``begun`` may be told, at the same moment. Each call that was begun is
-    reported to ``ended`` once.
+    Before each call ``wait`` is asked; if it says 0, ``begun`` may be told, at the same moment. Each call that was
+    begun is reported to ``ended`` once.
     """
 
     __slots__ = (

@@ -1,9 +1,9 @@
 """Whether a call may begin now: all that limits the calls of one step, put together.
 
-Theory. Three machines may each say no: the circuit breaker (the service is not asked), the adaptive limit (too many calls
-are under way) and the rate limit (too many have begun). What a call takes from them must be taken from all or from none,
-so first those are asked that only answer, and last the bucket, which gives in the moment in which it says yes. A step that
-cannot call for another reason gives up its turn at the bucket, since others may wait behind it.
+Theory. Three machines may each say no: the circuit breaker (the service is not asked), the adaptive limit (too many
+calls are under way) and the rate limit (too many have begun). What a call takes from them must be taken from all or
+from none, so first those are asked that only answer, and last the bucket, which gives in the moment in which it says
+yes. A step that cannot call for another reason gives up its turn at the bucket, since others may wait behind it.
 
 Each *attempt* is one call here: one ``wait`` that says 0, and one ``ended``. So retries are seen by all three.
 """
@@ -19,10 +19,11 @@ from aflow.machines.calls.retry import Errors, matches
 
 
 class CallLimits:
-    """The limits of the calls of one subtask; the bucket may belong to several. ``now`` is in seconds, on a steady clock.
+    """The limits of the calls of one subtask; the bucket may belong to several. ``now`` is in seconds, on a steady
+    clock.
 
-    ``overload`` says which errors mean for the adaptive limit that the service is asked too much, ``broken`` which are
-    failures for the breaker: what their settings call ``on``.
+    ``overload`` says which errors mean for the adaptive limit that the service is asked too much, ``broken`` which
+    are failures for the breaker: what their settings call ``on``.
     """
 
     __slots__ = ("_broken", "_overload", "adaptive", "breaker", "bucket")
@@ -45,8 +46,8 @@ class CallLimits:
     def wait(self, now: float, in_flight: int, cost: float = 1.0) -> float:
         """0.0 if a call may begin: all that it needs has been taken, and ``ended`` has to be told of it.
 
-        Otherwise nothing was taken, and it is worth asking again after so many seconds; ``inf``: when a call has ended.
-        ``in_flight`` are the calls that are under way, ``cost`` is what ``RateLimit.cost_of`` gives. Raises
+        Otherwise nothing was taken, and it is worth asking again after so many seconds; ``inf``: when a call has
+        ended. ``in_flight`` are the calls that are under way, ``cost`` is what ``RateLimit.cost_of`` gives. Raises
         ``CircuitOpen`` if calls are to fail while the circuit is open; the call that fails so was not begun.
         """
         # Hot path: once for each call.
@@ -88,9 +89,9 @@ class CallLimits:
     ) -> None:
         """A call has ended that took ``latency`` seconds; ``in_flight`` were under way, with this one.
 
-        ``error`` is what it failed with, ``TimeoutError`` if it took too long. ``cancelled`` says that it was given up for a
-        reason that has nothing to do with the service, so that nothing is learned from it. Raises what the user's function
-        for ``on`` raises; the call has failed then, for all that is counted.
+        ``error`` is what it failed with, ``TimeoutError`` if it took too long. ``cancelled`` says that it was given
+        up for a reason that has nothing to do with the service, so that nothing is learned from it. Raises what the
+        user's function for ``on`` raises; the call has failed then, for all that is counted.
         """
         # Hot path: once for each call.
         adaptive, breaker = self.adaptive, self.breaker

@@ -11,8 +11,8 @@ waits while there is less. So within any time of length L at most ``burst + rate
   when it is its turn, since it has nothing to call any more or the loop is late, keeps its place for a quarter of a
   second.
 - A call that costs more than ``burst`` begins when the bucket is full, and takes all that it costs. The bucket is in
-  *debt* then, and the calls after it wait for that too: in the long run the rate holds. Such a call is the exception to
-  the bound above: what it costs takes the place of ``burst``.
+  *debt* then, and the calls after it wait for that too: in the long run the rate holds. Such a call is the exception
+  to the bound above: what it costs takes the place of ``burst``.
 - A call that costs nothing does not wait.
 """
 
@@ -53,14 +53,14 @@ _ROUNDING: Final = 1e-9
 class RateLimit(Generic[T_contra]):
     """At most ``count`` units begin in each time of length ``per``, on average; each attempt of a call counts.
 
-    A unit is a call, unless ``cost`` says for a value how many units a call for it is (tokens, bytes): a finite number
-    from 0 on. What it costs is the same for each attempt.
+    A unit is a call, unless ``cost`` says for a value how many units a call for it is (tokens, bytes): a finite
+    number from 0 on. What it costs is the same for each attempt.
 
-    After a pause up to ``burst`` units begin at once, so any time of length ``per`` sees at most ``count + burst``. By
-    default ``burst`` is what comes in a tenth of a second, and at least 1: enough for timers of milliseconds to cost no
-    throughput, and so little that the service sees hardly more than ``count``. With ``burst=1`` never more than ``count``
-    calls begin within ``per``. A call that costs more than ``burst`` begins once all of that is there, and the calls
-    after it wait until the rest has been made up for.
+    After a pause up to ``burst`` units begin at once, so any time of length ``per`` sees at most ``count + burst``.
+    By default ``burst`` is what comes in a tenth of a second, and at least 1: enough for timers of milliseconds to
+    cost no throughput, and so little that the service sees hardly more than ``count``. With ``burst=1`` never more
+    than ``count`` calls begin within ``per``. A call that costs more than ``burst`` begins once all of that is there,
+    and the calls after it wait until the rest has been made up for.
 
     Each subtask of a step has such a limit for itself. Those that give the same name in ``shared``, in all steps and
     subtasks of the job, have one together and take turns. Raises ``FlowDefinitionError``.
@@ -96,7 +96,10 @@ class RateLimit(Generic[T_contra]):
         return min(self.count, max(1, ceil(self.count * _BURST_TIME / self.per.total_seconds())))
 
     def cost_of(self, value: T_contra) -> float:
-        """What a call for ``value`` takes. Raises ``ValueError`` if that is no number from 0 on, or what ``cost`` raises."""
+        """What a call for ``value`` takes, in units.
+
+        Raises ``ValueError`` if that is no finite number from 0 on, and what ``cost`` raises.
+        """
         return 1.0 if self.cost is None else checked_cost(self.cost(value))
 
 
@@ -166,10 +169,12 @@ class TokenBucket:
     def take(self, taker: Hashable, now: float, cost: float = 1.0) -> float:
         """0.0 if ``taker`` has got ``cost`` units; otherwise after how many seconds it should ask again.
 
-        A taker has one place, however often it asks and whatever it asks for. ``cost`` is as ``checked_cost`` gives it.
+        A taker has one place, however often it asks and whatever it asks for. Raises ``ValueError`` for a ``cost`` that
+        is no finite number from 0 on.
         """
         # Hot path: once for each call.
-        if cost <= 0:
+        if not 0 < cost < inf:
+            checked_cost(cost)
             return 0.0
         if self._places and (first := next(iter(self._places))) != taker:
             return self._behind(first, taker, now, cost)

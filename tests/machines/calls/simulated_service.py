@@ -1,8 +1,8 @@
 """A service that answers calls in made-up time, and a step that calls it as often as its limit lets it.
 
-The service has *servers*: each answers one call at a time, and there may be more or fewer of them from some moment on. A
-call that finds all of them busy waits for its turn, or is rejected. The step has any number of records to call for, so
-what was rejected is called again at once: nothing but the limit keeps the step from calling.
+The service has *servers*: each answers one call at a time, and there may be more or fewer of them from some moment
+on. A call that finds all of them busy waits for its turn, or is rejected. The step has any number of records to call
+for, so what was rejected is called again at once: nothing but the limit keeps the step from calling.
 """
 
 from __future__ import annotations
