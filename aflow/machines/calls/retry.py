@@ -116,10 +116,10 @@ def check_errors(errors: object, what: str) -> None:
     several = cast("tuple[object, ...]", errors) if is_tuple else (errors,)
     if several and all(isinstance(one, type) and issubclass(one, BaseException) for one in several):
         return
-    if is_tuple or isinstance(errors, type) or not callable(errors):
+    if is_tuple or isinstance(several[0], type) or not callable(several[0]):
         raise FlowDefinitionError(
             f"{what} takes a class of errors, a tuple of them, or a function that says which are meant, "
-            f"not {shown(errors)}"
+            f"not {shown(several if is_tuple else several[0])}"
         )
 
 
