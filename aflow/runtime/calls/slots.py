@@ -70,6 +70,12 @@ class CallSlots:
         self._coming = 0
         #: The slot that has finished a call last.
         self._last: Slot | None = None
+        #: True if that one had finished the call before, too: so calls may be of the kind that never waits.
+        self._at_once = False
+        #: True while a slot with such calls lets others have the loop.
+        self._pausing = False
+        #: True while ``_wake_rest`` is on its way.
+        self._looking = False
         self._closing = False
 
     def start(self) -> None:
@@ -96,6 +102,9 @@ class CallSlots:
     def _wake(self) -> None:
         """Have as many slots ask for calls as there are calls that may begin."""
         need = self._operator.waiting - self._coming
+        if need > 1 and self._at_once:
+            need = 1
+            self._look_again()
         resting = self._resting
         while need > 0:
             need -= 1
@@ -106,6 +115,20 @@ class CallSlots:
                 resting.pop().set_result(None)
             else:
                 self._make()
+
+    def _look_again(self) -> None:
+        """One slot may make all calls, if none of them waits: in the next pass of the loop it shows."""
+        if not self._looking:
+            self._looking = True
+            self._loop.call_soon(self._wake_rest)
+
+    def _wake_rest(self) -> None:
+        self._looking = False
+        if self._pausing:
+            self._look_again()
+        else:
+            self._at_once = False
+            self._operator.on_ready()
 
     def _make(self) -> None:
         slot = Slot()
@@ -163,9 +186,15 @@ class CallSlots:
                 slot.task.uncancel()
             if self._last is not slot:
                 self._last = slot
-            elif self._turn.spent():
-                # The same slot twice in a row: its calls may be of the kind that never waits for anything.
-                await self._turn.hand_over()
+                self._at_once = False
+                continue
+            self._at_once = True
+            if self._turn.spent():
+                self._pausing = True
+                try:
+                    await self._turn.hand_over()
+                finally:
+                    self._pausing = False
 
     def _end_if_asked(self, slot: Slot) -> None:
         """The job ends, whether or not the call has swallowed the word."""
