@@ -284,6 +284,7 @@ class Job:
             busy_s=max(0.0, end - task.started_at - sum(waited.values())),
             idle_s=waited[Why.IDLE],
             backpressured_s=waited[Why.BACKPRESSURED],
+            calling_s=waited[Why.CALLING],
             aligning_s=waited[Why.ALIGNING],
             queued_records=task.input.queued_records,
         )

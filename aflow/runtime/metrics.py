@@ -79,13 +79,15 @@ class StepMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMetrics:
-    """One subtask: where its time went, in seconds since the job started. The four add up to its whole time."""
+    """One subtask: where its time went, in seconds since the job started. The five add up to its whole time."""
 
     name: str
     subtask: int
     busy_s: float
     idle_s: float
     backpressured_s: float
+    calling_s: float
+    """Spent without taking input, since its asynchronous steps can take no more before calls have ended."""
     aligning_s: float
     """Spent ahead of its ``Alignment`` group, waiting for the slowest source in it; 0 for what is not a source."""
     queued_records: int
