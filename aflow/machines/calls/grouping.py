@@ -78,7 +78,11 @@ class Grouping(Generic[C]):
 
         ``company``: whether somebody may still come.
         """
-        line = self._line
         if not self.due(now, company=company):
             return None
-        return [line.popitem(last=False)[1][0] for _ in range(min(self._size, len(line)))]
+        return self.first(self._size)
+
+    def first(self, most: int) -> list[C]:
+        """At most so many calls, the first in line, whether or not they have waited; they are not here any more."""
+        line = self._line
+        return [line.popitem(last=False)[1][0] for _ in range(min(most, len(line)))]

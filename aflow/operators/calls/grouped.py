@@ -18,13 +18,14 @@ from aflow.machines.calls.call import Call
 from aflow.machines.calls.grouping import Grouping
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED
+from aflow.operators.calls.counters import CallCounters
 from aflow.operators.calls.limited import StepLimits
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.calls.settings import CallSettings
 
 
 class Group(Call):
-    """A call for several records, its ``company``; it is in no queue, and its value is the list of their values."""
+    """A call for several records, its ``company``; its value is the list of their values. It is in no queue."""
 
     __slots__ = ("begun", "left")
 
@@ -34,9 +35,24 @@ class Group(Call):
     """How many records its result is of use for; belongs to it from when it has begun."""
 
     def __init__(self, members: list[Call]) -> None:
-        super().__init__(None, None, None)
+        super().__init__([one.value for one in members], None, None)
         self.company = members
         self.begun = False
+        for member in members:
+            member.company = self
+
+    def join(self, members: list[Call]) -> None:
+        """More records go along; it has not begun."""
+        self.company.extend(members)
+        self.value.extend(one.value for one in members)
+        for member in members:
+            member.company = self
+
+    def begin(self, members: list[Call]) -> None:
+        """It is made for ``members``: for the others there is no time left."""
+        self.company = members
+        self.value = [one.value for one in members]
+        self.left = len(members)
 
 
 class GroupedOperator(AsyncOperator):
@@ -49,8 +65,11 @@ class GroupedOperator(AsyncOperator):
         self._line: Grouping[Call] = Grouping(settings.groups)
         self._share *= settings.groups.size
         self._watched = True  # so that each record of a group is asked whether its time is up, and counts its attempts
+        self._size = settings.groups.size
         #: True while the input brings nothing: it is idle, or has ended.
         self._quiet = False
+        #: Groups whose calls are under way.
+        self._under_way: set[Group] = set()
 
     # ------------------------------------------------------------------------------------ told by the task
 
@@ -78,6 +97,11 @@ class GroupedOperator(AsyncOperator):
         super().on_processing_time(now)
         self._wake_for_groups(now)
 
+    def counted(self) -> CallCounters:
+        calls = super().counted()
+        calls.waiting = len(self._in_flight) - sum(group.left for group in self._under_way)
+        return calls
+
     def emit(self) -> None:
         super().emit()
         if len(self._line):
@@ -95,23 +119,32 @@ class GroupedOperator(AsyncOperator):
         while True:
             formed = self._form_group()
             call = super().take()
-            if call is not None or not formed:
+            if isinstance(call, Group):
+                self._under_way.add(call)
                 return call
+            if not formed:
+                return None
 
     def _form_group(self) -> bool:
         """Let a group be ready to be taken; not before that, since until then it may grow."""
-        if self._ready or self.held or self._room() <= 0:
+        if self.held or self._room() <= 0:
             return False
         now = self.context.clock.now()
+        if self._ready:
+            self._let_join(self._ready[0])
+            self._wake_for_groups(now)
+            return False
         members = self._line.take(now, company=self._company_may_come())
         if members is None:
             return False
-        group = Group(members)
-        for member in members:
-            member.company = group
-        self._ready.append(group)
+        self._ready.append(Group(members))
         self._wake_for_groups(now)
         return True
+
+    def _let_join(self, group: Call) -> None:
+        """A group that the limits of the step have kept waiting takes those along who have come meanwhile."""
+        if isinstance(group, Group) and (room := self._size - len(group.company)) > 0:
+            group.join(self._line.first(room))
 
     def _company_may_come(self) -> bool:
         """Whether those in line can hope for others. What is to be called for again later does not count."""
@@ -120,9 +153,7 @@ class GroupedOperator(AsyncOperator):
         if self.running:
             return True  # what it gives makes room, and lets the next records of its keys come
         if self._turns is not None and self._turns.blocked:
-            return (
-                False  # others wait for those in line: keys may be fewer than a group has room for
-            )
+            return False  # others wait for those in line, and keys may be fewer than go together
         return not self.full or self._queue.has_out
 
     def _wake_for_groups(self, now: Timestamp) -> None:
@@ -142,9 +173,7 @@ class GroupedOperator(AsyncOperator):
             return super()._begins(call)
         call.begun = True
         members: list[Call] = [one for one in call.company if not one.done and self._begins(one)]
-        call.company = members
-        call.left = len(members)
-        call.value = [one.value for one in members]
+        call.begin(members)
         return bool(members)
 
     # ------------------------------------------------------------------------------------- what a call gave
@@ -153,6 +182,7 @@ class GroupedOperator(AsyncOperator):
         if not isinstance(call, Group):
             super()._came(call, result)
             return
+        self._under_way.discard(call)
         try:
             results = _one_for_each(call.value, result)
         except RAISED as exc:
@@ -170,6 +200,7 @@ class GroupedOperator(AsyncOperator):
         if not isinstance(call, Group):
             super()._failed(call, error)
             return
+        self._under_way.discard(call)
         for member in call.company:
             if not member.done:
                 super()._failed(member, error)
@@ -188,6 +219,7 @@ class GroupedOperator(AsyncOperator):
         group.left -= 1
         if not group.left:
             group.done = True
+            self._under_way.discard(group)
             super()._cancel(group)
 
 

@@ -68,6 +68,14 @@ def test_full_groups_and_a_rest_that_waits_for_nobody_are_all_to_be_taken() -> N
     assert line.due(0, company=False) == 2
 
 
+def test_the_first_in_line_can_be_had_before_they_have_waited() -> None:
+    line = line_of(3, 50, ("a", 0), ("b", 0))
+
+    assert line.first(1) == ["a"]
+    assert line.first(5) == ["b"]
+    assert line.first(5) == []
+
+
 def test_a_call_that_is_discarded_neither_goes_nor_counts_nor_makes_others_go() -> None:
     line = line_of(3, 50, ("a", 0), ("b", 20), ("c", 20))
 

@@ -35,7 +35,13 @@ class ByHand:
         self.operator = operator
         self._settled = False
         operator.open(
-            OperatorContext(name="step", output=self.output, clock=self.time, alarm=self.time)
+            OperatorContext(
+                name="step",
+                output=self.output,
+                clock=self.time,
+                alarm=self.time,
+                steady=lambda: self.time.at / 1000,
+            )
         )
         if restored is not None:
             operator.restore(restored)

@@ -161,7 +161,7 @@ def test_those_that_share_a_call_wait_for_its_retries() -> None:
 
     assert while_it_waits == []
     assert calling.values() == [1, 1, 1]
-    assert calling.calls.calls == 2
+    assert (calling.calls.calls, calling.calls.cache_misses, calling.calls.merged) == (2, 1, 2)
 
 
 def test_a_failure_for_good_is_that_of_each_record_and_each_has_its_own_policy() -> None:
@@ -278,6 +278,25 @@ def test_a_follower_that_leads_gets_no_more_time() -> None:
     assert calling.calls.timeouts == 3
     assert calling.asked == []
     assert not calling.operator.busy
+
+
+def test_who_follows_one_that_leads_and_waits_for_a_slot_has_a_time_too() -> None:
+    def until(value: tuple[str, int]) -> int:
+        return value[1]
+
+    calling = step(
+        Cache(9, key=lambda value: value[0]), deadline=until, on_error=Drop(), capacity=2
+    )
+    calling.push(("a", 100), ("slow", 5000)).push(("a", 3000))
+    calling.operator.held = True
+    calling.clock(100).push(("a", 900))
+    assert calling.asked == [("slow", 5000)]
+
+    calling.operator.let_go_on()
+    calling.clock(900)
+
+    assert calling.calls.timeouts == 2
+    assert ("a", 3000) not in calling.cancelled
 
 
 def test_a_key_whose_calls_all_ran_out_of_time_is_free() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from aflow.errors import OperatorError
 from aflow.machines.calls.grouping import GroupSize
 from aflow.machines.calls.on_error import DeadLetter, Drop, FailedCall, Fallback
+from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import Retry
 from aflow.model.batch import Batch
 from aflow.model.elements import IDLE, Watermark
@@ -131,6 +133,27 @@ def test_a_step_that_can_take_no_more_does_not_wait_for_company() -> None:
     assert calling.asked == [["a"]]
 
 
+def test_a_step_that_takes_no_more_although_results_have_left_does_not_wait_either() -> None:
+    retry = Retry(delay=timedelta(hours=1), on=OSError)
+    calling = step(4, 10_000, capacity=1, order=CallOrder.UNORDERED, retry=retry).push(*range(14))
+    calling.raises([0, 1, 2, 3], OSError()).raises([4, 5, 6, 7], OSError())
+
+    calling.returns([8, 9, 10, 11], [0, 0, 0, 0])
+
+    assert calling.operator.full
+    assert calling.asked == [[12, 13]]
+
+
+def test_a_step_that_takes_more_once_results_have_left_waits_for_company() -> None:
+    calling = step(4, 10_000, capacity=1).push(*range(8)).push(8, 9)
+    calling.returns([0, 1, 2, 3], [0] * 4)
+
+    calling.returns([4, 5, 6, 7], [0] * 4)
+
+    assert not calling.operator.full
+    assert calling.asked == []
+
+
 def test_a_step_holds_as_many_records_as_two_groups_for_each_slot() -> None:
     calling = step(4, capacity=2).push(*range(15))
     before = calling.operator.full
@@ -150,7 +173,59 @@ def test_a_group_has_at_most_one_record_of_a_key_where_keys_have_their_order() -
     assert calling.asked == [["b"]]
 
 
+def test_a_group_that_a_rate_limit_keeps_waiting_takes_along_who_comes_meanwhile() -> None:
+    rate = RateLimit[Any](1, timedelta(seconds=1))
+    calling = step(3, 50, rate=rate).push(1, 2, 3, 4).clock(50)
+    assert calling.asked == [[1, 2, 3]]
+
+    calling.push(5).clock(1000)
+
+    assert calling.asked == [[1, 2, 3], [4, 5]]
+
+
+def test_a_group_is_one_call_for_a_rate_limit_unless_values_have_a_cost() -> None:
+    second = timedelta(seconds=1)
+    plain = step(2, rate=RateLimit[Any](1, second)).push(1, 1)
+    costly = step(2, rate=RateLimit[Any](1, second, cost=lambda value: value)).push(1, 1)
+
+    assert plain.push(1, 1).clock(1000).asked == [[1, 1], [1, 1]]
+    assert costly.push(1, 1).clock(1000).asked == [[1, 1]]
+    assert costly.clock(2000).asked == [[1, 1], [1, 1]]
+
+
+def test_records_of_groups_that_are_called_for_do_not_count_as_waiting() -> None:
+    calling = step(2).push("a", "b", "c")
+
+    counted = calling.operator.counted()
+
+    assert (counted.in_flight, counted.waiting) == (1, 1)
+    assert calling.returns(["a", "b"], [1, 2]).operator.counted().waiting == 1
+
+
 # -------------------------------------------------------------------------------------------------- what it gives
+
+
+def test_keys_that_are_fewer_than_a_group_may_have_do_not_wait_for_others() -> None:
+    calling = step(50, 10_000, order=CallOrder.BY_KEY)
+    calling.push(1, 2, 3, 4, 5, keys=["k", "l", "k", "l", "k"])
+    assert calling.asked == [[1, 2]]
+
+    calling.returns([1, 2], [1, 2]).returns([3, 4], [3, 4])
+
+    assert calling.values() == [1, 2, 3, 4]
+    assert calling.asked == []
+
+
+def test_while_a_call_is_under_way_those_behind_it_wait_for_each_other() -> None:
+    calling = step(2, order=CallOrder.BY_KEY).push(1, 2, 3, keys=["k", "k", "l"])
+    assert calling.asked == [[1, 3]]
+
+    calling.push(4, keys=["m"])
+    before = calling.asked
+    calling.returns([1, 3], [1, 3])
+
+    assert before == [[1, 3]]
+    assert calling.asked == [[4, 2]]
 
 
 def test_any_sequence_with_a_result_for_each_value_is_taken() -> None:
@@ -237,6 +312,17 @@ def test_a_call_is_cancelled_when_the_time_of_all_its_records_is_up() -> None:
     assert calling.cancelled == [["a", "b"]]
     assert calling.operator.running == 0
     assert not calling.operator.busy
+
+
+def test_what_a_call_gives_after_it_was_cancelled_counts_no_more() -> None:
+    calling = step(timeout=1000, on_error=Drop()).push("a", "b")
+    [call] = calling.under_way
+    calling.clock(1000)
+
+    calling.operator.returned(call, [1, 2])
+
+    assert calling.operator.running == 0
+    assert calling.values() == []
 
 
 def test_a_record_whose_time_is_up_leaves_the_call_to_the_others() -> None:
