@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
 import aflow
-from aflow.cli.options import NAMES, PARALLELISM, TARGETED, TRACEBACK, explained, for_targets, say
-from aflow.cli.recovering import (
-    checkpoint_options,
-    given_on_command_line,
-    recovering,
-    refuse_beside,
-)
+from aflow.cli.demo.commands import demo
+from aflow.cli.options import NAMES, TARGETED, explained, for_targets, say
+from aflow.cli.recovering import checkpoint_options, recovering
 from aflow.cli.running import Run
 from aflow.cli.savepoint import savepoint
 from aflow.cli.tables import print_metrics
 from aflow.cli.targeted import ordered
-from aflow.cli.values import Duration
 from aflow.graph.drawing import to_mermaid, to_text
 from aflow.runtime.metrics import JobMetrics
 
@@ -55,6 +48,7 @@ def main() -> None:
     """The ``aflow`` command."""
 
 
+main.add_command(demo)
 main.add_command(savepoint)
 
 
@@ -123,74 +117,6 @@ def graph(
         else:
             click.echo(to_text(plan))
             click.echo("With --mermaid it is drawn as a Mermaid flowchart instead.")
-
-
-@main.command(context_settings=NAMES)
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("aflow-demo"),
-    show_default=True,
-    help="The folder for the results, as JSON lines.",
-)
-@click.option("--records", type=click.IntRange(min=1), help="Stop after so many flights.")
-@PARALLELISM
-@click.option(
-    "--max-delay",
-    type=Duration(),
-    default="2h",
-    show_default=True,
-    help="How late after its schedule a flight may leave and still count in time.",
-)
-@click.option(
-    "--kill-after",
-    type=Duration(),
-    help="Have the replay begun by a process that is killed after so long, and go on from its last checkpoint.",
-)
-@checkpoint_options
-@click.option("--no-tables", is_flag=True, hidden=True)
-@TRACEBACK
-@click.pass_context
-def demo(
-    context: click.Context,
-    /,
-    output: Path,
-    records: int | None,
-    parallelism: int,
-    max_delay: timedelta,
-    kill_after: timedelta | None,
-    no_tables: bool,
-    traceback: bool,
-    **checkpoints: Any,
-) -> None:
-    """Replay the flights of 2013 from New York with the weather: worst hours and days, storms, days of aircraft.
-
-    With --kill-after you see a crash, and that nothing of it shows in the results.
-    """
-    from aflow.cli.demo.command import Replay, run_demo  # they need more than other commands want
-
-    given = given_on_command_line(context)
-    with explained(context, traceback=traceback):
-        if kill_after is not None:
-            refuse_beside("--kill-after", given)
-        replay = Replay(
-            output=output,
-            records=records,
-            parallelism=parallelism,
-            max_delay=max_delay,
-            recovering=recovering(
-                given=given,
-                folder=checkpoints["checkpoint_dir"],
-                every=checkpoints["checkpoint_every"],
-                barriers=checkpoints["barriers"],
-                restore=checkpoints["restore"],
-                allow_dropped_state=checkpoints["allow_dropped_state"],
-                restarts=checkpoints["restarts"],
-            ),
-            kill_after=kill_after,
-            tables=not no_tables,
-        )
-        context.exit(run_demo(replay))
 
 
 def _no_report(metrics: JobMetrics) -> None:

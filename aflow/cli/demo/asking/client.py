@@ -16,6 +16,9 @@ from aflow.cli.demo.weather import Observation
 
 _DECODER: Final[msgspec.json.Decoder[Observation | None]] = msgspec.json.Decoder(Observation | None)
 
+#: The cause of what was refused since too many asked at once.
+BUSY: Final = "429"
+
 
 def session(url: str) -> aiohttp.ClientSession:
     """Connections to the service at ``url``, as many as are needed: the step says how many calls are made at once."""
@@ -53,10 +56,10 @@ def cause(error: BaseException) -> str:
     """What went wrong, in a few words."""
     match error:
         case aiohttp.ClientResponseError(status=HTTPStatus.TOO_MANY_REQUESTS):
-            return "429"
+            return BUSY
         case aiohttp.ClientResponseError(status=status):
             return str(status)
         case aiohttp.ClientPayloadError():
-            return "broken off"
+            return "broken"
         case _:
             return type(error).__name__

@@ -17,7 +17,7 @@ from typing import Final
 import aiohttp
 
 import aflow as af
-from aflow.cli.demo.asking.client import ask
+from aflow.cli.demo.asking.client import BUSY, ask, cause
 from aflow.cli.demo.flights import MALFORMED, Flight, Malformed, malformed
 from aflow.cli.demo.in_weather import TOLERANCE, FlightInWeather
 from aflow.cli.demo.pipeline import AWAITED, TOGETHER
@@ -25,6 +25,16 @@ from aflow.cli.demo.weather import LeaveOutDoubtful, Observation
 
 #: For one flight, all attempts together. The service is never as busy as that for so long.
 PATIENCE: Final = timedelta(seconds=30)
+
+#: As many as the service can take, which is for the step to find out. Only what is refused says that it is too much:
+#: what fails or breaks off does so whatever the load.
+AT_ONCE: Final = af.Adaptive(on=lambda error: cause(error) == BUSY)
+
+#: Observations are of hours, so all flights that are to leave an airport within an hour have one answer. Flights come
+#: in at most a day late: what is kept of some days is enough.
+KEPT: Final = af.Cache[Flight, Observation | None](
+    1000, key=lambda flight: (flight.origin, flight.time_hour)
+)
 
 #: A service that is busy is asked again after 20 ms or so, then 40 ms, up to half a second.
 RETRY: Final = af.Retry(
@@ -97,9 +107,11 @@ def build(
         using=af.Resource(connect, name="session"),
         into=in_answer,
         name=ASK,
+        capacity=AT_ONCE,
         ordered=False,
         timeout=PATIENCE,
         retry=retry,
+        cache=KEPT,
         on_error=af.DeadLetter(UNANSWERED),
     )
     checked = _checked(answered, hours)

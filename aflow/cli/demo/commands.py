@@ -1,0 +1,154 @@
+"""``aflow demo`` and ``aflow demo weather`` on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from aflow.cli.options import NAMES, PARALLELISM, TRACEBACK, explained
+from aflow.cli.recovering import (
+    checkpoint_options,
+    given_on_command_line,
+    recovering,
+    refuse_beside,
+)
+from aflow.cli.values import Duration
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_RECORDS: Final = click.option(
+    "--records", type=click.IntRange(min=1), help="Stop after so many flights."
+)
+
+
+def _output(default: str) -> Callable[[F], F]:
+    return click.option(
+        "--output",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Path(default),
+        show_default=True,
+        help="The folder for the results, as JSON lines.",
+    )
+
+
+@click.group(
+    invoke_without_command=True, context_settings=NAMES, subcommand_metavar="[COMMAND [ARGS]...]"
+)
+@_output("aflow-demo")
+@_RECORDS
+@PARALLELISM
+@click.option(
+    "--max-delay",
+    type=Duration(),
+    default="2h",
+    show_default=True,
+    help="How late after its schedule a flight may leave and still count in time.",
+)
+@click.option(
+    "--kill-after",
+    type=Duration(),
+    help="Have the replay begun by a process that is killed after so long, and go on from its last checkpoint.",
+)
+@checkpoint_options
+@click.option("--no-tables", is_flag=True, hidden=True)
+@TRACEBACK
+@click.pass_context
+def demo(
+    context: click.Context,
+    /,
+    output: Path,
+    records: int | None,
+    parallelism: int,
+    max_delay: timedelta,
+    kill_after: timedelta | None,
+    no_tables: bool,
+    traceback: bool,
+    **checkpoints: Any,
+) -> None:
+    """Replay the flights of 2013 from New York with the weather: worst hours and days, storms, days of aircraft.
+
+    With --kill-after you see a crash, and that nothing of it shows in the results. 'aflow demo weather' is another
+    demo: each flight asks a service for its weather.
+    """
+    given = given_on_command_line(context)
+    if context.invoked_subcommand is not None:
+        _refuse_in_front_of(context.invoked_subcommand, context, given)
+        return
+    from aflow.cli.demo.command import Replay, run_demo  # they need more than other commands want
+
+    with explained(context, traceback=traceback):
+        if kill_after is not None:
+            refuse_beside("--kill-after", given)
+        replay = Replay(
+            output=output,
+            records=records,
+            parallelism=parallelism,
+            max_delay=max_delay,
+            recovering=recovering(
+                given=given,
+                folder=checkpoints["checkpoint_dir"],
+                every=checkpoints["checkpoint_every"],
+                barriers=checkpoints["barriers"],
+                restore=checkpoints["restore"],
+                allow_dropped_state=checkpoints["allow_dropped_state"],
+                restarts=checkpoints["restarts"],
+            ),
+            kill_after=kill_after,
+            tables=not no_tables,
+        )
+        context.exit(run_demo(replay))
+
+
+@demo.command(context_settings=NAMES)
+@_output("aflow-demo/asked")
+@_RECORDS
+@PARALLELISM
+@click.option(
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Which requests fail, and how long each takes.",
+)
+@TRACEBACK
+@click.pass_context
+def weather(
+    context: click.Context,
+    /,
+    output: Path,
+    records: int | None,
+    parallelism: int,
+    seed: int,
+    traceback: bool,
+) -> None:
+    """Let each flight of 2013 ask a service for its weather, over HTTP, many at once.
+
+    The service is started on this machine. It is slow at times, too busy at times (429), and broken at times (500, or
+    a connection that breaks). You see how many calls the pipeline dares to make at once, what it asks again, and what
+    it need not ask, since it knows. At the end each answer is compared with a join of flights and weather.
+
+    Exit status: 0 all answers are right, 1 some are not, or there is none; others are those of 'aflow run'.
+    """
+    from aflow.cli.demo.asking.command import Asking, run_asking
+
+    with explained(context, traceback=traceback):
+        asking = Asking(output=output, records=records, parallelism=parallelism, seed=seed)
+        context.exit(run_asking(asking))
+
+
+def _refuse_in_front_of(command: str, context: click.Context, given: frozenset[str]) -> None:
+    """Raises ``click.UsageError`` for options of the replay in front of ``command``, which would not see them."""
+    flags = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name in given and isinstance(option, click.Option)
+    ]
+    if flags:
+        raise click.UsageError(
+            f"{' and '.join(flags)} in front of {command!r} would have no effect; "
+            f"'aflow demo {command} --help' says what can be given behind it"
+        )

@@ -1,0 +1,60 @@
+"""The demos on the command line: the replay, and the one that asks for the weather."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Aflow
+
+
+def test_help_of_the_replay_names_the_other_demo(aflow: Aflow) -> None:
+    result = aflow("demo", "--help")
+
+    assert result.exit_code == 0
+    assert "--kill-after" in result.stdout
+    assert "\n  weather " in result.stdout
+
+
+def test_the_demo_that_asks_explains_itself_and_its_exit_status(aflow: Aflow) -> None:
+    result = aflow("demo", "weather", "--help")
+
+    text = " ".join(result.stdout.split())
+    assert result.exit_code == 0
+    assert text.startswith("Usage: aflow demo weather [OPTIONS] ")
+    assert "0 all answers are right, 1 some are not" in text
+    assert "[default: aflow-demo/asked]" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--records", "0"), "--records"),
+        (("--parallelism", "0"), "--parallelism"),
+        (("--seed", "one"), "--seed"),
+        (("--output", __file__), "is a file"),
+        (("--kill-after", "1s"), "No such option"),
+    ],
+    ids=["records", "parallelism", "seed", "output", "an option of the replay"],
+)
+def test_it_refuses_options_that_make_no_sense(
+    aflow: Aflow, options: tuple[str, ...], message: str
+) -> None:
+    result = aflow("demo", "weather", *options)
+
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_options_in_front_of_a_demo_that_would_not_see_them_are_refused(aflow: Aflow) -> None:
+    result = aflow("demo", "--records", "5", "--max-delay", "1h", "weather")
+
+    assert result.exit_code == 2
+    assert "--records and --max-delay in front of 'weather' would have no effect" in result.stderr
+    assert "'aflow demo weather --help'" in result.stderr
+
+
+def test_a_demo_that_is_not_there_is_refused(aflow: Aflow) -> None:
+    result = aflow("demo", "whether")
+
+    assert result.exit_code == 2
+    assert "No such command 'whether'" in result.stderr

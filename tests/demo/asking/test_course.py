@@ -1,0 +1,24 @@
+"""The course of the limit, drawn."""
+
+from __future__ import annotations
+
+import pytest
+
+from aflow.cli.demo.asking.course import drawn
+
+
+@pytest.mark.parametrize(
+    ("values", "bars"),
+    [
+        ([], ""),
+        ([0], "▁"),
+        ([8], "█"),
+        ([1, 2, 4, 8], "▂▃▅█"),
+        ([1, 1, 7, 7, 3, 5], "▂█▅"),  # means of two
+        ([8] * 7, "███"),
+    ],
+)
+def test_values_are_bars_of_which_there_are_not_too_many(values: list[int], bars: str) -> None:
+    width = 4 if len(values) <= 4 else 3
+
+    assert drawn(values, width=width, most=8) == bars
