@@ -215,6 +215,23 @@ def test_errors_that_say_that_there_is_nothing_are_kept() -> None:
     assert calling.calls.cache_hits == 1
 
 
+def test_the_policy_sees_where_an_error_was_raised_and_the_cache_does_not_hold_it() -> None:
+    seen: list[object] = []
+    error = NotFoundError("a")
+    try:
+        raise error
+    except NotFoundError:
+        assert error.__traceback__ is not None
+
+    def instead(value: str, error: BaseException) -> None:
+        seen.append(error.__traceback__)
+
+    step(Cache(9, errors=NotFoundError), on_error=Fallback(instead)).push("a").raises("a", error)
+
+    assert seen != [None]
+    assert error.__traceback__ is None
+
+
 # --------------------------------------------------------------------------------------------------- time is up
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aflow.errors import OperatorError
+from aflow.machines.calls.cache import Cache
 from aflow.machines.calls.grouping import GroupSize
 from aflow.machines.calls.on_error import DeadLetter, Drop, FailedCall, Fallback
 from aflow.machines.calls.rate import RateLimit
@@ -15,6 +16,7 @@ from aflow.machines.calls.retry import Retry
 from aflow.model.batch import Batch
 from aflow.model.elements import IDLE, Watermark
 from aflow.model.tags import Tag
+from aflow.operators.calls.fewer import calling_operator
 from aflow.operators.calls.grouped import GroupedOperator
 from aflow.operators.calls.settings import CallOrder, CallSettings
 from tests.operators.calls.by_hand import ByHand, unused
@@ -145,10 +147,11 @@ def test_a_step_that_takes_no_more_although_results_have_left_does_not_wait_eith
 
 
 def test_a_step_that_takes_more_once_results_have_left_waits_for_company() -> None:
-    calling = step(4, 10_000, capacity=1).push(*range(8)).push(8, 9)
-    calling.returns([0, 1, 2, 3], [0] * 4)
+    retry = Retry(delay=timedelta(hours=1), on=OSError)
+    calling = step(4, 10_000, capacity=1, order=CallOrder.UNORDERED, retry=retry).push(*range(10))
+    calling.raises([0, 1, 2, 3], OSError())
 
-    calling.returns([4, 5, 6, 7], [0] * 4)
+    calling.returns([4, 5, 6, 7], [0, 0, 0, 0])
 
     assert not calling.operator.full
     assert calling.asked == []
@@ -171,6 +174,31 @@ def test_a_group_has_at_most_one_record_of_a_key_where_keys_have_their_order() -
 
     assert calling.values() == [1, 3]
     assert calling.asked == [["b"]]
+
+
+def test_who_waits_for_company_is_not_forgotten_when_the_alarm_rings_for_others() -> None:
+    settings = CallSettings(
+        call=unused, groups=GroupSize(2, 50), timeout=30, on_error=Drop(), cache=Cache(9)
+    )
+    calling = ByHand(calling_operator(settings)).push("a", "b", "c").clock(30)
+    assert calling.cancelled == [["a", "b"]]
+
+    calling.clock(50)
+
+    assert calling.asked == [["c"]]
+
+
+def test_records_whose_time_is_up_while_a_rate_limit_keeps_them_waiting_are_in_no_call() -> None:
+    retry, rate = Retry(delay=timedelta(0)), RateLimit[Any](1, timedelta(seconds=1))
+    calling = step(2, rate=rate, retry=retry, timeout=300, on_error=Drop()).push(1, 2)
+    calling.raises([1, 2], OSError()).clock(1)
+
+    calling.clock(300)
+    late = calling.calls.timeouts
+    calling.clock(1000)
+
+    assert (late, calling.asked, calling.cancelled) == (2, [], [])
+    assert (calling.operator.running, calling.operator.busy) == (0, False)
 
 
 def test_a_group_that_a_rate_limit_keeps_waiting_takes_along_who_comes_meanwhile() -> None:
@@ -329,7 +357,8 @@ def test_a_record_whose_time_is_up_leaves_the_call_to_the_others() -> None:
     def until(value: tuple[str, int]) -> int:
         return value[1]
 
-    calling = step(deadline=until, on_error=Drop()).push(("a", 100), ("b", 900)).clock(100)
+    calling = step(deadline=until, on_error=Drop(), order=CallOrder.UNORDERED)
+    calling.push(("a", 100), ("b", 900)).clock(100)
     assert (calling.cancelled, calling.operator.running) == ([], 1)
 
     calling.returns([("a", 100), ("b", 900)], [1, 2])
