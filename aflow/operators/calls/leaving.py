@@ -62,7 +62,7 @@ def _send(
             if calls:
                 output.emit(Batch(_together(calls, settings, step), times))
         case CallResults.KEEP:
-            kept = [call for call in calls if call.result]
+            kept = _kept(calls, step)
             if kept:
                 at: list[Any] = [call.timestamp for call in kept]
                 output.emit(Batch([call.value for call in kept], None if times is None else at))
@@ -74,6 +74,18 @@ def _send(
                 all_times: list[Any] = [call.timestamp for call in calls for _ in call.result]
                 for batch in in_batches(values, all_times):
                     output.emit(batch)
+
+
+def _kept(calls: Sequence[Call], step: str) -> list[Call]:
+    """Those whose record goes on."""
+    kept: list[Call] = []
+    for call in calls:
+        try:
+            if call.result:
+                kept.append(call)
+        except RAISED as exc:  # arrays and such, which are neither true nor false
+            raise failed(step, call, exc) from exc
+    return kept
 
 
 def _together(calls: Sequence[Call], settings: CallSettings, step: str) -> list[Any]:
