@@ -136,7 +136,7 @@ class AsyncOperator(RecordsInFlight):
 
     def let_go_on(self) -> None:
         """There is room behind the step again."""
-        if self.held:
+        if self.held and self._failure is None:
             self.held = False
             self.on_ready()
 
