@@ -55,7 +55,7 @@ BENCHMARKS = [
         "unaligned", "checkpoints in front of a slow sink, channels of so many records", 4_096, 5
     ),
     Benchmark("restore", "from a checkpoint to a job that runs", 1_000_000, 3),
-    Benchmark("async", "a call of 10 ms for each record, 1,000 under way", 100_000, 5, "calls"),
+    Benchmark("async", "a call of 10 ms for each record, 1,000 under way", 100_000, 3, "calls"),
     Benchmark("fairness", "ms that a saturated pipeline delays another coroutine", 1_000_000, 5),
 ]
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from bench.calls import rates
+from bench.calls import limits, rates
 from bench.harness import Measurement
+
+#: The service is watched for as many seconds as this goes into the records.
+RECORDS_PER_SECOND = 10_000
 
 
 def measure(records: int, rounds: int) -> Measurement:
@@ -16,7 +19,8 @@ def measure(records: int, rounds: int) -> Measurement:
         **rates.beside_programs_by_hand(values, rounds),
         **rates.with_some_slow(few, rounds),
         **rates.at_once(values, rounds),
+        **limits.adaptive(records / RECORDS_PER_SECOND, rounds),
         "rounds": rounds,
         "verified": True,
     }
-    return Measurement("async", figures, rates.BUDGETS)
+    return Measurement("async", figures, [*rates.BUDGETS, *limits.BUDGETS])

@@ -34,6 +34,8 @@ class Service:
         self._area = 0.0
         self.answered = 0
         self.rejected = 0
+        #: How many were answered in each phase that is over.
+        self.by_phase: list[int] = []
 
     async def run(self, seconds: float) -> float:
         """Go through the phases, in ``seconds`` together; returns the mean number of calls under way."""
@@ -44,6 +46,7 @@ class Service:
             self._servers = servers
             self._serve()
             await asyncio.sleep(seconds / len(self.PHASES))
+            self.by_phase.append(self.answered - sum(self.by_phase))
         self._count(0)
         return self._area / (self._loop.time() - began)
 

@@ -18,6 +18,7 @@ def test_a_benchmark_verifies_its_result_and_writes_it(
 ) -> None:
     out = tmp_path / "figures.json"
     monkeypatch.setattr("bench.calls.rates.SLOW", 0.02)  # the last ones are waited for
+    monkeypatch.setattr("bench.calls.limits.FIXED", (200,))
     monkeypatch.setattr(
         sys, "argv", ["bench", name, "--records", "3000", "--rounds", "1", "--json", str(out)]
     )
