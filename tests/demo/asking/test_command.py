@@ -8,15 +8,17 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+import aflow as af
 from aflow.cli.demo.asking.apart import Settings, service_apart
 from aflow.cli.demo.asking.command import Asking, ask_all, count_questions, run_asking
 from aflow.cli.demo.asking.desk import Capacities
-from aflow.cli.demo.asking.faults import faultless
+from aflow.cli.demo.asking.faults import Faults, faultless
 from aflow.cli.demo.command import prepare
 from aflow.cli.demo.data import FlightData
 from aflow.cli.demo.files import Files
@@ -83,6 +85,23 @@ def test_answers_that_are_wrong_are_shown_and_told_by_the_exit_status(
     assert f"mismatches: {len(wrong)}." in shown
 
 
+@pytest.mark.slow
+def test_a_service_that_ends_in_the_middle_ends_the_run_with_the_reason(
+    data: FlightData, tmp_path: Path
+) -> None:
+    files = Files(tmp_path)
+    prepare(data, files, 20_000)
+    slow = Faults(seed=1, median_s=0.05)
+    settings = Settings(
+        weather=str(files.weather), faults=slow, capacities=Capacities(phase=100, each=(2,))
+    )
+
+    with service_apart(settings) as service:
+        threading.Timer(0.5, os.kill, (service.process, signal.SIGKILL)).start()
+        with pytest.raises(af.SourceError, match="has ended before the flights"):
+            ask_all(Console(), files, Asking(output=tmp_path), service)
+
+
 def test_questions_are_hours_at_airports(tmp_path: Path) -> None:
     replay = tmp_path / "replay.csv"
     replay.write_text("origin,time_hour\nJFK,10\nJFK,10\nJFK,11\nEWR,10\n")
@@ -110,6 +129,27 @@ def test_ctrl_c_on_a_terminal_drains_and_ends_the_service_too(tmp_path: Path) ->
     assert re.search(r"mismatches: 0\.", seen)
     assert_cursor_is_back(seen)
     assert len(children) == 1
+    assert not Path(f"/proc/{children[0]}").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("data")
+def test_a_second_ctrl_c_stops_at_once_and_ends_the_service_too(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "aflow", "demo", "weather", "--output", str(tmp_path)]
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, process_group=0
+    ) as process:
+        os.close(theirs)
+        seen = until(ours, "under way")
+        children = children_of(process.pid)
+        for _ in range(2):
+            os.killpg(process.pid, signal.SIGINT)
+        seen += until(ours, None)
+        os.close(ours)
+
+    assert process.returncode in {0, 130}  # 0 if it had drained before the second one came
+    assert_cursor_is_back(seen)
     assert not Path(f"/proc/{children[0]}").exists()
 
 

@@ -117,12 +117,17 @@ def test_faults_delay_answers_and_change_none() -> None:
     assert retry.causes.total() == counts.refused + counts.failed + counts.dropped
 
 
-def test_an_answer_that_the_join_has_not_found_is_a_mismatch() -> None:
-    found = asked([EARLY, LATER], joined=[NINE, TEN], told=[NINE])
+@pytest.mark.parametrize(
+    ("joined", "told"), [(TEN, NINE), (NINE, TEN)], ids=["older", "newer: ahead of the join"]
+)
+def test_an_answer_that_the_join_has_not_found_is_a_mismatch(
+    joined: Observation, told: Observation
+) -> None:
+    found = asked([EARLY, LATER], joined=[NINE, joined], told=[NINE, told])
 
     assert weathers(found) == {"09:10": NINE}
     (mismatch,) = found.mismatches.values
-    assert (mismatch.flight.weather, mismatch.joined) == (NINE, TEN)
+    assert (mismatch.flight.weather, mismatch.joined) == (told, joined)
 
 
 def test_a_flight_that_gets_no_answer_is_named_with_the_reason() -> None:

@@ -75,6 +75,13 @@ def count_questions(replay: Path) -> int:
         return len({(row["origin"], row["time_hour"]) for row in rows})
 
 
+def lines_of_weather(folder: Path) -> int:
+    """How many there are in all files, without the names of columns."""
+    return sum(
+        len(path.read_text(encoding="utf-8").splitlines()) - 1 for path in folder.glob("*.csv")
+    )
+
+
 def ends(files: Files) -> Ends:
     """Sinks for all results, each with the name of its stream."""
     return Ends(
@@ -107,6 +114,7 @@ def ask_all(console: Console, files: Files, asking: Asking, service: Apart) -> i
         ).to_the_end()
     if status != DONE:
         return status
-    outcome = Outcome.of(watch.metrics, service.counts(), retry.causes)
+    weather = lines_of_weather(files.weather)
+    outcome = Outcome.of(watch.metrics, service.counts(), retry.causes, weather=weather)
     show_outcome(console, outcome, watch.course, files, seconds=time.monotonic() - began)
     return DONE if outcome.all_right else FAILED

@@ -14,6 +14,7 @@ import msgspec
 
 from aflow.cli.demo.asking.apart import Apart
 from aflow.cli.demo.asking.service import Counts
+from aflow.errors import SourceError
 from aflow.runtime.job import Job
 
 _EVERY_S: Final = 0.05
@@ -41,16 +42,24 @@ class Course:
         self._began = time.monotonic()
 
     async def watch(self, job: Job, service: Apart, step: str) -> None:
-        """Take samples of ``job`` again and again, until cancelled."""
+        """Take samples of ``job`` until cancelled. Raises ``SourceError`` if ``service`` is no more."""
         async with aiohttp.ClientSession(service.url) as http:
             while True:
                 await asyncio.sleep(_EVERY_S)
-                async with http.get("/counts") as answer:
-                    counts = msgspec.json.decode(await answer.read(), type=Counts)
+                counts = await _counts(http)
                 calls = job.metrics().steps[step].calls
                 if calls is not None:
                     at = time.monotonic() - self._began
                     self.samples.append(Sample(at, calls.limit, counts.capacity))
+
+
+async def _counts(http: aiohttp.ClientSession) -> Counts:
+    try:
+        async with http.get("/counts") as answer:
+            return msgspec.json.decode(await answer.read(), type=Counts)
+    except aiohttp.ClientError as exc:
+        # Better the end than a year of flights that ask nobody, twenty times each.
+        raise SourceError(f"the weather service has ended before the flights: {exc}") from exc
 
 
 def drawn(values: Sequence[int], *, width: int, most: int) -> str:

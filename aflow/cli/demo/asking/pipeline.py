@@ -49,6 +49,9 @@ RETRY: Final = af.Retry(
 #: The name of the step that calls.
 ASK: Final = "ask the service"
 
+#: The name of the step that looks whether both agree.
+COMPARED: Final = "compared"
+
 UNANSWERED: Final = af.Tag[af.FailedCall[Flight]]("unanswered")
 
 
@@ -63,6 +66,10 @@ class Compared:
 
 
 MISMATCH: Final = af.Tag[Compared]("mismatch")
+
+#: Where the service knows of newer weather than the join. If all weather was read, that is a mismatch as any other. If
+#: the sources were stopped before, the flight was ahead of the weather that was read, and nothing can be said.
+AHEAD: Final = af.Tag[Compared]("ahead of the weather")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,7 @@ class Ends:
     in_weather: af.Sink[FlightInWeather]
     """Flights for which both agree: the same rows as those of ``aflow demo``."""
     mismatches: af.Sink[Compared]
+    """The other flights with an answer."""
     unanswered: af.Sink[Unanswered]
     malformed: af.Sink[Malformed]
 
@@ -116,7 +124,8 @@ def build(
     )
     checked = _checked(answered, hours)
     checked.rebalance(1).to(ends.in_weather, name="in weather")
-    checked.side(MISMATCH).rebalance(1).to(ends.mismatches, name="mismatches")
+    others = checked.side(MISMATCH).union(checked.side(AHEAD))
+    others.rebalance(1).to(ends.mismatches, name="mismatches")
     lost = answered.side(UNANSWERED).map(_unanswered)
     lost.rebalance(1).to(ends.unanswered, name="unanswered")
     bad = rows.side(MALFORMED).union(hours.side(MALFORMED)).map(malformed)
@@ -157,18 +166,20 @@ def _checked(
             other_of=Observation,
             name="flights in weather",
         )
-        .process(LeaveOutMismatches(), name="compared")
+        .process(LeaveOutMismatches(), name=COMPARED)
     )
 
 
 class LeaveOutMismatches(af.ProcessFunction[Compared, FlightInWeather]):
-    """Sends what does not agree to ``MISMATCH``."""
+    """Sends what does not agree to ``AHEAD`` or ``MISMATCH``."""
 
     def process(self, value: Compared, ctx: af.ProcessContext) -> Iterable[FlightInWeather]:
         """The flight, if service and join agree."""
-        if value.flight.weather == value.joined:
+        told, joined = value.flight.weather, value.joined
+        if told == joined:
             return (value.flight,)
-        ctx.side(MISMATCH, value)
+        newer = told is not None and (joined is None or joined.time_hour < told.time_hour)
+        ctx.side(AHEAD if newer else MISMATCH, value)
         return ()
 
 

@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from aflow.cli.demo.asking.course import Course, drawn
-from aflow.cli.demo.asking.pipeline import ASK
+from aflow.cli.demo.asking.pipeline import AHEAD, ASK, COMPARED, MISMATCH
 from aflow.cli.demo.asking.service import Counts
 from aflow.cli.demo.files import Files
+from aflow.cli.demo.flights import MALFORMED
 from aflow.cli.demo.tables import counted
 from aflow.runtime.metrics import CallMetrics, JobMetrics
 
@@ -26,8 +27,10 @@ class Outcome:
     """What came of it."""
 
     flights: int
-    compared: int
+    answered: int
     mismatches: int
+    ahead: int
+    """Flights that cannot be compared, since the sources were stopped before they came to their weather."""
     unanswered: int
     malformed: int
     calls: CallMetrics
@@ -36,15 +39,22 @@ class Outcome:
     service: Counts
 
     @classmethod
-    def of(cls, metrics: JobMetrics, service: Counts, causes: Counter[str]) -> Outcome:
-        """Reads it from the metrics of the job's end; step names are those of the pipeline."""
+    def of(
+        cls, metrics: JobMetrics, service: Counts, causes: Counter[str], *, weather: int
+    ) -> Outcome:
+        """Reads it from the metrics of the job's end, of which there would have been ``weather`` lines about that."""
         steps = metrics.steps
+        hours, compared = steps["weather"], steps[COMPARED]
+        whole = hours.records_out + hours.sides.get(MALFORMED.name, 0) >= weather
+        ahead = compared.sides.get(AHEAD.name, 0)
+        differ = compared.sides.get(MISMATCH.name, 0)
         calls = steps[ASK].calls
         assert calls is not None
         return cls(
             flights=steps["flights"].records_out,
-            compared=steps["compared"].records_in,
-            mismatches=steps["mismatches"].records_in,
+            answered=compared.records_in,
+            mismatches=differ + ahead if whole else differ,
+            ahead=0 if whole else ahead,
             unanswered=steps["unanswered"].records_in,
             malformed=steps["malformed"].records_in,
             calls=calls,
@@ -54,8 +64,8 @@ class Outcome:
 
     @property
     def all_right(self) -> bool:
-        """True if every flight has its answer, and it is that of the join."""
-        return not self.mismatches and not self.unanswered and self.compared == self.flights
+        """True if every flight has an answer, and it is that of the join as far as that can be said."""
+        return not self.mismatches and not self.unanswered and self.answered == self.flights
 
 
 def show_outcome(
@@ -68,11 +78,17 @@ def show_outcome(
     for line in (
         f"{counted(outcome.flights, 'flight')} in {seconds:.1f} s ({outcome.flights / seconds:,.0f}/s); "
         f"without an answer: {outcome.unanswered:,}; malformed lines: {outcome.malformed:,}.",
-        f"Compared with the as-of join of flights and weather: {counted(outcome.compared, 'answer')}, "
-        f"mismatches: {outcome.mismatches:,}.",
+        f"Compared with the as-of join of flights and weather: "
+        f"{counted(outcome.answered - outcome.ahead, 'answer')}, mismatches: {outcome.mismatches:,}.{_ahead(outcome)}",
         f"Files: {files.folder}{os.sep}{{in-weather, mismatches, unanswered, malformed}}.jsonl",
     ):
         console.print(line, soft_wrap=True, markup=False)
+
+
+def _ahead(outcome: Outcome) -> str:
+    if not outcome.ahead:
+        return ""
+    return f" {counted(outcome.ahead, 'answer')} came before the weather to compare with had been read."
 
 
 def _asked(outcome: Outcome) -> Table:
@@ -82,7 +98,7 @@ def _asked(outcome: Outcome) -> Table:
     table.add_column("pipeline", justify="right")
     table.add_column("service", justify="right")
     rows: list[tuple[str, int | None, int | None]] = [
-        ("flights with an answer", outcome.compared, None),
+        ("flights with an answer", outcome.answered, None),
         ("  known from an earlier call", calls.cache_hits, None),
         ("  by a call that was under way", calls.merged, None),
         ("  by a call of their own", calls.calls - calls.retries, service.answered),
