@@ -16,6 +16,7 @@ Errors: TypeAlias = (
 """Which errors are meant: a class, several, or a function that is true for them."""
 
 _DAY: Final = timedelta(days=1)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +109,18 @@ class Retry:
             return timedelta(seconds=seconds * (1 + self.jitter * (2 * chance - 1)))
         except OverflowError:
             return timedelta.max
+
+
+def pause(policy: RetryPolicy, failed: Attempt, chance: float) -> int | None:
+    """After how many ms to call again; None: never. Raises what a policy raises, and ``TypeError`` for no delay."""
+    delay: object = policy.again(failed, chance)
+    if delay is None:
+        return None
+    if not isinstance(delay, timedelta):
+        raise TypeError(
+            f"{type(policy).__name__}.again() must give a timedelta or None, not {type(delay).__name__}: {shown(delay)}"
+        )
+    return max(0, round(delay / _MILLISECOND))
 
 
 def check_errors(errors: object, what: str) -> None:

@@ -24,10 +24,10 @@ from aflow.machines.calls.breaker import CircuitOpen
 from aflow.machines.calls.call import NO_RESULT, Call
 from aflow.machines.calls.deadlines import Deadlines
 from aflow.machines.calls.on_error import DeadLetter, Drop, Fallback
-from aflow.machines.calls.retry import Attempt
+from aflow.machines.calls.retry import Attempt, pause
 from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
-from aflow.operators.base import RAISED, OperatorContext
+from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.calls.counters import CallCounters
 from aflow.operators.calls.in_flight import RecordsInFlight, calls_of, nobody
 from aflow.operators.calls.leaving import timed_out
@@ -286,15 +286,17 @@ class AsyncOperator(RecordsInFlight):
         if retry is None:
             return False
         try:
-            delay = retry.again(
-                Attempt(number=call.attempt, error=error, result=result), self.context.chance()
+            millis = pause(
+                retry,
+                Attempt(number=call.attempt, error=error, result=result),
+                self.context.chance(),
             )
         except RAISED as exc:
             self._fail(self._error(call, exc), exc)
             return True
-        if delay is None:
+        if millis is None:
             return False
-        at = self.context.clock.now() + max(0, round(delay.total_seconds() * 1000))
+        at = self.context.clock.now() + millis
         self._retries.set(call, at)
         self._wake_at(at)
         return True
@@ -359,6 +361,11 @@ class AsyncOperator(RecordsInFlight):
 
     def _decided(self, call: Call) -> None:
         self._deadlines.discard(call)
+
+    def size(self) -> StateSize:
+        """Each record whose results were not emitted is an entry, and each moment that one waits for is a timer."""
+        timers = len(self._deadlines) + len(self._retries)
+        return StateSize(entries=len(self._in_flight), processing_timers=timers)
 
     def _wake_at(self, at: Timestamp) -> None:
         if self._alarm_at is None or at < self._alarm_at:
