@@ -90,6 +90,11 @@ class StoredCalls:
             raise RestoreError(
                 f"step {self.step!r} cannot read the records whose calls were under way: {exc}"
             ) from exc
+        if self.keyed and known is None:
+            raise RestoreError(
+                f"step {self.step!r}: the records whose calls were under way belonged to no keys, and now the stream "
+                f"is keyed: restore with the former pipeline, drain it, and change it then"
+            )
         return subtask, Batch(values, timestamps, known)
 
     def _read_values(self, stored: bytes | list[bytes]) -> list[Any]:
