@@ -9,10 +9,10 @@ open at a time; whoever opens them sees to that.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from aflow.errors import OperatorError, shown
+from aflow.errors import InternalError, OperatorError, shown
 from aflow.state.backend import KeyedBackend
 from aflow.state.cells import AggregatingCell, ListCell, MapCell, ReducingCell, ValueCell
 from aflow.state.specs import (
@@ -68,31 +68,46 @@ class Transaction:
     """
 
     # Hot path (a few for each record): a cell is made when it is asked for.
-    __slots__ = ("_cells", "_of", "key", "over")
+    __slots__ = ("_cells", "_of", "_settled", "key", "over")
 
     def __init__(self, of: Transactions, key: Hashable) -> None:
         self._of = of
         self._cells: dict[StateSpec[Any], Any] = {}
+        #: Whether it was committed or dropped.
+        self._settled = False
         self.key = key
         self.over = False
 
     def cell(self, spec: StateSpec[C]) -> C:
         """The cell of a declaration. Raises ``KeyError`` for one that is not known, ``OperatorError`` after the end."""
+        if self.over:
+            raise self.was_over()
         cell: C | None = self._cells.get(spec)
         if cell is None:
-            if self.over:
-                raise self.was_over()
+            self._of.rows[spec]  # raises KeyError
             cell = self._cells[spec] = spec.cell(self)
         return cell
+
+    @property
+    def declared(self) -> Mapping[StateSpec[Any], object]:
+        """The declarations that it has cells for, as keys."""
+        return self._of.rows
+
+    def end(self) -> None:
+        """The handler is over: its cells raise from here on. What it has written waits for ``commit``."""
+        self.over = True
 
     def commit(self) -> None:
         """Put everything that was written into the backend; the transaction is over.
 
-        Raises ``TypeError`` and ``OperatorError`` as ``KeyedBackend.touch`` does, and then nothing was written.
+        Raises ``TypeError`` and ``OperatorError`` as ``KeyedBackend.touch`` does, and then nothing was written; and
+        ``InternalError`` if it was committed or dropped before.
         """
-        if self.over:
-            raise self.was_over()
-        self.over = True
+        if self._settled:
+            raise InternalError(
+                f"a transaction of key {shown(self.key)} was committed that had been committed or dropped"
+            )
+        self.over = self._settled = True
         written: list[TransactionCell[Any]] = [
             cell for cell in self._cells.values() if cell.written
         ]
@@ -112,7 +127,7 @@ class Transaction:
 
         Without it, cells of a transaction that is not committed go on to work, and to no effect.
         """
-        self.over = True
+        self.over = self._settled = True
 
     def read(self, stored: ValueCell[Any], default: object) -> Any:
         """For cells: what is committed for the key of the transaction."""

@@ -1,0 +1,228 @@
+"""A step written as a class whose handlers are awaited, with state and timers for each key."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Hashable, Iterable
+from dataclasses import dataclass
+from inspect import isasyncgenfunction, iscoroutinefunction
+from typing import Any, Generic, TypeVar, cast
+
+from aflow.errors import FlowDefinitionError, OperatorError, shown
+from aflow.model.tags import Tag
+from aflow.model.time import Clock, Instant, TimeDomain, Timestamp, to_timestamp
+from aflow.operators.context import undeclared
+from aflow.operators.process import LifeCycle, check_kind
+from aflow.state.broadcast import keyed_states
+from aflow.state.specs import StateSpec
+from aflow.state.transactions import Transaction
+
+K = TypeVar("K")
+T = TypeVar("T")
+U = TypeVar("U")
+S = TypeVar("S")
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True)
+class RungTimer:
+    """Stands where the value of a record would, for a timer whose handler has failed for good.
+
+    ``Fallback`` functions get it, and so do dead letters, as the ``value`` of ``FailedCall``.
+    """
+
+    key: Hashable
+    at: Timestamp
+    """What it was set to (epoch ms)."""
+    domain: TimeDomain
+
+
+@dataclass(frozen=True, slots=True)
+class TimerChange:
+    """A timer that a handler has set, or taken back."""
+
+    domain: TimeDomain
+    at: Timestamp
+    there: bool
+
+
+class Effects:
+    """What one attempt of a handler has done so far, none of which has happened yet."""
+
+    __slots__ = ("sides", "step", "timers", "transaction")
+
+    def __init__(self, step: str, transaction: Transaction) -> None:
+        self.step = step
+        self.transaction = transaction
+        #: In the order in which they were made.
+        self.timers: list[TimerChange] = []
+        #: Tags and values.
+        self.sides: list[tuple[str, Any]] = []
+
+    def check(self, what: str) -> None:
+        """Raises ``OperatorError`` after the end of the handler."""
+        if self.transaction.over:
+            key = self.transaction.key
+            raise OperatorError(
+                f"step {self.step!r} used {what} of a handler of key {shown(key)} after its end; use the context "
+                f"before the handler returns, and not at all once it was cancelled",
+                operator=self.step,
+                key=key,
+            )
+
+
+class AsyncContext(Generic[K]):
+    """What a handler of an ``AsyncKeyedProcess`` sees beside the value.
+
+    Each call of a handler has its own, which stands for the same record (or timer) from its beginning to its end, how
+    often it waits in between. What is done through it takes effect when the results of the handler leave the step. It
+    is of no use after the end of the handler: everything raises ``OperatorError`` then.
+    """
+
+    __slots__ = ("_clock", "_effects", "_timer_domain", "_timestamp", "_watermark")
+
+    def __init__(
+        self,
+        effects: Effects,
+        clock: Clock,
+        timestamp: Timestamp | None,
+        watermark: Timestamp,
+        timer_domain: TimeDomain | None,
+    ) -> None:
+        self._effects = effects
+        self._clock = clock
+        self._timestamp = timestamp
+        self._watermark = watermark
+        self._timer_domain = timer_domain
+
+    @property
+    def key(self) -> K:
+        """The key of the record or timer being handled."""
+        self._effects.check("the key")
+        return cast("K", self._effects.transaction.key)  # key_by made it: the stream's type says so
+
+    @property
+    def timestamp(self) -> Timestamp | None:
+        """Of the record being handled (epoch ms); None without event time, and in a processing-time timer."""
+        self._effects.check("the timestamp")
+        return self._timestamp
+
+    @property
+    def watermark(self) -> Timestamp:
+        """How far event time had come when the record came in (epoch ms); in an event timer, what it rings for.
+
+        ``MIN_TIMESTAMP`` before the first watermark. It stays as it is while the handler waits.
+        """
+        self._effects.check("the watermark")
+        return self._watermark
+
+    @property
+    def timer_domain(self) -> TimeDomain | None:
+        """In ``on_timer``: which clock the timer waited for. None in ``process``."""
+        self._effects.check("the timer domain")
+        return self._timer_domain
+
+    @property
+    def processing_time(self) -> Timestamp:
+        """What the clock says (epoch ms)."""
+        self._effects.check("the clock")
+        return self._clock.now()
+
+    def side(self, tag: Tag[S], value: S) -> None:
+        """Send ``value`` to side output ``tag``, with the timestamp of the record being handled."""
+        self._effects.check(f"the side output {tag.name!r}")
+        self._effects.sides.append((tag.name, value))
+
+    def state(self, spec: StateSpec[C]) -> C:
+        """The cell of a declaration, bound to the key of this handler: ``ctx.state(self.last).get()``.
+
+        Reads show what is committed and what this handler has written. Raises ``FlowDefinitionError`` for a
+        declaration that is no attribute of the process function.
+        """
+        transaction = self._effects.transaction
+        try:
+            return transaction.cell(spec)
+        except KeyError:
+            raise undeclared(spec, transaction.declared) from None
+
+    def set_event_timer(self, at: Instant) -> None:
+        """Have ``on_timer`` called for this key once the watermark reaches ``at`` (aware ``datetime`` or epoch ms).
+
+        Setting the same moment again changes nothing. One that the watermark has passed rings when it next advances.
+        """
+        self._change(TimeDomain.EVENT, at, there=True)
+
+    def set_processing_timer(self, at: Instant) -> None:
+        """Have ``on_timer`` called for this key once the clock reaches ``at`` (aware ``datetime`` or epoch ms).
+
+        Setting the same moment again changes nothing. A timer still waiting when the input ends does not ring.
+        """
+        self._change(TimeDomain.PROCESSING, at, there=True)
+
+    def delete_event_timer(self, at: Instant) -> None:
+        """Take back the event timer of this key at ``at``; nothing if there is none."""
+        self._change(TimeDomain.EVENT, at, there=False)
+
+    def delete_processing_timer(self, at: Instant) -> None:
+        """Take back the processing timer of this key at ``at``; nothing if there is none."""
+        self._change(TimeDomain.PROCESSING, at, there=False)
+
+    def _change(self, domain: TimeDomain, at: Instant, *, there: bool) -> None:
+        self._effects.check("a timer")
+        moment = to_timestamp(at, what="the moment of a timer")
+        self._effects.timers.append(TimerChange(domain, moment, there))
+
+
+class AsyncKeyedProcess(LifeCycle, Generic[K, T, U]):
+    """Subclass it to handle records ``T`` with state and timers for each key ``K``, giving results ``U``, and to wait.
+
+    Handlers are written as ``async def``. There is one at a time for each key, in the order of the stream; handlers of
+    other keys run while it waits. A handler is a transaction: its state, timers, side outputs and results take effect
+    together, when the results leave the step. If it fails, runs out of time or is made again, or if the job restarts,
+    nothing of it has happened; what it did in the world outside may happen twice.
+
+    State is declared as class attributes, ``last = ValueState("last", of=Payment)``, and reached as
+    ``ctx.state(self.last)``. Attributes of ``self`` are shared by all keys, and by all handlers that run at a time, and
+    are in no snapshot.
+    """
+
+    comes_behind = ".key_by(…)"
+
+    @abstractmethod
+    def process(self, value: T, ctx: AsyncContext[K]) -> Awaitable[Iterable[U] | None]:
+        """The results for ``value``, a list or None for none: ``async def process(self, value, ctx): …``.
+
+        Results have the timestamp of the record.
+        """
+
+    def on_timer(self, at: Timestamp, ctx: AsyncContext[K]) -> Awaitable[Iterable[U] | None]:
+        """The results for a timer of ``ctx.key`` set for ``at`` (epoch ms) on the clock of ``ctx.timer_domain``.
+
+        Event timers ring when the watermark reaches them, those of a key in time order, behind all its records before
+        the watermark and ahead of those behind it, and before the watermark goes on; results have ``at`` as their
+        timestamp. The end of a bounded input rings all of them. Processing timers ring by the clock, behind the records
+        of their key that came before, and not after the end of the input; their results have no timestamp.
+        """
+        raise NotImplementedError(f"{type(self).__name__} sets timers and needs an on_timer method")
+
+
+def check_async_keyed_process(function: object) -> None:
+    """Refuse what cannot run as an ``AsyncKeyedProcess``, and two states of one name.
+
+    Raises ``FlowDefinitionError``.
+    """
+    check_kind(function, AsyncKeyedProcess, handlers=())
+    for name in ("process", "on_timer"):
+        if isasyncgenfunction(getattr(function, name)):
+            raise FlowDefinitionError(
+                f"{type(function).__name__}.{name} yields its results; return them as a list: they leave together, "
+                f"once the handler has come to its end"
+            )
+    for name in ("open", "close"):
+        method = getattr(function, name)
+        if iscoroutinefunction(method) or isasyncgenfunction(method):
+            raise FlowDefinitionError(
+                f"{type(function).__name__}.{name} is a coroutine function, and is called without being awaited: make "
+                f"it a plain method"
+            )
+    keyed_states(function)

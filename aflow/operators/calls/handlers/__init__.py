@@ -1,0 +1,1 @@
+"""Steps whose handlers are awaited and have state and timers for each key."""

@@ -1,0 +1,390 @@
+"""The step whose handlers are awaited, with state and timers for each key.
+
+Theory. Handlers are calls, and slots make them as they make those of ``AsyncOperator``. What one does it does to
+``Effects``: a transaction on the state of its key, changes of timers, side outputs. They wait with its results. When
+these may leave, ``emit`` lets all of it happen, in the task's own coroutine: state, timers, results, side outputs. Only
+then does the key go on: to a record that waits, or to a timer that is due (see ``lines`` for the order). So whatever a
+checkpoint finds has happened with all that belongs to it, or not at all, and then its record is in the snapshot.
+
+A watermark waits for all handlers in front of it, and for the timers that are due at it, which ring in front of it too:
+the fences of ``stages``. What other keys do behind it does not wait.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, Final
+
+from aflow.errors import FlowDefinitionError, OperatorError, readable, shown
+from aflow.machines.calls.call import Call
+from aflow.model.batch import Batch
+from aflow.model.elements import Watermark
+from aflow.model.key_groups import KeyRouter
+from aflow.model.keys import UnsupportedKey
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Timestamp
+from aflow.operators.base import RAISED, OperatorContext, StateSize
+from aflow.operators.calls.async_process import AsyncContext, AsyncKeyedProcess, Effects
+from aflow.operators.calls.handlers.lines import KeyLines
+from aflow.operators.calls.handlers.stages import Stage, Stages
+from aflow.operators.calls.handlers.stored import (
+    CapturedHandlers,
+    TimerCall,
+    encoded,
+    restored,
+    standing,
+    timer_call,
+)
+from aflow.operators.calls.handlers.timers import HandlerTimers
+from aflow.operators.calls.in_flight import calls_of
+from aflow.operators.calls.limited import StepLimits
+from aflow.operators.calls.operator import AsyncOperator
+from aflow.operators.calls.settings import CallOrder, CallResults, CallSettings
+from aflow.operators.calls.stored import StoredCalls
+from aflow.operators.key_timers import TIMER_NAMES
+from aflow.operators.keyed_state import keyed_backend
+from aflow.operators.stored_watermark import restored_watermark, stored_watermark
+from aflow.state.filing import CapturedRows, KeyedRows, filed_together
+from aflow.state.layouts import descriptions
+from aflow.state.snapshot import Captured, OperatorSnapshot
+from aflow.state.specs import declared_states
+from aflow.state.transactions import Transactions
+
+
+class AsyncProcessOperator(AsyncOperator):
+    """Runs an ``AsyncKeyedProcess``. Of ``settings`` it heeds all but order, results, ``into``, cache and groups.
+
+    ``key_type`` is the type of the keys, which snapshots need unless keys are plain Python values.
+    """
+
+    def __init__(
+        self,
+        function: AsyncKeyedProcess[Any, Any, Any],
+        settings: CallSettings,
+        key_type: type[Hashable] | None = None,
+    ) -> None:
+        super().__init__(
+            replace(settings, order=CallOrder.UNORDERED, results=CallResults.MANY, into=None)
+        )
+        self._function: Final = copy.copy(function)
+        self._states: Final = declared_states(function)
+        self._key_type = key_type
+        self._to_close: Final = ExitStack()
+        #: The last watermark that came in; ``watermark`` is the last one that was sent on.
+        self._received = MIN_TIMESTAMP
+        self._ended = False
+        #: Of attempts that are under way, and of handlers that have not left.
+        self._effects: dict[Call, Effects] = {}
+        self._timers: Final = HandlerTimers()
+        self._lines: Final = KeyLines(self._timers.due)
+        self._begin_stages(MIN_TIMESTAMP)
+
+    def _begin_stages(self, watermark: Timestamp) -> None:
+        self._stages = Stages(watermark)
+        self._queue = self._stages
+
+    def open(self, context: OperatorContext) -> None:
+        """Raises ``OperatorError`` if the function's own ``open`` fails."""
+        super().open(context)
+        self._stored = StoredCalls(context.name, self.settings.codec, self.settings.typed, True)
+        self._known_keys = KeyRouter(parallelism=1, key_groups=context.key_group_count)
+        self._backend = keyed_backend(context, self._key_type)
+        self._to_close.callback(self._backend.close)
+        self._transactions = Transactions(self._backend, self._states)
+        try:
+            self._function.open()
+        except RAISED as exc:
+            raise self._failed_in("open()", exc) from exc
+        self._to_close.callback(self._close_function)
+
+    def _close_function(self) -> None:
+        try:
+            self._function.close()
+        except RAISED as exc:
+            raise self._failed_in("close()", exc) from exc
+
+    def _failed_in(self, where: str, cause: BaseException) -> OperatorError:
+        return OperatorError(
+            f"step {self.name!r} failed in {type(self._function).__name__}.{where}: {type(cause).__name__}: {cause}",
+            operator=self.name,
+        )
+
+    def close(self) -> None:
+        """Raises ``OperatorError`` if the function's own ``close`` fails."""
+        with self._to_close:
+            super().close()
+
+    # ------------------------------------------------------------------------------------ told by the task
+
+    def process(self, batch: Batch[Any]) -> None:
+        self._put(calls_of(batch, self._checked_keys(batch)))
+        self.on_ready()
+
+    def _checked_keys(self, batch: Batch[Any]) -> Sequence[Any]:
+        keys, known = self._keys_of(batch), self._known_keys
+        for index, key in enumerate(keys):
+            if key not in known:
+                try:
+                    known[key]  # checks it
+                except UnsupportedKey as exc:
+                    raise self.failure_at(exc, batch, index) from exc
+        return keys
+
+    def _put(self, calls: Sequence[Call]) -> None:
+        self._put_in(calls, self._stages.last)
+        self._make_ready(self._lines.admit(calls))
+
+    def _put_in(self, calls: Sequence[Call], stage: Stage) -> None:
+        """Take calls in, which are not made ready."""
+        for call in calls:
+            if self._watched:
+                call.attempt = 0
+            self._in_flight[call] = None
+            self._stages.put_in(call, stage)
+
+    def on_watermark(self, timestamp: Timestamp) -> None:
+        if timestamp <= self._received:
+            return  # after a restore the inputs catch up with what was known
+        self._received = timestamp
+        keys = self._timers.reached(timestamp)
+        if not keys and not self.busy:
+            self._stages.passed(timestamp)
+            super().on_watermark(timestamp)
+            return
+        closed = self._stages.last
+        self._stages.put_fence(Watermark(timestamp))
+        self._make_ready(
+            following
+            for key in keys
+            if self._lines.begin(key, closed) and (following := self._next(key)) is not None
+        )
+        self._tell()
+        self.on_ready()
+
+    def on_processing_time(self, now: Timestamp) -> None:
+        super().on_processing_time(now)
+        if not self._ended:
+            rang = self._timers.rang(now)
+            self._put([timer_call(TimeDomain.PROCESSING, at, key) for at, key in rang])
+            self._set_alarm()
+            self.on_ready()
+
+    def hurry(self) -> None:
+        self._ended = True
+
+    def _set_alarm(self) -> None:
+        if (at := self._timers.alarm) is not None and not self._ended:
+            self._wake_at(at)
+
+    # -------------------------------------------------------------------------------------------- handlers
+
+    def invoke(self, call: Call) -> Awaitable[Any]:
+        effects = Effects(self.name, self._transactions.open(call.key))
+        self._effects[call] = effects
+        clock, stage = self.context.clock, call.segment
+        if not isinstance(call, TimerCall):
+            ctx = AsyncContext[Any](effects, clock, call.timestamp, stage.before, None)
+            return self._function.process(call.value, ctx)
+        timer = call.timer
+        event = timer.domain is TimeDomain.EVENT
+        watermark = stage.ends if event else stage.before
+        ctx = AsyncContext[Any](effects, clock, call.timestamp, watermark, timer.domain)
+        return self._function.on_timer(timer.at, ctx)
+
+    def returned(self, call: Call, result: Any) -> None:
+        if not call.done:
+            self._effects[call].transaction.end()
+            super().returned(call, () if result is None else result)
+
+    def raised(self, call: Call, error: BaseException) -> None:
+        if not call.done:
+            self._drop(call)
+            super().raised(call, error)
+
+    def _failed(self, call: Call, error: BaseException) -> None:
+        own = isinstance(error, OperatorError) and error.operator == self.name
+        if own or isinstance(error, FlowDefinitionError):
+            # Not what a handler does has failed, but what it does it with: state on disk, or a wrong use of it.
+            self._fail(error if isinstance(error, OperatorError) else self._error(call, error))
+        else:
+            super()._failed(call, error)
+
+    def _give_up(self, call: Call, error: BaseException) -> None:
+        self._drop(call)
+        super()._give_up(call, error)
+
+    def _drop(self, call: Call) -> None:
+        effects = self._effects.pop(call, None)
+        if effects is not None:
+            effects.transaction.drop()
+
+    def _begin_time(self, call: Call) -> bool:
+        settings = self.settings
+        if settings.deadline is None or not isinstance(call, TimerCall):
+            return super()._begin_time(call)
+        # The deadline is one of records.
+        if settings.timeout is not None:
+            until = self.context.clock.now() + settings.timeout
+            self._deadlines.set(call, until)
+            self._wake_at(until)
+        return True
+
+    def _cost(self, limits: StepLimits, call: Call) -> float:
+        return 1.0 if isinstance(call, TimerCall) else super()._cost(limits, call)
+
+    def _error(self, call: Call, error: BaseException) -> OperatorError:
+        if not isinstance(call, TimerCall):
+            return super()._error(call, error)
+        timer = call.timer
+        return OperatorError(
+            f"step {self.name!r} failed in the {timer.domain.value} timer at {timer.at} ({readable(timer.at)}) of key "
+            f"{shown(timer.key)}: {type(error).__name__}: {error}",
+            operator=self.name,
+            key=timer.key,
+            timestamp=timer.at,
+        )
+
+    # --------------------------------------------------------------------------------------------- leaving
+
+    def emit(self) -> None:
+        """Let what is settled happen and leave, and what follows it begin."""
+        self._told = False
+        if self._failure is not None:
+            raise self._failure
+        while out := self._stages.take():
+            for one in out:
+                if isinstance(one, list):
+                    self._emit_run(one)
+                else:
+                    self._emit_fence(one)
+        self._set_alarm()
+        self.on_ready()
+
+    def _emit_run(self, run: list[Call]) -> None:
+        sides = _Sides()
+        for call in run:
+            self._happen(call, sides)
+        super()._emit_run(run)
+        sides.emit(self.output.side)
+        for call in run:
+            if (following := self._next(call.key)) is not None:
+                self._make_ready((following,))
+
+    def _happen(self, call: Call, sides: _Sides) -> None:
+        timers, key = self._timers, call.key
+        if isinstance(call, TimerCall):
+            timers.delete(call.timer.domain, call.timer.at, key)
+        effects = self._effects.pop(call, None)
+        if effects is None:
+            return  # it has failed for good
+        effects.transaction.commit()
+        for change in effects.timers:
+            (timers.set if change.there else timers.delete)(change.domain, change.at, key)
+        for tag, value in effects.sides:
+            sides.add(tag, value, call.timestamp)
+
+    def _next(self, key: Hashable) -> Call | None:
+        """What ``key`` goes on with, now that its last handler has taken effect; None if there is nothing."""
+        while True:
+            following = self._lines.next(key)
+            if following is None:
+                self._timers.line_is_over(key)
+                return None
+            if isinstance(following, tuple):
+                at, stage = following
+                call = timer_call(TimeDomain.EVENT, at, key)
+                self._put_in((call,), stage)
+                return call
+            if not isinstance(following, TimerCall) or self._timers.waits(following.timer.at, key):
+                return following
+            self._stages.withdraw(following)  # deleted meanwhile
+            del self._in_flight[following]
+
+    # ---------------------------------------------------------------------------------------------- state
+
+    def size(self) -> StateSize:
+        """Each state of a key is an entry, and each record whose handler has not taken effect."""
+        states = sum(len(list(self._backend.keys(spec.name))) for spec in self._states)
+        records = sum(not isinstance(call, TimerCall) for call in self._in_flight)
+        return StateSize(
+            entries=states + records,
+            event_timers=self._timers.count(TimeDomain.EVENT),
+            processing_timers=self._timers.count(TimeDomain.PROCESSING),
+        )
+
+    def declares(self) -> dict[str, bytes]:
+        return dict(descriptions(self._states))
+
+    def snapshot(self) -> OperatorSnapshot:
+        """Raises ``CheckpointError`` for a key or a value that cannot be encoded."""
+        backend = self._backend
+        under_way = encoded(standing(self._in_flight), self._stored, self.context.subtask)
+        return OperatorSnapshot(
+            filed_together(backend.snapshot(), self._timers.snapshot(backend.filing)),
+            {**self._stored_watermark(), **under_way},
+            members=frozenset(TIMER_NAMES.values()),
+        )
+
+    def capture(self, *, changes: bool) -> Captured:
+        """Raises ``CheckpointError`` for a value that cannot be encoded."""
+        backend = self._backend
+        rows = backend.capture(changes=changes)
+        if changes and not self._states:
+            rows = KeyedRows({}, ())  # however many keys came by
+        timers = self._timers.capture(changes=rows.keys is not None, beside=rows.keys or ())
+        if timers is None:
+            return self.capture(changes=False)
+        captured = CapturedRows(backend.filing, rows, timers, self._stored_watermark())
+        under_way = standing(self._in_flight)
+        return CapturedHandlers(captured, self._stored, self.context.subtask, under_way)
+
+    def _stored_watermark(self) -> dict[str, tuple[bytes, ...]]:
+        """How far event time has come; the end of time, which calls may have to leave for, does not count."""
+        received = self._received
+        return dict(stored_watermark(self.watermark if received == MAX_TIMESTAMP else received))
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        """Handlers that had not taken effect run again, before all others.
+
+        The watermark goes on where the slowest of the former subtasks was.
+        """
+        watermark = self._received = restored_watermark(snapshot, self._received)
+        self._begin_stages(watermark)
+        self._backend.restore(snapshot.keyed)
+        home = first = self._stages.last
+        if watermark > MIN_TIMESTAMP:
+            # It may not have been sent on.
+            self._stages.put_fence(Watermark(watermark))
+            first = self._stages.last
+        own = restored(snapshot, self._stored, self.context, home, first)
+        in_line = {call.key for call, _ in own.records} | {key for key, _ in own.ringing}
+        horizon = max([watermark, *(stage.ends for stage in own.stages if stage.ends is not None)])
+        self._timers.restore(self._backend.filing, snapshot.keyed, horizon, in_line)
+        ringing = [key for key, stage in own.ringing if self._lines.begin(key, stage)]
+        for call, stage in own.records:
+            self._put_in((call,), stage)
+            self._make_ready(self._lines.admit((call,)))
+        for key in ringing:
+            if (following := self._next(key)) is not None:
+                self._make_ready((following,))
+        if not self._in_flight:
+            self._begin_stages(watermark)  # no mail would come for a fence that waits for nothing
+        self._set_alarm()
+
+
+class _Sides:
+    """What handlers have sent to side outputs, in order: those with timestamps apart from those without."""
+
+    def __init__(self) -> None:
+        self._columns: dict[tuple[str, bool], tuple[list[Any], list[Any]]] = {}
+
+    def add(self, tag: str, value: object, timestamp: Timestamp | None) -> None:
+        values, timestamps = self._columns.setdefault((tag, timestamp is not None), ([], []))
+        values.append(value)
+        timestamps.append(timestamp)
+
+    def emit(self, send: Callable[[str, Batch[Any]], None]) -> None:
+        for (tag, timed), (values, timestamps) in self._columns.items():
+            send(tag, Batch(values, timestamps if timed else None))

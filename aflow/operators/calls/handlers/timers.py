@@ -1,0 +1,140 @@
+"""The timers of a step whose handlers are awaited: a timer is there until its handler has taken effect.
+
+Theory. ``KeyTimers`` has all timers there are, and so what belongs into snapshots. Beside it stands which of them have
+to be looked at: *upcoming* ones, until the watermark or the clock comes to them, and then, until they are gone, *due*
+ones by key (event time), or *rung* ones (processing time). Event timers that are due ring when it is their key's turn;
+those set for a moment that the watermark has passed are due at once, and ring with the next watermark.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Collection, Container, Hashable, Mapping
+from typing import Final
+
+from aflow.machines.timers import TimerQueue
+from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
+from aflow.operators.key_timers import KeyTimers
+from aflow.state.filing import Keyed, KeyedFiling, Members
+
+
+class _NoAlarm:
+    """The step has one alarm for several ends, and sets it itself."""
+
+    def set(self, at: Timestamp | None) -> None:
+        return None
+
+
+class HandlerTimers:
+    """Timers by key, in both domains."""
+
+    def __init__(self) -> None:
+        self._all: Final = KeyTimers(_NoAlarm())
+        self._upcoming: Final[dict[TimeDomain, TimerQueue[Hashable, None]]] = {
+            domain: TimerQueue() for domain in TimeDomain
+        }
+        #: How far keys may have come: event timers up to here may be due.
+        self._horizon: Timestamp = MIN_TIMESTAMP
+        #: By key, in time order; none of the lists is empty.
+        self._due: dict[Hashable, list[Timestamp]] = {}
+        #: Keys that may have due timers, and no line in which they would ring; as an ordered set.
+        self._late: dict[Hashable, None] = {}
+        #: Processing timers whose handler waits for its turn, or runs.
+        self._rung: set[tuple[Timestamp, Hashable]] = set()
+
+    def count(self, domain: TimeDomain) -> int:
+        return len(self._all.queues[domain])
+
+    # ---------------------------------------------------------------------------------- what handlers do
+
+    def set(self, domain: TimeDomain, at: Timestamp, key: Hashable) -> None:
+        """Nothing if it is there."""
+        if not self._all.queues[domain].register(at, key, None):
+            return
+        if domain is TimeDomain.EVENT and at <= self._horizon:
+            insort(self._due.setdefault(key, []), at)
+        else:
+            self._upcoming[domain].register(at, key, None)
+
+    def delete(self, domain: TimeDomain, at: Timestamp, key: Hashable) -> None:
+        """Nothing if it is not there."""
+        if not self._all.queues[domain].delete(at, key, None):
+            return
+        if self._upcoming[domain].delete(at, key, None):
+            return
+        if domain is TimeDomain.PROCESSING:
+            self._rung.discard((at, key))
+            return
+        due = self._due[key]
+        due.remove(at)
+        if not due:
+            del self._due[key]
+
+    # ------------------------------------------------------------------------------------ what is due
+
+    def due(self, key: Hashable) -> Timestamp | None:
+        """The earliest event timer of ``key`` that is due; None if there is none."""
+        due = self._due.get(key)
+        return due[0] if due else None
+
+    def reached(self, watermark: Timestamp) -> Collection[Hashable]:
+        """The watermark has come to the step: which keys without a line have timers now that are due, maybe."""
+        self._horizon = max(self._horizon, watermark)
+        found, self._late = self._late, {}
+        for at, key, _ in self._upcoming[TimeDomain.EVENT].due(watermark):
+            insort(self._due.setdefault(key, []), at)
+            found[key] = None
+        return found
+
+    def line_is_over(self, key: Hashable) -> None:
+        """What is due of ``key`` is so since it was set, and rings with the next watermark."""
+        if key in self._due:
+            self._late[key] = None
+
+    def rang(self, now: Timestamp) -> list[tuple[Timestamp, Hashable]]:
+        """Time and key of the processing timers that the clock has come to."""
+        rang = [(at, key) for at, key, _ in self._upcoming[TimeDomain.PROCESSING].due(now)]
+        self._rung.update(rang)
+        return rang
+
+    def waits(self, at: Timestamp, key: Hashable) -> bool:
+        """Whether a processing timer that rang is still there."""
+        return (at, key) in self._rung
+
+    @property
+    def alarm(self) -> Timestamp | None:
+        """When the clock comes to the next processing timer."""
+        return self._upcoming[TimeDomain.PROCESSING].earliest
+
+    # ---------------------------------------------------------------------------------------- snapshots
+
+    def snapshot(self, filing: KeyedFiling) -> Keyed:
+        """Raises ``CheckpointError`` for a key without encoding."""
+        return self._all.snapshot(filing)
+
+    def capture(
+        self, *, changes: bool, beside: Collection[Hashable]
+    ) -> Mapping[str, Members] | None:
+        """As ``KeyTimers.capture``."""
+        return self._all.capture(changes=changes, beside=beside)
+
+    def restore(
+        self,
+        filing: KeyedFiling,
+        keyed: Keyed,
+        horizon: Timestamp,
+        in_line: Container[Hashable],
+    ) -> None:
+        """``in_line`` are the keys that go on where they were, up to watermarks that are at ``horizon`` at most.
+
+        Raises ``RestoreError``.
+        """
+        self._horizon = horizon
+        self._all.restore(filing, keyed)
+        for at, key, _ in self._all.queues[TimeDomain.EVENT].entries():
+            if at <= horizon and key in in_line:
+                insort(self._due.setdefault(key, []), at)
+            else:
+                self._upcoming[TimeDomain.EVENT].register(at, key, None)
+        for at, key, _ in self._all.queues[TimeDomain.PROCESSING].entries():
+            self._upcoming[TimeDomain.PROCESSING].register(at, key, None)
