@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from tests.cli.conftest import Aflow
@@ -51,6 +53,18 @@ def test_options_in_front_of_a_demo_that_would_not_see_them_are_refused(aflow: A
     assert result.exit_code == 2
     assert "--records and --max-delay in front of 'weather' would have no effect" in result.stderr
     assert "'aflow demo weather --help'" in result.stderr
+
+
+def test_without_aiohttp_it_says_what_to_install(
+    aflow: Aflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+
+    result = aflow("demo", "weather")
+
+    assert result.exit_code == 1
+    assert "aiohttp, which is not installed" in result.stderr
+    assert 'pip install "aflow[demo]"' in result.stderr
 
 
 def test_a_demo_that_is_not_there_is_refused(aflow: Aflow) -> None:

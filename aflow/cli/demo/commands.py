@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,6 +18,7 @@ from aflow.cli.recovering import (
     refuse_beside,
 )
 from aflow.cli.values import Duration
+from aflow.errors import SourceError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -133,11 +135,21 @@ def weather(
 
     Exit status: 0 all answers are right, 1 some are not, or there is none; others are those of 'aflow run'.
     """
-    from aflow.cli.demo.asking.command import Asking, run_asking
-
     with explained(context, traceback=traceback):
+        _needs_aiohttp()
+        from aflow.cli.demo.asking.command import Asking, run_asking
+
         asking = Asking(output=output, records=records, parallelism=parallelism, seed=seed)
         context.exit(run_asking(asking))
+
+
+def _needs_aiohttp() -> None:
+    try:
+        import_module("aiohttp")
+    except ImportError as exc:
+        raise SourceError(
+            'this demo asks and answers with aiohttp, which is not installed: pip install "aflow[demo]"'
+        ) from exc
 
 
 def _refuse_in_front_of(command: str, context: click.Context, given: frozenset[str]) -> None:
