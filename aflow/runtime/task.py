@@ -242,11 +242,18 @@ class StreamTask:
         async with asyncio.TaskGroup() as group:
             writing = [group.create_task(_write(sink, self.loop)) for sink in self.chain.sinks]
             self.input.start(self.loop.resume, group)
-            async with closing_async(slots.close for slots in self.chain.slots.values()):
+            async with closing_async([self._end_calls]):
                 await self.loop.run()
             for task in writing:
                 task.cancel()
         await self._finish()
+
+    async def _end_calls(self) -> None:
+        """All steps at once, so that they share a grace time."""
+        for slots in self.chain.slots.values():
+            slots.cancel()
+        for slots in self.chain.slots.values():
+            await slots.close()
 
     def _step(self) -> None:
         """The default action: one element of the input, if there is room for what comes of it."""

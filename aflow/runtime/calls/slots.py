@@ -6,6 +6,11 @@ more for each call that is still at it although its record's time is up.
 
 A slot is a task of its own and belongs to no task group: a group waits for ever for a coroutine that ignores its
 cancellation. ``close`` waits for a grace time, and reports what it leaves behind.
+
+Calls share a task, and must not notice. What a call leaves in context variables would be seen by the next one, so such
+a slot makes room for a new one. And who cancels a slot is either ``close``, or whoever gave the call up, or the call
+itself: timeouts of older libraries cancel their task and never take it back. So a slot ends when ``close`` says so, and
+forgets every other cancellation with its call.
 """
 
 from __future__ import annotations
@@ -13,11 +18,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Context, copy_context
 from functools import partial
 from inspect import isawaitable
 from typing import Any, Final
 
-from aflow.errors import InternalError, MailboxClosed, shown
+from aflow.errors import AflowError, InternalError, MailboxClosed, OperatorError, shown
 from aflow.machines.calls.call import Call
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.runtime.mailbox_loop import MailboxLoop
@@ -26,6 +32,9 @@ from aflow.runtime.turn import Turn
 #: Seconds that a call may go on after it was cancelled before it is given up.
 GRACE: Final = 5.0
 
+#: Stands for what a function returns, as long as it has not.
+_NOTHING: Final = object()
+
 Report = Callable[[str, str, float], None]
 """Gets the step, what happened, and the seconds that it took."""
 
@@ -33,7 +42,7 @@ Report = Callable[[str, str, float], None]
 class Slot:
     """One coroutine that makes calls."""
 
-    __slots__ = ("call", "cancelled", "task")
+    __slots__ = ("call", "cancelled", "reported", "task")
 
     def __init__(self) -> None:
         #: Set when the slot is made.
@@ -42,6 +51,8 @@ class Slot:
         self.call: Call | None = None
         #: True if its call was cancelled because it counts no more.
         self.cancelled = False
+        #: True if it was reported that its call does not end.
+        self.reported = False
 
 
 class CallSlots:
@@ -63,6 +74,8 @@ class CallSlots:
         self._report = report
         self._grace = grace
         self._loop = asyncio.get_running_loop()
+        #: In which calls run: what the host had set when the job was started.
+        self._context = copy_context()
         self._slots: set[Slot] = set()
         #: Futures that slots rest on, the latest last.
         self._resting: list[asyncio.Future[None]] = []
@@ -77,6 +90,8 @@ class CallSlots:
         #: True while ``_wake_rest`` is on its way.
         self._looking = False
         self._closing = False
+        #: Until when calls may take to end, once they were cancelled (s, of the loop).
+        self._until = 0.0
 
     def start(self) -> None:
         """Make calls from now on."""
@@ -85,19 +100,23 @@ class CallSlots:
         self._operator.on_cancel = self._cancel
         self._wake()
 
-    async def close(self) -> None:
-        """End all slots. Calls under way are cancelled; those that go on are reported after the grace time."""
+    def cancel(self) -> None:
+        """Cancel all calls under way, and begin no other."""
         self._closing = True
         self._operator.on_ready = _nobody
+        for slot in self._slots:
+            slot.task.cancel()
+        self._until = self._loop.time() + self._grace
+
+    async def close(self) -> None:
+        """End all slots, behind ``cancel``. Calls that go on for longer than the grace time are reported."""
         tasks = {slot.task: slot for slot in self._slots}
-        for task in tasks:
-            task.cancel()
         if not tasks:
             return
-        began = self._loop.time()
-        _, going_on = await asyncio.wait(tasks, timeout=self._grace)
+        left = max(0.0, self._until - self._loop.time())
+        _, going_on = await asyncio.wait(tasks, timeout=left)
         for task in going_on:
-            self._abandoned(tasks[task], self._loop.time() - began)
+            self._abandoned(tasks[task])
 
     def _wake(self) -> None:
         """Have as many slots ask for calls as there are calls that may begin."""
@@ -133,25 +152,45 @@ class CallSlots:
     def _make(self) -> None:
         slot = Slot()
         self._slots.add(slot)
-        slot.task = self._loop.create_task(self._watched(slot), name=f"call of {self.step}")
+        # Not by the loop's task factory: an eager one would begin before it has given the task.
+        slot.task = asyncio.Task(
+            self._watched(slot),
+            loop=self._loop,
+            name=f"call of {self.step}",
+            context=self._context.copy(),
+        )
 
     async def _watched(self, slot: Slot) -> None:
-        """Serve until cancelled. What goes wrong here, other than in a call, ends the job."""
+        """Serve until cancelled. What goes wrong here, and what is more than an error of a call, ends the job."""
         try:
             await self._serve(slot)
-        except Exception as exc:
-            error = InternalError(
-                f"a slot of step {self.step!r} failed: {type(exc).__name__}: {exc}"
-            )
-            error.__cause__ = exc
-            self._mail(partial(_raise, error))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as exc:
+            self._mail(partial(_raise, self._described(exc)))
+            if isinstance(exc, KeyboardInterrupt):
+                raise
         finally:
             self._slots.discard(slot)
+
+    def _described(self, error: BaseException) -> BaseException:
+        if isinstance(error, SystemExit):
+            described: Exception = OperatorError.of(self.step, error)
+        elif isinstance(error, Exception):
+            described = InternalError(
+                f"a slot of step {self.step!r} failed: {type(error).__name__}: {error}"
+            )
+        else:
+            return error
+        described.__cause__ = error
+        return described
 
     async def _serve(self, slot: Slot) -> None:
         # Hot path (benchmark `async`): once around for each call.
         operator = self._operator
         take, invoke, returned = operator.take, operator.invoke, operator.returned
+        cancelling = slot.task.cancelling
+        clean = copy_context()
         self._coming -= 1
         while True:
             call = take()
@@ -160,30 +199,24 @@ class CallSlots:
                 continue
             slot.call = call
             call.slot = slot
-            awaitable: Any = None
+            awaitable: Any = _NOTHING
             try:
                 awaitable = invoke(call)
                 result = await awaitable
-            except asyncio.CancelledError as exc:
-                slot.call = None
-                self._end_if_asked(slot)
+            except (Exception, asyncio.CancelledError, SystemExit) as exc:
+                self._over(slot)
                 if not slot.cancelled:
-                    operator.raised(call, exc)
-            except (Exception, SystemExit) as exc:
-                slot.call = None
-                self._end_if_asked(slot)
-                if type(exc) is TypeError and awaitable is not None and not isawaitable(awaitable):
-                    operator.misused(call, _not_awaitable(awaitable))
-                else:
-                    operator.raised(call, exc)
+                    self._raised(call, awaitable, exc)
             else:
-                slot.call = None
-                if slot.task.cancelling():
-                    self._end_if_asked(slot)
-                returned(call, result)
-            if slot.cancelled:
-                slot.cancelled = False
-                slot.task.uncancel()
+                self._over(slot)
+                if not slot.cancelled:
+                    returned(call, result)
+            if cancelling():
+                await self._forget_cancellation(slot)
+            if _differs(clean):
+                self._coming += 1
+                self._make()
+                return
             if self._last is not slot:
                 self._last = slot
                 self._at_once = False
@@ -196,9 +229,27 @@ class CallSlots:
                 finally:
                     self._pausing = False
 
-    def _end_if_asked(self, slot: Slot) -> None:
-        """The job ends, whether or not the call has swallowed the word."""
-        if self._closing or slot.task.cancelling() > slot.cancelled:
+    def _over(self, slot: Slot) -> None:
+        """Its call has ended. Where the job ends too, that is all, whether or not the call has swallowed the word."""
+        slot.call = None
+        if self._closing:
+            raise asyncio.CancelledError
+
+    def _raised(self, call: Call, awaitable: object, error: BaseException) -> None:
+        if type(error) is TypeError and awaitable is not _NOTHING and not isawaitable(awaitable):
+            self._operator.misused(call, _not_awaitable(awaitable))
+        else:
+            self._operator.raised(call, error)
+
+    async def _forget_cancellation(self, slot: Slot) -> None:
+        """What has cancelled the call, from without or within, is over with it."""
+        slot.cancelled = slot.reported = False
+        while slot.task.uncancel():
+            pass
+        with suppress(asyncio.CancelledError):
+            # A call that was cancelled and awaited nothing after that would leave it to the next one (before 3.13).
+            await asyncio.sleep(0)
+        if self._closing:
             raise asyncio.CancelledError
 
     async def _rest(self) -> None:
@@ -216,18 +267,27 @@ class CallSlots:
 
     def _look(self, slot: Slot, call: Call) -> None:
         if slot.call is call and not self._closing:
-            self._operator.calls.abandoned += 1
-            self._abandoned(slot, self._grace)
+            self._abandoned(slot)
 
-    def _abandoned(self, slot: Slot, seconds: float) -> None:
+    def _abandoned(self, slot: Slot) -> None:
+        if slot.reported:
+            return
+        slot.reported = True
+        self._operator.calls.abandoned += 1
         value = "" if slot.call is None else f" for {shown(slot.call.value)}"
-        self._report(self.step, f"a call{value} goes on although it was cancelled", seconds)
+        self._report(self.step, f"a call{value} goes on although it was cancelled", self._grace)
 
     def _post(self) -> None:
         self._mail(self._emit)
 
     def _emit(self) -> None:
-        self._operator.emit()
+        try:
+            self._operator.emit()
+        except AflowError:
+            raise
+        except (Exception, asyncio.CancelledError, SystemExit) as exc:
+            # Nothing is awaited here, so a CancelledError comes from a user function and cancels nobody.
+            raise OperatorError.of(self.step, exc) from exc
         self._mails.resume()
 
     def _mail(self, mail: Callable[[], None]) -> None:
@@ -242,8 +302,16 @@ def _not_awaitable(given: object) -> TypeError:
     )
 
 
-def _raise(error: Exception) -> None:
+def _raise(error: BaseException) -> None:
     raise error
+
+
+def _differs(clean: Context) -> bool:
+    """True if something was left in context variables. Nearly always both are one object inside, which is quick."""
+    try:
+        return copy_context() != clean
+    except Exception:  # a value cannot be compared
+        return True
 
 
 def _nobody() -> None:
