@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
-from aflow.errors import OperatorError
+from aflow.errors import InternalError, OperatorError
 from aflow.model.key_groups import KeyGroupRange
 from aflow.state.aggregate import Aggregate
 from aflow.state.filing import CapturedRows, KeyedFiling
@@ -160,7 +161,7 @@ def test_whatever_is_called_on_a_cell_after_a_drop_raises(transactions: Transact
     entries, reducing = transaction.cell(MAP), transaction.cell(REDUCING)
     aggregating = transaction.cell(AGGREGATING)
     aggregating.add(1)
-    calls = [
+    calls: list[Callable[[], object]] = [
         *(value.get, lambda: value.set(1), value.clear),
         *(many.get, lambda: many.add(1), lambda: many.extend([1]), lambda: many.set([1])),
         *(many.clear, lambda: list(many), lambda: len(many)),
@@ -169,7 +170,7 @@ def test_whatever_is_called_on_a_cell_after_a_drop_raises(transactions: Transact
         *(lambda: list(entries), lambda: "x" in entries, lambda: len(entries)),
         *(lambda: reducing.add([1]), reducing.get, reducing.clear),
         *(lambda: aggregating.add(1), aggregating.get, aggregating.clear),
-        *(lambda: transaction.cell(TIMED), transaction.commit),
+        lambda: transaction.cell(TIMED),
     ]
 
     transaction.drop()
@@ -177,6 +178,29 @@ def test_whatever_is_called_on_a_cell_after_a_drop_raises(transactions: Transact
     for call in calls:
         with pytest.raises(OperatorError, match="after the end of the handler"):
             call()
+
+
+def test_what_was_written_before_the_end_can_be_committed_after_it(
+    backend: MemoryBackend, transactions: Transactions
+) -> None:
+    transaction = transactions.open("a")
+    cell = transaction.cell(VALUE)
+    cell.set(1)
+
+    transaction.end()
+    with pytest.raises(OperatorError, match="after the end of the handler"):
+        cell.set(2)
+    transaction.commit()
+
+    assert backend.get("value", "a") == 1
+
+
+def test_a_dropped_transaction_cannot_be_committed(transactions: Transactions) -> None:
+    transaction = transactions.open("a")
+    transaction.drop()
+
+    with pytest.raises(InternalError, match="had been committed or dropped"):
+        transaction.commit()
 
 
 def test_what_was_handed_out_is_a_copy_that_counts_once_it_is_written_back(
