@@ -176,7 +176,10 @@ class StepRules(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "step"):
             return
+        steps = 0
         while self.step.step.busy:
+            steps += 1
+            assert steps < 500, "the step never comes to an end"
             if self.step.under_way:
                 # The oldest one: where each step is a restart, only what leaves at once is not lost.
                 self.give_result(self.oldest())
