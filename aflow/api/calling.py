@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
+from aflow.api.call_checks import check_called
+from aflow.api.call_detail import call_detail
 from aflow.api.calls import CallOptions, call_settings, group_size
 from aflow.machines.calls.grouping import GroupSize
 from aflow.machines.calls.on_error import DeadLetter
@@ -157,6 +159,17 @@ class Calling(Generic[T]):
     @overload
     def map_batch_async(
         self,
+        fn: Callable[[list[T]], Awaitable[Sequence[U | Exception]]],
+        *,
+        size: int,
+        delay: timedelta = ...,
+        into: Callable[[T, U], V],
+        name: str | None = None,
+        **options: Unpack[CallOptions[T]],
+    ) -> Stream[V]: ...
+    @overload
+    def map_batch_async(
+        self,
         fn: Callable[[list[T], R], Awaitable[Sequence[U | Exception]]],
         *,
         size: int,
@@ -165,25 +178,38 @@ class Calling(Generic[T]):
         name: str | None = None,
         **options: Unpack[CallOptions[T]],
     ) -> Stream[U]: ...
+    @overload
     def map_batch_async(
         self,
-        fn: Callable[..., Awaitable[Sequence[U | Exception]]],
+        fn: Callable[[list[T], R], Awaitable[Sequence[U | Exception]]],
+        *,
+        size: int,
+        delay: timedelta = ...,
+        using: Resource[R],
+        into: Callable[[T, U], V],
+        name: str | None = None,
+        **options: Unpack[CallOptions[T]],
+    ) -> Stream[V]: ...
+    def map_batch_async(
+        self,
+        fn: Callable[..., Awaitable[Sequence[Any]]],
         *,
         size: int,
         delay: timedelta = timedelta(0),
         using: Resource[Any] | None = None,
+        into: Callable[[T, Any], Any] | None = None,
         name: str | None = None,
         **options: Unpack[CallOptions[T]],
-    ) -> Stream[U]:
+    ) -> Stream[Any]:
         """Call once for several values: ``fn(values)`` gives a list with one result for each, in their order.
 
         A call takes up to ``size`` values. A value waits for others for ``delay`` at most; zero takes what is there
         when a call may begin. An exception in place of a result says that this value alone has failed: retries,
-        deadlines and ``on_error`` are for each value, ``capacity`` counts calls.
+        deadlines and ``on_error`` are for each value, ``capacity`` counts calls. ``into`` is that of ``map_async``.
         """
         groups = group_size("map_batch_async", size, delay)
         return self._call(
-            "map_batch_async", fn, using, name, options, CallResults.ONE, groups=groups
+            "map_batch_async", fn, using, name, options, CallResults.ONE, into, groups
         )
 
     def _call(
@@ -197,22 +223,23 @@ class Calling(Generic[T]):
         into: Callable[..., Any] | None = None,
         groups: GroupSize | None = None,
     ) -> Stream[Any]:
+        check_called(method, fn, with_resource=using is not None)
         settings = call_settings(
             method, fn, options, results, keyed=self._keyed, using=using, into=into, groups=groups
         )
-        sides = isinstance(settings.on_error, DeadLetter)
+        policy = settings.on_error
         return self._calling_step(
-            method, name, lambda: calling_operator(settings), sides=sides, resource=using
+            method,
+            name,
+            lambda: calling_operator(settings),
+            sides=isinstance(policy, DeadLetter),
+            dead_letters=policy.tag.name if isinstance(policy, DeadLetter) else None,
+            resource=using,
+            detail=call_detail(settings, using),
         )
 
     def _calling_step(
-        self,
-        what: str,
-        name: str | None,
-        operator: Callable[[], Operator],
-        *,
-        sides: bool,
-        resource: Resource[Any] | None,
+        self, what: str, name: str | None, operator: Callable[[], Operator], **more: Any
     ) -> Stream[Any]:
-        """Add a step."""
+        """Add a step; ``more`` is for ``FlowGraph.add_step``."""
         raise NotImplementedError

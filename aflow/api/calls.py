@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Generic, TypedDict, TypeVar, get_type_hints
 
+from aflow.api.call_checks import check_names, check_plain
 from aflow.errors import FlowDefinitionError, shown
 from aflow.machines.calls.adaptive import Adaptive
 from aflow.machines.calls.breaker import CircuitBreaker
@@ -31,7 +32,10 @@ S = TypeVar("S")
 
 
 class CallOptions(TypedDict, Generic[T], total=False):
-    """What ``map_async``, ``flat_map_async``, ``filter_async`` and ``map_batch_async`` can be told. All by keyword."""
+    """What ``map_async``, ``flat_map_async``, ``filter_async`` and ``map_batch_async`` can be told. All by keyword.
+
+    None stands for what was not said, where a type admits it.
+    """
 
     capacity: int | Adaptive
     """The most calls under way at once, in each subtask; 100 by default. With ``Adaptive()`` as many as the service can
@@ -40,22 +44,22 @@ class CallOptions(TypedDict, Generic[T], total=False):
     ordered: bool
     """True, the default: results leave in the order of the stream. False: as they complete, but never past a watermark.
     Not for keyed streams, where each key keeps its order and nothing else."""
-    timeout: timedelta
+    timeout: timedelta | None
     """How long a record may take, from the beginning of its first call to its result, all attempts and the pauses
     between them together. Then the call is cancelled, and ``on_error`` gets a ``TimeoutError``."""
-    deadline: Callable[[T], Instant]
+    deadline: Callable[[T], Instant] | None
     """The moment (aware ``datetime`` or epoch ms) after which the result for a value is of no use: as ``timeout``, for
     each record. One whose moment has passed is not called for."""
-    retry: RetryPolicy
+    retry: RetryPolicy | None
     """Whether, and when, a call that failed is made again: ``Retry(…)``, or a policy of your own. Default: never."""
     on_error: OnError[T]
     """What becomes of a record whose call failed for good: ``Fail()`` (the default), ``Drop()``, ``DeadLetter(tag)`` or
     ``Fallback(function)``."""
-    rate: RateLimit[T]
+    rate: RateLimit[T] | None
     """How many calls may begin in a time, or how much they may cost: a token bucket, shared by name on request."""
-    breaker: CircuitBreaker
+    breaker: CircuitBreaker | None
     """When calls are not made for a while, since too many have failed."""
-    cache: Cache[T, Any]
+    cache: Cache[T, Any] | None
     """Which results are kept; records whose results are kept or under way are not called for."""
     of: type[T]
     """The type by which checkpoints store records whose calls are under way; needed only for values that are neither
@@ -80,9 +84,7 @@ def call_settings(
     groups: GroupSize | None = None,
 ) -> CallSettings:
     """Check what a user gave to ``method``. Raises ``FlowDefinitionError``, and ``TypeError`` for unknown options."""
-    for name in options:
-        if name not in _NAMES:
-            raise TypeError(f"{method}() has no argument {name!r}; it takes {', '.join(_NAMES)}")
+    check_names(method, options, _NAMES)
     if not callable(fn):
         raise FlowDefinitionError(f"{method}() takes an async function, not {shown(fn)}")
     if into is not None and not callable(into):
@@ -98,8 +100,8 @@ def call_settings(
     check_on_error(on_error)
     codec, typed = _codec(method, options)
     capacity, adaptive = _capacity(method, options.get("capacity", DEFAULT_CAPACITY))
-    return CallSettings(
-        call=collecting(fn),
+    settings = CallSettings(
+        call=collecting(fn) if results is CallResults.MANY else fn,
         capacity=capacity,
         adaptive=adaptive,
         rate=_one_of(method, "rate", options.get("rate"), RateLimit),
@@ -117,6 +119,8 @@ def call_settings(
         typed=typed,
         uses_resource=using is not None,
     )
+    check_plain(method, settings)
+    return settings
 
 
 def group_size(method: str, size: object, delay: timedelta) -> GroupSize:

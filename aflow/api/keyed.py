@@ -20,7 +20,6 @@ from aflow.graph.nodes import Edge
 from aflow.machines.windows.assigners import WindowAssigner
 from aflow.machines.windows.evictor import Evictor
 from aflow.machines.windows.trigger import Trigger
-from aflow.model.resource import Resource
 from aflow.model.time import positive_millis
 from aflow.model.windows import Windowed
 from aflow.operators.accumulation import Accumulation, folding, reducing
@@ -420,24 +419,12 @@ class KeyedStream(Calling[T], Generic[K, T]):
         )
 
     def _calling_step(
-        self,
-        what: str,
-        name: str | None,
-        operator: Callable[[], Operator],
-        *,
-        sides: bool,
-        resource: Resource[Any] | None,
+        self, what: str, name: str | None, operator: Callable[[], Operator], **more: Any
     ) -> Stream[Any]:
-        return self._step(what, name, operator, sides=sides, resource=resource)
+        return self._step(what, name, operator, **more)
 
     def _step(
-        self,
-        what: str,
-        name: str | None,
-        operator: Callable[[], Operator],
-        *,
-        sides: bool = False,
-        resource: Resource[Any] | None = None,
+        self, what: str, name: str | None, operator: Callable[[], Operator], **more: Any
     ) -> Stream[Any]:
         node = self._graph.add_step(
             what,
@@ -445,9 +432,8 @@ class KeyedStream(Calling[T], Generic[K, T]):
             (self._edge,),
             operator,
             stateful=True,
-            sides=sides,
-            resource=resource,
             parallelism=self._parallelism,
+            **more,
         )
         return Stream(self._graph, Edge(node))
 

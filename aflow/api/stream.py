@@ -14,7 +14,6 @@ from aflow.connect import Sink
 from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.flow_graph import FlowGraph, check_parallelism, check_side
 from aflow.graph.nodes import Broadcast, Custom, Edge, HashByKey, Partitioning, Rebalance
-from aflow.model.resource import Resource
 from aflow.model.tags import Tag
 from aflow.model.time import Instant
 from aflow.operators.alignment import Alignment
@@ -234,15 +233,9 @@ class Stream(Calling[T]):
         )
 
     def _calling_step(
-        self,
-        what: str,
-        name: str | None,
-        operator: Callable[[], Operator],
-        *,
-        sides: bool,
-        resource: Resource[Any] | None,
+        self, what: str, name: str | None, operator: Callable[[], Operator], **more: Any
     ) -> Stream[Any]:
-        return self._step(what, name, operator, sides=sides, resource=resource)
+        return self._step(what, name, operator, **more)
 
     def _exchange(
         self, what: str, partitioning: Partitioning, parallelism: int | None

@@ -58,6 +58,7 @@ class FlowGraph:
         stateful: bool = False,
         begins_time: bool = False,
         sides: bool = False,
+        dead_letters: str | None = None,
         resource: Resource[Any] | None = None,
         parallelism: int | None = None,
         detail: str = "",
@@ -85,6 +86,7 @@ class FlowGraph:
             begins_time=begins_time,
             has_time=begins_time or any(edge.origin.has_time for edge in inputs),
             sides=sides,
+            dead_letters=dead_letters,
             resource=resource,
             parallelism=parallelism,
             detail=detail,
@@ -184,12 +186,26 @@ class FlowGraph:
         """Bad records that were asked for must go somewhere: nothing is dropped without a word."""
         read = {(edge.origin.id, edge.side) for node in self.nodes for edge in node.inputs}
         for node in self.nodes:
-            tag = None if node.source is None else node.source.dead_letters
-            if tag is not None and (node.id, tag.name) not in read:
-                raise FlowDefinitionError(
-                    f"source {node.name!r} sends bad records to side output {tag.name!r}, which nobody reads; "
-                    f"read them with .side(tag) directly behind the source, or leave dead_letters out"
-                )
+            if node.source is not None and node.source.dead_letters is not None:
+                tag, what = node.source.dead_letters.name, "bad records"
+            elif node.dead_letters is not None:
+                tag, what = node.dead_letters, "records that have failed"
+            else:
+                continue
+            if (node.id, tag) not in read:
+                raise FlowDefinitionError(_unread(node, tag, what))
+
+
+def _unread(node: Node, tag: str, what: str) -> str:
+    kind, instead = (
+        ("step", "say on_error=Drop() to leave them out")
+        if node.source is None
+        else ("source", "leave dead_letters out")
+    )
+    return (
+        f"{kind} {node.name!r} sends {what} to side output {tag!r}, which nobody reads; read them with .side(tag) "
+        f"directly behind the {kind}, or {instead}"
+    )
 
 
 def check_side(edge: Edge, tag: Tag[Any]) -> None:

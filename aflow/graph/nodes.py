@@ -90,6 +90,8 @@ class Node:
     """True if event time began here or before, on one of the inputs at least."""
     sides: bool = False
     """True if it may have side outputs of any tag, and nothing but those."""
+    dead_letters: str | None = None
+    """The side output of a step that gets the records which have failed in it, so that somebody has to read it."""
     named: bool = True
     """False if the name was made up because the user gave none."""
     detail: str = ""

@@ -1,0 +1,77 @@
+"""What a plan says of a step that calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from aflow.machines.calls.on_error import DeadLetter, Drop, Fail, Fallback, OnError
+from aflow.machines.calls.rate import RateLimit
+from aflow.machines.calls.retry import Retry
+from aflow.model.resource import Resource
+from aflow.model.time import short, to_millis
+from aflow.operators.calls.settings import CallOrder, CallSettings
+
+_ORDERS = {
+    CallOrder.ORDERED: "ordered",
+    CallOrder.UNORDERED: "unordered",
+    CallOrder.BY_KEY: "ordered by key",
+}
+
+
+def call_detail(settings: CallSettings, using: Resource[Any] | None) -> str:
+    """Order and capacity, then what else was asked for: ``ordered, 100 at once, timeout 2s, up to 3 attempts``."""
+    return ", ".join(_parts(settings, using))
+
+
+def _parts(settings: CallSettings, using: Resource[Any] | None) -> Iterator[str]:
+    yield _ORDERS[settings.order]
+    adaptive = settings.adaptive
+    yield (
+        f"{settings.capacity} at once"
+        if adaptive is None
+        else f"adaptive, {adaptive.least} to {adaptive.most} at once"
+    )
+    if settings.groups is not None:
+        yield f"up to {settings.groups.size} together"
+    if settings.timeout is not None:
+        yield f"timeout {short(settings.timeout)}"
+    if settings.deadline is not None:
+        yield "deadline"
+    if settings.retry is not None:
+        yield _retry(settings.retry)
+    if settings.rate is not None:
+        yield _rate(settings.rate)
+    if settings.breaker is not None:
+        yield "circuit breaker"
+    if settings.cache is not None:
+        yield f"cache of {settings.cache.size}"
+    yield from _on_error(settings.on_error)
+    if isinstance(using, Resource):  # the graph refuses all else
+        yield f"using {using.label!r}"
+
+
+def _retry(retry: object) -> str:
+    return (
+        f"up to {retry.attempts} attempts"
+        if isinstance(retry, Retry)
+        else f"retry {type(retry).__name__}"
+    )
+
+
+def _rate(rate: RateLimit[Any]) -> str:
+    units = "" if rate.cost is None else " units"
+    shared = "" if rate.shared is None else f" shared as {rate.shared!r}"
+    return f"{rate.count}{units} per {short(to_millis(rate.per, what='RateLimit.per'))}{shared}"
+
+
+def _on_error(policy: OnError[Any]) -> Iterator[str]:
+    match policy:
+        case Drop():
+            yield "failures dropped"
+        case DeadLetter(tag):
+            yield f"failures to {tag.name!r}"
+        case Fallback():
+            yield "failures replaced"
+        case Fail():
+            return

@@ -1,0 +1,301 @@
+"""What the methods that call are given: mistakes are refused where they are made, and a plan shows the rest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+import aflow as af
+
+SECOND = timedelta(seconds=1)
+
+
+async def asked(value: int) -> int:
+    return value
+
+
+async def asked_with(value: int, session: object) -> int:
+    return value
+
+
+async def squares(values: list[int]) -> list[int]:
+    return [value * value for value in values]
+
+
+async def pages(value: int) -> AsyncIterator[int]:
+    yield value
+    yield -value
+
+
+def numbers() -> Any:
+    """A stream whose methods take whatever they are given, as far as a type checker knows."""
+    return af.Flow("mistakes").source([1, 2])
+
+
+class Opened:
+    async def __aenter__(self) -> Opened:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+
+def results(build: Callable[[af.Stream[int]], af.Stream[Any]]) -> list[Any]:
+    flow, sink = af.Flow("results"), af.CollectSink[Any]()
+    build(flow.source([1, 2])).to(sink)
+    asyncio.run(flow.run())
+    return list(sink.values)
+
+
+def detail(build: Callable[[af.Stream[int]], af.Stream[Any]]) -> str:
+    """What the plan says of the step."""
+    flow = af.Flow("plan")
+    build(flow.source([1, 2])).to(af.CollectSink[Any](), name="end")
+    (said,) = [
+        node.detail
+        for task in flow.plan().tasks
+        for node in task.nodes
+        if node.what.endswith("async")
+    ]
+    return said
+
+
+# ------------------------------------------------------------------------------------------ the function
+
+
+def test_a_function_that_needs_more_than_the_value_is_refused_and_not_dropped_record_by_record() -> (
+    None
+):
+    with pytest.raises(
+        af.FlowDefinitionError, match=r"with the value alone.*'session'; .*using=Resource"
+    ):
+        numbers().map_async(asked_with, on_error=af.Drop())
+
+
+def test_a_function_that_has_no_place_for_the_resource_is_refused() -> None:
+    with pytest.raises(
+        af.FlowDefinitionError, match=r"what its Resource has opened.*second argument"
+    ):
+        numbers().filter_async(asked, using=af.Resource(Opened))
+
+
+def test_a_function_for_lists_is_told_that_it_gets_a_list() -> None:
+    with pytest.raises(af.FlowDefinitionError, match=r"map_batch_async\(\).*a list of values"):
+        numbers().map_batch_async(asked_with, size=2)
+
+
+def test_what_may_be_left_out_or_is_bound_already_is_not_missed() -> None:
+    def with_default(value: int, more: int = 0) -> Awaitable[int]:
+        return asked(value + more)
+
+    def with_any(*values: int) -> Awaitable[int]:
+        return asked(values[0])
+
+    assert results(lambda s: s.map_async(partial(asked_with, session=None))) == [1, 2]
+    assert results(lambda s: s.map_async(with_default)) == [1, 2]
+    assert results(lambda s: s.map_async(with_any)) == [1, 2]
+
+
+def test_a_function_that_does_not_say_what_it_takes_is_taken_as_it_is() -> None:
+    given = numbers().map_async(dict)
+
+    assert isinstance(given, af.Stream)
+
+
+def test_a_coroutine_in_place_of_its_function_is_named_as_such() -> None:
+    called = asked(1)
+
+    with pytest.raises(
+        af.FlowDefinitionError, match=r"map_async\(asked\), not map_async\(asked\(…\)\)"
+    ):
+        numbers().map_async(called)
+
+    called.close()
+
+
+@pytest.mark.parametrize("method", ["map_async", "filter_async", "map_batch_async"])
+def test_an_async_generator_belongs_in_flat_map_async(method: str) -> None:
+    more: dict[str, Any] = {"size": 2} if method == "map_batch_async" else {}
+
+    with pytest.raises(af.FlowDefinitionError, match=r"async generator.*flat_map_async\(\)"):
+        getattr(numbers(), method)(pages, **more)
+
+
+def test_flat_map_async_takes_a_lambda_that_gives_an_async_generator() -> None:
+    assert results(lambda stream: stream.flat_map_async(lambda value: pages(value))) == [
+        1,
+        -1,
+        2,
+        -2,
+    ]
+
+
+def test_flat_map_async_takes_an_async_iterator_that_cannot_be_closed() -> None:
+    class Twice:
+        def __init__(self, value: int) -> None:
+            self.left = [value, value]
+
+        def __aiter__(self) -> Twice:
+            return self
+
+        async def __anext__(self) -> int:
+            if not self.left:
+                raise StopAsyncIteration
+            return self.left.pop()
+
+    assert results(lambda stream: stream.flat_map_async(Twice)) == [1, 1, 2, 2]
+
+
+def test_flat_map_async_takes_a_lambda_that_gives_a_coroutine_of_a_list() -> None:
+    async def twice(value: int) -> Sequence[int]:
+        return [value, value]
+
+    assert results(lambda stream: stream.flat_map_async(lambda value: twice(value))) == [1, 1, 2, 2]
+
+
+# -------------------------------------------------------------------------------------------- the options
+
+
+async def _later(*_: object) -> Any:
+    raise AssertionError("nobody awaits this")
+
+
+later: Any = _later
+
+
+class AsyncPolicy:
+    async def again(self, failed: af.Attempt, chance: float) -> timedelta | None:
+        raise AssertionError("nobody awaits this")
+
+
+NOT_AWAITED: list[tuple[str, dict[str, Any]]] = [
+    (r"into=…", {"into": later}),
+    (r"deadline=…", {"deadline": later}),
+    (r"on_error=Fallback\(…\)", {"on_error": af.Fallback(later)}),
+    (r"retry=Retry\(on=…\)", {"retry": af.Retry(on=later)}),
+    (r"retry=Retry\(on_result=…\)", {"retry": af.Retry(on_result=later)}),
+    (r"retry=AsyncPolicy", {"retry": AsyncPolicy()}),
+    (r"rate=RateLimit\(cost=…\)", {"rate": af.RateLimit(1, SECOND, cost=later)}),
+    (r"cache=Cache\(key=…\)", {"cache": af.Cache(1, key=later)}),
+    (r"cache=Cache\(negative=…\)", {"cache": af.Cache(1, negative=later)}),
+]
+
+
+@pytest.mark.parametrize(("where", "options"), NOT_AWAITED)
+def test_an_async_function_where_nobody_awaits_it_is_refused(
+    where: str, options: dict[str, Any]
+) -> None:
+    with pytest.raises(
+        af.FlowDefinitionError, match=rf"map_async\({where}\) .*is a coroutine function"
+    ):
+        numbers().map_async(asked, **options)
+
+
+def test_an_option_with_a_slip_is_answered_with_the_one_that_was_meant() -> None:
+    with pytest.raises(
+        TypeError, match=r"no argument 'time_out' \(did you mean 'timeout'\?\); it takes .*into"
+    ):
+        numbers().map_async(asked, time_out=SECOND)
+
+
+@pytest.mark.parametrize("option", ["timeout", "deadline", "retry", "rate", "breaker", "cache"])
+def test_none_is_as_good_as_an_option_that_was_left_out(option: str) -> None:
+    nothing: Any = {option: None}
+
+    def with_none(stream: af.Stream[int]) -> af.Stream[int]:
+        return stream.map_async(asked, **nothing)
+
+    assert results(with_none) == [1, 2]
+    assert detail(with_none) == "ordered, 100 at once"
+
+
+def test_what_is_no_resource_is_refused_with_one() -> None:
+    with pytest.raises(af.FlowDefinitionError, match=r"using=Resource\("):
+        numbers().map_async(asked_with, using=Opened)
+
+
+def test_into_sees_each_value_of_a_batch() -> None:
+    assert results(
+        lambda stream: stream.map_batch_async(
+            squares, size=2, into=lambda value, square: (value, square)
+        )
+    ) == [(1, 1), (2, 4)]
+
+
+def test_dead_letters_that_nobody_reads_are_refused() -> None:
+    flow = af.Flow("unread")
+    failed = af.Tag[af.FailedCall[int]]("failed")
+    flow.source([1]).map_async(asked, name="ask", on_error=af.DeadLetter(failed)).to(
+        af.CollectSink[int]()
+    )
+
+    with pytest.raises(
+        af.FlowDefinitionError, match=r"step 'ask' sends .*'failed', which nobody reads.*Drop\(\)"
+    ):
+        flow.plan()
+
+
+# ----------------------------------------------------------------------------------------------- the plan
+
+
+def test_a_plan_shows_all_that_was_asked_for() -> None:
+    said = detail(
+        lambda stream: stream.map_async(
+            asked_with,
+            ordered=False,
+            capacity=af.Adaptive(least=2, most=50),
+            timeout=2 * SECOND,
+            deadline=lambda value: value,
+            retry=af.Retry(attempts=4),
+            rate=af.RateLimit(100, SECOND, shared="api"),
+            breaker=af.CircuitBreaker(),
+            cache=af.Cache(1_000),
+            on_error=af.Drop(),
+            using=af.Resource(Opened, name="session"),
+        )
+    )
+
+    assert said == (
+        "unordered, adaptive, 2 to 50 at once, timeout 2s, deadline, up to 4 attempts, 100 per 1s shared as 'api', "
+        "circuit breaker, cache of 1000, failures dropped, using 'session'"
+    )
+
+
+def test_a_plan_shows_batches_own_policies_and_costs() -> None:
+    class Never:
+        def again(self, failed: af.Attempt, chance: float) -> timedelta | None:
+            return None
+
+    said = detail(
+        lambda stream: stream.map_batch_async(
+            squares,
+            size=50,
+            capacity=8,
+            retry=Never(),
+            rate=af.RateLimit(1_000, timedelta(minutes=1), cost=lambda value: 2),
+            on_error=af.Fallback(lambda value, error: 0),
+        )
+    )
+
+    assert said == (
+        "ordered, 8 at once, up to 50 together, retry Never, 1000 units per 1m, failures replaced"
+    )
+
+
+def test_a_plan_shows_that_keys_keep_their_order_and_where_failures_go() -> None:
+    failed = af.Tag[af.FailedCall[int]]("failed")
+    flow = af.Flow("keyed")
+    asking = (
+        flow.source([1]).key_by(abs).map_async(asked, name="ask", on_error=af.DeadLetter(failed))
+    )
+    asking.to(af.CollectSink[int](), name="end")
+    asking.side(failed).to(af.CollectSink[af.FailedCall[int]](), name="failed")
+
+    nodes = {node.name: node for task in flow.plan().tasks for node in task.nodes}
+
+    assert nodes["ask"].detail == "ordered by key, 100 at once, failures to 'failed'"
