@@ -301,7 +301,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 @given(seed=SEEDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_each_key_has_what_it_would_have_at_once_between_the_same_watermarks(seed: int) -> None:
     chance = Random(seed)
     steps = steps_by(chance)
@@ -319,7 +319,7 @@ def test_each_key_has_what_it_would_have_at_once_between_the_same_watermarks(see
 
 
 @given(seed=SEEDS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_each_key_has_what_it_would_have_at_once_whatever_is_restored_when(seed: int) -> None:
     chance = Random(seed)
     steps = steps_by(chance)
