@@ -60,6 +60,7 @@ from aflow.model.windows import GLOBAL_WINDOW, TimeWindow, Windowed
 from aflow.operators.alignment import Alignment
 from aflow.operators.broadcast_context import BroadcastContext, ControlContext
 from aflow.operators.broadcast_process import BroadcastProcess
+from aflow.operators.calls.async_process import AsyncContext, AsyncKeyedProcess, RungTimer
 from aflow.operators.co_process import CoProcess
 from aflow.operators.context import Context, ProcessContext
 from aflow.operators.joins.kinds import Join
@@ -113,7 +114,9 @@ __all__ = [
     "AggregatingState",
     "Aligned",
     "Alignment",
+    "AsyncContext",
     "AsyncIterableSource",
+    "AsyncKeyedProcess",
     "Attempt",
     "BadRecord",
     "BlockedMetrics",
@@ -195,6 +198,7 @@ __all__ = [
     "Results",
     "Retry",
     "RetryPolicy",
+    "RungTimer",
     "Session",
     "Sink",
     "SinkError",

@@ -123,6 +123,16 @@ def call_settings(
     return settings
 
 
+def handler_settings(process: Callable[..., Any], options: CallOptions[Any]) -> CallSettings:
+    """The settings of ``process_async``. Raises as ``call_settings`` does."""
+    if "cache" in options:
+        raise FlowDefinitionError(
+            "process_async(cache=…): what a handler gives depends on the state of its key, so no other record can have "
+            "it; keep what was asked for in the state"
+        )
+    return call_settings("process_async", process, options, CallResults.MANY, keyed=True)
+
+
 def group_size(method: str, size: object, delay: timedelta) -> GroupSize:
     """How many records go together. Raises ``FlowDefinitionError``."""
     if type(size) is not int or size < 1:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from datetime import timedelta
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 from aflow.api.calling import Calling
+from aflow.api.calls import CallOptions, handler_settings
 from aflow.api.checks import check_count, check_function, check_storable
 from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams, JoinResults
 from aflow.api.functions import Initial
@@ -24,6 +25,12 @@ from aflow.model.time import positive_millis
 from aflow.model.windows import Windowed
 from aflow.operators.accumulation import Accumulation, folding, reducing
 from aflow.operators.base import Operator
+from aflow.operators.calls.async_process import (
+    AsyncKeyedProcess,
+    check_async_keyed_process,
+    resource_of,
+)
+from aflow.operators.calls.handlers.operator import AsyncProcessOperator
 from aflow.operators.deduplicate import DeduplicateOperator
 from aflow.operators.joins.kinds import Join
 from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
@@ -71,6 +78,28 @@ class KeyedStream(Calling[T], Generic[K, T]):
             name,
             lambda: KeyedProcessOperator(function, key_type=self._key_type),
             sides=True,
+        )
+
+    def process_async(
+        self,
+        function: AsyncKeyedProcess[K, T, U],
+        *,
+        name: str,
+        **options: Unpack[CallOptions[T]],
+    ) -> Stream[U]:
+        """Handle each record in a handler that is awaited, with the state and the timers of its key.
+
+        One handler at a time for each key, many keys at once; what a handler does takes effect all at once, or not at
+        all. ``options`` are those of ``map_async``, but for ``ordered`` and ``cache``.
+        """
+        check_async_keyed_process(function)
+        settings = handler_settings(function.process, options)
+        return self._step(
+            "process_async",
+            name,
+            lambda: AsyncProcessOperator(function, settings, self._key_type),
+            sides=True,
+            resource=resource_of(function),
         )
 
     def reduce(self, fn: Callable[[T, T], T], *, name: str, of: type[T] | None = None) -> Stream[T]:

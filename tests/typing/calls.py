@@ -123,3 +123,23 @@ def limits_and_caches_know_the_values(orders: af.Stream[Order]) -> None:
     assert_type(answers, af.Stream[Weather])
     assert_type(orders.map_batch_async(weathers, size=10), af.Stream[Weather])
     assert_type(orders.map_batch_async(plain_weathers, size=10), af.Stream[Weather])
+
+
+class Totals(af.AsyncKeyedProcess[str, Order, tuple[str, int]]):
+    """Counts the orders of a city, after a look at its weather."""
+
+    seen = af.ValueState("seen", of=int)
+    http = af.Resource(Session)
+
+    async def process(self, value: Order, ctx: af.AsyncContext[str]) -> list[tuple[str, int]]:
+        weather = await ctx.use(self.http).get(value.city)
+        assert_type(weather, Weather)
+        number = ctx.state(self.seen).get(0) + 1
+        ctx.state(self.seen).set(number)
+        return [(ctx.key, number)]
+
+
+def handlers_have_the_type_of_their_results(orders: af.Stream[Order]) -> None:
+    keyed = orders.key_by(lambda order: order.city)
+    totals = keyed.process_async(Totals(), name="totals", capacity=10, timeout=timedelta(seconds=1))
+    assert_type(totals, af.Stream[tuple[str, int]])

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Awaitable, Hashable, Iterable
 from dataclasses import dataclass
-from inspect import isasyncgenfunction, iscoroutinefunction
+from inspect import getattr_static, isasyncgenfunction, iscoroutinefunction
 from typing import Any, Generic, TypeVar, cast
 
 from aflow.errors import FlowDefinitionError, OperatorError, shown
+from aflow.model.resource import Resource
 from aflow.model.tags import Tag
 from aflow.model.time import Clock, Instant, TimeDomain, Timestamp, to_timestamp
 from aflow.operators.context import undeclared
@@ -21,6 +22,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 U = TypeVar("U")
 S = TypeVar("S")
+R = TypeVar("R")
 C = TypeVar("C")
 
 
@@ -79,7 +81,7 @@ class AsyncContext(Generic[K]):
     is of no use after the end of the handler: everything raises ``OperatorError`` then.
     """
 
-    __slots__ = ("_clock", "_effects", "_timer_domain", "_timestamp", "_watermark")
+    __slots__ = ("_clock", "_effects", "_resource", "_timer_domain", "_timestamp", "_watermark")
 
     def __init__(
         self,
@@ -88,7 +90,10 @@ class AsyncContext(Generic[K]):
         timestamp: Timestamp | None,
         watermark: Timestamp,
         timer_domain: TimeDomain | None,
+        resource: tuple[Resource[Any] | None, object] = (None, None),
     ) -> None:
+        """``resource`` is the one that the function declares, and what it has opened."""
+        self._resource = resource
         self._effects = effects
         self._clock = clock
         self._timestamp = timestamp
@@ -145,6 +150,20 @@ class AsyncContext(Generic[K]):
         except KeyError:
             raise undeclared(spec, transaction.declared) from None
 
+    def use(self, resource: Resource[R]) -> R:
+        """What a ``Resource`` has opened that is an attribute of the process function: ``ctx.use(self.http)``.
+
+        Raises ``FlowDefinitionError`` for another one.
+        """
+        self._effects.check("a resource")
+        declared, opened = self._resource
+        if resource is not declared:
+            raise FlowDefinitionError(
+                f"use() takes the Resource that is an attribute of the process function, not {shown(resource)}; "
+                f"only that one has been opened"
+            )
+        return cast("R", opened)  # the resource has opened it: its type says so
+
     def set_event_timer(self, at: Instant) -> None:
         """Have ``on_timer`` called for this key once the watermark reaches ``at`` (aware ``datetime`` or epoch ms).
 
@@ -182,8 +201,9 @@ class AsyncKeyedProcess(LifeCycle, Generic[K, T, U]):
     nothing of it has happened; what it did in the world outside may happen twice.
 
     State is declared as class attributes, ``last = ValueState("last", of=Payment)``, and reached as
-    ``ctx.state(self.last)``. Attributes of ``self`` are shared by all keys, and by all handlers that run at a time, and
-    are in no snapshot.
+    ``ctx.state(self.last)``. A ``Resource`` may be an attribute too, ``http = Resource(aiohttp.ClientSession)``, and
+    what it has opened is ``ctx.use(self.http)``. Other attributes of ``self`` are shared by all keys, and by all
+    handlers that run at a time, and are in no snapshot.
     """
 
     comes_behind = ".key_by(…)"
@@ -204,6 +224,21 @@ class AsyncKeyedProcess(LifeCycle, Generic[K, T, U]):
         of their key that came before, and not after the end of the input; their results have no timestamp.
         """
         raise NotImplementedError(f"{type(self).__name__} sets timers and needs an on_timer method")
+
+
+def resource_of(function: AsyncKeyedProcess[Any, Any, Any]) -> Resource[Any] | None:
+    """The ``Resource`` that is an attribute of ``function``. Raises ``FlowDefinitionError`` if there are several."""
+    names: dict[Resource[Any], str] = {}
+    for name in (*dir(type(function)), *vars(function)):
+        value = getattr_static(function, name, None)
+        if isinstance(value, Resource):
+            names.setdefault(cast("Resource[Any]", value), name)
+    if len(names) > 1:
+        raise FlowDefinitionError(
+            f"{type(function).__name__} declares several resources ({', '.join(names.values())}); open them together in "
+            f"one: an async context manager with an AsyncExitStack"
+        )
+    return next(iter(names), None)
 
 
 def check_async_keyed_process(function: object) -> None:

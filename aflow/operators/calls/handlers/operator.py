@@ -26,7 +26,12 @@ from aflow.model.key_groups import KeyRouter
 from aflow.model.keys import UnsupportedKey
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
-from aflow.operators.calls.async_process import AsyncContext, AsyncKeyedProcess, Effects
+from aflow.operators.calls.async_process import (
+    AsyncContext,
+    AsyncKeyedProcess,
+    Effects,
+    resource_of,
+)
 from aflow.operators.calls.handlers.lines import KeyLines
 from aflow.operators.calls.handlers.stages import Stage, Stages
 from aflow.operators.calls.handlers.stored import (
@@ -69,6 +74,7 @@ class AsyncProcessOperator(AsyncOperator):
             replace(settings, order=CallOrder.UNORDERED, results=CallResults.MANY, into=None)
         )
         self._function: Final = copy.copy(function)
+        self._resource: Final = resource_of(function)
         self._states: Final = declared_states(function)
         self._key_type = key_type
         self._to_close: Final = ExitStack()
@@ -184,13 +190,18 @@ class AsyncProcessOperator(AsyncOperator):
         effects = Effects(self.name, self._transactions.open(call.key))
         self._effects[call] = effects
         clock, stage = self.context.clock, call.segment
+        resource = (self._resource, self.context.resource)
         if not isinstance(call, TimerCall):
-            ctx = AsyncContext[Any](effects, clock, call.timestamp, stage.before, None)
+            ctx = AsyncContext[Any](
+                effects, clock, call.timestamp, stage.before, None, resource=resource
+            )
             return self._function.process(call.value, ctx)
         timer = call.timer
         event = timer.domain is TimeDomain.EVENT
         watermark = stage.ends if event else stage.before
-        ctx = AsyncContext[Any](effects, clock, call.timestamp, watermark, timer.domain)
+        ctx = AsyncContext[Any](
+            effects, clock, call.timestamp, watermark, timer.domain, resource=resource
+        )
         return self._function.on_timer(timer.at, ctx)
 
     def returned(self, call: Call, result: Any) -> None:
