@@ -230,13 +230,14 @@ def resource_of(function: AsyncKeyedProcess[Any, Any, Any]) -> Resource[Any] | N
     """The ``Resource`` that is an attribute of ``function``. Raises ``FlowDefinitionError`` if there are several."""
     names: dict[Resource[Any], str] = {}
     for name in (*dir(type(function)), *vars(function)):
-        value = getattr_static(function, name, None)
+        value: Any = getattr_static(function, name, None)
         if isinstance(value, Resource):
-            names.setdefault(cast("Resource[Any]", value), name)
+            resource: Resource[Any] = value
+            names.setdefault(resource, name)
     if len(names) > 1:
         raise FlowDefinitionError(
-            f"{type(function).__name__} declares several resources ({', '.join(names.values())}); open them together in "
-            f"one: an async context manager with an AsyncExitStack"
+            f"{type(function).__name__} declares several resources ({', '.join(names.values())}); open them together "
+            f"in one: an async context manager with an AsyncExitStack"
         )
     return next(iter(names), None)
 
