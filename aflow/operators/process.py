@@ -72,8 +72,8 @@ def check_kind(function: object, kind: type[LifeCycle], *, handlers: Iterable[st
         handler = getattr(function, name)
         if iscoroutinefunction(handler) or isasyncgenfunction(handler):
             raise FlowDefinitionError(
-                f"{type(function).__name__}.{name} is a coroutine function, which this version of aflow does not run: "
-                f"its state could change under it while it waits; make it a plain method"
+                f"{type(function).__name__}.{name} is a coroutine function, which nobody awaits here; make it a plain "
+                f"method, or subclass AsyncKeyedProcess and call .key_by(…).process_async(…)"
             )
 
 

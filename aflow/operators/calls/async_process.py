@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Hashable, Iterable
 from dataclasses import dataclass
 from inspect import getattr_static, isasyncgenfunction, iscoroutinefunction
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeGuard, TypeVar, cast
 
 from aflow.errors import FlowDefinitionError, OperatorError, shown
 from aflow.model.resource import Resource
@@ -230,16 +230,19 @@ def resource_of(function: AsyncKeyedProcess[Any, Any, Any]) -> Resource[Any] | N
     """The ``Resource`` that is an attribute of ``function``. Raises ``FlowDefinitionError`` if there are several."""
     names: dict[Resource[Any], str] = {}
     for name in (*dir(type(function)), *vars(function)):
-        value: Any = getattr_static(function, name, None)
-        if isinstance(value, Resource):
-            resource: Resource[Any] = value
-            names.setdefault(resource, name)
+        value = getattr_static(function, name, None)
+        if _is_resource(value):
+            names.setdefault(value, name)
     if len(names) > 1:
         raise FlowDefinitionError(
             f"{type(function).__name__} declares several resources ({', '.join(names.values())}); open them together "
             f"in one: an async context manager with an AsyncExitStack"
         )
     return next(iter(names), None)
+
+
+def _is_resource(value: object) -> TypeGuard[Resource[Any]]:
+    return isinstance(value, Resource)
 
 
 def check_async_keyed_process(function: object) -> None:
