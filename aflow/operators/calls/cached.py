@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aflow.errors import InternalError
+from aflow.machines.calls.breaker import CircuitOpen
 from aflow.machines.calls.cache import (
     KeysInFlight,
     ResultCache,
@@ -122,8 +123,9 @@ class CachedOperator(AsyncOperator):
         if key is _LEFT:
             super()._give_up(call, error)
             return
-        ends = isinstance(self.settings.on_error, Fail)
-        kept = not ends and self._results.put_error(key, error, self.context.clock.now())
+        # Who was refused by the circuit breaker was not called for, so that is no answer to keep.
+        passing = isinstance(error, CircuitOpen) or isinstance(self.settings.on_error, Fail)
+        kept = not passing and self._results.put_error(key, error, self.context.clock.now())
         for one in self._all_of(call):
             super()._give_up(one, error)
         if kept:

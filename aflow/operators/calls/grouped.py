@@ -48,10 +48,14 @@ class Group(Call):
         for member in members:
             member.company = self
 
-    def begin(self, members: list[Call]) -> None:
-        """It is made for ``members``: for the others there is no time left."""
+    def keep(self, members: list[Call]) -> None:
+        """For the others there is no time left."""
         self.company = members
         self.value = [one.value for one in members]
+
+    def begin(self, members: list[Call]) -> None:
+        """It is made for ``members``."""
+        self.keep(members)
         self.left = len(members)
 
 
@@ -66,6 +70,7 @@ class GroupedOperator(AsyncOperator):
         self._share *= settings.groups.size
         self._watched = True  # so that each record of a group is asked whether its time is up, and counts its attempts
         self._size = settings.groups.size
+        self._timed = settings.timeout is not None or settings.deadline is not None
         #: True while the input brings nothing: it is idle, or has ended.
         self._quiet = False
         #: Groups whose calls are under way.
@@ -116,14 +121,13 @@ class GroupedOperator(AsyncOperator):
         self._wake_for_groups(now)
 
     def take(self) -> Call | None:
-        while True:
-            formed = self._form_group()
-            call = super().take()
-            if isinstance(call, Group):
-                self._under_way.add(call)
-                return call
-            if not formed:
-                return None
+        formed = self._form_group()
+        call = super().take()
+        if isinstance(call, Group):
+            self._under_way.add(call)
+        elif formed and not self._ready:
+            self.on_ready()  # that group was not called for, and before the next one others have the loop
+        return call
 
     def _form_group(self) -> bool:
         """Let a group be ready to be taken; not before that, since until then it may grow."""
@@ -167,6 +171,15 @@ class GroupedOperator(AsyncOperator):
         if not isinstance(call, Group) or not limits.costs_differ:
             return super()._cost(limits, call)
         return sum(limits.cost(member.value) for member in call.company)
+
+    def _is_late(self, call: Call) -> bool:
+        late = super()._is_late
+        if not isinstance(call, Group):
+            return late(call)
+        if not self._timed:
+            return False
+        call.keep([one for one in call.company if not one.done and not late(one)])
+        return not call.company
 
     def _begins(self, call: Call) -> bool:
         if not isinstance(call, Group):

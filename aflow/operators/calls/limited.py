@@ -11,6 +11,9 @@ from aflow.machines.calls.limits import CallLimits
 from aflow.operators.base import OperatorContext
 from aflow.operators.calls.settings import CallSettings
 
+#: What is missing for less than this (ms) is given all the same: no reason to wait for another millisecond.
+_ROUNDING = 1e-6
+
 
 class StepLimits:
     """Rate limit, adaptive capacity and circuit breaker of one subtask. Every attempt counts."""
@@ -54,7 +57,7 @@ class StepLimits:
         if wait == 0:
             call.begun_at = now
             return 0
-        return None if wait == inf else max(1, ceil(wait * 1000))
+        return None if wait == inf else max(1, ceil(wait * 1000 - _ROUNDING))
 
     def leave(self) -> None:
         """There is nothing to call for: others need not wait for this step."""

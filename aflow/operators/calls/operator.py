@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from aflow.errors import OperatorError
 from aflow.machines.calls.breaker import CircuitOpen
@@ -34,6 +34,9 @@ from aflow.operators.calls.leaving import timed_out
 from aflow.operators.calls.limited import StepLimits
 from aflow.operators.calls.settings import CallResults, CallSettings
 from aflow.operators.results import iterable
+
+#: How many records that no call is made for are dealt with before others have the loop.
+_AT_ONCE: Final = 100
 
 
 class AsyncOperator(RecordsInFlight):
@@ -133,6 +136,8 @@ class AsyncOperator(RecordsInFlight):
             if earliest is not None:
                 self._wake_at(earliest)
         self.on_ready()
+        if self._limits is not None and not self.waiting:
+            self._limits.leave()
 
     def let_go_on(self) -> None:
         """There is room behind the step again."""
@@ -158,8 +163,16 @@ class AsyncOperator(RecordsInFlight):
 
     def _take_limited(self, limits: StepLimits) -> Call | None:
         ready = self._ready
+        refused = 0
         while ready and not self.held and self._room() > 0:
+            if refused == _AT_ONCE:
+                self.on_ready()
+                return None
+            refused += 1
             call = ready[0]
+            if self._is_late(call):
+                ready.popleft()
+                continue
             try:
                 if not self._may_begin(limits, call):
                     return None
@@ -173,8 +186,7 @@ class AsyncOperator(RecordsInFlight):
                 self.on_ready()  # only one asks at a time
                 return call
             limits.ended(call, None, self.running + 1, withdrawn=True)
-        if not ready:
-            limits.leave()
+        limits.leave()
         return None
 
     def _may_begin(self, limits: StepLimits, call: Call) -> bool:
@@ -218,12 +230,22 @@ class AsyncOperator(RecordsInFlight):
 
     def _is_over(self, call: Call, error: BaseException | None) -> None:
         """A call is not under way any more."""
-        if self._limits is not None:
+        limits = self._limits
+        if limits is not None:
+            before = limits.capacity
             try:
-                self._limits.ended(call, error, self.running)
+                limits.ended(call, error, self.running)
             except RAISED as exc:
                 self._fail(self._error(call, exc), exc)
+            if limits.capacity > before:
+                self._tell_of_room()
         self.running -= 1
+
+    def _tell_of_room(self) -> None:
+        """The step may take more input, though nothing leaves it now."""
+        if not self._told:
+            self._told = True
+            self.on_settled()
 
     def _came(self, call: Call, result: Any) -> None:
         if self.settings.results is CallResults.MANY:
@@ -264,21 +286,33 @@ class AsyncOperator(RecordsInFlight):
 
     def _begin_time(self, call: Call) -> bool:
         """The time for a record begins; False if it is up already."""
+        in_time, until = self._time_for(call)
+        if in_time and until is not None:
+            self._deadlines.set(call, until)
+            self._wake_at(until)
+        return in_time
+
+    def _is_late(self, call: Call) -> bool:
+        """True if no time is left for the next call: it is decided what becomes of it, and takes nothing of limits."""
+        if self.settings.deadline is None or call.attempt:
+            return False
+        in_time, _ = self._time_for(call)
+        return not in_time
+
+    def _time_for(self, call: Call) -> tuple[bool, Timestamp | None]:
+        """Whether there is time for a first attempt, and until when; if not, what becomes of the record is decided."""
         now = self.context.clock.now()
         try:
             until = self.settings.time_until(call.value, now)
         except RAISED as exc:
             call.attempt = 0
             self._fail(self._error(call, exc), exc)
-            return False
-        if until is not None:
-            if until <= now:
-                call.attempt = 0
-                self._too_late(call, TimeoutError("its deadline had passed before it was called"))
-                return False
-            self._deadlines.set(call, until)
-            self._wake_at(until)
-        return True
+            return False, None
+        if until is not None and until <= now:
+            call.attempt = 0
+            self._too_late(call, TimeoutError("its deadline had passed before it was called"))
+            return False, until
+        return True, until
 
     def _again(self, call: Call, error: BaseException | None, result: object = None) -> bool:
         """Have a call made again that gave ``error`` or ``result``; False if it is not to be."""
