@@ -19,8 +19,11 @@ def send_results(calls: Sequence[Call], settings: CallSettings, output: Output, 
     """Emit the results of ``calls``, all of which have some, in order."""
     # Hot path (benchmark `async`).
     times: list[Any] = [call.timestamp for call in calls]
-    if None not in times:
+    if not (missing := times.count(None)):
         _send(calls, times, settings, output, step)
+        return
+    if missing == len(times):
+        _send(calls, None, settings, output, step)
         return
     for timed, some in groupby(calls, lambda call: call.timestamp is not None):
         alike = list(some)
