@@ -10,6 +10,7 @@ from typing import Any, Final
 import aflow as af
 from aflow_connectors.files import JsonLinesSink, JsonLinesSource
 from aflow_connectors.sqlite import SqliteSink
+from bench.crashing.asked import RETRY, parts, priced, scored, worth
 from bench.crashing.outputs import DATABASE, TABLE
 from bench.crashing.records import MAX_DELAY, Order, Reading
 from bench.crashing.settings import Settings
@@ -78,6 +79,7 @@ def made(settings: Settings) -> af.Flow:
     orders_by_device = orders.key_by(lambda order: order.device)
     _windows(by_device, outputs)
     _joins(by_device, orders_by_device, outputs)
+    _calls(readings, orders_by_device, outputs)
     buckets = readings.key_by(lambda reading: (reading.device, reading.at // BUCKET))
     outputs.rows(buckets.process(Buckets(), name="buckets"))
     outputs.rows(orders_by_device.fold(_nothing, _more_orders, name="totals"))
@@ -186,3 +188,22 @@ def _joins(
         other_of=Order,
     )
     outputs.windows(groups)
+
+
+def _calls(
+    readings: af.Stream[Reading], orders: af.KeyedStream[int, Order], outputs: _Outputs
+) -> None:
+    """Steps that call, in all three orders; behind one of them windows, which would miss what a watermark overtakes."""
+
+    def more(so_far: tuple[int, int], reading: Reading) -> tuple[int, int]:
+        return so_far[0] + 1, so_far[1] + reading.value
+
+    asked = readings.map_async(scored, name="ask", capacity=20, retry=RETRY)
+    windows = asked.key_by(lambda one: one.device).window(af.Tumbling(_second(10)))
+    outputs.windows(windows.fold(lambda: (0, 0), more, name="asked"))
+    worthy = readings.rebalance().filter_async(
+        worth, name="worth", capacity=20, ordered=False, retry=RETRY
+    )
+    split = worthy.flat_map_async(parts, name="parts", capacity=10, ordered=False, retry=RETRY)
+    outputs.rows(split)
+    outputs.rows(orders.map_async(priced, name="priced", capacity=20, retry=RETRY, of=Order))

@@ -22,6 +22,16 @@ import aflow as af
 from aflow.connect import Sink
 from aflow.testing import At, Crash, Pause, ScriptedSource, VirtualClock, virtual_time
 from aflow.testing.scripted import Line
+from tests.crash.asked import (
+    RETRY,
+    answer,
+    answers,
+    copies,
+    served,
+    sums,
+    thrice,
+    worth,
+)
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
 Row = tuple[object, ...]
@@ -32,6 +42,8 @@ EVENTS = 240
 MARKS = 120
 #: Milliseconds; what a split reads late against another one is never late.
 DELAY = timedelta(milliseconds=300)
+#: Longer than the whole input.
+NEVER_LATE = timedelta(milliseconds=5000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +291,87 @@ def window_pairs(events: Events, marks: Marks) -> af.Stream[Row]:
     )
 
 
+def asked(events: Events, marks: Marks) -> af.Stream[Row]:
+    return sums(events.map_async(answer, name="ask", capacity=3, retry=RETRY), "asked")
+
+
+def asked_unordered(events: Events, marks: Marks) -> af.Stream[Row]:
+    asked = events.rebalance().map_async(
+        answer, name="ask unordered", capacity=5, ordered=False, retry=RETRY
+    )
+    return sums(asked, "asked unordered")
+
+
+def asked_by_key(events: Events, marks: Marks) -> af.Stream[Row]:
+    asked = keyed(events).map_async(answer, name="ask by key", capacity=4, retry=RETRY, of=Event)
+    return sums(asked.rebalance(), "asked by key")
+
+
+def asked_one_after_the_other(events: Events, marks: Marks) -> af.Stream[Row]:
+    """Steps behind each other in one task: full ones hold up those in front of them."""
+    worthy = events.filter_async(worth, name="worth", capacity=2, retry=RETRY)
+    copied = worthy.flat_map_async(copies, name="copies", capacity=2, ordered=False, retry=RETRY)
+    rows = copied.map(lambda one: ("copy", one[1].n, one[0]))
+    return rows.flat_map_async(thrice, name="thrice", capacity=1, retry=RETRY)
+
+
+def asked_between_windows(events: Events, marks: Marks) -> af.Stream[Row]:
+    small = keyed(events).window(af.Tumbling(millis(100))).fold(int, _plus, name="small asked")
+    rows = small.map(lambda one: (one.key, one.value))
+    asked = rows.map_async(_served_row, name="ask windows", capacity=4, ordered=False, retry=RETRY)
+    large = asked.key_by(lambda one: one[0] % 2).window(af.Tumbling(millis(500)))
+    return large.fold(int, lambda so_far, one: so_far + one[1], name="large asked").map(
+        lambda one: windowed("large asked", one)
+    )
+
+
+async def _served_row(row: tuple[int, int]) -> tuple[int, int]:
+    return row[0], await served(row[1])
+
+
+def asked_in_groups(events: Events, marks: Marks) -> af.Stream[Row]:
+    asked = keyed(events).map_batch_async(
+        answers, name="groups asked", size=4, delay=millis(3), capacity=3, retry=RETRY
+    )
+    return asked.map(lambda row: ("group", *row))
+
+
+def asked_of_marks(events: Events, marks: Marks) -> af.Stream[Row]:
+    """Two sources of different speed, joined behind their steps."""
+    asked = marks.map_async(answer, name="ask marks", capacity=2, retry=RETRY)
+    return keyed(events).as_of_join(
+        marked(asked),
+        into=lambda one, other: ("asked as of", one.n, other and other.n),
+        name="asked as of",
+        kind=af.Join.LEFT,
+        of=Event,
+        other_of=Mark,
+    )
+
+
+def kept(events: Events, marks: Marks) -> af.Stream[Row]:
+    """Equal ones share a call, or get what was kept."""
+    few = events.map(lambda one: (one.key, one.n))
+    asked = few.map_async(
+        _of_key,
+        name="kept",
+        capacity=3,
+        ordered=False,
+        retry=RETRY,
+        cache=af.Cache(size=4, ttl=millis(50), key=lambda row: row[0]),
+        into=_kept_row,
+    )
+    return asked.rebalance()
+
+
+def _kept_row(row: tuple[int, int], answer: int) -> Row:
+    return "kept", *row, answer
+
+
+async def _of_key(row: tuple[int, int]) -> int:
+    return await served(row[0])
+
+
 def as_they_are(events: Events, marks: Marks) -> af.Stream[Row]:
     shown = marks.map(lambda one: _row("mark", one))
     return events.map(lambda one: _row("event", one)).union(shown).map(lambda row: row)
@@ -302,6 +395,14 @@ BRANCHES: Sequence[Branch] = [
     as_of,
     groups,
     window_pairs,
+    asked,
+    asked_unordered,
+    asked_by_key,
+    asked_one_after_the_other,
+    asked_between_windows,
+    asked_in_groups,
+    asked_of_marks,
+    kept,
 ]
 
 
@@ -321,13 +422,15 @@ class Case:
         delays = tuple(random.choice([0.0, 0.0005, 0.002]) for _ in branches)
         return Case(branches, random.random() < 0.3, delays, random.getrandbits(32))
 
-    def flow(self, sinks: Sequence[Sink[Row]], *, crashing: bool) -> af.Flow:
+    def flow(
+        self, sinks: Sequence[Sink[Row]], *, crashing: bool, max_delay: timedelta = DELAY
+    ) -> af.Flow:
         """The pipeline; if ``crashing``, some of its splits do so once."""
         random = Random(self.crashes) if crashing else None
         flow = af.Flow("random")
         events = flow.source(_source(Event, EVENTS, SPLITS, 10, random), name="events")
         marks = flow.source(_source(Mark, MARKS, 2, 20, random), name="marks")
-        timed = events.event_time(max_delay=DELAY), marks.event_time(max_delay=DELAY)
+        timed = events.event_time(max_delay=max_delay), marks.event_time(max_delay=max_delay)
         streams = [branch(*timed) for branch in self.branches]
         if self.one_sink:
             streams[0].union(*streams[1:]).rebalance().to(sinks[0], name="out")
@@ -401,9 +504,12 @@ async def attempt(
     chosen = barriers(random)
     # Records of a broadcast that are in flight cannot be shared out anew.
     parallelism = fixed if controlled in case.branches else random.randint(1, 3)
-    job = case.flow(sinks, crashing=True).start(
+    chosen_options = options(random, folder)
+    # Behind a channel splits cannot be told apart, and steps that are full hold up those of some subtasks only.
+    max_delay = DELAY if chosen_options.chaining else NEVER_LATE
+    job = case.flow(sinks, crashing=True, max_delay=max_delay).start(
         parallelism=parallelism,
-        options=options(random, folder),
+        options=chosen_options,
         checkpointing=checkpointing(random, folder / "checkpoints", chosen),
         restart=af.FixedDelay(50, delay=millis(random.choice([0, 5]))),
     )

@@ -1,0 +1,135 @@
+"""Calls that are under way when jobs end, at any moment, lose no result, and their order neither.
+
+The input has one split, so there is one order. The step is asked in order, or by key; what is behind it depends on the
+order of each key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import aflow as af
+from aflow.connect import Sink
+from aflow.testing import At, Crash, Pause, ScriptedSource, VirtualClock, run_flow, virtual_time
+from aflow.testing.scripted import Line
+from tests.crash.asked import RETRY, Row, answer, in_order, millis, nothing
+from tests.runtime.checkpoints.ledger_sink import LedgerSink
+
+MODES: dict[str, af.Aligned | af.Unaligned] = {
+    "aligned": af.Aligned(),
+    "timeout": af.Aligned(timeout=millis(3)),
+    "unaligned": af.Unaligned(),
+}
+
+COUNT = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Number ``n``."""
+
+    n: int
+
+    @property
+    def key(self) -> int:
+        return self.n % 4
+
+
+Ask = Callable[[af.Stream[Record]], af.Stream[Record]]
+
+
+def ordered(records: af.Stream[Record]) -> af.Stream[Record]:
+    return records.map_async(answer, name="ask", capacity=4, retry=RETRY)
+
+
+def twice(records: af.Stream[Record]) -> af.Stream[Record]:
+    first = records.map_async(answer, name="ask first", capacity=2, retry=RETRY)
+    return first.map_async(answer, name="ask then", capacity=3, retry=RETRY)
+
+
+def by_key(records: af.Stream[Record]) -> af.Stream[Record]:
+    keyed = records.key_by(lambda one: one.key)
+    return keyed.map_async(answer, name="ask", capacity=3, retry=RETRY)
+
+
+STEPS: Sequence[Ask] = [ordered, twice, by_key]
+
+
+def pipeline(ask: Ask, sink: Sink[Row], crashes: Random | None = None) -> af.Flow:
+    flow = af.Flow("in order")
+    records = flow.source(_source(crashes), name="records")
+    folded = ask(records).key_by(lambda one: one.key).fold(nothing, in_order, name="in order")
+    folded.to(sink, name="out")
+    return flow
+
+
+def _source(crashes: Random | None) -> ScriptedSource[Record]:
+    script: list[Line[Record]] = []
+    for n in range(COUNT):
+        script.append(At(Record(n), n))
+        if n % 8 == 7:
+            script.append(Pause(millis(7)))
+    if crashes is not None:
+        script.insert(crashes.randrange(COUNT // 3, len(script)), Crash())
+    return ScriptedSource[Record](*script)
+
+
+def expected(ask: Ask) -> list[Row]:
+    sink = af.CollectSink[Row]()
+    run_flow(pipeline(ask, sink))
+    return sorted(sink.values, key=repr)
+
+
+@pytest.mark.parametrize("ask", STEPS)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("seed", range(2))
+def test_results_keep_their_order_whenever_jobs_end_and_whatever_their_parallelism(
+    seed: int, mode: str, ask: Ask, tmp_path: Path
+) -> None:
+    random = Random(f"{seed} {mode}")
+    ledger = LedgerSink[Row](delay=random.choice([0.0, 0.001]))
+
+    async def start(*, last: bool) -> None:
+        job = pipeline(ask, ledger, Random(random.random())).start(
+            parallelism=random.randint(1, 3),
+            options=af.Options(
+                clock=VirtualClock(),
+                chance=random.random,
+                batch_records=random.choice([1, 7, 1024]),
+                channel_records=random.choice([1, 8, 1024]),
+                chaining=random.random() < 0.7,
+            ),
+            checkpointing=af.Checkpointing(
+                every=millis(random.choice([5, 20])), storage=tmp_path, barriers=MODES[mode]
+            ),
+            restart=af.FixedDelay(5, delay=timedelta(0)),
+        )
+        async with job:
+            if last:
+                await job.wait()
+                return
+            await asyncio.sleep(random.randrange(5, 90) / 1000)
+            for _ in range(random.randrange(50)):
+                await asyncio.sleep(0)
+            if random.random() < 0.3:
+                with suppress(af.SourceError):
+                    await job.stop()
+            else:
+                await job.cancel()
+
+    async def main() -> None:
+        for _ in range(random.randint(2, 5)):
+            await start(last=False)
+        await start(last=True)
+
+    virtual_time.run(main, seed=seed)
+
+    assert sorted(ledger.values, key=repr) == expected(ask)
