@@ -74,6 +74,18 @@ def test_a_step_all_of_whose_records_are_dropped_sends_on_the_watermark_alone() 
     assert not step.step.busy
 
 
+def test_records_that_are_dropped_on_both_sides_of_a_watermark_leave_the_watermark_alone() -> None:
+    step = SlotsHarness(on_error=Drop())
+    step.push("a", 1)
+    step.watermark(1)
+    step.push("b", 2)
+
+    step.raises("b", ValueError())
+    step.raises("a", ValueError())
+
+    assert step.output == [Watermark(1)]
+
+
 def test_a_dead_letter_tells_the_record_the_cause_and_the_attempts() -> None:
     step = failing(DeadLetter(FAILED), order=CallOrder.UNORDERED)
 

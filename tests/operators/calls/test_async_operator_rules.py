@@ -24,6 +24,7 @@ from aflow.operators.calls.settings import CallOrder, CallResults
 from aflow.testing import At, Mode
 from tests.operators.calls.slots import SlotsHarness
 
+RETRY = Retry(attempts=3, delay=timedelta(milliseconds=4))
 FAILED = Tag[FailedCall[int]]("failed")
 
 Fence = Watermark | Idle | Active
@@ -72,10 +73,10 @@ class StepRules(RuleBasedStateMachine):
     @initialize(
         order=st.sampled_from(CallOrder),
         results=st.sampled_from(CallResults),
-        mode=st.sampled_from(Mode),
-        capacity=st.integers(1, 4),
+        mode=st.sampled_from([Mode.STRAIGHT, *Mode]),
+        capacity=st.integers(1, 6),
         timeout=st.none() | st.just(10),
-        retry=st.none() | st.just(Retry(attempts=3, delay=timedelta(milliseconds=4))),
+        retry=st.sampled_from([None, None, RETRY]),
         policy=st.sampled_from(["drop", "dead letter", "fallback"]),
     )
     def begin(
@@ -302,5 +303,5 @@ def first_of_keys(values: list[int]) -> list[int]:
     return [value for at, value in enumerate(values) if keys.index(keys[at]) == at]
 
 
-StepRules.TestCase.settings = settings(deadline=None, max_examples=150, stateful_step_count=30)
+StepRules.TestCase.settings = settings(deadline=None, max_examples=250, stateful_step_count=40)
 TestAnyAsynchronousStep = StepRules.TestCase
