@@ -7,7 +7,7 @@ from rich.table import Table
 
 from aflow.errors import readable
 from aflow.model.time import MAX_TIMESTAMP
-from aflow.runtime.metrics import CheckpointMetrics, JobMetrics, StepMetrics
+from aflow.runtime.metrics import CallMetrics, CheckpointMetrics, JobMetrics, StepMetrics
 
 
 def print_metrics(metrics: JobMetrics) -> None:
@@ -25,6 +25,9 @@ def print_metrics(metrics: JobMetrics) -> None:
         )
     console = Console(stderr=True, markup=False, highlight=False)
     console.print(table)
+    for step in metrics.steps.values():
+        if step.calls is not None:
+            console.print(f"calls of {step.name}: {_calls(step.calls)}", soft_wrap=True)
     if metrics.checkpoints.completed or metrics.checkpoints.failed:
         console.print(_checkpoints(metrics.checkpoints), soft_wrap=True)
     if metrics.restarts:
@@ -32,6 +35,23 @@ def print_metrics(metrics: JobMetrics) -> None:
             f"restarts: {metrics.restarts:,}; what is said of steps is since the last one",
             soft_wrap=True,
         )
+
+
+def _calls(calls: CallMetrics) -> str:
+    """What was counted, but for what never happened."""
+    others = (
+        ("retries", calls.retries),
+        ("timeouts", calls.timeouts),
+        ("dropped", calls.dropped),
+        ("dead letters", calls.dead_letters),
+        ("fallbacks", calls.fallbacks),
+        ("from the cache", calls.cache_hits),
+        ("merged", calls.merged),
+        ("given up", calls.abandoned),
+        ("under way", calls.in_flight),
+    )
+    counted = [f"{number:,} {what}" for what, number in others if number]
+    return ", ".join([f"{calls.calls:,} made", *counted, f"limit {calls.limit:,}"])
 
 
 def _checkpoints(taken: CheckpointMetrics) -> str:

@@ -287,6 +287,30 @@ def test_metrics_are_a_table_on_stderr(aflow: Aflow, write: Write) -> None:
     assert ["square", "3", "3", "", "end"] in rows
 
 
+def test_metrics_show_what_became_of_calls(aflow: Aflow, write: Write) -> None:
+    write(
+        "asking",
+        """
+        import aflow as af
+
+        flow = af.Flow("asking")
+
+        async def ask(n: int) -> int:
+            if n == 2:
+                raise ValueError
+            return n
+
+        flow.source([1, 2, 3, 3]).map_async(
+            ask, name="ask", capacity=7, on_error=af.Drop(), cache=af.Cache(10)
+        ).to(af.CollectSink())
+        """,
+    )
+
+    result = aflow("run", "--metrics", "asking:flow")
+
+    assert "calls of ask: 3 made, 1 dropped, 1 merged, limit 7" in result.stderr
+
+
 def test_metrics_are_shown_of_a_job_that_failed_too(aflow: Aflow, write: Write) -> None:
     write("squares", SQUARES.replace("n * n", "1 // (n - 1)"))
 
