@@ -2,8 +2,9 @@
 
 Theory. A snapshot has to tell of each record between which watermarks it is, or its key would not ring its timers at
 the right moment. So each subtask stores the stages in which it has calls, with those that follow them up to the last
-one, and with each stage its records, and the keys for which an event timer is being handled: that timer is among the
-timers, and all that is to be known of it is that its key has come so far. (Processing timers ring again by the clock.)
+one, and with each stage its records, and the keys for which a timer is being handled: that timer is among the timers,
+and all that is to be known of it is that its key has come so far. (A processing timer rings again by the clock; but
+event timers that are due behind it must not wait for another watermark.)
 
 It is operator state, one part for each subtask, and of each part a restored subtask takes the keys that are its own.
 Their stages are made again for them; what these lead to, and their home, is the first stage of the restored subtask.
@@ -57,20 +58,26 @@ class Standing:
     records: list[tuple[int, list[Call]]]
     """By number of their stage, in the order in which they came."""
     ringing: list[tuple[int, list[Hashable]]]
-    """By number of their stage, the keys that stand at an event timer."""
+    """By number of their stage, the keys that stand at a timer."""
 
 
 def standing(calls: Iterable[Call]) -> Standing:
     """Note where ``calls`` are, all that have not left; they and their stages may go on."""
     numbers: dict[Stage, int] = {}
     records: dict[Stage, list[Call]] = {}
-    ringing: dict[Stage, list[Hashable]] = {}
+    foremost: dict[Hashable, Call] = {}
     for call in calls:
-        stage = cast("Stage", call.segment)  # as the queue of the step has put it
         if not isinstance(call, TimerCall):
-            records.setdefault(stage, []).append(call)
+            records.setdefault(_stage(call), []).append(call)
         elif call.timer.domain is TimeDomain.EVENT:
-            ringing.setdefault(stage, []).append(call.key)
+            foremost[call.key] = (
+                call  # it is being handled, though others may have come before it was due
+            )
+        foremost.setdefault(call.key, call)
+    ringing: dict[Stage, list[Hashable]] = {}
+    for key, call in foremost.items():
+        if isinstance(call, TimerCall):
+            ringing.setdefault(_stage(call), []).append(key)
     for found in (*records, *ringing):
         on_the_way: Stage | None = found
         while on_the_way is not None and on_the_way not in numbers:
@@ -84,6 +91,10 @@ def standing(calls: Iterable[Call]) -> Standing:
         [(numbers[stage], several) for stage, several in records.items()],
         [(numbers[stage], keys) for stage, keys in ringing.items()],
     )
+
+
+def _stage(call: Call) -> Stage:
+    return cast("Stage", call.segment)  # as the queue of the step has put it
 
 
 @dataclass(frozen=True, slots=True)

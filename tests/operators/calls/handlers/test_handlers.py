@@ -96,6 +96,22 @@ class Doing(AsyncKeyedProcess[str, Do, Any]):
         return [(ctx.timer_domain, at, ctx.timestamp)]
 
 
+class OnBothClocks(AsyncKeyedProcess[str, str, str]):
+    """Sets a timer on each clock for "both"."""
+
+    async def process(self, value: str, ctx: AsyncContext[str]) -> list[str]:
+        await Pause()
+        if value == "both":
+            ctx.set_processing_timer(50)
+            ctx.set_event_timer(90)
+        return [f"{ctx.key} {value}"]
+
+    async def on_timer(self, at: int, ctx: AsyncContext[str]) -> list[str]:
+        await Pause()
+        assert ctx.timer_domain is not None
+        return [f"{ctx.key} {ctx.timer_domain.value} {at}"]
+
+
 Start = Callable[..., Awaiting]
 
 
@@ -573,6 +589,29 @@ def test_timers_keep_their_place_between_restored_records(start: Start) -> None:
         ("a", 3, 8),
         ("a", [20], 8),
         ("a", [30], 8),
+    ]
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_event_timers_keep_their_place_in_a_snapshot_behind_a_processing_timer_under_way(
+    start: Start, behind: bool
+) -> None:
+    step = start(OnBothClocks()).push("both", keys=["a"], at=[1]).finish()
+    step.clock(50).watermark(100)
+    step.push("other", keys=["b"], at=[120])
+    if behind:
+        step.push("behind", keys=["a"], at=[110])
+
+    restored = start(OnBothClocks(), step.operator.snapshot()).watermark(130)
+    restored.finish()
+
+    late = ["a behind"] if behind else []
+    values = [one for one in restored.items() if one != ("b other", 120)]
+    assert [one[0] if isinstance(one, tuple) else one for one in values] == [
+        "a event time 90",
+        *late,
+        100,
+        130,
     ]
 
 
