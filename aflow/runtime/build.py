@@ -30,6 +30,7 @@ from aflow.runtime.checkpoints.modes import barrier_machine
 from aflow.runtime.checkpoints.restoring import Restoration
 from aflow.runtime.checkpoints.settings import Checkpointing
 from aflow.runtime.checkpoints.taking import CheckpointTaking, Coordinating
+from aflow.runtime.edges import OutEdge
 from aflow.runtime.exchanges import Exchanges
 from aflow.runtime.failures import closing
 from aflow.runtime.fetcher import Fetcher
@@ -40,7 +41,7 @@ from aflow.runtime.options import Options
 from aflow.runtime.outputs import Link, StepOutput
 from aflow.runtime.source_input import SourceInput
 from aflow.runtime.splits import SplitQueue
-from aflow.runtime.task import Chain, StreamTask
+from aflow.runtime.task import Chain, Room, StreamTask
 from aflow.runtime.turn import Turn
 
 
@@ -183,6 +184,7 @@ class Builder:
                 for one in operators.values()
                 if isinstance(one, AsyncOperator)
             },
+            rooms=_rooms(plan, operators, outputs),
             member=self._aligned.place(
                 operators.values(),
                 None if plan.head.source is None else plan.head.name,
@@ -407,6 +409,27 @@ def _link(operator: Operator, counters: StepCounters) -> Link:
     if isinstance(operator, TwoInputOperator):
         return Link(operator, counters, operator.process_left)
     return Link(operator, counters)
+
+
+def _rooms(
+    plan: TaskPlan, operators: dict[int, Operator], outputs: dict[int, StepOutput]
+) -> dict[AsyncOperator, list[Room]]:
+    """For each asynchronous step of a task what is behind it and can be full; not what is beside it."""
+    behind: dict[int, list[Room]] = {}
+    for node in reversed(plan.nodes):
+        rooms: list[Room] = [one for one in outputs[node.id].targets if isinstance(one, OutEdge)]
+        for later in plan.nodes:
+            if later.id in behind and later.inputs[0].origin.id == node.id:
+                operator = operators[later.id]
+                if isinstance(operator, AsyncOperator | SinkOperator):
+                    rooms.append(operator)
+                rooms += behind[later.id]
+        behind[node.id] = rooms
+    return {
+        operator: behind[node]
+        for node, operator in operators.items()
+        if isinstance(operator, AsyncOperator)
+    }
 
 
 def _doors(operator: Operator, link: Link, counters: StepCounters, inputs: int) -> list[Link]:

@@ -7,7 +7,7 @@ exchange to another task). A link is one method call, so a chain of steps costs 
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from aflow.errors import AflowError, OperatorError
@@ -93,6 +93,11 @@ class StepOutput:
     def only_target(self) -> Output | None:
         """The one reader of everything that the step sends; None if there are several, none, or side outputs."""
         return self._targets[0] if len(self._targets) == 1 and not self._sides else None
+
+    @property
+    def targets(self) -> Sequence[Output]:
+        """All that read here, side outputs too."""
+        return self._everybody()
 
     def emit(self, batch: Batch[Any]) -> None:
         self._counters.records_out += len(batch.values)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -97,6 +97,10 @@ class Chain:
         default_factory=dict["AsyncOperator", "CallSlots"]
     )
     """Who makes the calls of its asynchronous steps."""
+    rooms: Mapping[AsyncOperator, Sequence[Room]] = field(
+        default_factory=dict["AsyncOperator", "Sequence[Room]"]
+    )
+    """What must not be full for the calls of an asynchronous step to begin: all that is behind it."""
 
 
 class StreamTask:
@@ -134,7 +138,7 @@ class StreamTask:
         self._beginning = True
         #: What waits for that.
         self._postponed: list[Callable[[], None]] = []
-        #: Asynchronous steps, each with what must not be full for its calls to begin: all that is behind it.
+        #: Asynchronous steps, each with what must not be full for its calls to begin.
         self._calling: Sequence[tuple[AsyncOperator, Sequence[Room]]] = ()
         #: Operators that have not been told of the end of the input yet, with their alarms; None before the end.
         self._to_end: deque[tuple[Operator, LoopAlarm]] | None = None
@@ -155,9 +159,7 @@ class StreamTask:
         self._taking = taking
         self._may_end = taking is None
         self._rooms = (*chain.edges, *chain.sinks, *chain.slots)
-        self._calling = [
-            (one, (*chain.edges, *chain.sinks, *later)) for one, *later in _tails(list(chain.slots))
-        ]
+        self._calling = list(chain.rooms.items())
         self._member = chain.member
 
     def stop(self, *, drain: bool) -> None:
@@ -341,11 +343,6 @@ class StreamTask:
         now = self._clock.now()
         for operator in self.chain.operators:
             operator.on_backpressure(blocked, now)
-
-
-def _tails(operators: Sequence[AsyncOperator]) -> Iterator[Sequence[AsyncOperator]]:
-    """Each operator with all that come after it."""
-    return (operators[index:] for index in range(len(operators)))
 
 
 async def _flush(sink: SinkOperator) -> None:
