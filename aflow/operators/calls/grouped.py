@@ -121,29 +121,25 @@ class GroupedOperator(AsyncOperator):
         self._wake_for_groups(now)
 
     def take(self) -> Call | None:
-        formed = self._form_group()
+        self._form_group()
+        had = bool(self._ready)
         call = super().take()
         if isinstance(call, Group):
             self._under_way.add(call)
-        elif formed and not self._ready:
-            self.on_ready()  # that group was not called for, and before the next one others have the loop
+        elif had and not self._ready:
+            self.on_ready()  # nobody is left to call for in that group; before the next one others have the loop
         return call
 
-    def _form_group(self) -> bool:
+    def _form_group(self) -> None:
         """Let a group be ready to be taken; not before that, since until then it may grow."""
         if self.held or self._room() <= 0:
-            return False
+            return
         now = self.context.clock.now()
         if self._ready:
             self._let_join(self._ready[0])
-            self._wake_for_groups(now)
-            return False
-        members = self._line.take(now, company=self._company_may_come())
-        if members is None:
-            return False
-        self._ready.append(Group(members))
+        elif members := self._line.take(now, company=self._company_may_come()):
+            self._ready.append(Group(members))
         self._wake_for_groups(now)
-        return True
 
     def _let_join(self, group: Call) -> None:
         """A group that the limits of the step have kept waiting takes those along who have come meanwhile."""

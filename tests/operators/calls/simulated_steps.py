@@ -113,6 +113,7 @@ class SimulatedStep:
         self.alarm: Timestamp | None = None
         #: When each call ends (ms).
         self.ends: dict[Call, float] = {}
+        self._gives: dict[Call, object] = {}
         #: The most calls that were under way at once.
         self.most = 0
         self._coming = 0
@@ -147,6 +148,13 @@ class SimulatedStep:
     def let_go_on(self) -> None:
         self.operator.let_go_on()
         self.world.settle()
+
+    def gone(self) -> None:
+        """It is no more, and what its calls give is lost."""
+        self.world.steps.remove(self)
+        self.operator.on_ready = lambda: None
+        self.operator.on_settled = lambda: None
+        self.operator.held = True
 
     def set(self, at: Timestamp | None) -> None:
         """The alarm."""
@@ -195,13 +203,13 @@ class SimulatedStep:
         if call is None:
             return
         self.world.begun.append(Began(self.world.at, self.name, call.value))
-        takes, _ = self.answer(call.value)
+        takes, self._gives[call] = self.answer(call.value)
         self.ends[call] = round(self.world.at + takes, 3)
         self.most = max(self.most, len(self.ends))
 
     def _ended(self, call: Call) -> None:
         del self.ends[call]
-        _, result = self.answer(call.value)
+        result = self._gives.pop(call)
         if isinstance(result, BaseException):
             self.operator.raised(call, result)
         else:
@@ -209,5 +217,5 @@ class SimulatedStep:
         self._ask()
 
     def _cancel(self, call: Call) -> None:
-        del self.ends[call]
+        del self.ends[call], self._gives[call]
         self.world.soon.append(self._ask)

@@ -19,6 +19,7 @@ from aflow.operators.calls.settings import CallOrder
 from tests.operators.calls.simulated_steps import Answer, SimulatedStep, World
 
 SECOND = timedelta(seconds=1)
+MS = timedelta(milliseconds=1)
 DEAD = Tag[FailedCall[int]]("dead")
 
 
@@ -212,6 +213,27 @@ def test_while_the_service_is_tried_others_are_refused() -> None:
 
     assert step.emitted() == [4]
     assert "half-open" in step.side("dead")[-1].message
+
+
+def test_those_behind_a_group_that_has_timed_out_while_the_circuit_was_open_are_called_for() -> (
+    None
+):
+    world = World()
+    step = world.step(
+        answer=down_until(world, 400),
+        breaker=breaker(calls=1, pause=300 * MS),
+        retry=Retry(attempts=2, delay=timedelta(0)),
+        groups=GroupSize(2, 0),
+        timeout=310,
+        on_error=Drop(),
+        order=CallOrder.BY_KEY,
+    )
+
+    step.push(1, 2, 3, 4, keys=[1, 2, 1, 2])
+    world.until(1000)
+
+    # Those that have failed are in line again until the circuit closes at 310, and there is no time left for them then.
+    assert [(began.at, began.value) for began in world.begun] == [(0, [1, 2]), (310, [3, 4])]
 
 
 # ------------------------------------------------------------------------------------- with a rate limit
