@@ -38,6 +38,7 @@ class CachedOperator(AsyncOperator):
         super().__init__(settings)
         if settings.cache is None:
             raise InternalError("a step without a cache is made to look into one")
+        self._share *= 4  # records that follow others take no calls, and should not stop the input
         self._key = settings.cache.key
         self._results = ResultCache(settings.cache)
         self._keys: KeysInFlight[Call] = KeysInFlight()

@@ -41,6 +41,10 @@ _MANY: Final = CallResults.MANY
 #: How many records that no call is made for are dealt with before others have the loop.
 _AT_ONCE: Final = 100
 
+#: Of an adaptive step, calls for which records may be here however few may be under way: a limit that is low for now
+#: should not stop the input.
+_AT_LEAST: Final = 500
+
 
 class AsyncOperator(RecordsInFlight):
     """Calls for each record, in a subtask. Everything but ``take``, ``returned`` and ``raised`` runs in its task.
@@ -86,7 +90,8 @@ class AsyncOperator(RecordsInFlight):
     @property
     def full(self) -> bool:
         """True while the task should take no more input. Fences count as records do."""
-        return len(self._in_flight) + self._queue.fences >= self._share * self._capacity
+        calls = max(self._capacity, min(self.settings.capacity, _AT_LEAST))
+        return len(self._in_flight) + self._queue.fences >= self._share * calls
 
     @property
     def waiting(self) -> int:
