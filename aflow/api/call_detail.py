@@ -24,6 +24,12 @@ def call_detail(settings: CallSettings, using: Resource[Any] | None) -> str:
     return ", ".join(_parts(settings, using))
 
 
+def dead_letters_of(settings: CallSettings) -> str | None:
+    """The side output that gets the records which have failed; None if there is none."""
+    policy = settings.on_error
+    return policy.tag.name if isinstance(policy, DeadLetter) else None
+
+
 def _parts(settings: CallSettings, using: Resource[Any] | None) -> Iterator[str]:
     yield _ORDERS[settings.order]
     adaptive = settings.adaptive

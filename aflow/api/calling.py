@@ -7,10 +7,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from aflow.api.call_checks import check_called
-from aflow.api.call_detail import call_detail
+from aflow.api.call_detail import call_detail, dead_letters_of
 from aflow.api.calls import CallOptions, call_settings, group_size
 from aflow.machines.calls.grouping import GroupSize
-from aflow.machines.calls.on_error import DeadLetter
 from aflow.model.resource import Resource
 from aflow.operators.base import Operator
 from aflow.operators.calls.fewer import calling_operator
@@ -227,13 +226,13 @@ class Calling(Generic[T]):
         settings = call_settings(
             method, fn, options, results, keyed=self._keyed, using=using, into=into, groups=groups
         )
-        policy = settings.on_error
+        dead_letters = dead_letters_of(settings)
         return self._calling_step(
             method,
             name,
             lambda: calling_operator(settings),
-            sides=isinstance(policy, DeadLetter),
-            dead_letters=policy.tag.name if isinstance(policy, DeadLetter) else None,
+            sides=dead_letters is not None,
+            dead_letters=dead_letters,
             resource=using,
             detail=call_detail(settings, using),
         )

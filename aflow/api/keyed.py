@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
+from aflow.api.call_detail import call_detail, dead_letters_of
 from aflow.api.calling import Calling
 from aflow.api.calls import CallOptions, handler_settings
 from aflow.api.checks import check_count, check_function, check_storable
@@ -93,13 +94,15 @@ class KeyedStream(Calling[T], Generic[K, T]):
         all. ``options`` are those of ``map_async``, but for ``ordered`` and ``cache``.
         """
         check_async_keyed_process(function)
-        settings = handler_settings(function.process, options)
+        settings, resource = handler_settings(function.process, options), resource_of(function)
         return self._step(
             "process_async",
             name,
             lambda: AsyncProcessOperator(function, settings, self._key_type),
             sides=True,
-            resource=resource_of(function),
+            dead_letters=dead_letters_of(settings),
+            resource=resource,
+            detail=call_detail(settings, resource),
         )
 
     def reduce(self, fn: Callable[[T, T], T], *, name: str, of: type[T] | None = None) -> Stream[T]:

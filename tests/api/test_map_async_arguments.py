@@ -299,3 +299,26 @@ def test_a_plan_shows_that_keys_keep_their_order_and_where_failures_go() -> None
     nodes = {node.name: node for task in flow.plan().tasks for node in task.nodes}
 
     assert nodes["ask"].detail == "ordered by key, 100 at once, failures to 'failed'"
+
+
+class Handler(af.AsyncKeyedProcess[int, int, int]):
+    async def process(self, value: int, ctx: af.AsyncContext[int]) -> list[int]:
+        return [value]
+
+
+def test_handlers_are_shown_in_plans_and_their_dead_letters_must_be_read_as_well() -> None:
+    flow = af.Flow("handlers")
+    failed = af.Tag[af.FailedCall[int]]("failed")
+    handled = (
+        flow.source([1])
+        .key_by(abs)
+        .process_async(Handler(), name="handle", capacity=9, on_error=af.DeadLetter(failed))
+    )
+    handled.to(af.CollectSink[int](), name="end")
+
+    with pytest.raises(af.FlowDefinitionError, match=r"'handle' sends .*which nobody reads"):
+        flow.plan()
+
+    handled.side(failed).to(af.CollectSink[af.FailedCall[int]](), name="failed")
+    nodes = {node.name: node for task in flow.plan().tasks for node in task.nodes}
+    assert nodes["handle"].detail == "ordered by key, 9 at once, failures to 'failed'"
