@@ -231,16 +231,12 @@ class AsyncProcessOperator(AsyncOperator):
         if effects is not None:
             effects.transaction.drop()
 
-    def _begin_time(self, call: Call) -> bool:
-        settings = self.settings
-        if settings.deadline is None or not isinstance(call, TimerCall):
-            return super()._begin_time(call)
-        # The deadline is one of records.
-        if settings.timeout is not None:
-            until = self.context.clock.now() + settings.timeout
-            self._deadlines.set(call, until)
-            self._wake_at(until)
-        return True
+    def _time_for(self, call: Call) -> tuple[bool, Timestamp | None]:
+        """The deadline is one of records: of a timer it is not asked."""
+        if not isinstance(call, TimerCall):
+            return super()._time_for(call)
+        timeout = self.settings.timeout
+        return True, None if timeout is None else self.context.clock.now() + timeout
 
     def _cost(self, limits: StepLimits, call: Call) -> float:
         return 1.0 if isinstance(call, TimerCall) else super()._cost(limits, call)
