@@ -10,6 +10,7 @@ import pytest
 
 import aflow as af
 from aflow.testing import At, CollectSink, Pause, ScriptedSource, run_flow
+from aflow.testing.scripted import Line
 from tests.runtime.calls.asking import ORDERS, SECOND, Service, ask, asked
 
 
@@ -121,7 +122,7 @@ def test_unordered_a_completed_call_behind_a_watermark_waits_for_all_in_front_of
 def test_what_is_asked_in_subtasks_comes_in_time_to_a_window_of_all(order: str) -> None:
     service = Service(lambda number: number * 7 % 11 / 10)
     flow, sums = af.Flow("asking"), CollectSink[tuple[int, int]]()
-    scripts = {
+    scripts: dict[str, list[Line[int]]] = {
         f"split {split}": [At(n, n * 100) for n in range(split, 60, 3)] for split in range(3)
     }
     numbers = flow.source(ScriptedSource.of_splits(scripts), name="numbers")
