@@ -79,6 +79,7 @@ class OperatorError(AflowError):
         record: object = None,
         key: Hashable = None,
         timestamp: int | None = None,
+        after: str = "",
     ) -> OperatorError:
         """Describe ``cause``, raised by the user function of ``operator`` while it handled ``record``."""
         where = [f"record {shown(record)}"] if record is not None else []
@@ -86,7 +87,7 @@ class OperatorError(AflowError):
         where += [f"timestamp {timestamp} ({readable(timestamp)})"] if timestamp is not None else []
         detail = f" on {', '.join(where)}" if where else ""
         return cls(
-            f"step {operator!r} failed{detail}: {type(cause).__name__}: {cause}",
+            f"step {operator!r} failed{detail}{after}: {type(cause).__name__}: {cause}",
             operator=operator,
             record=record,
             key=key,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -322,3 +322,60 @@ def test_handlers_are_shown_in_plans_and_their_dead_letters_must_be_read_as_well
     handled.side(failed).to(af.CollectSink[af.FailedCall[int]](), name="failed")
     nodes = {node.name: node for task in flow.plan().tasks for node in task.nodes}
     assert nodes["handle"].detail == "ordered by key, 9 at once, failures to 'failed'"
+
+
+# --------------------------------------------------------------------------------- what is seen when it runs
+
+
+def test_a_call_that_forgets_to_await_fails_the_job_with_what_to_do() -> None:
+    async def forgetful(value: int) -> object:
+        return asked(value)
+
+    flow = af.Flow("forgetful")
+    flow.source([1]).map_async(forgetful, on_error=af.Drop()).to(af.CollectSink[object]())
+
+    with pytest.raises(af.OperatorError, match="nobody awaits"):
+        asyncio.run(flow.run())
+
+
+def test_a_generator_where_one_result_is_wanted_is_shown_the_other_method() -> None:
+    async def several(value: int) -> AsyncIterator[int]:
+        yield value
+
+    flow = af.Flow("several")
+    flow.source([1]).map_async(lambda n: cast("Any", several(n))).to(af.CollectSink[object]())
+
+    with pytest.raises(af.OperatorError, match="flat_map_async"):
+        asyncio.run(flow.run())
+
+
+def test_a_policy_that_looks_at_errors_only_is_not_asked_about_results() -> None:
+    class ThreeTimes:
+        def again(self, failed: af.Attempt, chance: float) -> timedelta | None:
+            return timedelta(milliseconds=1) if failed.number < 3 else None
+
+    calls: list[int] = []
+
+    async def counted(value: int) -> int:
+        calls.append(value)
+        return value
+
+    flow = af.Flow("counted")
+    flow.source([1, 2]).map_async(counted, retry=ThreeTimes()).to(af.CollectSink[int]())
+    asyncio.run(flow.run())
+
+    assert calls == [1, 2]
+
+
+def test_a_failure_after_retries_says_how_many_attempts_there_were() -> None:
+    async def broken(value: int) -> int:
+        raise ConnectionError("boom")
+
+    flow = af.Flow("broken")
+    retry = af.Retry(attempts=3, delay=timedelta(milliseconds=1))
+    flow.source([1]).map_async(broken, name="ask", retry=retry).to(af.CollectSink[int]())
+
+    with pytest.raises(
+        af.OperatorError, match="'ask' failed on record 1 after 3 attempts: ConnectionError: boom"
+    ):
+        asyncio.run(flow.run())

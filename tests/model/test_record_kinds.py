@@ -281,13 +281,9 @@ def test_a_field_that_was_deleted_is_an_error_that_names_it() -> None:
     ],
     ids=["lambda", "object", "class", "str subclass", "exception", "descriptor", "plain exception"],
 )
-def test_what_is_not_its_fields_is_refused_by_type_with_the_way_out(
-    value: object, said: str
-) -> None:
-    with pytest.raises(CodecError, match=said) as refused:
+def test_what_is_not_its_fields_is_refused_by_type(value: object, said: str) -> None:
+    with pytest.raises(CodecError, match=said):
         RECORDS.encode([value, value])
-
-    assert "Unaligned(pickle=True)" in str(refused.value)
 
 
 def test_a_class_that_another_one_hides_is_refused() -> None:

@@ -37,8 +37,8 @@ class RetryPolicy(Protocol):
     def again(self, failed: Attempt, chance: float) -> timedelta | None:
         """After which delay to call again; None: never. ``chance`` is a number from 0 to 1, at random.
 
-        It is asked for each call that raised (but not once the time for the record is up), and for each that returned:
-        then None says that the result is good.
+        It is asked for each call that raised, but not once the time for the record is up. A policy with an attribute
+        ``on_result`` that is not None is asked for each call that returned, too: then None says that all is well.
         """
         ...
 

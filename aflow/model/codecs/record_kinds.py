@@ -77,7 +77,7 @@ def form_of(kind: type[Any]) -> RecordForm:
         return _of_dataclass(kind)
     raise CodecError(
         f"{kind.__module__}.{kind.__qualname__} is neither a plain Python type nor a dataclass, NamedTuple, Struct or "
-        f"enum; make it one of them, or choose Unaligned(pickle=True)"
+        f"enum; make it one of them"
     )
 
 
@@ -110,8 +110,7 @@ def _header(kind: type, fields: Iterable[str]) -> str:
         found = getattr(found, part, None)
     if found is not kind:
         raise CodecError(
-            f"{name} cannot be found by its name when it is read; define the class at the top of a module, or choose "
-            f"Unaligned(pickle=True)"
+            f"{name} cannot be found by its name when it is read; define the class at the top of a module"
         )
     return f"{name}({','.join(fields)})"
 
@@ -210,8 +209,7 @@ def _of_dataclass(kind: type) -> RecordForm:
     for field in fields:
         if _has_setter(kind, field):
             raise CodecError(
-                f"{kind.__module__}.{kind.__qualname__}.{field} is set by a descriptor, which would run code; choose "
-                f"Unaligned(pickle=True)"
+                f"{kind.__module__}.{kind.__qualname__}.{field} is set by a descriptor, which would run code"
             )
     slots = {
         name

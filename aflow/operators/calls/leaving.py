@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from types import CoroutineType
 from typing import Any
 
-from aflow.errors import OperatorError
+from aflow.errors import OperatorError, shown
 from aflow.machines.calls.call import NO_RESULT, Call
 from aflow.machines.calls.on_error import DeadLetter, FailedCall
 from aflow.model.batch import Batch, in_batches
@@ -42,7 +43,26 @@ def send_failures(calls: Sequence[Call], settings: CallSettings, output: Output)
 
 def failed(step: str, call: Call, error: BaseException) -> OperatorError:
     """Describe ``error``, for which the job fails."""
-    return OperatorError.of(step, error, record=call.value, key=call.key, timestamp=call.timestamp)
+    attempts = getattr(call, "attempt", 1)  # who does not retry, does not count
+    return OperatorError.of(
+        step,
+        error,
+        record=call.value,
+        key=call.key,
+        timestamp=call.timestamp,
+        after=f" after {attempts} attempts" if attempts > 1 else "",
+    )
+
+
+def not_awaited(result: Any) -> TypeError:
+    """What is wrong with a call that gave ``result``, a coroutine or an async generator; it is closed."""
+    given = shown(result)
+    if isinstance(result, CoroutineType):
+        result.close()
+        return TypeError(f"the call gave {given}, which nobody awaits; write: await …")
+    return TypeError(
+        f"the call gave {given}, an async generator; use flat_map_async() for many results"
+    )
 
 
 def timed_out(settings: CallSettings, attempts: int) -> TimeoutError:

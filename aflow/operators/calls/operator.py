@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from types import AsyncGeneratorType, CoroutineType
 from typing import Any, Final
 
 from aflow.errors import OperatorError
@@ -30,7 +31,7 @@ from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.calls.counters import CallCounters
 from aflow.operators.calls.in_flight import RecordsInFlight, calls_of, nobody
-from aflow.operators.calls.leaving import timed_out
+from aflow.operators.calls.leaving import not_awaited, timed_out
 from aflow.operators.calls.limited import StepLimits
 from aflow.operators.calls.settings import CallResults, CallSettings
 from aflow.operators.results import iterable
@@ -44,6 +45,9 @@ _AT_ONCE: Final = 100
 #: Of an adaptive step, calls for which records may be here however few may be under way: a limit that is low for now
 #: should not stop the input.
 _AT_LEAST: Final = 500
+
+#: What calls give that forgot to await, or yield where one result is wanted.
+_NOT_AWAITED: Final = frozenset({CoroutineType, AsyncGeneratorType})
 
 
 class AsyncOperator(RecordsInFlight):
@@ -74,6 +78,8 @@ class AsyncOperator(RecordsInFlight):
             or settings.deadline is not None
             or settings.retry is not None
         )
+        #: True if the retry policy wants to see what calls have returned.
+        self._sees_results = getattr(settings.retry, "on_result", None) is not None
         self._deadlines: Deadlines[Call] = Deadlines()
         self._retries: Deadlines[Call] = Deadlines()
         #: What the alarm is set to (epoch ms).
@@ -262,7 +268,10 @@ class AsyncOperator(RecordsInFlight):
             except RAISED as exc:
                 self._failed(call, exc)
                 return
-        if self._watched and self._again(call, None, result):
+        if self._sees_results and self._again(call, None, result):
+            return
+        if type(result) in _NOT_AWAITED:
+            self.misused(call, not_awaited(result))
             return
         self._settle(call, result)
 

@@ -16,15 +16,16 @@ forgets every other cancellation with its call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aflow.errors import AflowError, InternalError, MailboxClosed, OperatorError, shown
 from aflow.machines.calls.call import Call
+from aflow.operators.calls.leaving import not_awaited
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.runtime.mailbox_loop import MailboxLoop
 from aflow.runtime.turn import Turn
@@ -208,12 +209,21 @@ class CallSlots:
                 if not slot.cancelled:
                     self._raised(call, awaitable, exc)
             else:
-                self._over(slot)
+                slot.call = None
+                if self._closing:
+                    raise asyncio.CancelledError
                 if not slot.cancelled:
                     returned(call, result)
             if cancelling():
                 await self._forget_cancellation(slot)
-            if _differs(clean):
+            try:
+                # Nearly always both are one object inside, which is quick.
+                stained = copy_context() != clean
+            except Exception:  # a value cannot be compared
+                stained = True
+            if (
+                stained
+            ):  # the call has left something in context variables, which is not for the next one
                 self._coming += 1
                 self._make()
                 return
@@ -296,6 +306,8 @@ class CallSlots:
 
 
 def _not_awaitable(given: object) -> TypeError:
+    if isinstance(given, AsyncGenerator):
+        return not_awaited(cast("AsyncGenerator[object]", given))
     return TypeError(
         f"the function returned {shown(given)}, which cannot be awaited; write it as async def, or use the method "
         f"without _async"
@@ -304,14 +316,6 @@ def _not_awaitable(given: object) -> TypeError:
 
 def _raise(error: BaseException) -> None:
     raise error
-
-
-def _differs(clean: Context) -> bool:
-    """True if something was left in context variables. Nearly always both are one object inside, which is quick."""
-    try:
-        return copy_context() != clean
-    except Exception:  # a value cannot be compared
-        return True
 
 
 def _nobody() -> None:

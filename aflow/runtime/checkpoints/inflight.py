@@ -147,7 +147,9 @@ class InFlightCodec:
         try:
             return encode_batch(batch, self.codec)
         except CodecError as exc:
-            raise CheckpointError(f"records in flight to {where} cannot be stored: {exc}") from exc
+            raise CheckpointError(
+                f"records in flight to {where} cannot be stored: {exc}; or choose Unaligned(pickle=True)"
+            ) from exc
 
     def _read(self, step: str, data: bytes) -> Batch[Any]:
         try:

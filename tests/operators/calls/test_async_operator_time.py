@@ -420,7 +420,9 @@ def test_a_failure_inside_a_fallback_is_not_retried_and_fails_the_job() -> None:
     step.raises("a", ERROR)
     step.advance_processing_time(5)
 
-    with pytest.raises(OperatorError, match="record 'a': LookupError: nothing instead"):
+    with pytest.raises(
+        OperatorError, match="record 'a' after 2 attempts: LookupError: nothing instead"
+    ):
         step.raises("a", ERROR)
 
     assert step.made == ["a", "a"]

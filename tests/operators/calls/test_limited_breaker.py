@@ -132,7 +132,9 @@ def test_by_default_a_record_that_is_refused_fails_the_job() -> None:
     step = world.step(answer=down_until(world, 1e9), breaker=limits, retry=retry)
     step.push("a")
 
-    with pytest.raises(OperatorError, match=r"record 'a': CircuitOpen: .*is open") as caught:
+    with pytest.raises(
+        OperatorError, match=r"record 'a' after 2 attempts: CircuitOpen: .*is open"
+    ) as caught:
         world.until(100)
 
     assert isinstance(caught.value.__cause__, CircuitOpen)
