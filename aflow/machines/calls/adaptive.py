@@ -78,6 +78,9 @@ _LOOKS: Final = 8
 _SHORT_HOLD: Final = 2
 _LONG_HOLD: Final = 8
 
+#: So many times the limit of the last cut is so far beyond it that the service must have changed.
+_FAR_BEYOND: Final = 1.3
+
 #: Windows between two probes, and by what each step of a probe multiplies the limit.
 _PROBE_EVERY: Final = 60
 _PROBE: Final = 0.6
@@ -474,11 +477,13 @@ class _Ceiling:
             return limit
         most = sqrt(limit)
         if not self._at:
-            self._step += 1 / 8
+            self._step += 1 / 4
             return limit + most * self._step
         if limit < self._at:
             return limit + min(most, max(1.0, (self._at - limit) / 2))
         self._step = min(most, 2 * self._step)
+        if limit > _FAR_BEYOND * self._at:
+            self._at, self._step = 0.0, 1.0
         return limit + self._step
 
 
