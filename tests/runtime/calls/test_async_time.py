@@ -107,11 +107,15 @@ def test_a_record_whose_time_is_up_frees_its_slot_at_once(ordered: bool) -> None
 
 def test_completed_and_not_emitted_the_result_wins_over_the_time() -> None:
     """In order, so that the second result waits for the first until long after its own time was up."""
+
+    def until(number: int) -> int:
+        return 3_600_000 if number == 1 else 2_000
+
     flow, sink = timed(
         lambda number: asyncio.sleep(60 if number == 1 else 1, number),
         1,
         2,
-        deadline=lambda number: 3_600_000 if number == 1 else 2_000,
+        deadline=until,
         on_error=af.Fallback(kind),
     )
 
