@@ -62,11 +62,11 @@ def bytes_of(contents: StepContents, state: StoredState) -> int:
 def splits(snapshot: OperatorSnapshot) -> Iterator[tuple[str, str]]:
     """The splits of a source, each with its position as JSON, or what else is known of it."""
     for part in snapshot.operator.get(PROGRESS, ()):
-        split, *place = cast("tuple[str, object, int]", PLAIN.decode(part))
+        split, *place = cast("tuple[str, object, int, int]", PLAIN.decode(part))
         if not place:
             yield split, "read to its end"
         else:
-            position, skip = place
+            position, skip, *_ = place
             yield split, f"{json_line(position)}{f', and {skip} records' if skip else ''}"
 
 

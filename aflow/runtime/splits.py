@@ -37,6 +37,14 @@ class Progress:
     """Of splits that had begun and not ended, by their ids."""
     ended: Collection[str] = ()
     """Ids of splits that were read to their end."""
+    readers: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Which subtask has read each split that has not ended, as far as that is known."""
+    parallelism: int = 0
+    """How many subtasks there were; 0 if that is not known."""
+
+    def reader(self, split: str, parallelism: int) -> int | None:
+        """Who of so many subtasks has read ``split``; None if nobody has, since there were fewer or more of them."""
+        return self.readers.get(split) if parallelism == self.parallelism else None
 
 
 class SplitQueue:
@@ -44,7 +52,8 @@ class SplitQueue:
 
     A source that reads few splits at a time deals them out on demand, so that a subtask with small splits takes
     more of them; one that reads all its splits at once deals them in turn. Splits that a checkpoint has found half
-    read are dealt in turn, and come first.
+    read come first: they go on where they were read, since records of theirs may be in flight there, which nothing
+    that follows may overtake; with another parallelism they are dealt in turn.
     """
 
     def __init__(
@@ -65,7 +74,9 @@ class SplitQueue:
         if progress is not None:
             self._known.update(progress.ended, progress.places)
             for number, (split, place) in enumerate(sorted(progress.places.items())):
-                self._begun[number % parallelism].append(Assigned(Split(split), place))
+                reader = progress.reader(split, parallelism)
+                subtask = number % parallelism if reader is None else reader
+                self._begun[subtask].append(Assigned(Split(split), place))
 
     async def fill(self) -> None:
         """Ask the source for its splits and add the new ones. Raises ``SourceError``."""

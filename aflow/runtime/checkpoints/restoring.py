@@ -63,7 +63,12 @@ class Restoration:
     def progress(self, source: str) -> Progress | None:
         """How far a source was read; None for one that is new."""
         snapshot = self.restored.states.get(source)
-        return None if snapshot is None else read_progress(source, snapshot)
+        if snapshot is None:
+            return None
+        parallelism = (
+            one.parallelism for one in self.restored.manifest.steps if one.name == source
+        )
+        return read_progress(source, snapshot, next(parallelism, 0))
 
     def committables(self, sink: str) -> list[Committable]:
         """What all writers of a sink had prepared."""

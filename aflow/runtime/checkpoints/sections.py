@@ -23,12 +23,12 @@ WAITING: Final = "@waiting"
 IN_FLIGHT: Final = "@in flight"
 
 
-def source_progress(name: str, progress: Progress) -> OperatorSnapshot:
-    """How far a subtask has read a source. Raises ``CheckpointError`` for a position that is no plain data."""
+def source_progress(name: str, progress: Progress, subtask: int) -> OperatorSnapshot:
+    """How far ``subtask`` has read a source. Raises ``CheckpointError`` for a position that is no plain data."""
     parts: list[bytes] = []
     for split, place in progress.places.items():
         try:
-            parts.append(PLAIN.encode((split, place.position, place.skip)))
+            parts.append(PLAIN.encode((split, place.position, place.skip, subtask)))
         except CodecError as exc:
             raise CheckpointError(
                 f"source {name!r}: the position in split {split!r} cannot be stored: {exc}"
@@ -37,20 +37,24 @@ def source_progress(name: str, progress: Progress) -> OperatorSnapshot:
     return OperatorSnapshot(operator={PROGRESS: tuple(parts)})
 
 
-def read_progress(name: str, snapshot: OperatorSnapshot) -> Progress:
-    """How far all subtasks together had read a source. Raises ``RestoreError``."""
+def read_progress(name: str, snapshot: OperatorSnapshot, parallelism: int) -> Progress:
+    """How far all subtasks together, so many, had read a source. Raises ``RestoreError``."""
     places: dict[str, Place] = {}
+    readers: dict[str, int] = {}
     ended: set[str] = set()
     for part in _decoded(name, snapshot.operator.get(PROGRESS, ())):
         known = cast("tuple[object, ...]", part) if isinstance(part, tuple) else ()
         match known:
-            case (str(split), object() as position, int(skip)):
+            case (str(split), object() as position, int(skip), int(subtask)):
+                places[split] = Place(position, skip)
+                readers[split] = subtask
+            case (str(split), object() as position, int(skip)):  # of an older checkpoint
                 places[split] = Place(position, skip)
             case (str(split),):
                 ended.add(split)
             case _:
                 raise RestoreError(f"source {name!r}: {part!r} is not the progress of a split")
-    return Progress(places, frozenset(ended))
+    return Progress(places, frozenset(ended), readers, parallelism)
 
 
 def committables(name: str, pending: Pending, waiting: tuple[bytes, ...]) -> OperatorSnapshot:

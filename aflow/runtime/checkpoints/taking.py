@@ -236,7 +236,9 @@ class CheckpointTaking:
         """The pause. Raises ``CheckpointError``."""
         captured = taking.captured
         if self._source is not None:
-            captured[self._head] = Ready(source_progress(self._head, self._source.progress()))
+            _, subtask = _named(self.task)
+            progress = source_progress(self._head, self._source.progress(), subtask)
+            captured[self._head] = Ready(progress)
         for operator in self._operators:
             if isinstance(operator, SinkOperator):
                 self._mark(operator, taking)
