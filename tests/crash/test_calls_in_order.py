@@ -96,9 +96,10 @@ def test_results_keep_their_order_whenever_jobs_end_and_whatever_their_paralleli
 ) -> None:
     random = Random(f"{seed} {mode}")
     ledger = LedgerSink[Row](delay=random.choice([0.0, 0.001]))
+    crashes = random.random()  # at the same place in each start: positions count them
 
     async def start(*, last: bool) -> None:
-        job = pipeline(ask, ledger, Random(random.random())).start(
+        job = pipeline(ask, ledger, Random(crashes)).start(
             parallelism=random.randint(1, 3),
             options=af.Options(
                 clock=VirtualClock(),
