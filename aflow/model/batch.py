@@ -72,11 +72,11 @@ class Batch(Generic[T]):
         )
 
 
-def in_batches(values: list[T], timestamps: list[Timestamp]) -> Iterator[Batch[T]]:
+def in_batches(values: list[T], timestamps: list[Timestamp] | None) -> Iterator[Batch[T]]:
     """Results of which there may be any number, as batches of at most ``BATCH_RECORDS``; none if there are none."""
     if 0 < len(values) <= BATCH_RECORDS:
         yield Batch(values, timestamps)
         return
     for at in range(0, len(values), BATCH_RECORDS):
         stop = at + BATCH_RECORDS
-        yield Batch(values[at:stop], timestamps[at:stop])
+        yield Batch(values[at:stop], None if timestamps is None else timestamps[at:stop])

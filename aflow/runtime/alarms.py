@@ -62,8 +62,13 @@ class LoopAlarm:
 
     def _deliver(self) -> None:
         at, now = self._at, self._clock.now()
-        if at is None or now < at or self._operator is None:
-            return  # set to another time while the mail was on its way
+        if at is None or self._operator is None:
+            return
+        if now < at:
+            # Set to another time while the mail was on its way; or the clock was set back.
+            if self._handle is None:
+                self._arm(at)
+            return
         self._at = None
         operator = self._operator
         try:

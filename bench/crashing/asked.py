@@ -23,7 +23,7 @@ _FAILS: Final = 0.05
 #: A call that fails is made again until it does not.
 RETRY: Final = af.Retry(attempts=1000, delay=timedelta(milliseconds=2), factor=1.2, jitter=0.5)
 
-_random = Random() # unseeded on purpose: nothing that is written may depend on it
+_random = Random()  # unseeded on purpose: nothing that is written may depend on it
 
 
 class Unavailable(Exception):

@@ -91,10 +91,10 @@ def _send(
                 output.emit(Batch([call.value for call in kept], None if times is None else at))
         case CallResults.MANY:
             values = [result for call in calls for result in call.result]
-            if times is None and values:
-                output.emit(Batch(values))
-            elif values:
-                all_times: list[Any] = [call.timestamp for call in calls for _ in call.result]
+            all_times: list[Any] | None = None
+            if times is not None:
+                all_times = [call.timestamp for call in calls for _ in call.result]
+            if values:
                 for batch in in_batches(values, all_times):
                     output.emit(batch)
 

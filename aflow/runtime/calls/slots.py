@@ -43,7 +43,7 @@ Report = Callable[[str, str, float], None]
 class Slot:
     """One coroutine that makes calls."""
 
-    __slots__ = ("call", "cancelled", "reported", "task")
+    __slots__ = ("call", "cancelled", "looking", "reported", "task")
 
     def __init__(self) -> None:
         #: Set when the slot is made.
@@ -54,6 +54,14 @@ class Slot:
         self.cancelled = False
         #: True if it was reported that its call does not end.
         self.reported = False
+        #: Set while it is to be seen whether a call that was cancelled has ended.
+        self.looking: asyncio.TimerHandle | None = None
+
+    def look_no_more(self) -> None:
+        """It has ended, or the job has."""
+        if self.looking is not None:
+            self.looking.cancel()
+            self.looking = None
 
 
 class CallSlots:
@@ -106,6 +114,7 @@ class CallSlots:
         self._closing = True
         self._operator.on_ready = _nobody
         for slot in self._slots:
+            slot.look_no_more()
             slot.task.cancel()
         self._until = self._loop.time() + self._grace
 
@@ -254,6 +263,7 @@ class CallSlots:
     async def _forget_cancellation(self, slot: Slot) -> None:
         """What has cancelled the call, from without or within, is over with it."""
         slot.cancelled = slot.reported = False
+        slot.look_no_more()
         while slot.task.uncancel():
             pass
         with suppress(asyncio.CancelledError):
@@ -273,7 +283,8 @@ class CallSlots:
         slot: Slot = call.slot
         slot.cancelled = True
         slot.task.cancel()
-        self._loop.call_later(self._grace, self._look, slot, call)
+        slot.look_no_more()
+        slot.looking = self._loop.call_later(self._grace, self._look, slot, call)
 
     def _look(self, slot: Slot, call: Call) -> None:
         if slot.call is call and not self._closing:
