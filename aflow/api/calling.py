@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
@@ -24,7 +25,7 @@ V = TypeVar("V")
 R = TypeVar("R")
 
 
-class Calling(Generic[T]):
+class Calling(ABC, Generic[T]):
     """Calls are made at once for as many records as ``capacity`` allows; no checkpoint waits for them or loses any.
 
     On a ``KeyedStream`` the calls of a key are made one after the other, in the order of the stream, and calls of other
@@ -237,8 +238,8 @@ class Calling(Generic[T]):
             detail=call_detail(settings, using),
         )
 
+    @abstractmethod
     def _calling_step(
         self, what: str, name: str | None, operator: Callable[[], Operator], **more: Any
     ) -> Stream[Any]:
         """Add a step; ``more`` is for ``FlowGraph.add_step``."""
-        raise NotImplementedError

@@ -75,7 +75,7 @@ class TaskInput(Protocol):
 
 
 class Room(Protocol):
-    """Something that can be too full for the task to go on: an exchange, or a sink."""
+    """Something that can be too full for the task to go on: an exchange, a sink, or a step whose calls are many."""
 
     @property
     def full(self) -> bool: ...

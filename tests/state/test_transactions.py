@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 
 import pytest
 
 from aflow.errors import InternalError, OperatorError
 from aflow.model.key_groups import KeyGroupRange
-from aflow.state.aggregate import Aggregate
 from aflow.state.filing import CapturedRows, KeyedFiling
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import (
@@ -21,38 +19,7 @@ from aflow.state.specs import (
     ValueState,
 )
 from aflow.state.transactions import Transactions
-
-TTL = timedelta(milliseconds=1000)
-
-
-class Watch:
-    time = 10_000
-
-    def now(self) -> int:
-        return self.time
-
-
-class Gathered(Aggregate[int, list[int], list[int]]):
-    """Its accumulator changes in place, and is what it gives."""
-
-    def create(self) -> list[int]:
-        return []
-
-    def add(self, acc: list[int], value: int) -> list[int]:
-        acc.append(value)
-        return acc
-
-    def merge(self, a: list[int], b: list[int]) -> list[int]:
-        raise AssertionError("states do not merge")
-
-    def result(self, acc: list[int]) -> list[int]:
-        return acc
-
-
-def joined(a: list[int], b: list[int]) -> list[int]:
-    a.extend(b)
-    return a
-
+from tests.state.transacting import TTL, Gathered, Watch, joined
 
 VALUE = ValueState("value", of=int)
 VALUES = ValueState("values", of=list[int])

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 
 from aflow.model.key_groups import KeyGroupRange
-from aflow.state.aggregate import Aggregate
 from aflow.state.choice import DiskEngine, InMemory, OnDisk, StateBackend, make_backend
 from aflow.state.disk.rocksdb import rocksdb_installed
 from aflow.state.filing import CapturedRows, KeyedFiling
@@ -30,40 +29,10 @@ from aflow.state.specs import (
     ValueState,
 )
 from aflow.state.transactions import Transaction, Transactions
+from tests.state.transacting import TTL, Gathered, Watch, joined
 
 #: Some are equal.
 KEYS = (1, True, "1", ("c",))
-
-TTL = timedelta(milliseconds=1000)
-
-
-class Watch:
-    time = 10_000
-
-    def now(self) -> int:
-        return self.time
-
-
-class Gathered(Aggregate[int, list[int], list[int]]):
-    """Its accumulator changes in place, and is what it gives."""
-
-    def create(self) -> list[int]:
-        return []
-
-    def add(self, acc: list[int], value: int) -> list[int]:
-        acc.append(value)
-        return acc
-
-    def merge(self, a: list[int], b: list[int]) -> list[int]:
-        raise AssertionError("states do not merge")
-
-    def result(self, acc: list[int]) -> list[int]:
-        return acc
-
-
-def joined(a: list[int], b: list[int]) -> list[int]:
-    a.extend(b)
-    return a
 
 
 def declared(ttl: timedelta | None) -> dict[str, StateSpec[Any]]:

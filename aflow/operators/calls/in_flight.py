@@ -17,7 +17,7 @@ from aflow.machines.calls.queues import CallQueue, KeyTurns, OrderedCalls, Unord
 from aflow.model.batch import Batch
 from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
 from aflow.model.time import Timestamp
-from aflow.operators.base import Operator, OperatorContext, StateSize, unsupported
+from aflow.operators.base import Operator, OperatorContext, unsupported
 from aflow.operators.calls.leaving import failed, send_failures, send_results
 from aflow.operators.calls.settings import CallOrder, CallSettings
 from aflow.operators.calls.stored import CapturedCalls, StoredCalls
@@ -191,10 +191,6 @@ class RecordsInFlight(Operator):
         """Those records are called for before all others."""
         for batch in self._stored.restored(snapshot, self.context):
             self._put(calls_of(batch, batch.keys))
-
-    def size(self) -> StateSize:
-        """Each record whose results were not emitted is an entry."""
-        return StateSize(entries=len(self._in_flight))
 
 
 def calls_of(batch: Batch[Any], keys: Sequence[Any] | None) -> list[Call]:

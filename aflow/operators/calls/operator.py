@@ -289,9 +289,7 @@ class AsyncOperator(RecordsInFlight):
 
     def _room(self) -> int:
         """How many calls more may be under way."""
-        if self._limits is not None:
-            return self._limits.capacity - self.running
-        return self.settings.capacity - self.running
+        return self._capacity - self.running
 
     def _begins(self, call: Call) -> bool:
         """An attempt is about to begin; False if the time for the record is up already."""
@@ -392,7 +390,7 @@ class AsyncOperator(RecordsInFlight):
             case Fallback(result):
                 try:
                     instead = result(call.value, error)
-                    if self.settings.results is CallResults.MANY:
+                    if self.settings.results is _MANY:
                         instead = list(iterable(instead))
                 except RAISED as exc:
                     self._fail(self._error(call, exc), exc)
