@@ -30,7 +30,7 @@ help: ## list the targets
 setup: $(SETUP) ## make .venv with all that development needs (PYTHON=… chooses the Python)
 
 $(SETUP): $(WHAT)
-	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --group dev --editable '.[files,sketch,demo]'
+	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --group dev --editable '.[files,sketch,demo,spark]'
 	@echo "$(CURDIR)" | tee $(DEMO) > $@
 
 $(DEMO): $(WHAT)
@@ -61,7 +61,7 @@ bench: $(SETUP) ## list the benchmarks; `.venv/bin/python -m bench NAME` runs on
 	@$(BIN)/python -m bench
 
 test-all-pythons: ## the tests under each of Python 3.11 to 3.14 that this machine has
-	@scripts/test-all-pythons $(PINS) --group test --group types --editable '.[files,sketch,demo]'
+	@scripts/test-all-pythons $(PINS) --group test --group types --editable '.[files,sketch,demo,spark]'
 
 public-names: $(SETUP) ## write the list of public names anew, after they changed on purpose
 	@$(BIN)/python -m tests.architecture.public_names

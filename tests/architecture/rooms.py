@@ -25,6 +25,7 @@ ORDER: Final = (
     "operators",
     "graph",
     "runtime",
+    "backfill",
     "api",
     "aflow",
     "testing",
@@ -33,6 +34,9 @@ ORDER: Final = (
 
 #: Rooms of ``aflow`` that a connector may use: what a connector of somebody else's may use too.
 FOR_CONNECTORS: Final = frozenset({"errors", "model", "connect"})
+
+#: Rooms that one connector may use besides, since it runs more than the ends of a flow.
+FOR_ONE: Final = {"spark": frozenset({"backfill"})}
 
 #: Third-party packages of the core, and the rooms that may import them. Others belong into a connector.
 THIRD_PARTY: Final = {
@@ -71,6 +75,11 @@ class Module:
     @property
     def room(self) -> str:
         return room_of(self.name)
+
+    @property
+    def system(self) -> str:
+        """``spark`` for ``aflow_connectors.spark.source``."""
+        return self.name.split(".")[1] if self.name.count(".") else ""
 
 
 def room_of(module: str) -> str:
@@ -120,7 +129,9 @@ def _absolute(module: Module, node: ast.ImportFrom) -> str:
 
 def bad_imports(module: Module) -> list[str]:
     """All imports of ``module`` that its room may not have."""
-    reasons = [(line, name, _refusal(module.room, name)) for line, name in imports(module)]
+    reasons = [
+        (line, name, _refusal(module.room, name, module.system)) for line, name in imports(module)
+    ]
     return [
         f"{module.name}:{line}: imports {name}: {reason}"
         for line, name, reason in reasons
@@ -128,11 +139,11 @@ def bad_imports(module: Module) -> list[str]:
     ]
 
 
-def _refusal(room: str, name: str) -> str | None:
+def _refusal(room: str, name: str, system: str) -> str | None:
     target = room_of(name)
     package = name.partition(".")[0]
     if room == "aflow_connectors":
-        return _refusal_to_connector(package, target)
+        return _refusal_to_connector(package, target, system)
     if room not in ORDER:
         return f"aflow.{room} is no room; give it a place in tests/architecture/rooms.py"
     if package == "aflow":
@@ -149,8 +160,8 @@ def _refusal(room: str, name: str) -> str | None:
     return "third-party clients belong into a connector"
 
 
-def _refusal_to_connector(package: str, target: str) -> str | None:
-    if package == "aflow" and target not in FOR_CONNECTORS:
+def _refusal_to_connector(package: str, target: str, system: str) -> str | None:
+    if package == "aflow" and target not in FOR_CONNECTORS | FOR_ONE.get(system, frozenset()):
         return "a connector uses aflow.connect, aflow.errors and aflow.model only"
     return None
 
