@@ -51,9 +51,9 @@ class ConnectedStreams(Generic[K, L, R]):
         In which order records of the two come is a matter of arrival, not of event time.
         """
         check_co_process(function)
-        pair = self._pair
+        pair, key_type = self._pair, self._pair.key_type
         node = pair.add_step(
-            "connect.process", name, lambda: CoProcessOperator(function, pair.key_type), sides=True
+            "connect.process", name, lambda: CoProcessOperator(function, key_type), sides=True
         )
         return Stream(pair.left.graph, Edge(node))
 

@@ -46,6 +46,7 @@ def interval_join(
         closed(lower, upper, inclusive=inclusive)
     except FlowDefinitionError as exc:
         raise FlowDefinitionError(f"step {name!r} (interval_join): {exc}") from exc
+    key_type = pair.key_type
     return _results(
         "interval_join",
         name,
@@ -59,7 +60,7 @@ def interval_join(
             upper_inclusive=inclusive[1],
             left_type=types[0],
             right_type=types[1],
-            key_type=pair.key_type,
+            key_type=key_type,
         ),
         f"{kind.value}, {short(lower)} to {short(upper)}",
     )
@@ -80,6 +81,7 @@ def as_of_join(
     reach = None if tolerance is None else to_millis(tolerance, what="tolerance")
     if reach is not None and reach < 0:
         raise FlowDefinitionError(f"tolerance must not be negative, and it is {tolerance!r}")
+    key_type = pair.key_type
     return _results(
         "as_of_join",
         name,
@@ -90,7 +92,7 @@ def as_of_join(
             tolerance=reach,
             left_type=types[0],
             right_type=types[1],
-            key_type=pair.key_type,
+            key_type=key_type,
         ),
         kind.value if reach is None else f"{kind.value}, tolerance {short(reach)}",
     )
@@ -117,7 +119,7 @@ def window_join(
         pair,
         lambda: WindowJoinOperator(logic, into, kind=kind, left_type=types[0], right_type=types[1]),
         f"{kind.value}, {detail}",
-        by_time=_by_time(logic.assigner),
+        windows=logic,
     )
 
 
@@ -140,7 +142,7 @@ def co_group(
         pair,
         lambda: CoGroupOperator(logic, into, left_type=types[0], right_type=types[1]),
         detail,
-        by_time=_by_time(logic.assigner),
+        windows=logic,
     )
 
 
@@ -199,9 +201,9 @@ def _results(
     operator: Callable[[], TwoInputOperator],
     detail: str,
     *,
-    by_time: bool = True,
+    windows: WindowLogic | None = None,
 ) -> JoinResults[Any, Any, Any]:
-    if by_time:
+    if windows is None or _by_time(windows.assigner):
         pair.check_time(what, name)
-    node = pair.add_step(what, name, operator, detail=detail)
+    node = pair.add_step(what, name, operator, detail=detail, windows=windows)
     return JoinResults(pair.left.graph, Edge(node))

@@ -63,6 +63,8 @@ class KeyedStream(Calling[T], Generic[K, T]):
     ) -> None:
         self._graph = graph
         self._edge = edge
+        # Steps below copy it: what makes an operator must not hold the stream, and with it the whole flow, since it is
+        # sent to executors.
         self._key_type = key_type
         self._parallelism = parallelism
 
@@ -74,10 +76,11 @@ class KeyedStream(Calling[T], Generic[K, T]):
     def process(self, function: KeyedProcess[K, T, U], *, name: str) -> Stream[U]:
         """Handle each record with the state and the timers of its key."""
         check_keyed_process(function)
+        key_type = self._key_type
         return self._step(
             "process",
             name,
-            lambda: KeyedProcessOperator(function, key_type=self._key_type),
+            lambda: KeyedProcessOperator(function, key_type=key_type),
             sides=True,
         )
 
@@ -95,10 +98,11 @@ class KeyedStream(Calling[T], Generic[K, T]):
         """
         check_async_keyed_process(function)
         settings, resource = handler_settings(function.process, options), resource_of(function)
+        key_type = self._key_type
         return self._step(
             "process_async",
             name,
-            lambda: AsyncProcessOperator(function, settings, self._key_type),
+            lambda: AsyncProcessOperator(function, settings, key_type),
             sides=True,
             dead_letters=dead_letters_of(settings),
             resource=resource,
@@ -166,7 +170,8 @@ class KeyedStream(Calling[T], Generic[K, T]):
         passes too that is at least so much away. Dropped ones are counted, as side output ``duplicates``.
         """
         millis = None if within is None else positive_millis(within, what="within")
-        return self._step("deduplicate", name, lambda: DeduplicateOperator(millis, self._key_type))
+        key_type = self._key_type
+        return self._step("deduplicate", name, lambda: DeduplicateOperator(millis, key_type))
 
     def top(
         self, n: int, *, by: Callable[[T], Any], name: str, of: type[T] | None = None
@@ -178,7 +183,8 @@ class KeyedStream(Calling[T], Generic[K, T]):
         check_function(by, "top")
         check_storable(of, f"step {name!r} (top)")
         check_count(n, "top")
-        return self._step("top", name, lambda: TopOperator(n, by, self._key_type, of))
+        key_type = self._key_type
+        return self._step("top", name, lambda: TopOperator(n, by, key_type, of))
 
     def connect(self, other: KeyedStream[K, R]) -> ConnectedStreams[K, T, R]:
         """Bring the records of two streams together by key; go on with ``.process(CoProcess)``."""
@@ -446,9 +452,8 @@ class KeyedStream(Calling[T], Generic[K, T]):
         self, what: str, name: str, accumulation: Accumulation, of: type[Any] | None
     ) -> Stream[Any]:
         check_storable(of, f"step {name!r} ({what})")
-        return self._step(
-            what, name, lambda: KeyedAccumulateOperator(accumulation, of, self._key_type)
-        )
+        key_type = self._key_type
+        return self._step(what, name, lambda: KeyedAccumulateOperator(accumulation, of, key_type))
 
     def _calling_step(
         self, what: str, name: str | None, operator: Callable[[], Operator], **more: Any

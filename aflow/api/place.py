@@ -9,6 +9,7 @@ from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge, Node
 from aflow.operators.base import TwoInputOperator
+from aflow.operators.windows.logic import WindowLogic
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class Pair:
         *,
         sides: bool = False,
         detail: str = "",
+        windows: WindowLogic | None = None,
     ) -> Node:
         """Add a step that reads both."""
         return self.left.graph.add_step(
@@ -100,4 +102,5 @@ class Pair:
             sides=sides,
             parallelism=self.left.parallelism or self.right.parallelism,
             detail=detail,
+            windows=windows,
         )

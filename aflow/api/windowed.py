@@ -230,5 +230,6 @@ class WindowedStream(Generic[K, T]):
             sides=function is not None,
             parallelism=self._parallelism,
             detail=self._windows.detail,
+            windows=logic,
         )
         return WindowResults(self._graph, Edge(node))

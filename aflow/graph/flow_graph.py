@@ -11,6 +11,7 @@ from aflow.graph.nodes import Edge, Kind, Node
 from aflow.model.resource import Resource
 from aflow.model.tags import Tag
 from aflow.operators.base import Operator
+from aflow.operators.windows.logic import WindowLogic
 
 
 class FlowGraph:
@@ -62,6 +63,7 @@ class FlowGraph:
         resource: Resource[Any] | None = None,
         parallelism: int | None = None,
         detail: str = "",
+        windows: WindowLogic | None = None,
     ) -> Node:
         """Add a step that transforms its inputs; a stateful one must be named, since its name finds its state again.
 
@@ -90,6 +92,7 @@ class FlowGraph:
             resource=resource,
             parallelism=parallelism,
             detail=detail,
+            windows=windows,
         )
 
     def add_sink(self, sink: Sink[Any], name: str | None, edge: Edge) -> Node:

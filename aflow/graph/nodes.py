@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from aflow.connect import Sink, Source
 from aflow.model.resource import Resource
 from aflow.operators.base import Operator
+from aflow.operators.windows.logic import WindowLogic
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,8 @@ class Node:
     """False if the name was made up because the user gave none."""
     detail: str = ""
     """Parameters worth showing in a plan, for a person."""
+    windows: WindowLogic | None = None
+    """What a step with windows is told of them; its operator knows it too, but is not made to be asked."""
 
     @property
     def roles(self) -> tuple[str, ...]:
