@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aflow.graph.nodes import Node
+from aflow.graph.nodes import Kind, Node
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +56,7 @@ class Fragment:
     @property
     def keyed(self) -> bool:
         """True if the fragment reads exchanges, by key and in the order of event time."""
-        return self.head.source is None
+        return self.head.kind is not Kind.SOURCE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
