@@ -1,0 +1,78 @@
+"""What the tests of Spark share: one session, and programs that need a process of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aflow.errors import ConnectorError
+from aflow_connectors.spark.environment import check_java, check_packages, local_session
+from tests.conftest import IN_CI
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def needs_spark() -> None:
+    """Skips what needs Spark on a machine without Java, with the reason. In CI it fails instead."""
+    try:
+        check_java()
+        check_packages()
+    except ConnectorError as exc:
+        if IN_CI:
+            pytest.fail(str(exc), pytrace=False)
+        pytest.skip(str(exc))
+
+
+@pytest.fixture(scope="session")
+def spark(needs_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session of this process: local[2], 2 shuffle partitions, UTC, no web page."""
+    folder = tmp_path_factory.mktemp("spark")
+    session = local_session(
+        "tests",
+        conf={
+            "spark.local.dir": str(folder / "local"),
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        },
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def in_another_process(needs_spark: None) -> Callable[..., str]:
+    """``in_another_process(function, "argument", …)``: what it prints when it runs in a fresh Python.
+
+    For sessions of another kind, of which there cannot be a second in one process: ``local[2,3]``, whose tasks are
+    tried again, and Spark Connect, ``SparkSession.builder.remote("local[2]")``. ``function`` is one of a module of
+    ours, with str for arguments, or the path of a script. The test fails with all that was said if it fails or
+    takes longer than ``timeout`` seconds.
+    """
+
+    def run(what: Callable[..., None] | Path, *arguments: str, timeout: float = 90) -> str:
+        command = [sys.executable, *_called(what), *arguments]
+        try:
+            done = subprocess.run(
+                command, cwd=PROJECT, capture_output=True, text=True, timeout=timeout
+            )
+        except subprocess.TimeoutExpired as exc:
+            pytest.fail(f"{what} took longer than {timeout} s:\n{exc.stdout!r}\n{exc.stderr!r}")
+        assert done.returncode == 0, f"{what} failed:\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    return run
+
+
+def _called(what: Callable[..., None] | Path) -> list[str]:
+    if isinstance(what, Path):
+        return [str(what)]
+    module, name = what.__module__, what.__qualname__
+    return ["-c", f"import sys; from {module} import {name}; {name}(*sys.argv[1:])"]
