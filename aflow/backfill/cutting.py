@@ -1,0 +1,137 @@
+"""A flow cut at its keyed exchanges: which steps are a fragment, and how records leave it.
+
+Heads are the sources and the steps that read by key. A step belongs to the fragment of every head from which it is
+reached without a keyed exchange, so behind a union it is in several: each copy gets the records that come by its own
+way, and no record comes to two of them. That is right because such steps remember nothing of one record for the next;
+those that do read by key, and are heads themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Final
+
+from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
+from aflow.backfill.refusals import refuse
+from aflow.graph.flow_graph import FlowGraph
+from aflow.graph.nodes import Edge, HashByKey, Kind, Node
+from aflow.machines.windows.trigger import Trigger
+from aflow.machines.windows.triggers import Count, Delta, EventTime, Never, Purging
+from aflow.model.key_groups import DEFAULT_KEY_GROUPS
+
+#: Steps in which users' code sets timers of event time.
+_WITH_TIMERS: Final = frozenset({"process", "connect.process", "process_async"})
+
+#: Triggers whose answer about records in the order of event time is the same however far the watermark is behind them.
+#: What others are made of is looked at too.
+_PATIENT: Final = (EventTime, Count, Delta, Never, Purging)
+
+
+def cut(graph: FlowGraph, *, key_groups: int = DEFAULT_KEY_GROUPS) -> FragmentPlan:
+    """The fragments of a flow, each after those that feed it.
+
+    Raises ``FlowDefinitionError`` for a flow that is incomplete, and for one that cannot run over history, with a line
+    for each step that is in the way.
+    """
+    graph.validate()
+    refuse(graph)
+    heads = [node for node in graph if is_head(node)]
+    index_of = {head.id: index for index, head in enumerate(heads)}
+    readers = _readers(graph)
+    numbers = count()
+    fragments: list[Fragment] = []
+    for index, head in enumerate(heads):
+        nodes = _reached(graph, head)
+        fragments.append(
+            Fragment(
+                index,
+                nodes,
+                tuple(_exits(nodes, readers, index_of, numbers)),
+                cuts_at=_cuts(nodes),
+                every_moment=_sees_every_moment(head),
+            )
+        )
+    return FragmentPlan(graph.name, tuple(fragments), key_groups)
+
+
+def is_head(node: Node) -> bool:
+    """True if a fragment begins at ``node``: a source, or a step that reads by key."""
+    return node.kind is Kind.SOURCE or any(_by_key(edge) for edge in node.inputs)
+
+
+def _by_key(edge: Edge) -> bool:
+    return isinstance(edge.partitioning, HashByKey)
+
+
+def _reached(graph: FlowGraph, head: Node) -> tuple[Node, ...]:
+    """``head``, and the steps behind it up to the next keyed exchange, each after its inputs."""
+    found = {head.id: head}
+    for node in graph:
+        if node.kind is not Kind.STEP or is_head(node):
+            continue
+        if any(edge.origin.id in found for edge in node.inputs):
+            found[node.id] = node
+    return tuple(found.values())
+
+
+def _readers(graph: FlowGraph) -> dict[int, list[tuple[Node, int, Edge]]]:
+    """By the step that they read: sinks and heads, with the number of the input."""
+    found: dict[int, list[tuple[Node, int, Edge]]] = {}
+    for node in graph:
+        for number, edge in enumerate(node.inputs):
+            if node.kind is Kind.SINK or _by_key(edge):
+                found.setdefault(edge.origin.id, []).append((node, number, edge))
+    return found
+
+
+def _exits(
+    nodes: tuple[Node, ...],
+    readers: dict[int, list[tuple[Node, int, Edge]]],
+    index_of: dict[int, int],
+    numbers: Iterator[int],
+) -> Iterator[Exit]:
+    for origin in nodes:
+        for reader, input_, edge in readers.get(origin.id, ()):
+            number = next(numbers)
+            if reader.kind is Kind.SINK:
+                yield Exit(number, origin, edge.side, sink=reader)
+            else:
+                yield Exit(number, origin, edge.side, reader=index_of[reader.id], input=input_)
+
+
+def _cuts(nodes: tuple[Node, ...]) -> frozenset[str]:
+    """The steps at which records of a source get their first timestamps."""
+    if nodes[0].kind is not Kind.SOURCE:
+        return frozenset()
+    untimed = {nodes[0].id}
+    cuts: set[str] = set()
+    for node in nodes[1:]:
+        if not any(edge.origin.id in untimed for edge in node.inputs):
+            continue
+        if node.begins_time:
+            cuts.add(node.name)
+        else:
+            untimed.add(node.id)
+    return frozenset(cuts)
+
+
+def _sees_every_moment(head: Node) -> bool:
+    """Whether it matters to ``head`` where between its records the watermark advances."""
+    if head.kind is Kind.SOURCE:
+        return False
+    return head.what in _WITH_TIMERS or (
+        head.windows is not None and not _patient(head.windows.trigger)
+    )
+
+
+def _patient(trigger: Trigger[object] | None) -> bool:
+    match trigger:
+        case None:
+            return True
+        case EventTime(early, late) if type(trigger) is EventTime:
+            return _patient(early) and _patient(late)
+        case Purging(inner) if type(trigger) is Purging:
+            return _patient(inner)
+        case _:
+            return type(trigger) in _PATIENT

@@ -1,0 +1,140 @@
+"""What cannot run over history, said of each step by name before anything runs.
+
+Over history there is no clock that records wait for, no arrival, and no live stream beside the one that is read: what
+depends on them would give results that no live job ever gave. What only shows when users' code runs, a timer on the
+clock that a process function sets, is refused by ``event_time_only``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, Final, TypeGuard, cast
+
+from aflow.errors import FlowDefinitionError
+from aflow.graph.flow_graph import FlowGraph
+from aflow.graph.nodes import Broadcast, HashByKey, Kind, Node
+from aflow.machines.windows.trigger import Trigger
+from aflow.machines.windows.triggers import ContinuousProcessingTime, ProcessingTime
+from aflow.model.time import TimeDomain
+from aflow.operators.windows.logic import WindowLogic
+
+_BY_CLOCK: Final = (ProcessingTime, ContinuousProcessingTime)
+
+
+def refuse(graph: FlowGraph) -> None:
+    """Raises ``FlowDefinitionError`` with a line for each step of ``graph`` that cannot run over history."""
+    found = [f"step {node.name!r} ({node.what}) {reason}" for node, reason in _refused(graph)]
+    if len(found) == 1:
+        raise FlowDefinitionError(f"flow {graph.name!r} cannot run over history: {found[0]}")
+    if found:
+        lines = "".join(f"\n  {line}" for line in found)
+        raise FlowDefinitionError(
+            f"flow {graph.name!r} cannot run over history, for {len(found)} reasons:{lines}"
+        )
+
+
+def _refused(graph: FlowGraph) -> Iterator[tuple[Node, str]]:
+    """At most one reason for each step: what is wrong before it is often why it is wrong."""
+    timed = _timed(graph)
+    for node in graph:
+        if node.kind is not Kind.STEP:
+            continue
+        reason = _reason(node, timed)
+        if reason is not None:
+            yield node, reason
+
+
+def _timed(graph: FlowGraph) -> frozenset[int]:
+    """The nodes whose records all have event time, whichever way they come; ``Node.has_time`` says that some have."""
+    timed: set[int] = set()
+    for node in graph:
+        if node.begins_time or (
+            node.inputs and all(edge.origin.id in timed for edge in node.inputs)
+        ):
+            timed.add(node.id)
+    return frozenset(timed)
+
+
+def _reason(node: Node, timed: frozenset[int]) -> str | None:
+    if node.what == "ingestion_time":
+        return (
+            "takes the moment of arrival for event time, and all of history arrives at once; give records their "
+            "own time with .event_time(…)"
+        )
+    if any(isinstance(edge.partitioning, Broadcast) for edge in node.inputs):
+        return _broadcast(node)
+    keyed = [isinstance(edge.partitioning, HashByKey) for edge in node.inputs]
+    if not all(keyed):
+        return _not_keyed(node)
+    return _clock(node.windows) or _arrival(node, timed)
+
+
+def _broadcast(node: Node) -> str:
+    if node.roles:
+        return (
+            "reads a live control stream: how much of it has come when a record is handled is a matter of arrival, "
+            "which history does not tell; join with .as_of_join(…), by the time of both, or run this part live"
+        )
+    return (
+        "gives every record to every subtask, so its results depend on how many there are, and over history nobody "
+        "counts them; use .rebalance(…), or read the stream once for each purpose"
+    )
+
+
+def _not_keyed(node: Node) -> str | None:
+    if node.roles:
+        return "reads two streams without keys, so nothing says which of their records meet; call .key_by(…) on both"
+    if node.stateful:
+        return (
+            "keeps state that does not belong to keys, and over history nobody knows in which part it would be; "
+            "call .key_by(…) before it"
+        )
+    return None
+
+
+def _clock(windows: WindowLogic | None) -> str | None:
+    if windows is None:
+        return None
+    if windows.assigner.domain is TimeDomain.PROCESSING:
+        return (
+            "has windows of processing time, and what they would have held depends on when records arrived; "
+            "use windows of event time"
+        )
+    by_clock = next((one for one in _parts(windows.trigger) if isinstance(one, _BY_CLOCK)), None)
+    if by_clock is not None:
+        return (
+            f"has trigger {type(by_clock).__name__}, which waits for the clock, and over history nothing arrives by "
+            f"the clock; use a trigger of event time such as triggers.ContinuousEventTime(…)"
+        )
+    return None
+
+
+def _parts(trigger: Trigger[Any]) -> Iterator[Trigger[Any]]:
+    """``trigger``, and the triggers that it is made of."""
+    yield trigger
+    if _has_fields(trigger):
+        for field in fields(trigger):
+            part = getattr(trigger, field.name)
+            if isinstance(part, Trigger):
+                yield from _parts(cast("Trigger[Any]", part))  # of the same records
+
+
+def _has_fields(trigger: object) -> TypeGuard[Any]:
+    return is_dataclass(trigger)
+
+
+def _arrival(node: Node, timed: frozenset[int]) -> str | None:
+    without = [index for index, edge in enumerate(node.inputs) if edge.origin.id not in timed]
+    if not without:
+        return None
+    if len(without) > 1:
+        lacks = "its streams have"
+    elif node.roles:
+        lacks = f"its {node.roles[without[0]]} stream has"
+    else:
+        lacks = "its stream has"
+    return (
+        f"goes by the order of arrival, since {lacks} no event time, and history is read in the order of event time; "
+        f"call .event_time(…) before .key_by(…)"
+    )
