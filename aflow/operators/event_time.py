@@ -8,6 +8,8 @@ decides the same (docs/decisions/002).
 
 Each split of a source has its own generator and its own idleness; the ``SplitMultiplexer`` combines them. Behind
 an exchange there are no splits, and one generator follows the mixed stream.
+
+A step whose restored state says that the past was computed elsewhere begins at that moment (``hand_over.py``).
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from aflow.model.codecs import PLAIN
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp, to_timestamp
 from aflow.operators.alignment import Aligned, Alignment
 from aflow.operators.base import RAISED, Operator, OperatorContext
+from aflow.operators.hand_over import BEGINS, SKIPPED, begins_at, divided, handed_over
 from aflow.state.snapshot import OperatorSnapshot
 
 #: The split that stands for a stream that comes through an exchange.
@@ -87,6 +90,8 @@ class EventTimeOperator(Operator):
         #: True while the watermarks of restored splits that have begun are still to be sent: what one of them says must
         #: not go out before the others have begun that go on here.
         self._recalled = False
+        #: Records before this moment were taken by whoever computed the past, and are skipped; None: there are none.
+        self._begins: Timestamp | None = None
         #: True once a split has begun here; from then on what is remembered of others is in no snapshot of this one.
         self._begun = False
         #: The place in the group of ``alignment``; None without one.
@@ -108,9 +113,14 @@ class EventTimeOperator(Operator):
         self._current = split
         if self._recalled:
             self._go_on()
-        times = self._stamps(batch)
+        times = self.stamps(batch)
         if split.idleness is not None:
             self._wake(split, split.idleness)
+        if self._begins is not None and min(times) < self._begins:
+            batch = self._without_past(batch, times, self._begins)
+            if not batch.values:
+                return
+            times = batch.timestamps or []
         generator = split.generator
         if isinstance(generator, BoundedOutOfOrderness):
             self._bounded(split.id, generator, batch, times)
@@ -193,7 +203,10 @@ class EventTimeOperator(Operator):
             known = {split: self._combined.watermark_of(split) for split in self._splits}
         here = (self.context.subtask, self.context.parallelism)
         parts = [(name, at, *here) if name == _MIXED else (name, at) for name, at in known.items()]
-        return OperatorSnapshot(operator={_STATE: tuple(PLAIN.encode(part) for part in parts)})
+        operator = {_STATE: tuple(PLAIN.encode(part) for part in parts)}
+        if self._begins is not None:
+            operator[BEGINS] = begins_at(self._begins)
+        return OperatorSnapshot(operator=operator)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Splits go on where they were when they begin again. Generators of the user's start anew: they are code.
@@ -201,6 +214,7 @@ class EventTimeOperator(Operator):
         Of a split that several subtasks knew, the latest watermark counts: the others are memories of it. A mixed
         stream goes on where it was; with another parallelism, where the slowest was, since its records are mixed anew.
         """
+        self._begins = handed_over(snapshot, self.name)
         mixed: dict[tuple[int, int], Timestamp] = {}
         for part in snapshot.operator.get(_STATE, ()):
             match PLAIN.decode(part):
@@ -247,6 +261,9 @@ class EventTimeOperator(Operator):
 
     def _recall(self, split: _SplitTime) -> None:
         known = self._remembered.pop(split.id, None)
+        if self._begins is not None:
+            # Readers stand there, and a split that has just begun must not hold back what the others say.
+            known = max(self._begins - 1, MIN_TIMESTAMP if known is None else known)
         if known is not None:
             if isinstance(split.generator, BoundedOutOfOrderness):
                 split.generator.watermark = known
@@ -258,7 +275,16 @@ class EventTimeOperator(Operator):
         self._recalled = False
         self._settle(self._combined.on_periodic())
 
-    def _stamps(self, batch: Batch[Any]) -> list[Timestamp]:
+    def _without_past(
+        self, batch: Batch[Any], times: list[Timestamp], begins: Timestamp
+    ) -> Batch[Any]:
+        """The records from ``begins`` on. The others are counted."""
+        self._check_range(batch, times)
+        skipped, taken = divided(batch, times, begins)
+        self.output.side(SKIPPED, skipped)
+        return taken
+
+    def stamps(self, batch: Batch[Any]) -> list[Timestamp]:
         time = self._time
         if time is None:
             if batch.timestamps is None:

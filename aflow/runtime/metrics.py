@@ -68,7 +68,8 @@ class StepMetrics:
     batches_in: int
     records_out: int
     sides: dict[str, int]
-    """Records sent to each side output, by tag name; ``late`` for the late records of windows."""
+    """Records sent to each side output, by tag name; ``late`` for the late records of windows, ``skipped`` for those
+    that an ``event_time`` has left to the backfill whose savepoint the job began from."""
     watermark: Timestamp | None
     """The smallest watermark (epoch ms) that a subtask which is not idle has sent on; None before the first one."""
     lag_ms: int | None
