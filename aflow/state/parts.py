@@ -18,7 +18,7 @@ does not give way to other threads; the event loop, which is one of them, must n
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from enum import IntEnum
 from itertools import chain
 from typing import Final, TypeAlias, TypeVar
@@ -219,6 +219,91 @@ def newer(what: str, written: int, aflow: str) -> str:
     """What to say of a file in a format that is not known yet."""
     by = f"aflow {aflow}" if aflow else "an unknown version of aflow"
     return f"{what} has format {written}, written by {by}; this version reads formats up to {FORMAT}: upgrade aflow"
+
+
+class PartReading:
+    """Follows a complete part file as its bytes come, however they are cut, and holds one frame of it at a time.
+
+    ``what`` is what errors call the file, ``groups`` are the key groups that it may hold something of.
+    """
+
+    def __init__(self, *, what: str, groups: Container[int]) -> None:
+        self._what: Final = what
+        self._groups: Final = groups
+        #: What has come behind the last whole frame; before the first, from the beginning on.
+        self._rest = bytearray()
+        #: True once what stands before the frames has come.
+        self._begun = False
+        #: The steps that the first frame names; None before it has come.
+        self._steps: tuple[str, ...] | None = None
+        #: True once the frame has come that ends the file.
+        self._over = False
+
+    def add(self, piece: bytes) -> None:
+        """Take the next bytes. Raises ``RestoreError`` if no complete part goes on with them."""
+        self._rest += piece
+        if not self._begun and (start := self._begin()) is not None:
+            del self._rest[:start]
+            self._begun = True
+        while self._begun and (body := self._frame()) is not None:
+            self._read(body)
+        if self._over and self._rest:
+            raise RestoreError(f"{self._what} goes on behind its last frame")
+
+    def end(self) -> tuple[str, ...]:
+        """The steps of the file, once all of it has come. Raises ``RestoreError`` if it has not."""
+        if not self._over or self._steps is None:
+            raise RestoreError(f"{self._what} ends before its last frame")
+        return self._steps
+
+    def _begin(self) -> int | None:
+        """Where the frames begin; None before that can be known."""
+        head = len(MAGIC) + _HEAD.size
+        if len(self._rest) < head:
+            return None
+        start = _start(bytes(self._rest[: head + 0xFFFF]), self._what)
+        return start if len(self._rest) >= start else None
+
+    def _frame(self) -> bytes | None:
+        """The next frame; None while it is not whole, and behind the last one."""
+        if self._over or len(self._rest) < _LENGTH.size:
+            return None
+        length: int
+        (length,) = _LENGTH.unpack_from(self._rest)
+        stop = _LENGTH.size + length
+        if len(self._rest) < stop:
+            return None
+        body = bytes(self._rest[_LENGTH.size : stop])
+        del self._rest[:stop]
+        self._over = not length
+        return body
+
+    def _read(self, body: bytes) -> None:
+        try:
+            if self._steps is None:
+                self._name(_STEPS.decode(body))
+            elif body:
+                for record in _RECORDS.decode(body):
+                    self._check(self._steps[record.step], record)
+        except (msgspec.MsgspecError, IndexError, ValueError) as exc:
+            raise RestoreError(
+                f"{self._what} is no part that aflow can have written: {exc}"
+            ) from exc
+
+    def _name(self, steps: Iterable[_Step]) -> None:
+        for step in steps:
+            if step.changes:
+                raise RestoreError(
+                    f"{self._what} holds changes of step {step.name!r}, not all of its state"
+                )
+        self._steps = tuple(step.name for step in steps)
+
+    def _check(self, step: str, record: _Record) -> None:
+        if _Kind(record.kind) is _Kind.KEYED and record.group not in self._groups:
+            raise RestoreError(
+                f"{self._what} holds something of key group {record.group} for step {step!r}, and that group is not "
+                f"among those of this part"
+            )
 
 
 class _Gathered:

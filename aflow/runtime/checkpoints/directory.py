@@ -53,7 +53,8 @@ from aflow.state.manifest_codec import flow_of, manifest_bytes, place_bytes
 from aflow.state.snapshot import OperatorSnapshot
 
 
-def _installed() -> str:
+def installed_version() -> str:
+    """The version of aflow that writes; '' where it is not installed."""
     try:
         return version("aflow")
     except PackageNotFoundError:  # run from a source tree
@@ -70,7 +71,7 @@ class DirectoryStorage:
         self.folder: Final = Path(fspath(folder))
         self._files: Final = files
         self._source: Final = Source(files, self.folder)
-        self._aflow: Final = _installed()
+        self._aflow: Final = installed_version()
         self._session: Session | None = None
 
     # ------------------------------------------------------------------------------------------ the place

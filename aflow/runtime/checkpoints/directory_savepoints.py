@@ -60,7 +60,7 @@ async def export(source: Source, manifest: Manifest, path: Path, run: Run) -> Ma
 
     It is written to a folder beside it, whose name begins with a dot, and gets its name when it is whole.
     """
-    draft = _Draft(source.files, Path.cwd() / path)
+    draft = Draft(source.files, Path.cwd() / path)
     try:
         await run(draft.begin)
         steps = await _steps(source, manifest, draft, run)
@@ -75,7 +75,7 @@ async def export(source: Source, manifest: Manifest, path: Path, run: Run) -> Ma
 
 
 async def _steps(
-    source: Source, manifest: Manifest, draft: _Draft, run: Run
+    source: Source, manifest: Manifest, draft: Draft, run: Run
 ) -> tuple[StepState, ...]:
     """The state of all steps, written anew."""
     links: dict[tuple[str, int], Link] = {}
@@ -115,7 +115,7 @@ async def _steps(
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
+class Draft:
     """A savepoint that is being written. All methods block."""
 
     files: Files
