@@ -1,0 +1,238 @@
+"""A savepoint of what a backfill leaves, from which the live job begins.
+
+Executors turn the state of their fragments into the content of part files (``encoded_part``); the driver writes these
+as they come, with a manifest, so that the folder is a savepoint like any other. Beside the state it says where the
+live job begins: each ``event_time`` step that stamps the records of a source finds the end of the history in its own
+state (``aflow.operators.hand_over``).
+
+The driver sees each part pass by, and refuses a savepoint that could not be restored, or not as it was meant: parts
+that are missing, that are there twice, that are cut off, or that hold keys which belong to another part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from aflow.backfill.fragments import Fragment, FragmentPlan
+from aflow.errors import CheckpointError, FlowDefinitionError, RestoreError, shown
+from aflow.model.elements import CheckpointKind
+from aflow.model.key_groups import ranges
+from aflow.model.time import Timestamp
+from aflow.operators.hand_over import BEGINS, begins_at
+from aflow.runtime.checkpoints.directory import installed_version
+from aflow.runtime.checkpoints.directory_files import DISK, Files, stored
+from aflow.runtime.checkpoints.directory_names import PARTS, part_name
+from aflow.runtime.checkpoints.directory_savepoints import Draft, check_new
+from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
+from aflow.state.parts import PartReading, encoded
+from aflow.state.snapshot import OperatorSnapshot
+
+#: The number of the savepoint. Checkpoints of the job that begins from it have higher ones.
+_ID: Final = 1
+
+#: Bytes in a chunk of a part, at most.
+CHUNK: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeftPart:
+    """What one of the ``subtasks`` of a fragment has left: ``encoded_part`` of its steps, in order."""
+
+    fragment: Fragment
+    subtask: int
+    """From 0: whose key groups these are is ``ranges(key_groups, subtasks)[subtask]``."""
+    subtasks: int
+    chunks: Iterable[bytes]
+
+
+def encoded_part(snapshots: Mapping[str, OperatorSnapshot]) -> Iterator[bytes]:
+    """The content of a part file that holds ``snapshots``, by step, in chunks of at most 4 MiB.
+
+    Raises ``CheckpointError`` for a value that is too large to be stored.
+    """
+    chunk = bytearray()
+    for piece in encoded(snapshots, aflow=installed_version()):
+        if chunk and len(chunk) + len(piece) > CHUNK:
+            yield bytes(chunk)
+            chunk.clear()
+        chunk += piece
+        while len(chunk) > CHUNK:
+            yield bytes(chunk[:CHUNK])
+            del chunk[:CHUNK]
+    yield bytes(chunk)
+
+
+def check_savepoint_path(path: str | PathLike[str], *, files: Files = DISK) -> Path:
+    """The folder that ``path`` names, if a savepoint can be written there; blocks.
+
+    Raises ``FlowDefinitionError`` for what is no path of a folder that the file system of this process has, and
+    ``CheckpointError`` if something is there already, or nothing can be made there.
+    """
+    folder = _folder(path)
+    check_new(files, folder)
+    return folder
+
+
+def write_savepoint(
+    path: str | PathLike[str],
+    plan: FragmentPlan,
+    parts: Iterable[LeftPart],
+    *,
+    until: Timestamp,
+    created_at: Timestamp,
+    files: Files = DISK,
+) -> None:
+    """Write a savepoint of ``plan`` to the new folder ``path``, which appears when it is whole; blocks.
+
+    ``parts`` are what the subtasks of the fragments have left, in any order, one chunk in memory at a time: all
+    subtasks of each keyed fragment. The live job that is started from it takes the records from ``until`` on.
+    ``created_at`` and ``until`` are epoch ms.
+
+    Raises as ``check_savepoint_path`` does, and ``CheckpointError`` for parts that are missing, there twice, or not
+    whole, and for what cannot be written. Then nothing is left at ``path``.
+    """
+    writing = _Writing(Draft(files, Path.cwd() / check_savepoint_path(path, files=files)), plan)
+    try:
+        writing.draft.begin()
+        for part in parts:
+            writing.add(part)
+        writing.check_all_there()
+        writing.begin_at(until)
+        writing.draft.finish(writing.manifest(created_at))
+    except BaseException:
+        writing.draft.remove()
+        raise
+
+
+def _folder(path: str | PathLike[str]) -> Path:
+    named = fspath(path) if isinstance(path, str | PathLike) else None
+    if not isinstance(named, str) or not named:
+        raise FlowDefinitionError(f"savepoint takes the path of a new folder, not {shown(path)}")
+    if "://" not in named and not named.startswith("file:"):
+        return Path(named)
+    uri = urlsplit(named)
+    if uri.scheme != "file" or uri.netloc not in ("", "localhost") or not uri.path.startswith("/"):
+        raise FlowDefinitionError(
+            f"savepoint={named!r} is not in a file system of this machine: a savepoint is written by the driver, to a "
+            f"local or mounted folder, such as 'savepoints/july' or 'file:///mnt/savepoints/july'"
+        )
+    return Path(unquote(uri.path))
+
+
+@dataclass(slots=True)
+class _Writing:
+    """A savepoint that is being written."""
+
+    draft: Draft
+    plan: FragmentPlan
+    #: Fragments and subtasks whose parts are written.
+    there: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    #: By fragment, how many subtasks it has.
+    subtasks: dict[int, int] = field(default_factory=dict[int, int])
+    #: By step, the fragment that it belongs to, and what its subtasks have left.
+    states: dict[str, tuple[Fragment, list[SubtaskState]]] = field(
+        default_factory=dict[str, tuple[Fragment, list[SubtaskState]]]
+    )
+
+    def add(self, part: LeftPart) -> None:
+        """Write the part. Raises ``CheckpointError``."""
+        fragment = self._fragment(part)
+        what = _named(fragment, part.subtask)
+        groups = ranges(self.plan.key_groups, part.subtasks)[part.subtask]
+        reading = PartReading(what=what, groups=groups)
+        try:
+            file = self._write(fragment.head.name, part.subtask, _followed(part.chunks, reading))
+            steps = reading.end()
+        except RestoreError as exc:
+            raise CheckpointError(f"{exc}; run the backfill again") from exc
+        self._check_steps(fragment, what, steps)
+        self.there.add((fragment.index, part.subtask))
+        if not steps:
+            self.draft.files.remove(self.draft.folder / file.path)  # no manifest would point to it
+        left = SubtaskState(part.subtask, (Link(file, groups.start, groups.stop),))
+        for step in steps:
+            self.states.setdefault(step, (fragment, []))[1].append(left)
+
+    def check_all_there(self) -> None:
+        """Raises ``CheckpointError`` unless all subtasks have left a part, of each fragment that reads by key."""
+        for fragment in self.plan.fragments:
+            subtasks = self.subtasks.get(fragment.index, 1 if fragment.keyed else 0)
+            missing = [n for n in range(subtasks) if (fragment.index, n) not in self.there]
+            if missing:
+                raise CheckpointError(
+                    f"{_named(fragment, missing[0])} is missing, of {subtasks} subtasks in all: a savepoint without it "
+                    f"would have lost what its keys have"
+                )
+
+    def begin_at(self, until: Timestamp) -> None:
+        """Tell the steps that stamp the records of sources where the live job begins."""
+        for step in sorted({name for one in self.plan.fragments for name in one.cuts_at}):
+            snapshot = OperatorSnapshot(operator={BEGINS: begins_at(until)})
+            file = self._write(step, 0, encoded_part({step: snapshot}))
+            fragment = next(one for one in self.plan.fragments if step in one.cuts_at)
+            link = Link(file, 0, self.plan.key_groups)
+            self.states[step] = (fragment, [SubtaskState(0, (link,))])
+
+    def manifest(self, created_at: Timestamp) -> Manifest:
+        steps: list[StepState] = []
+        for name, (fragment, left) in self.states.items():
+            what = next(node.what for node in fragment.nodes if node.name == name)
+            subtasks = tuple(sorted(left, key=lambda one: one.subtask))
+            steps.append(StepState(name, what, len(subtasks), subtasks))
+        return Manifest(
+            id=_ID,
+            kind=CheckpointKind.SAVEPOINT,
+            flow=self.plan.flow,
+            key_groups=self.plan.key_groups,
+            created_at=created_at,
+            completed_at=created_at,
+            steps=tuple(steps),
+            aflow=installed_version(),
+        )
+
+    def _fragment(self, part: LeftPart) -> Fragment:
+        """What the part belongs to, which is waiting for it. Raises ``CheckpointError``."""
+        # Of the plan: that of the part may have been to executors and back, and a different object.
+        fragment = self.plan.fragments[part.fragment.index]
+        what, subtasks = _named(fragment, part.subtask), part.subtasks
+        known = self.subtasks.setdefault(fragment.index, subtasks)
+        if known != subtasks or not 0 <= part.subtask < subtasks <= self.plan.key_groups:
+            raise CheckpointError(
+                f"{what} says that there are {subtasks} subtasks; {self.plan.key_groups} key groups are divided among "
+                f"{known}"
+            )
+        if (fragment.index, part.subtask) in self.there:
+            raise CheckpointError(
+                f"{what} is there twice, and only one of them can be right: take what one attempt has left, whole"
+            )
+        return fragment
+
+    def _check_steps(self, fragment: Fragment, what: str, steps: tuple[str, ...]) -> None:
+        head = fragment.head
+        if fragment.keyed and head.stateful and head.name not in steps:
+            raise CheckpointError(f"{what} holds nothing of step {head.name!r}")
+        known = {node.name for node in fragment.nodes}
+        for step in steps:
+            owner = self.states.get(step, (fragment, []))[0]
+            if step not in known or step in fragment.cuts_at or owner is not fragment:
+                raise CheckpointError(f"{what} holds state of step {step!r}, which is none of it")
+
+    def _write(self, step: str, subtask: int, content: Iterable[bytes]) -> FileRef:
+        name = f"{PARTS}/{part_name(_ID, step, subtask)}"
+        written = stored(self.draft.files, self.draft.folder / name, content)
+        return FileRef(name, written.size, written.checksum)
+
+
+def _followed(chunks: Iterable[bytes], reading: PartReading) -> Iterator[bytes]:
+    for chunk in chunks:
+        reading.add(chunk)
+        yield chunk
+
+
+def _named(fragment: Fragment, subtask: int) -> str:
+    return f"part {subtask} of the state that the backfill has left for step {fragment.head.name!r}"
