@@ -1,0 +1,212 @@
+"""A fragment as executors get it: its steps, without the ends of the flow and without what other fragments run.
+
+A source may hold all of history, and a sink a connection; neither is of use elsewhere. What was left out is recognised
+by its name and kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from types import FunctionType, MethodType
+from typing import Any, Final, TypeAlias, cast
+
+from aflow.backfill.fragments import Exit, Fragment
+from aflow.errors import FlowDefinitionError
+from aflow.graph.nodes import Edge, Node
+
+#: Makes bytes of an object, functions of the main program included: ``cloudpickle.dumps``.
+Dumps: TypeAlias = Callable[[object], bytes]
+
+#: At how many objects is looked for the one that does not pickle.
+_LOOKED_AT: Final = 1_000
+
+
+def shippable(fragment: Fragment) -> Fragment:
+    """A copy of ``fragment`` that holds on to nothing outside it.
+
+    Steps have no inputs from outside, but for the head, whose inputs come from nodes that have a name and do nothing.
+    Nothing is exchanged within it, and it has no parallelism of its own: whoever runs it has chosen the partition.
+    """
+    copies: dict[int, Node] = {}
+    for node in fragment.nodes:
+        copies[node.id] = _copy(node, copies, is_head=node is fragment.head)
+    return replace(
+        fragment,
+        nodes=tuple(copies.values()),
+        exits=tuple(_exit(one, copies) for one in fragment.exits),
+    )
+
+
+def check_picklable(fragment: Fragment, dumps: Dumps) -> bytes:
+    """The bytes of ``shippable(fragment)``.
+
+    Raises ``FlowDefinitionError`` that names the step which cannot be pickled, and what in it.
+    """
+    ready = shippable(fragment)
+    try:
+        return dumps(ready)
+    except Exception as exc:
+        for node in ready.nodes:
+            _check_node(replace(node, inputs=()), dumps)
+        raise FlowDefinitionError(
+            f"the steps behind {fragment.head.name!r} cannot be sent to executors together, though each of them can: "
+            f"{type(exc).__name__}: {exc}"
+        ) from exc
+
+
+def _copy(node: Node, copies: Mapping[int, Node], *, is_head: bool) -> Node:
+    inputs = (
+        tuple(replace(edge, origin=_hollow(edge.origin)) for edge in node.inputs)
+        if is_head
+        else tuple(
+            Edge(copies[edge.origin.id], edge.side)
+            for edge in node.inputs
+            if edge.origin.id in copies
+        )
+    )
+    return replace(node, inputs=inputs, source=None, parallelism=None, windows=None)
+
+
+def _hollow(node: Node) -> Node:
+    """What a node is called, and nothing that it does."""
+    return Node(node.id, node.name, node.kind, node.what, has_time=node.has_time)
+
+
+def _exit(one: Exit, copies: Mapping[int, Node]) -> Exit:
+    sink = None if one.sink is None else _hollow(one.sink)
+    return replace(one, origin=copies[one.origin.id], sink=sink)
+
+
+def _check_node(node: Node, dumps: Dumps) -> None:
+    cause = _failure(node, dumps)
+    if cause is None:
+        return
+    steps, cause = _trace(node, cause, dumps)
+    where = f" ({' → '.join(steps)})" if steps else ""
+    raise FlowDefinitionError(
+        f"step {node.name!r} cannot be sent to executors: {cause}{where}; {_instead(node, dumps)}"
+    ) from cause
+
+
+def _instead(node: Node, dumps: Dumps) -> str:
+    if node.resource is not None and _failure(node.resource, dumps) is not None:
+        return "make it inside the function that opens the Resource"
+    if node.what.endswith("_async"):
+        return "open it in a Resource, or inside the function"
+    if node.what.endswith("process"):
+        return "make it in the open() of the process function"
+    return "make it inside the function, or in a module that executors import"
+
+
+def _failure(value: object, dumps: Dumps) -> Exception | None:
+    try:
+        dumps(value)
+    except Exception as exc:
+        return exc
+    return None
+
+
+def _trace(value: object, cause: Exception, dumps: Dumps) -> tuple[list[str], Exception]:
+    """The way from ``value`` to the part of it that does not pickle, in names that users know; and why that fails."""
+    steps: list[str] = []
+    seen = {id(value)}
+    while len(seen) < _LOOKED_AT:
+        found = _failing_part(value, seen, dumps)
+        if found is None:
+            break
+        name, part, cause = found
+        if not _is_ours(part):
+            steps.append(_name(part) if _is_ours(value) else name)
+        value = part
+    return steps, cause
+
+
+def _failing_part(
+    value: object, seen: set[int], dumps: Dumps
+) -> tuple[str, object, Exception] | None:
+    for name, part in _parts(value):
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        failed = _failure(part, dumps)
+        if failed is not None:
+            return name, part, failed
+    return None
+
+
+def _parts(value: object) -> Iterator[tuple[str, object]]:
+    """What pickling ``value`` may pickle too, with names."""
+    match value:
+        case FunctionType():
+            yield from _parts_of_function(value)
+        case MethodType():
+            yield type(value.__self__).__name__, value.__self__
+            yield value.__func__.__name__, value.__func__
+        case partial():
+            yield _name(value.func), value.func
+            yield from _items(value.args)
+            yield from value.keywords.items()
+        case dict() | list() | tuple() | set() | frozenset():
+            yield from _items(cast("Any", value))
+        case _:
+            yield from _attributes(value)
+
+
+def _parts_of_function(function: FunctionType) -> Iterator[tuple[str, object]]:
+    code = function.__code__
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue  # not assigned yet
+    yield from (
+        (name, function.__globals__[name]) for name in code.co_names if name in function.__globals__
+    )
+    yield from _items(function.__defaults__ or ())
+    yield from (function.__kwdefaults__ or {}).items()
+    yield from vars(function).items()
+
+
+def _items(value: Any) -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict):
+        items = cast("dict[object, object]", value).items()
+        yield from chain.from_iterable(((str(key), key), (f"[{key!r}]", one)) for key, one in items)
+    else:
+        yield from ((f"[{index}]", one) for index, one in enumerate(value))
+
+
+def _attributes(value: object) -> Iterator[tuple[str, object]]:
+    names = dict.fromkeys(
+        (
+            *getattr(value, "__dict__", {}),
+            *(
+                slot
+                for cls in type(value).__mro__
+                for slot in _slots(cls)
+                if slot not in ("__dict__", "__weakref__")
+            ),
+        )
+    )
+    for name in names:
+        try:
+            yield name, getattr(value, name)
+        except Exception:  # an empty slot, or an attribute of a user's class that is computed
+            continue
+
+
+def _slots(cls: type) -> tuple[str, ...]:
+    slots = vars(cls).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _is_ours(value: object) -> bool:
+    """True for what aflow has made, and users have no name for."""
+    of = value if isinstance(value, FunctionType) else type(value)
+    return (getattr(of, "__module__", None) or "").partition(".")[0] == "aflow"
+
+
+def _name(value: object) -> str:
+    return str(getattr(value, "__name__", type(value).__name__))
