@@ -8,21 +8,26 @@ BIN := .venv/bin
 PINS := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 WHAT := pyproject.toml $(CONSTRAINTS) scripts/make-venv
 
-# A Python that is asked for may not be the one that the environment has.
-ifneq ($(PYTHON),)
-$(SETUP) $(DEMO): again
-endif
-# A stamp holds the folder it was made in: an environment that came along with a copied tree is not taken for ours.
 SETUP := .venv/setup.stamp
 DEMO := .venv/demo.stamp
+DEMO_SPARK := .venv/demo-spark.stamp
+
+# A Python that is asked for may not be the one that the environment has.
+ifneq ($(PYTHON),)
+$(SETUP) $(DEMO) $(DEMO_SPARK): again
+endif
+# A stamp holds the folder it was made in: an environment that came along with a copied tree is not taken for ours.
 ifneq ($(shell cat $(SETUP) 2>/dev/null),$(CURDIR))
 $(SETUP): again
 endif
 ifneq ($(shell cat $(DEMO) 2>/dev/null),$(CURDIR))
 $(DEMO): again
 endif
+ifneq ($(shell cat $(DEMO_SPARK) 2>/dev/null),$(CURDIR))
+$(DEMO_SPARK): again
+endif
 
-.PHONY: help setup demo test lint types unit format bench test-all-pythons public-names constraints pictures news clean again
+.PHONY: help setup demo demo-spark java test lint types unit format bench test-all-pythons public-names constraints pictures news clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +36,7 @@ setup: $(SETUP) ## make .venv with all that development needs (PYTHON=… choose
 
 $(SETUP): $(WHAT)
 	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --group dev --editable '.[files,sketch,demo,spark]'
-	@echo "$(CURDIR)" | tee $(DEMO) > $@
+	@echo "$(CURDIR)" | tee $(DEMO) $(DEMO_SPARK) > $@
 
 $(DEMO): $(WHAT)
 	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --editable '.[demo]'
@@ -40,7 +45,18 @@ $(DEMO): $(WHAT)
 demo: $(DEMO) ## replay the flights of 2013 with the weather: worst hours and days, storms, aircraft
 	@$(BIN)/aflow demo
 
-test: lint types ## everything: format, lint, types, architecture, unit, conformance, doc snippets, examples
+$(DEMO_SPARK): $(WHAT)
+	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --editable '.[demo,spark]'
+	@echo "$(CURDIR)" | tee $(DEMO) > $@
+
+demo-spark: $(DEMO_SPARK) ## run the same pipelines over history on Spark, and go on live from what they left; needs Java
+	@scripts/have-java required
+	@$(BIN)/aflow demo backfill
+
+java: # Spark needs it: install it where that can be done, else say how
+	@scripts/have-java
+
+test: java lint types ## everything: format, lint, types, architecture, unit, conformance, doc snippets, examples
 	@$(BIN)/python -m pytest -q
 
 lint: $(SETUP) ## check format and lint rules
@@ -60,7 +76,7 @@ format: $(SETUP) ## format, and fix what lint can fix
 bench: $(SETUP) ## list the benchmarks; `.venv/bin/python -m bench NAME` runs one
 	@$(BIN)/python -m bench
 
-test-all-pythons: ## the tests under each of Python 3.11 to 3.14 that this machine has
+test-all-pythons: java ## the tests under each of Python 3.11 to 3.14 that this machine has
 	@scripts/test-all-pythons $(PINS) --group test --group types --editable '.[files,sketch,demo,spark]'
 
 public-names: $(SETUP) ## write the list of public names anew, after they changed on purpose
