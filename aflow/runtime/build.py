@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from aflow.connect import Writer, WriterContext
 from aflow.errors import InternalError, OperatorError, SinkError
@@ -20,7 +20,6 @@ from aflow.operators.sink import SinkOperator
 from aflow.runtime.alarms import LoopAlarm
 from aflow.runtime.alignment import AlignedGroups
 from aflow.runtime.calls.reporting import Reports
-from aflow.runtime.calls.resources import OpenResources
 from aflow.runtime.calls.slots import CallSlots
 from aflow.runtime.cancellation import user_code
 from aflow.runtime.checkpoints.barriers import BarrierDesk
@@ -41,7 +40,7 @@ from aflow.runtime.options import Options
 from aflow.runtime.outputs import Link, StepOutput
 from aflow.runtime.source_input import SourceInput
 from aflow.runtime.splits import SplitQueue
-from aflow.runtime.task import Chain, Room, StreamTask
+from aflow.runtime.task import Chain, Room, StreamTask, TaskInput
 from aflow.runtime.turn import Turn
 
 
@@ -66,6 +65,14 @@ class Checkpointed:
     restoration: Restoration | None
 
 
+class Resources(Protocol):
+    """What the calls of steps need, opened already."""
+
+    def of(self, node: int, subtask: int) -> object:
+        """What was opened for ``subtask`` of the step; None if it has no resource."""
+        ...
+
+
 class Builder:
     """Builds the tasks of one attempt to run a job. Used once."""
 
@@ -75,7 +82,7 @@ class Builder:
         options: Options,
         checkpointed: Checkpointed | None,
         *,
-        resources: OpenResources,
+        resources: Resources,
         reports: Reports,
     ) -> None:
         self._plan = plan
@@ -172,8 +179,8 @@ class Builder:
                 )
         links = {one: _link(operator, counters[one]) for one, operator in operators.items()}
         for node in plan.nodes[1:]:
-            edge = node.inputs[0]
-            outputs[edge.origin.id].add(links[node.id], edge.side)
+            for edge in node.inputs:
+                outputs[edge.origin.id].add(links[node.id], edge.side)
         chain = Chain(
             operators=list(operators.values()),
             alarms=self._built.alarms[alarms_before:],
@@ -237,7 +244,7 @@ class Builder:
         links: dict[int, Link],
         counters: dict[int, StepCounters],
         taking: CheckpointTaking | None,
-    ) -> SourceInput | Gate:
+    ) -> TaskInput:
         head = plan.head
         clock = self._options.clock
         size = BatchSize(self._options.batch_records, self._options.turn.total_seconds())
@@ -310,7 +317,7 @@ class Builder:
         task: StreamTask,
         writers: dict[int, list[Writer[Any]]],
     ) -> Operator:
-        alarm = LoopAlarm(self._loop, self._options.clock, task.loop.mailbox)
+        alarm = self._alarm(node, task)
         self._built.alarms.append(alarm)
         if node.kind is Kind.SINK:
             operator: Operator = SinkOperator(writers[node.id][subtask])
@@ -341,6 +348,10 @@ class Builder:
         self._opened.append(operator)
         self._restore(operator, context, self._tasks[plan.index])
         return operator
+
+    def _alarm(self, node: Node, task: StreamTask) -> LoopAlarm:
+        """The alarm of a step."""
+        return LoopAlarm(self._loop, self._options.clock, task.loop.mailbox)
 
     def _restore(
         self, operator: Operator, context: OperatorContext, siblings: Sequence[StreamTask]
@@ -419,7 +430,7 @@ def _rooms(
     for node in reversed(plan.nodes):
         rooms: list[Room] = [one for one in outputs[node.id].targets if isinstance(one, OutEdge)]
         for later in plan.nodes:
-            if later.id in behind and later.inputs[0].origin.id == node.id:
+            if later.id in behind and any(one.origin.id == node.id for one in later.inputs):
                 operator = operators[later.id]
                 if isinstance(operator, AsyncOperator | SinkOperator):
                     rooms.append(operator)

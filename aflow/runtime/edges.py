@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from aflow.errors import FlowDefinitionError, InternalError, OperatorError, shown
 from aflow.graph.nodes import Broadcast, Custom, Forward, HashByKey, Partitioning, Rebalance
 from aflow.model.batch import Batch
 from aflow.model.elements import ACTIVE, END_OF_INPUT, IDLE, Barrier, CancelBarrier, Watermark
-from aflow.model.key_groups import key_group, subtask_of
 from aflow.model.time import Timestamp
-from aflow.operators.base import RAISED, unsupported
+from aflow.operators.base import RAISED
 from aflow.runtime.channel import Channel
-
-#: Keys whose owners a keyed exchange remembers.
-_MOST_OWNERS: Final = 65_536
+from aflow.runtime.key_owners import KeyOwners
 
 
 class OutEdge(ABC):
@@ -118,10 +115,7 @@ class HashEdge(OutEdge):
 
     def __init__(self, step: str, channels: Sequence[Channel], key_groups: int) -> None:
         super().__init__(step, channels)
-        self._key_groups = key_groups
-        #: Readers by key, for keys seen lately. A plain ``dict``, since CPython looks up in those a third faster
-        #: than in a subclass that fills itself.
-        self._owners: dict[Hashable, int] = {}
+        self._owners = KeyOwners(step, key_groups, len(channels))
 
     def emit(self, batch: Batch[Any]) -> None:
         keys = batch.keys
@@ -129,33 +123,14 @@ class HashEdge(OutEdge):
             raise InternalError(
                 f"step {self.step!r} sent a batch without keys into a keyed exchange"
             )
+        owners = self._owners
         try:
-            parts = _dealt_by_key(batch, keys, self._owners, len(self.channels))
+            parts = _dealt_by_key(batch, keys, owners.known, len(self.channels))
         except (KeyError, TypeError):
             # A key that was not seen lately, or one that cannot be looked up.
-            self._learn(batch, keys)
-            parts = _dealt_by_key(batch, keys, self._owners, len(self.channels))
+            owners.learn(batch, keys)
+            parts = _dealt_by_key(batch, keys, owners.known, len(self.channels))
         self._send(parts)
-
-    def _learn(self, batch: Batch[Any], keys: Sequence[Hashable]) -> None:
-        """Find the owners of ``keys``; all others are forgotten once there are many, which bounds the memory."""
-        if len(self._owners) >= _MOST_OWNERS:
-            self._owners.clear()
-        for index, key in enumerate(keys):
-            try:
-                if key not in self._owners:
-                    self._owners[key] = self._owner(key)
-            except (
-                TypeError
-            ) as exc:  # an UnsupportedKey is one, and so is what a dict says of an unhashable key
-                cause = unsupported(key) or exc
-                raise OperatorError.of(
-                    self.step, cause, record=batch.values[index], key=key
-                ) from cause
-
-    def _owner(self, key: Hashable) -> int:
-        group = key_group(key, self._key_groups)
-        return subtask_of(group, self._key_groups, len(self.channels))
 
 
 class CustomEdge(OutEdge):

@@ -1,0 +1,163 @@
+"""The input of a task that runs over history.
+
+In a keyed fragment the watermark is ideal: behind a record with timestamp t it is t - 1, since all before t has come.
+It is sent in front of each batch, or, where users' code with timers has to see time pass, between any two timestamps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from aflow.backfill.blocks import Arrived, Block, Inbox
+from aflow.machines.batch_size import BatchSize
+from aflow.model.batch import Batch
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
+from aflow.operators.base import Output
+from aflow.runtime.clock import RuntimeClock
+
+#: Blocks that wait here while the task is busy; the inbox bounds what waits in front of it.
+_AHEAD: Final = 2
+
+
+class Feed(ABC):
+    """Fetches blocks of rows from ``inbox``, and hands them to the operators piece by piece: a ``TaskInput``."""
+
+    def __init__(self, inbox: Inbox, size: BatchSize, clock: RuntimeClock) -> None:
+        self._inbox = inbox
+        self.size = size
+        self._steady = clock.steady
+        self._blocks: deque[Block] = deque()
+        #: Rows of the first block that were handed on.
+        self._at = 0
+        self._over = False
+        self._room = asyncio.Event()
+        self.finished = False
+
+    @property
+    def queued_records(self) -> int:
+        """Rows that are here."""
+        return sum(map(_rows, self._blocks)) - self._at
+
+    def has_queued(self, split: str) -> bool:
+        """True if rows are here: there are no splits."""
+        return bool(self._blocks)
+
+    def start(self, on_input: Callable[[], None], group: asyncio.TaskGroup) -> None:
+        """Begin to fetch in ``group``; ``on_input`` is called whenever something came, and at the end."""
+        group.create_task(self._fetch(on_input), name="rows of the partition")
+
+    def stop(self, *, drain: bool) -> None:
+        """History ends by itself."""
+
+    async def _fetch(self, on_input: Callable[[], None]) -> None:
+        while (block := await self._inbox.take()) is not None:
+            self._blocks.append(block)
+            on_input()
+            while len(self._blocks) >= _AHEAD:
+                self._room.clear()
+                await self._room.wait()
+        self._over = True
+        on_input()
+
+    def step(self) -> bool:
+        """Hand some rows to the operators; False if there are none (yet)."""
+        if not self._blocks:
+            if self._over and not self.finished:
+                self.finished = True
+                self.end()
+            return False
+        block, start = self._blocks[0], self._at
+        began = self._steady()
+        stop = self.push(block, start, min(start + self.size.limit, _rows(block)))
+        self.size.took(stop - start, self._steady() - began)
+        self._at = stop
+        if stop == _rows(block):
+            self._blocks.popleft()
+            self._at = 0
+            self._room.set()
+        return True
+
+    @abstractmethod
+    def push(self, block: Block, start: int, stop: int) -> int:
+        """Hand on rows from ``start``, up to ``stop`` (exclusive) at most; how far it came."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """All rows were handed on: say how far time has come."""
+
+
+class SourceFeed(Feed):
+    """Records of a source, whose time begins behind it, or never."""
+
+    def __init__(
+        self, inbox: Inbox, size: BatchSize, clock: RuntimeClock, head: Output, *, ends_time: bool
+    ) -> None:
+        super().__init__(inbox, size, clock)
+        self._head = head
+        self._ends_time = ends_time
+
+    def push(self, block: Block, start: int, stop: int) -> int:
+        assert isinstance(block, list)
+        self._head.emit(Batch(block[start:stop]))
+        return stop
+
+    def end(self) -> None:
+        if self._ends_time:
+            self._head.watermark(MAX_TIMESTAMP)
+
+
+class ExchangeFeed(Feed):
+    """Rows of one or two exchanges, each into its door of the step that reads by key."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        size: BatchSize,
+        clock: RuntimeClock,
+        doors: Sequence[Output],
+        *,
+        until: Timestamp | None,
+        every_moment: bool,
+    ) -> None:
+        super().__init__(inbox, size, clock)
+        self._doors = doors
+        self._end = MAX_TIMESTAMP if until is None else until - 1
+        self._every_moment = every_moment
+        self._watermark = MIN_TIMESTAMP
+
+    def push(self, block: Block, start: int, stop: int) -> int:
+        assert isinstance(block, Arrived)
+        times = block.times
+        self._pass(times[start] - 1)
+        if self._every_moment:
+            stop = bisect_right(times, times[start], start, stop)
+        if len(self._doors) > 1:
+            stop = _same_until(block.inputs, start, stop)
+        batch = Batch(block.values[start:stop], list(times[start:stop]), block.keys[start:stop])
+        self._doors[block.inputs[start]].emit(batch)
+        return stop
+
+    def end(self) -> None:
+        self._pass(self._end)
+
+    def _pass(self, to: Timestamp) -> None:
+        """Let time pass, not beyond the end of the history."""
+        to = min(to, self._end)
+        if to > self._watermark:
+            self._watermark = to
+            self._doors[0].watermark(to)
+
+
+def _rows(block: Block) -> int:
+    return len(block.times) if isinstance(block, Arrived) else len(block)
+
+
+def _same_until(column: Sequence[int], start: int, stop: int) -> int:
+    """The end of the run of equal values that begins at ``start``, ``stop`` at most."""
+    first = column[start]
+    return next((index for index in range(start + 1, stop) if column[index] != first), stop)

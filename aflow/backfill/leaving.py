@@ -1,0 +1,55 @@
+"""The exits of a fragment that runs, as sinks of its task: where there is no room, the task rests, as for any sink."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, Final
+
+from aflow.backfill.blocks import Leaving, Outbox
+from aflow.backfill.fragments import Exit
+from aflow.connect import Writer
+from aflow.errors import OperatorError
+from aflow.model.batch import Batch
+from aflow.model.time import Timestamp
+
+#: Records that come together before they leave: handing them to another thread costs as much as processing some dozens.
+_TOGETHER: Final = 4096
+
+
+class ExitWriter(Writer[Any]):
+    """Gathers the records of one exit, and hands them out many at once."""
+
+    def __init__(self, way: Exit, outbox: Outbox) -> None:
+        self._way = way
+        self._outbox = outbox
+        self._values: list[Any] = []
+        self._times: list[Timestamp] = []
+        self._keys: list[Any] = []
+
+    def write(self, batch: Batch[Any]) -> Awaitable[None] | None:
+        self._values += batch.values
+        if self._way.reader is not None:
+            self._add_columns(batch)
+        return None if len(self._values) < _TOGETHER else self._outbox.put(self._gathered())
+
+    async def flush(self) -> None:
+        """Hand out what is left."""
+        if self._values:
+            await self._outbox.put(self._gathered())
+
+    def _add_columns(self, batch: Batch[Any]) -> None:
+        """What an exchange needs to put records in order."""
+        if batch.timestamps is None or batch.keys is None:
+            raise OperatorError(
+                f"step {self._way.origin.name!r} sent records without a timestamp to a step that reads by key: history "
+                f"has no other order; write .event_time(…) in front of it",
+                operator=self._way.origin.name,
+                record=batch.values[0],
+            )
+        self._times += batch.timestamps
+        self._keys += batch.keys
+
+    def _gathered(self) -> Leaving:
+        batch = Batch(self._values, self._times or None, self._keys or None)
+        self._values, self._times, self._keys = [], [], []
+        return Leaving(self._way, batch)

@@ -1,0 +1,247 @@
+"""Runs one fragment over one partition of history: an ordinary task, with the ordinary operators, on the running loop.
+
+What differs from a live job is at the ends. Rows come from an inbox, in the order of event time where the fragment
+reads by key, and what leaves goes to an outbox; both are bounded, and a task without input or without room rests while
+its calls go on. Time stops in front of the end of the history, so that what is open then (windows, timers) is left as
+state; where history has no end, time runs to its own, and nothing is left open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from aflow.backfill.blocks import Inbox, Outbox
+from aflow.backfill.feeding import ExchangeFeed, SourceFeed
+from aflow.backfill.fragments import Exit, Fragment
+from aflow.backfill.leaving import ExitWriter
+from aflow.backfill.stamping import StampOperator, TimelessOperator
+from aflow.connect import Writer
+from aflow.errors import InternalError
+from aflow.graph.nodes import MIXING, Edge, Kind, Node
+from aflow.graph.plan import Plan, TaskPlan
+from aflow.machines.batch_size import BatchSize
+from aflow.model.key_groups import DEFAULT_KEY_GROUPS
+from aflow.model.time import Timestamp
+from aflow.operators.base import Operator, TwoInputOperator
+from aflow.operators.event_time import EventTimeOperator
+from aflow.runtime.build import Builder, Resources
+from aflow.runtime.calls.reporting import CallReport, Reports
+from aflow.runtime.checkpoints.taking import CheckpointTaking
+from aflow.runtime.failures import closing, first_cause
+from aflow.runtime.metrics import StepCounters
+from aflow.runtime.options import Options
+from aflow.runtime.outputs import Link, StepOutput
+from aflow.runtime.task import Chain, StreamTask, TaskInput
+from aflow.state.snapshot import OperatorSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """Which part of history is run over: part ``subtask`` (from 0) of ``subtasks``, up to ``until`` (epoch ms).
+
+    Of a keyed fragment, the part has the keys that a live subtask of that number would have. ``until=None``: history
+    is all there is.
+    """
+
+    subtask: int = 0
+    subtasks: int = 1
+    until: Timestamp | None = None
+    key_groups: int = DEFAULT_KEY_GROUPS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What running over a partition leaves besides the records that went out."""
+
+    state: Mapping[str, OperatorSnapshot]
+    """Of the step that reads by key, if the fragment has one."""
+    steps: Mapping[str, tuple[int, int]]
+    """Records that went into each step, and that came out of its main output."""
+    left_out: int = 0
+    """Records at or behind the end of the history."""
+
+
+class NoResources:
+    """For fragments whose calls need none."""
+
+    def of(self, node: int, subtask: int) -> object:
+        """Nothing."""
+        return None
+
+
+async def run_fragment(
+    fragment: Fragment,
+    partition: Partition,
+    inbox: Inbox,
+    outbox: Outbox,
+    *,
+    resources: Resources | None = None,
+    options: Options | None = None,
+    flow: str = "backfill",
+) -> Left:
+    """Run over one partition to its end. ``resources`` are what calls need, opened; whoever gives them closes them.
+
+    Raises ``OperatorError`` for what fails in users' functions, and what ``inbox`` and ``outbox`` raise.
+    """
+    run = _Run(fragment, partition, options or Options(key_groups=partition.key_groups), flow)
+    try:
+        return await run.through(inbox, outbox, resources or NoResources())
+    except BaseExceptionGroup as group:
+        raise first_cause(group) from None
+
+
+class _Run:
+    """One fragment over one partition."""
+
+    def __init__(
+        self, fragment: Fragment, partition: Partition, options: Options, flow: str
+    ) -> None:
+        self._partition = partition
+        self._options = options
+        self._ways = _numbered(fragment)
+        self._fragment = fragment
+        steps = (_over_history(node, fragment, partition.until) for node in fragment.nodes)
+        nodes = (*steps, *(node for node, _ in self._ways))
+        self._task = TaskPlan(0, nodes, partition.subtasks, ())
+        self._plan = Plan(flow, (self._task,), partition.key_groups)
+
+    async def through(self, inbox: Inbox, outbox: Outbox, resources: Resources) -> Left:
+        writers: dict[int, list[Writer[Any]]] = {
+            node.id: [ExitWriter(way, outbox)] * self._partition.subtasks
+            for node, way in self._ways
+        }
+        reports = Reports(self._plan.flow, _told_in_the_log)
+        builder = _FragmentBuilder(
+            self._plan, self._options, resources, reports, self._fragment, self._partition, inbox
+        )
+        built = await builder.build(writers)
+        task = built.tasks[0]
+        with closing(alarm.cancel for alarm in built.alarms):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(task.run(), name=task.name)
+        if not isinstance(task, _FragmentTask):
+            raise InternalError("a fragment was run by another task than its own")
+        return Left(
+            state=task.state,
+            steps={
+                node.name: (counters.records_in, counters.records_out)
+                for node in self._fragment.nodes
+                for counters in built.counters[node.name]
+            },
+            left_out=sum(
+                one.left_out for one in task.chain.operators if isinstance(one, StampOperator)
+            ),
+        )
+
+
+class _FragmentTask(StreamTask):
+    """A task that captures, when all is processed and written, what its first step remembers."""
+
+    #: By step, as far as it belongs to keys.
+    state: Mapping[str, OperatorSnapshot] = {}
+
+    async def _finish(self) -> None:
+        await super()._finish()
+        captured = {one.name: one.capture(changes=False) for one in self.chain.operators[:1]}
+        self.state = {name: one.encoded() for name, one in captured.items() if one is not None}
+
+
+class _FragmentBuilder(Builder):
+    """Builds the one task of a fragment, over the rows of an inbox."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        options: Options,
+        resources: Resources,
+        reports: Reports,
+        fragment: Fragment,
+        partition: Partition,
+        inbox: Inbox,
+    ) -> None:
+        self._fragment = fragment
+        self._partition = partition
+        self._inbox = inbox
+        super().__init__(plan, options, None, resources=resources, reports=reports)
+
+    async def _build_tasks(self, writers: dict[int, list[Writer[Any]]]) -> None:
+        self._build_subtask(self._plan.tasks[0], self._partition.subtask, writers)
+
+    def _shells(self, task: TaskPlan) -> list[StreamTask]:
+        return [
+            _FragmentTask(
+                task.name,
+                subtask,
+                loop=self._loop,
+                turn=self._turn,
+                clock=self._options.clock,
+                head=task.head.name,
+            )
+            for subtask in range(task.parallelism)
+        ]
+
+    def _input(
+        self,
+        plan: TaskPlan,
+        subtask: int,
+        chain: Chain,
+        outputs: dict[int, StepOutput],
+        links: dict[int, Link],
+        counters: dict[int, StepCounters],
+        taking: CheckpointTaking | None,
+    ) -> TaskInput:
+        size = BatchSize(self._options.batch_records, self._options.turn.total_seconds())
+        clock, until = self._options.clock, self._partition.until
+        head = plan.head
+        if not self._fragment.keyed:
+            ends = until is None
+            return SourceFeed(self._inbox, size, clock, outputs[head.id], ends_time=ends)
+        doors = [links[head.id]]
+        operator = chain.operators[0]
+        if isinstance(operator, TwoInputOperator):
+            doors.append(Link(operator, counters[head.id], operator.process_right))
+        every = self._fragment.every_moment
+        return ExchangeFeed(self._inbox, size, clock, doors, until=until, every_moment=every)
+
+
+def _numbered(fragment: Fragment) -> list[tuple[Node, Exit]]:
+    """A sink for each exit, with a number that no step of the fragment has."""
+    above = 1 + max(node.id for node in fragment.nodes)
+    return [
+        (
+            Node(
+                id=above + index,
+                name=f"exit {way.number}",
+                kind=Kind.SINK,
+                what="exit",
+                inputs=(Edge(way.origin, way.side),),
+            ),
+            way,
+        )
+        for index, way in enumerate(fragment.exits)
+    ]
+
+
+def _over_history(node: Node, fragment: Fragment, until: Timestamp | None) -> Node:
+    """The node, with an operator that leaves time to the feed where the live one would not."""
+    if node.begins_time and node.operator is not None:
+        cut = until if node.name in fragment.cuts_at else None
+        return replace(node, operator=partial(_stamping, node.operator, cut))
+    if node.what == MIXING:
+        return replace(node, operator=TimelessOperator)
+    return node
+
+
+def _stamping(make: Callable[[], Operator], until: Timestamp | None) -> StampOperator:
+    operator = make()
+    if not isinstance(operator, EventTimeOperator):
+        raise InternalError(f"a {type(operator).__name__} cannot stamp records of history")
+    return StampOperator(operator, until)
+
+
+def _told_in_the_log(report: CallReport) -> None:
+    """Nobody follows a fragment while it runs; its log is that of the process."""
