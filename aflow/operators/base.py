@@ -77,6 +77,8 @@ class OperatorContext:
     output: Output
     clock: Clock
     alarm: Alarm
+    clocked: bool = True
+    """False over history, where nothing happens by the clock: users' code is refused timers on it."""
     has_queued: Callable[[str], bool] = lambda split: False
     """Whether records of a split (of any, for ``""``) have arrived and wait to be processed."""
     subtask: int = 0

@@ -111,6 +111,7 @@ class BroadcastProcessOperator(
             backend=self._backend,
             cells={**self._cells(), **self._store.views},
             timers=self._timers.queues,
+            clocked=context.clocked,
         )
 
     def process_left(self, batch: Batch[Any]) -> None:

@@ -58,7 +58,7 @@ class ProcessContext:
 class Context(ProcessContext, Generic[K]):
     """What a ``KeyedProcess`` sees beside the value."""
 
-    __slots__ = ("_backend", "_cells", "_timers", "timer_domain")
+    __slots__ = ("_backend", "_cells", "_clocked", "_timers", "timer_domain")
 
     timer_domain: TimeDomain | None
     """In ``on_timer``: which clock the timer waited for. None in ``process``."""
@@ -71,12 +71,14 @@ class Context(ProcessContext, Generic[K]):
         backend: KeyedBackend,
         cells: Mapping[Any, Any],
         timers: Mapping[TimeDomain, TimerQueue[Hashable, None]],
+        clocked: bool = True,
     ) -> None:
         super().__init__(clock=clock, sides=sides)
         self.timer_domain = None
         self._backend = backend
         self._cells: Final = cells
         self._timers: Final = timers
+        self._clocked: Final = clocked
 
     @property
     def key(self) -> K:
@@ -110,8 +112,11 @@ class Context(ProcessContext, Generic[K]):
     def set_processing_timer(self, at: Instant) -> None:
         """Have ``on_timer`` called for this key once the clock reaches ``at`` (aware ``datetime`` or epoch ms).
 
-        Setting the same moment again changes nothing. A timer still waiting when the input ends does not ring.
+        Setting the same moment again changes nothing. A timer still waiting when the input ends does not ring. Raises
+        ``FlowDefinitionError`` over history, which has no clock.
         """
+        if not self._clocked:
+            raise no_clock()
         self._set(TimeDomain.PROCESSING, at)
 
     def delete_event_timer(self, at: Instant) -> None:
@@ -129,6 +134,14 @@ class Context(ProcessContext, Generic[K]):
     def _delete(self, domain: TimeDomain, at: Instant) -> None:
         moment = to_timestamp(at, what="the moment of a timer")
         self._timers[domain].delete(moment, self._backend.key, None)
+
+
+def no_clock() -> FlowDefinitionError:
+    """Why a timer cannot be set on the clock."""
+    return FlowDefinitionError(
+        "set_processing_timer() waits for the clock, and over history nothing happens by the clock; set an event "
+        "timer, or let this step run live only"
+    )
 
 
 def undeclared(spec: object, cells: Mapping[Any, Any]) -> FlowDefinitionError:

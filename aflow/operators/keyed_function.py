@@ -69,6 +69,7 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
             backend=self._backend,
             cells=self._cells(),
             timers=self._timers.queues,
+            clocked=context.clocked,
         )
 
     def declares(self) -> Mapping[str, bytes]:

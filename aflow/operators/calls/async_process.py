@@ -12,7 +12,7 @@ from aflow.errors import FlowDefinitionError, OperatorError, shown
 from aflow.model.resource import Resource
 from aflow.model.tags import Tag
 from aflow.model.time import Clock, Instant, TimeDomain, Timestamp, to_timestamp
-from aflow.operators.context import undeclared
+from aflow.operators.context import no_clock, undeclared
 from aflow.operators.process import LifeCycle, check_kind
 from aflow.state.broadcast import keyed_states
 from aflow.state.specs import StateSpec
@@ -51,10 +51,12 @@ class TimerChange:
 class Effects:
     """What one attempt of a handler has done so far, none of which has happened yet."""
 
-    __slots__ = ("sides", "step", "timers", "transaction")
+    __slots__ = ("clocked", "sides", "step", "timers", "transaction")
 
-    def __init__(self, step: str, transaction: Transaction) -> None:
+    def __init__(self, step: str, transaction: Transaction, *, clocked: bool = True) -> None:
         self.step = step
+        #: Whether there is a clock for timers.
+        self.clocked = clocked
         self.transaction = transaction
         #: In the order in which they were made.
         self.timers: list[TimerChange] = []
@@ -174,8 +176,11 @@ class AsyncContext(Generic[K]):
     def set_processing_timer(self, at: Instant) -> None:
         """Have ``on_timer`` called for this key once the clock reaches ``at`` (aware ``datetime`` or epoch ms).
 
-        Setting the same moment again changes nothing. A timer still waiting when the input ends does not ring.
+        Setting the same moment again changes nothing. A timer still waiting when the input ends does not ring. Raises
+        ``FlowDefinitionError`` over history, which has no clock.
         """
+        if not self._effects.clocked:
+            raise no_clock()
         self._change(TimeDomain.PROCESSING, at, there=True)
 
     def delete_event_timer(self, at: Instant) -> None:

@@ -71,7 +71,9 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._changed = ChangedKeys()
         self._horizon = Horizon(logic.assigner.domain, logic.lateness)
         self._timers = DomainTimers(context.alarm)
-        self._asked = KeyWindowContext(self._horizon, context.clock, self._timers)
+        self._asked = KeyWindowContext(
+            self._horizon, context.clock, self._timers, clocked=context.clocked
+        )
         self._windows = self._kept_windows()
         self._backend = memory_backend(context, logic.key_type)
         self._window_state = None if merging else WindowState(context, logic.key_type, specs)

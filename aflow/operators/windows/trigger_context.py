@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 from aflow.errors import shown
 from aflow.model.time import MAX_TIMESTAMP, Clock, TimeDomain, Timestamp
 from aflow.model.windows import TimeWindow
+from aflow.operators.context import no_clock
 from aflow.operators.windows.contents import KeyWindow
 from aflow.operators.windows.horizon import Horizon
 from aflow.operators.windows.timers import DomainTimers
@@ -22,14 +23,17 @@ class KeyWindowContext:
     and it cannot be deleted. One beyond the end of time would never ring and is not set.
     """
 
-    __slots__ = ("_clock", "_event", "_former", "_horizon", "_processing", "at")
+    __slots__ = ("_clock", "_clocked", "_event", "_former", "_horizon", "_processing", "at")
 
     at: KeyWindow
     """Whose timers and memory they are."""
 
-    def __init__(self, horizon: Horizon, clock: Clock, timers: DomainTimers) -> None:
+    def __init__(
+        self, horizon: Horizon, clock: Clock, timers: DomainTimers, *, clocked: bool = True
+    ) -> None:
         self._horizon = horizon
         self._clock = clock
+        self._clocked = clocked
         self._event = timers.event
         self._processing = timers.processing
         #: During a merge: what the former windows remember.
@@ -63,6 +67,8 @@ class KeyWindowContext:
             here.timers -= self._event.delete(at, here.window, here.key)
 
     def set_processing_timer(self, at: Timestamp) -> None:
+        if not self._clocked:
+            raise no_clock()
         here = self.at
         if at == here.cleanup and self._horizon.domain is TimeDomain.PROCESSING:
             return

@@ -187,9 +187,10 @@ class AsyncProcessOperator(AsyncOperator):
     # -------------------------------------------------------------------------------------------- handlers
 
     def invoke(self, call: Call) -> Awaitable[Any]:
-        effects = Effects(self.name, self._transactions.open(call.key))
+        context = self.context
+        effects = Effects(self.name, self._transactions.open(call.key), clocked=context.clocked)
         self._effects[call] = effects
-        clock, stage = self.context.clock, call.segment
+        clock, stage = context.clock, call.segment
         resource = (self._resource, self.context.resource)
         if not isinstance(call, TimerCall):
             ctx = AsyncContext[Any](
