@@ -153,6 +153,8 @@ class _FragmentTask(StreamTask):
 class _FragmentBuilder(Builder):
     """Builds the one task of a fragment, over the rows of an inbox."""
 
+    clocked = False
+
     def __init__(
         self,
         plan: Plan,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from aflow.connect import Writer, WriterContext
 from aflow.errors import InternalError, OperatorError, SinkError
@@ -75,6 +75,9 @@ class Resources(Protocol):
 
 class Builder:
     """Builds the tasks of one attempt to run a job. Used once."""
+
+    #: Whether users' code may set timers on the clock.
+    clocked: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -332,6 +335,7 @@ class Builder:
             output=output,
             clock=self._options.clock,
             alarm=alarm,
+            clocked=self.clocked,
             has_queued=lambda split: task.input.has_queued(split),
             subtask=subtask,
             parallelism=plan.parallelism,
