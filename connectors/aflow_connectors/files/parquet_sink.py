@@ -62,13 +62,15 @@ class ParquetSink(FileSink[T]):
 
     async def writer(self, context: WriterContext) -> Writer[T]:
         output, blocking = await self._open(context)
-        return ParquetWriter(_Table(output, self.schema), output, blocking, self.row_group)
+        return ParquetWriter(ParquetTable(output, self.schema), output, blocking, self.row_group)
 
 
 class ParquetWriter(Writer[T]):
     """Collects records and writes them as row groups."""
 
-    def __init__(self, table: _Table, output: Output, blocking: Blocking, row_group: int) -> None:
+    def __init__(
+        self, table: ParquetTable, output: Output, blocking: Blocking, row_group: int
+    ) -> None:
         self._table = table
         self._output = output
         self._blocking = blocking
@@ -108,8 +110,11 @@ class ParquetWriter(Writer[T]):
             await self._blocking.run(partial(self._table.write, records))
 
 
-class _Table:
-    """The blocking half: row groups of a file. Its methods run in a worker thread."""
+class ParquetTable:
+    """The blocking half: row groups of a file. Its methods run in a worker thread.
+
+    Sinks with another idea of columns have a ``columns`` of their own.
+    """
 
     def __init__(self, output: Output, schema: object | None) -> None:
         self._output = output
@@ -121,7 +126,7 @@ class _Table:
         """Write a row group, if there are records. Raises ``SinkError``."""
         if records:
             with self._errors():
-                table = self._columns(records)
+                table = self.columns(records)
                 self._opened(table.schema).write_table(table, row_group_size=len(records))
 
     def finish(self) -> None:
@@ -146,7 +151,8 @@ class _Table:
             self._schema = schema
         return self._writer
 
-    def _columns(self, records: Sequence[object]) -> Any:
+    def columns(self, records: Sequence[object]) -> Any:
+        """A ``pyarrow.Table`` of ``records``, at least one. Raises ``SinkError`` for what does not fit."""
         rows = [self._fields(record) for record in records]
         schema = self._schema
         names: list[str] = list(rows[0]) if schema is None else schema.names
