@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -59,9 +60,10 @@ def in_another_process(needs_spark: None) -> Callable[..., str]:
 
     def run(what: Callable[..., None] | Path, *arguments: str, timeout: float = 90) -> str:
         command = [sys.executable, *_called(what), *arguments]
+        env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
         try:
             done = subprocess.run(
-                command, cwd=PROJECT, capture_output=True, text=True, timeout=timeout
+                command, cwd=PROJECT, env=env, capture_output=True, text=True, timeout=timeout
             )
         except subprocess.TimeoutExpired as exc:
             pytest.fail(f"{what} took longer than {timeout} s:\n{exc.stdout!r}\n{exc.stderr!r}")

@@ -1,0 +1,146 @@
+"""Spark's calls are made off the loop, and end when nobody waits for them any more."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from aflow.errors import ConnectorError, SinkError
+from aflow_connectors.spark.calls import Calls, call, telling_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def slow(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        time.sleep(0.5)
+        yield batch
+
+
+def failing(batches: Iterator[Any]) -> Iterator[Any]:
+    raise ValueError("no such card\nas 4711")
+
+
+def mapped(
+    session: SparkSession, function: Callable[[Iterator[Any]], Any], tasks: int
+) -> DataFrame:
+    # What mapInArrow takes has no types, since pyarrow has none.
+    frame: Any = session.range(0, tasks, 1, tasks)
+    return cast("DataFrame", frame.mapInArrow(function, "id long"))
+
+
+async def cancelled(session: SparkSession) -> float:
+    """Seconds until a call has ended that was cancelled while its tasks ran."""
+    work = mapped(session, slow, 80)  # twenty seconds on two cores
+    task = asyncio.ensure_future(call(session, work.count, "counting"))
+    await asyncio.sleep(2)
+    begin = time.monotonic()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    return time.monotonic() - begin
+
+
+def cancelled_on_connect() -> None:
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.remote("local[2]").getOrCreate()
+    took = asyncio.run(cancelled(session))
+    print(f"{took:.1f}", asyncio.run(call(session, session.range(3).count, "counting")))
+    try:
+        asyncio.run(call(session, mapped(session, failing, 1).count, "counting"))
+    except ConnectorError as exc:
+        print(exc)
+    session.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_a_call_that_nobody_waits_for_any_more_is_cancelled_in_spark(
+    spark: SparkSession,
+) -> None:
+    took = await cancelled(spark)
+
+    assert took < 5
+    assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
+
+
+@pytest.mark.slow
+def test_so_it_is_on_spark_connect(in_another_process: Callable[..., str]) -> None:
+    took, count, *error = in_another_process(cancelled_on_connect).split(maxsplit=2)
+
+    assert float(took) < 5
+    assert count == "3"
+    assert error == ["counting failed: ValueError: no such card\n"]
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_an_error_of_spark_comes_as_ours_with_its_telling_line(spark: SparkSession) -> None:
+    work = mapped(spark, failing, 1).count
+
+    with pytest.raises(SinkError) as caught:
+        await call(spark, work, "writing the totals", error=SinkError)
+
+    assert str(caught.value) == "writing the totals failed: ValueError: no such card"
+    assert type(caught.value.__cause__).__module__.startswith("pyspark.")
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_an_error_of_the_users_own_function_stays_what_it_is(spark: SparkSession) -> None:
+    def work() -> None:
+        raise KeyError("card")
+
+    with pytest.raises(KeyError, match="card"):
+        await call(spark, work, "reading")
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_after_a_stop_no_call_begins(spark: SparkSession) -> None:
+    calls = Calls(spark)
+
+    await calls.stop()
+
+    with pytest.raises(ConnectorError, match="counting: it was cancelled"):
+        await calls.run(spark.range(3).count, "counting")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        pytest.param(
+            "[PATH_NOT_FOUND] Path does not exist: file:/nowhere. SQLSTATE: 42K03\n\nJVM stacktrace:\nx",
+            "[PATH_NOT_FOUND] Path does not exist: file:/nowhere. SQLSTATE: 42K03",
+            id="analysis",
+        ),
+        pytest.param(
+            "An error occurred while calling o171.parquet.\n: org.apache.spark.SparkException: Job aborted due to "
+            "stage failure: Task 0 in stage 14.0 failed 1 times, most recent failure: Lost task 0.0 in stage 14.0 "
+            "(TID 19) (127.0.0.1 executor driver): java.io.IOException: Mkdirs failed to create file:/a\n\tat x.Y(Z)",
+            "Mkdirs failed to create file:/a",
+            id="task",
+        ),
+        pytest.param(
+            "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
+            'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\nKeyError: 1\n\nDuring handling '
+            'of the above exception:\n\nTraceback (most recent call last):\n  File "a.py", line 2, in f\n    raise\n'
+            "ValueError: no such card: 1\n\n\tat org.apache.spark.X",
+            "ValueError: no such card: 1",
+            id="python",
+        ),
+        pytest.param(
+            "Unknown error: (org.apache.spark.SparkSQLException) [OPERATION_CANCELED] Operation has been canceled.",
+            "[OPERATION_CANCELED] Operation has been canceled.",
+            id="stream",
+        ),
+    ],
+)
+def test_of_an_error_of_many_lines_the_telling_one_is_shown(text: str, line: str) -> None:
+    assert telling_line(RuntimeError(text)) == line
