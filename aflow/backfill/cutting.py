@@ -100,20 +100,25 @@ def _exits(
                 yield Exit(number, origin, edge.side, reader=index_of[reader.id], input=input_)
 
 
-def _cuts(nodes: tuple[Node, ...]) -> frozenset[str]:
-    """The steps at which records of a source get their first timestamps."""
+def before_time(nodes: tuple[Node, ...]) -> frozenset[int]:
+    """Those of a fragment's ``nodes``, by number, to which records of a source come without event time."""
     if nodes[0].kind is not Kind.SOURCE:
         return frozenset()
-    untimed = {nodes[0].id}
-    cuts: set[str] = set()
+    before = {nodes[0].id}
     for node in nodes[1:]:
-        if not any(edge.origin.id in untimed for edge in node.inputs):
-            continue
-        if node.begins_time:
-            cuts.add(node.name)
-        else:
-            untimed.add(node.id)
-    return frozenset(cuts)
+        if not node.begins_time and any(edge.origin.id in before for edge in node.inputs):
+            before.add(node.id)
+    return frozenset(before)
+
+
+def _cuts(nodes: tuple[Node, ...]) -> frozenset[str]:
+    """The steps at which records of a source get their first timestamps."""
+    before = before_time(nodes)
+    return frozenset(
+        node.name
+        for node in nodes
+        if node.begins_time and any(edge.origin.id in before for edge in node.inputs)
+    )
 
 
 def _sees_every_moment(head: Node) -> bool:

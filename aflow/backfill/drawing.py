@@ -1,0 +1,165 @@
+"""A plan of fragments as a person reads it in a terminal: what runs where, what goes between, what is written.
+
+A function of the plan and of the end of the history alone: the same gives the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+from aflow.backfill.cutting import before_time
+from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
+from aflow.errors import readable
+from aflow.graph.nodes import Edge, Node
+from aflow.model.time import Timestamp
+
+__all__ = ["explain"]
+
+_Follower: TypeAlias = tuple[Edge, Node] | Exit
+"""What is drawn below a step: another step, by one of its inputs, or a way out of the fragment."""
+
+
+def explain(plan: FragmentPlan, *, until: Timestamp | None = None) -> str:
+    """The fragments with their steps and exchanges, then what is written, as text for a terminal.
+
+    ``until`` is the end of the history (epoch ms); None: all that there is, with nothing left for a live job.
+    """
+    return "\n".join(_Drawing(plan, until).lines()) + "\n"
+
+
+class _Drawing:
+    """One plan, with what is looked up while it is drawn."""
+
+    def __init__(self, plan: FragmentPlan, until: Timestamp | None) -> None:
+        self._plan: Final = plan
+        self._until: Final = until
+        #: The fragments of each step, by its number.
+        self._homes: Final[dict[int, list[int]]] = {}
+        for fragment in plan.fragments:
+            for node in fragment.nodes:
+                self._homes.setdefault(node.id, []).append(fragment.index)
+
+    def lines(self) -> Iterator[str]:
+        plan = self._plan
+        exchanges = sum(way.reader is not None for one in plan.fragments for way in one.exits)
+        end = "to its end" if self._until is None else f"up to {readable(self._until)}"
+        yield (
+            f"flow {plan.flow!r} over history {end}: {_count(len(plan.fragments), 'fragment')}, "
+            f"{_count(exchanges, 'keyed exchange')}, {_count(plan.key_groups, 'key group')}"
+        )
+        for fragment in plan.fragments:
+            yield ""
+            yield from self._fragment(fragment)
+        yield ""
+        yield from self._written()
+
+    # ------------------------------------------------------------------------------------------- fragments
+
+    def _fragment(self, fragment: Fragment) -> Iterator[str]:
+        head = fragment.head
+        if fragment.keyed:
+            yield f"fragment {fragment.index}: by key, in the order of event time"
+            for one, way in self._plan.feeding(fragment):
+                role = f", as its {head.roles[way.input]} input" if head.roles else ""
+                yield f"  reads {way.origin.name} of fragment {one.index}{role}"
+        else:
+            yield f"fragment {fragment.index}: the rows given for source {head.name!r}, in any order"
+        yield f"  {self._step(fragment, head)}"
+        yield from self._tree(fragment)
+
+    def _tree(self, fragment: Fragment) -> Iterator[str]:
+        """What follows the head; by a stack: a chain may be longer than Python recurses."""
+        drawn: set[int] = set()
+        waiting = _followers(fragment, fragment.head, "  ")
+        while waiting:
+            follower, indent, last = waiting.pop()
+            branch = f"{indent}{'└─' if last else '├─'} "
+            if isinstance(follower, Exit):
+                yield branch + self._way(follower)
+                continue
+            edge, node = follower
+            if node.id in drawn:
+                yield f"{branch}{node.name}  as above{_side(edge.side)}"
+                continue
+            drawn.add(node.id)
+            yield f"{branch}{self._step(fragment, node, edge.origin)}{_side(edge.side)}"
+            waiting += _followers(fragment, node, indent + ("   " if last else "│  "))
+
+    def _step(self, fragment: Fragment, node: Node, behind: Node | None = None) -> str:
+        facts = [f"{node.what} {node.detail}".rstrip() if node.source is None else node.what]
+        if node is fragment.head and fragment.every_moment:
+            facts.append("sees time pass from each timestamp to the next")
+        if node.name in fragment.cuts_at and self._until is not None:
+            facts.append(
+                f"cut: leaves what is at {readable(self._until)} and later to the live job"
+            )
+        homes = self._homes[node.id]
+        if len(homes) > 1 and (behind is None or homes != self._homes[behind.id]):
+            others = ", ".join(str(home) for home in homes if home != fragment.index)
+            facts.append(f"a copy from here on, others in fragment {others}")
+        return f"{node.name}  {' · '.join(facts)}"
+
+    def _way(self, way: Exit) -> str:
+        if way.sink is not None:
+            return f"→ sink {way.sink.name}{_side(way.side)}"
+        assert way.reader is not None  # what goes to no sink goes to a fragment
+        head = self._plan.fragments[way.reader].head
+        role = f" as its {head.roles[way.input]} input" if head.roles else ""
+        return f"→ fragment {way.reader} ({head.name}){role}, by key"
+
+    # --------------------------------------------------------------------------------------------- written
+
+    def _written(self) -> Iterator[str]:
+        yield "written, from one pass"
+        for sink, ways in self._sinks().items():
+            origins = dict.fromkeys(
+                f"{way.origin.name}{_of_side(way.side)}{self._uncut(one, way)}" for one, way in ways
+            )
+            yield f"  sink {sink}: {', '.join(origins)}"
+        state = [one.head.name for one in self._plan.fragments if one.keyed and one.head.stateful]
+        if not state:
+            yield "  state: none, since no step keeps any"
+        elif self._until is None:
+            yield "  state: not kept, since no end of the history was given for a live job to go on from"
+        else:
+            yield f"  state as it is at {readable(self._until)}: {', '.join(state)}"
+
+    def _sinks(self) -> dict[str, list[tuple[Fragment, Exit]]]:
+        found: dict[str, list[tuple[Fragment, Exit]]] = {}
+        for fragment in self._plan.fragments:
+            for way in fragment.exits:
+                if way.sink is not None:
+                    found.setdefault(way.sink.name, []).append((fragment, way))
+        return found
+
+    def _uncut(self, fragment: Fragment, way: Exit) -> str:
+        """Said of what has no event time, of which the end of the history says nothing."""
+        if self._until is None or way.origin.id not in before_time(fragment.nodes):
+            return ""
+        return f" (all rows of source {fragment.head.name!r}: it has no event time to be cut at)"
+
+
+def _followers(fragment: Fragment, parent: Node, indent: str) -> list[tuple[_Follower, str, bool]]:
+    """What is drawn below ``parent``, last one first, with its indentation and whether it is the last."""
+    found: list[_Follower] = [
+        (edge, node)
+        for node in fragment.nodes[1:]
+        for edge in node.inputs
+        if edge.origin.id == parent.id
+    ]
+    found += [way for way in fragment.exits if way.origin.id == parent.id]
+    last = len(found) - 1
+    return [(one, indent, at == last) for at, one in enumerate(found)][::-1]
+
+
+def _side(side: str | None) -> str:
+    return "" if side is None else f" ← side output {side!r}"
+
+
+def _of_side(side: str | None) -> str:
+    return "" if side is None else f", side output {side!r}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
