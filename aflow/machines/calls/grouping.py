@@ -15,6 +15,7 @@ with those before them.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -47,6 +48,10 @@ class Grouping(Generic[C]):
     def __len__(self) -> int:
         """How many wait."""
         return len(self._line)
+
+    def __iter__(self) -> Iterator[C]:
+        """Those that wait, in the order in which they came."""
+        return (call for call, _ in self._line.values())
 
     def add(self, call: C, now: Timestamp) -> None:
         """``call`` may be made. It must not be here already."""

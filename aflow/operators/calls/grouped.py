@@ -81,9 +81,9 @@ class GroupedOperator(AsyncOperator):
     @property
     def waiting(self) -> int:
         if self.held:
-            return 0
+            return self._wanted(1 if self._repeats or self._some_begun() else 0)
         due = self._line.due(self.context.clock.now(), company=self._company_may_come())
-        return self._wanted(len(self._ready) + due)
+        return self._wanted(len(self._repeats) + len(self._ready) + due)
 
     def on_idle(self) -> None:
         self._quiet = True
@@ -120,26 +120,50 @@ class GroupedOperator(AsyncOperator):
             self._line.add(call, now)
         self._wake_for_groups(now)
 
+    def _make_again(self, calls: Iterable[Call]) -> None:
+        self._make_ready(calls)
+
     def take(self) -> Call | None:
         self._form_group()
-        had = bool(self._ready)
+        had = bool(self._line_up())
         call = super().take()
         if isinstance(call, Group):
             self._under_way.add(call)
-        elif had and not self._ready:
+        elif had and not self._line_up():
             self.on_ready()  # nobody is left to call for in that group; before the next one others have the loop
         return call
 
     def _form_group(self) -> None:
         """Let a group be ready to be taken; not before that, since until then it may grow."""
-        if self.held or self._room() <= 0:
+        if self._failure is not None or self._room() <= 0:
+            return
+        if self.held:
+            self._form_group_of_begun()
             return
         now = self.context.clock.now()
-        if self._ready:
-            self._let_join(self._ready[0])
+        if formed := self._line_up():
+            self._let_join(formed[0])
         elif members := self._line.take(now, company=self._company_may_come()):
             self._ready.append(Group(members))
         self._wake_for_groups(now)
+
+    def _form_group_of_begun(self) -> None:
+        """No further record may begin, so those whose time runs go without waiting for company."""
+        if self._repeats or not self._some_begun():
+            return
+        if self._ready and _any_begun(self._ready[0].company):
+            self._repeats.append(self._ready.popleft())  # the limits have kept it waiting
+            return
+        begun = [call for call in self._line if call.attempt][: self._size]
+        for call in begun:
+            self._line.discard(call)
+        self._repeats.append(Group(begun))
+
+    def _some_begun(self) -> bool:
+        """True if somebody is to be called for again."""
+        if self.settings.retry is None:
+            return False
+        return _any_begun(self._line) or any(_any_begun(group.company) for group in self._ready)
 
     def _let_join(self, group: Call) -> None:
         """A group that the limits of the step have kept waiting takes those along who have come meanwhile."""
@@ -230,6 +254,10 @@ class GroupedOperator(AsyncOperator):
             group.done = True
             self._under_way.discard(group)
             super()._cancel(group)
+
+
+def _any_begun(calls: Iterable[Call]) -> bool:
+    return any(call.attempt for call in calls)
 
 
 def _one_for_each(values: Sequence[Any], result: Any) -> list[Any]:

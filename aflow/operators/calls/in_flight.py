@@ -29,7 +29,7 @@ class RecordsInFlight(Operator):
 
     def __init__(self, settings: CallSettings) -> None:
         self.settings = settings
-        #: True while no call may begin, since what comes of it would find no room behind the step.
+        #: True while no call may be made for a further record: what comes of it would find no room behind the step.
         self.held = False
         #: Called when ``emit`` has something to do; given by the runtime.
         self.on_settled: Callable[[], None] = nobody

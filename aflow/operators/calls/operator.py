@@ -10,7 +10,9 @@ restored step calls for those records again, before all others, and each result 
 the world outside it may do twice.
 
 One moment wakes the step: the earliest deadline or retry. A record's time is up ``timeout`` after its first attempt
-began, whatever retries are left; its slot is free at once. What an attempt says after that counts no more.
+began, whatever retries are left; its slot is free at once. What an attempt says after that counts no more. As the time
+runs, nothing of the step's own may use it up: a call that is to be made again goes before those that were not made yet,
+and does not wait for room behind the step. There are no more of them than records here, so that is bounded too.
 """
 
 from __future__ import annotations
@@ -46,6 +48,9 @@ _AT_ONCE: Final = 100
 #: should not stop the input.
 _AT_LEAST: Final = 500
 
+#: Stands for a line in which nobody is.
+_NOBODY: Final[deque[Call]] = deque(maxlen=0)
+
 #: What calls give that forgot to await, or yield where one result is wanted.
 _NOT_AWAITED: Final = frozenset({CoroutineType, AsyncGeneratorType})
 
@@ -68,6 +73,8 @@ class AsyncOperator(RecordsInFlight):
         self.on_cancel: Callable[[Call], None] = nobody
         #: Calls that may be made now, in order.
         self._ready: deque[Call] = deque()
+        #: Calls that are to be made again now. Their time runs, so they go first, and also while the step is held.
+        self._repeats: deque[Call] = deque()
         #: How many records and fences may be here, for each call that may be under way.
         self._share = 2
         #: None for a step whose calls are limited by their number only.
@@ -102,10 +109,12 @@ class AsyncOperator(RecordsInFlight):
     @property
     def waiting(self) -> int:
         """How many calls could begin now, if somebody asked for them."""
-        return 0 if self.held else self._wanted(len(self._ready))
+        return self._wanted(len(self._repeats) + (0 if self.held else len(self._ready)))
 
     def _wanted(self, ready: int) -> int:
         """How many slots are to ask, with so many calls ready. With limits one, who has the next one ask in turn."""
+        if self._failure is not None:
+            return 0
         most = self._room() if self._limits is None else min(1, self._room())
         return max(0, min(ready, most))
 
@@ -136,6 +145,10 @@ class AsyncOperator(RecordsInFlight):
         """Let ``calls`` be made as soon as there is a slot: it is their turn."""
         self._ready.extend(calls)
 
+    def _make_again(self, calls: Iterable[Call]) -> None:
+        """Let ``calls``, which have waited for their next attempt, be made before all others."""
+        self._repeats.extend(calls)
+
     def hurry(self) -> None:
         """The input has ended, and the task waits for the calls. Said again and again until none is left."""
 
@@ -144,8 +157,7 @@ class AsyncOperator(RecordsInFlight):
         self._alarm_at = None
         for call in self._deadlines.due(now):
             self._time_is_up(call)
-        again = self._retries.due(now)
-        self._make_ready(again)
+        self._make_again(self._retries.due(now))
         for earliest in (self._deadlines.earliest, self._retries.earliest):
             if earliest is not None:
                 self._wake_at(earliest)
@@ -166,8 +178,10 @@ class AsyncOperator(RecordsInFlight):
         # Hot path (benchmark `async`), as are `returned` and `_settle`.
         if self._limits is not None:
             return self._take_limited(self._limits)
-        ready = self._ready
-        while ready and not self.held and self.running < self.settings.capacity:
+        while self.running < self.settings.capacity:
+            ready = self._line_up() if self.held or self._repeats else self._ready
+            if not ready:
+                return None
             call = ready.popleft()
             if not self._watched or self._begins(call):
                 self.running += 1
@@ -176,9 +190,8 @@ class AsyncOperator(RecordsInFlight):
         return None
 
     def _take_limited(self, limits: StepLimits) -> Call | None:
-        ready = self._ready
         refused = 0
-        while ready and not self.held and self._room() > 0:
+        while self._room() > 0 and (ready := self._line_up()):
             if refused == _AT_ONCE:
                 self.on_ready()
                 return None
@@ -191,6 +204,7 @@ class AsyncOperator(RecordsInFlight):
                 if not self._may_begin(limits, call):
                     return None
             except CircuitOpen as exc:
+                ready.popleft()
                 self._fail_fast(call, exc)
                 continue
             ready.popleft()
@@ -202,6 +216,12 @@ class AsyncOperator(RecordsInFlight):
             limits.ended(call, None, self.running + 1, withdrawn=True)
         limits.leave()
         return None
+
+    def _line_up(self) -> deque[Call]:
+        """Those of whom the first one is next. A held step begins with no record, and goes on with those begun."""
+        if self._failure is not None:
+            return _NOBODY
+        return self._repeats or (_NOBODY if self.held else self._ready)
 
     def _may_begin(self, limits: StepLimits, call: Call) -> bool:
         """Whether the limits let the next call begin now; if not, they are asked again in time."""
@@ -220,8 +240,7 @@ class AsyncOperator(RecordsInFlight):
         return limits.cost(call.value)
 
     def _fail_fast(self, call: Call, error: CircuitOpen) -> None:
-        """The circuit breaker has the next call fail, instead of having it wait."""
-        self._ready.popleft()
+        """The circuit breaker has a call fail, instead of having it wait."""
         if not self._watched or self._begins(call):
             self._failed(call, error)
 
@@ -377,11 +396,11 @@ class AsyncOperator(RecordsInFlight):
 
     def _withdraw(self, call: Call) -> bool:
         """Take a call out of those that wait for a slot; False if it did, True if it is under way."""
-        try:
-            self._ready.remove(call)
-        except ValueError:
-            return True
-        return False
+        for line in (self._repeats, self._ready):
+            if call in line:
+                line.remove(call)
+                return False
+        return True
 
     def _give_up(self, call: Call, error: BaseException) -> None:
         """No attempt is left: the policy decides."""

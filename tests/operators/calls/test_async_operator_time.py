@@ -389,6 +389,51 @@ def test_retries_that_are_due_together_are_made_in_the_order_of_their_moments() 
     assert step.asked == ["c", "a", "b"]
 
 
+def test_a_call_that_is_to_be_made_again_goes_before_those_that_were_not_made_yet() -> None:
+    step = SlotsHarness(capacity=1, retry=Retry(delay=ms(10)))
+    step.push_batch(["a", "b", "c"])
+    step.raises("a", ERROR)
+    step.advance_processing_time(10)
+
+    step.returns("b", 2)
+
+    assert step.asked == ["a"]
+
+
+def test_a_call_whose_time_runs_is_made_again_while_the_step_is_held_and_no_other_begins() -> None:
+    step = SlotsHarness(capacity=2, timeout=100, retry=Retry(delay=ms(10)), on_error=Drop())
+    step.push_batch(["a", "b", "c", "d"])
+    step.step.held = True
+    step.raises("a", ERROR)
+    step.returns("b", 2)
+    assert (step.asked, step.step.waiting) == ([], 0)
+
+    step.advance_processing_time(10)
+
+    assert step.asked == ["a"]
+
+
+def test_the_time_of_a_record_whose_next_attempt_waits_for_a_slot_is_up_all_the_same() -> None:
+    step = SlotsHarness(capacity=1, timeout=100, retry=Retry(delay=ms(10)), on_error=Drop())
+    step.push_batch(["a", "b"])
+    step.advance_processing_time(5)
+    step.raises("a", ERROR)
+    step.advance_processing_time(100)
+
+    assert (step.asked, step.step.calls.dropped) == (["b"], 1)
+
+
+def test_nothing_is_made_again_once_the_job_has_to_fail() -> None:
+    step = SlotsHarness(capacity=2, retry=Retry(delay=ms(10)), timeout=15)
+    step.mails_wait = True
+    step.push_batch(["a", "b"])
+    step.advance_processing_time(5)
+    step.raises("b", ERROR)
+    step.advance_processing_time(15)
+
+    assert (step.asked, step.step.waiting) == ([], 0)
+
+
 def test_a_retry_policy_that_raises_fails_the_job_with_the_record() -> None:
     step = SlotsHarness(retry=Retry(on_result=lambda result: result["ok"]), on_error=Drop())
     step.push("a")

@@ -21,6 +21,8 @@ from aflow.operators.calls.grouped import GroupedOperator
 from aflow.operators.calls.settings import CallOrder, CallSettings
 from tests.operators.calls.by_hand import ByHand, unused
 
+MS = timedelta(milliseconds=1)
+
 
 def step(size: int = 2, delay: int = 50, **settings: Any) -> ByHand:
     groups = GroupSize(size, delay)
@@ -430,3 +432,32 @@ def test_an_idle_input_is_said_behind_the_records_before_it() -> None:
     calling.returns(["a"], [1])
 
     assert calling.emitted() == [Batch([1]), IDLE]
+
+
+# ------------------------------------------------------------------------------------- while there is no room
+
+
+def test_records_whose_time_runs_are_called_for_again_without_the_others_while_the_step_is_held() -> (
+    None
+):
+    calling = step(2, retry=Retry(delay=MS * 10), capacity=1).push("a", "b", "c", "d")
+    calling.operator.held = True
+    calling.returns(["a", "b"], [10, ConnectionError("no")])
+    assert calling.asked == []
+
+    calling.clock(10)
+
+    assert calling.asked == [["b"]]
+
+
+def test_a_group_that_the_rate_has_kept_waiting_goes_while_the_step_is_held_if_it_was_begun() -> (
+    None
+):
+    limit = RateLimit[str](1, timedelta(seconds=1))
+    calling = step(2, retry=Retry(delay=MS * 10), rate=limit).push("a", "b")
+    calling.raises(["a", "b"], ConnectionError("no")).clock(10)
+    calling.operator.held = True
+
+    calling.clock(1000)
+
+    assert calling.asked == [["a", "b"]]

@@ -74,6 +74,34 @@ async def test_no_call_begins_while_the_sink_behind_the_step_is_full() -> None:
     assert len(sink.values) == 40_000
 
 
+def test_time_does_not_run_out_for_a_record_because_there_is_no_room_behind_the_step() -> None:
+    """The sink is busy for 100 s when 19, which has failed once, is to be called for again."""
+    ledger, failed = Ledger(), set[int]()
+    flow = af.Flow("asking")
+    sink = ledger.sink("sink", takes=timedelta(seconds=100))
+
+    async def thousand(number: int) -> list[int]:
+        await asyncio.sleep(1)
+        if number % 10 == 9 and number not in failed:
+            failed.add(number)
+            raise ConnectionError("once")
+        return [number] * 1000
+
+    flow.source(range(20)).flat_map_async(
+        thousand,
+        capacity=10,
+        ordered=False,
+        timeout=3.5 * SECOND,
+        retry=af.Retry(delay=SECOND / 2),
+        on_error=af.Drop(),
+    ).to(sink)
+
+    run_flow(flow)
+
+    assert failed == {9, 19}
+    assert len(sink.values) == 20_000
+
+
 @pytest.mark.parametrize("order", ["ordered", "unordered"])
 def test_no_call_begins_while_the_exchange_behind_the_step_is_full(order: str) -> None:
     service, slow = Service(), Service(lambda number: 10.0)
