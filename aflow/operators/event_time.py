@@ -30,7 +30,14 @@ from aflow.model.codecs import PLAIN
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp, to_timestamp
 from aflow.operators.alignment import Aligned, Alignment
 from aflow.operators.base import RAISED, Operator, OperatorContext
-from aflow.operators.hand_over import BEGINS, SKIPPED, begins_at, divided, handed_over
+from aflow.operators.hand_over import (
+    BEGINS,
+    SKIPPED,
+    begins_at,
+    divided,
+    handed_over,
+    watermark_before,
+)
 from aflow.state.snapshot import OperatorSnapshot
 
 #: The split that stands for a stream that comes through an exchange.
@@ -262,8 +269,8 @@ class EventTimeOperator(Operator):
     def _recall(self, split: _SplitTime) -> None:
         known = self._remembered.pop(split.id, None)
         if self._begins is not None:
-            # Readers stand there, and a split that has just begun must not hold back what the others say.
-            known = max(self._begins - 1, MIN_TIMESTAMP if known is None else known)
+            # Readers stand there: a split that has just begun knows as much.
+            known = max(watermark_before(self._begins), MIN_TIMESTAMP if known is None else known)
         if known is not None:
             if isinstance(split.generator, BoundedOutOfOrderness):
                 split.generator.watermark = known

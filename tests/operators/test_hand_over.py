@@ -16,6 +16,9 @@ from aflow.testing import At, Mode, OperatorHarness
 
 T = 100
 
+#: The most that can be said in front of a record at T: one more is said behind it.
+BEFORE = Watermark(T - 2)
+
 Output = list[At[int] | Watermark | Idle | Active]
 Step = OperatorHarness[int, int]
 
@@ -96,7 +99,7 @@ def test_a_mixed_stream_begins_at_the_watermark_before_t() -> None:
 
     step.push(110)
 
-    assert step.output == [Watermark(T - 1), *records(110), Watermark(109)]
+    assert step.output == [BEFORE, *records(110), Watermark(109)]
 
 
 def test_while_only_skipped_records_come_the_watermark_stays_before_t() -> None:
@@ -105,7 +108,7 @@ def test_while_only_skipped_records_come_the_watermark_stays_before_t() -> None:
     step.push_batch([1, 2, 3])
     step.push(99)
 
-    assert step.output == [Watermark(T - 1)]
+    assert step.output == [BEFORE]
 
 
 def test_a_record_from_t_on_is_not_late_for_coming_first() -> None:
@@ -113,7 +116,7 @@ def test_a_record_from_t_on_is_not_late_for_coming_first() -> None:
 
     step.push_batch([104, 100, 101])
 
-    assert step.output == [Watermark(T - 1), *records(104, 100, 101)]
+    assert step.output == [BEFORE, *records(104, 100, 101)]
 
 
 def test_every_split_begins_at_the_watermark_before_t_and_the_slowest_counts() -> None:
@@ -123,7 +126,7 @@ def test_every_split_begins_at_the_watermark_before_t_and_the_slowest_counts() -
     after_one = step.take()
     push(step, "b", 30, 120)
 
-    assert after_one == [Watermark(T - 1), *records(150)]
+    assert after_one == [BEFORE, *records(150)]
     assert step.take() == [*records(120), Watermark(119)]
 
 
@@ -137,7 +140,7 @@ def test_a_split_that_is_found_later_holds_the_watermark_until_it_has_caught_up(
     while_behind = step.take()
     push(step, "b", 155)
 
-    assert while_behind == [Watermark(T - 1), *records(150), Watermark(149), *records(160)]
+    assert while_behind == [BEFORE, *records(150), Watermark(149), *records(160)]
     assert step.take() == [*records(155), Watermark(154)]
 
 
@@ -148,7 +151,7 @@ def test_a_split_that_ends_before_t_does_not_hold_the_watermark() -> None:
     push(step, "b", 130)
     step.operator.on_split_end("a")
 
-    assert step.output == [Watermark(T - 1), *records(130), Watermark(129)]
+    assert step.output == [BEFORE, *records(130), Watermark(129)]
 
 
 def test_it_begins_at_t_also_behind_the_end_of_all_its_splits() -> None:
@@ -175,7 +178,7 @@ def test_a_restart_before_and_after_the_first_record_begins_at_t_again(push_firs
     after.operator.on_split_start("a")
     push(after, "a", 99, 140)
 
-    came_to = 129 if push_first else T - 1
+    came_to = 129 if push_first else T - 2
     assert after.output == [Watermark(came_to), *records(140), Watermark(139)]
 
 
@@ -194,7 +197,7 @@ def test_any_number_of_subtasks_begins_where_any_other_number_was(before: int, a
         step.operator.on_split_start(f"new {number}")
         push(step, f"new {number}", 99, 120)
 
-    expected = [Watermark(T - 1), *records(120), Watermark(119)]
+    expected = [BEFORE, *records(120), Watermark(119)]
     assert [step.output for step in seconds] == [expected] * after
 
 
@@ -235,7 +238,7 @@ def test_a_split_that_stays_silent_says_that_it_stands_before_t_and_is_idle() ->
 
     step.advance_processing_time(1_001)
 
-    assert step.output == [Watermark(T - 1), IDLE]
+    assert step.output == [BEFORE, IDLE]
 
 
 def test_a_generator_of_the_users_sees_records_from_t_on_only() -> None:
@@ -252,7 +255,7 @@ def test_a_generator_of_the_users_sees_records_from_t_on_only() -> None:
 
     assert seen == [120, 130]
     assert step.output == [
-        Watermark(T - 1),
+        BEFORE,
         *records(120),
         Watermark(120),
         *records(130),
