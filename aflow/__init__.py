@@ -14,7 +14,6 @@ This is the front door: all that users need is here, ``aflow.connect`` is for au
 """
 
 from aflow.api import aggregates, evictors, triggers
-from aflow.api.calls import CallOptions
 from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams, JoinResults
 from aflow.api.flow import Flow
 from aflow.api.keyed import KeyedStream
@@ -67,6 +66,7 @@ from aflow.operators.joins.kinds import Join
 from aflow.operators.keyed_process import KeyedProcess
 from aflow.operators.process import ProcessFunction
 from aflow.operators.windows.function import WindowContext, WindowFunction
+from aflow.runtime.calls.options import CallOptions
 from aflow.runtime.calls.reporting import LeftBehind, LoopBlocked, Where
 from aflow.runtime.checkpoints.settings import Aligned, Checkpointing, Processing, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome, SubtaskCheckpoint

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
-from aflow.api.call_checks import check_called
 from aflow.api.call_detail import call_detail, dead_letters_of
-from aflow.api.calls import CallOptions, call_settings, group_size
 from aflow.machines.calls.grouping import GroupSize
 from aflow.model.resource import Resource
 from aflow.operators.base import Operator
 from aflow.operators.calls.fewer import calling_operator
 from aflow.operators.calls.settings import CallResults
+from aflow.runtime.calls.checks import check_called
+from aflow.runtime.calls.options import CallOptions, call_settings, group_size
 
 if TYPE_CHECKING:
     from aflow.api.stream import Stream

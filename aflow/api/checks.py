@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-
 from aflow.errors import FlowDefinitionError, shown
+from aflow.runtime.calls.checks import is_async
 from aflow.state.layouts import state_codec
 
 
@@ -32,13 +31,3 @@ def check_count(n: object, method: str) -> None:
     """Refuse what is no number of records from 1 on. Raises ``FlowDefinitionError``."""
     if type(n) is not int or n < 1:
         raise FlowDefinitionError(f"{method}() takes a number of records from 1 on, not {shown(n)}")
-
-
-def is_async(fn: object) -> bool:
-    """True for ``async def`` functions and methods, async generators, and objects whose ``__call__`` is one."""
-    call = fn if inspect.isroutine(fn) else getattr(fn, "__call__", fn)  # noqa: B004
-    inner = getattr(fn, "func", call)  # functools.partial
-    return any(
-        inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
-        for one in (fn, call, inner)
-    )

@@ -8,7 +8,6 @@ from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 from aflow.api.call_detail import call_detail, dead_letters_of
 from aflow.api.calling import Calling
-from aflow.api.calls import CallOptions, handler_settings
 from aflow.api.checks import check_count, check_function, check_storable
 from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams, JoinResults
 from aflow.api.functions import Initial
@@ -41,6 +40,7 @@ from aflow.operators.keyed_process import (
     check_keyed_process,
 )
 from aflow.operators.top import TopOperator
+from aflow.runtime.calls.options import CallOptions, handler_settings
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")

@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from aflow.api.checks import is_async
 from aflow.errors import FlowDefinitionError, shown
 from aflow.machines.calls.on_error import Fallback
 from aflow.machines.calls.retry import Retry
@@ -101,3 +100,13 @@ def _plain_functions(settings: CallSettings) -> Iterator[tuple[str, object]]:
     if cache is not None:
         yield "cache=Cache(key=…)", cache.key
         yield "cache=Cache(negative=…)", cache.negative
+
+
+def is_async(fn: object) -> bool:
+    """True for ``async def`` functions and methods, async generators, and objects whose ``__call__`` is one."""
+    call = fn if inspect.isroutine(fn) else getattr(fn, "__call__", fn)  # noqa: B004
+    inner = getattr(fn, "func", call)  # functools.partial
+    return any(
+        inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
+        for one in (fn, call, inner)
+    )

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Generic, TypedDict, TypeVar, get_type_hints
 
-from aflow.api.call_checks import check_names, check_plain
 from aflow.errors import FlowDefinitionError, shown
 from aflow.machines.calls.adaptive import Adaptive
 from aflow.machines.calls.breaker import CircuitBreaker
@@ -24,6 +23,7 @@ from aflow.operators.calls.settings import (
     CallResults,
     CallSettings,
 )
+from aflow.runtime.calls.checks import check_names, check_plain
 from aflow.runtime.calls.collecting import collecting
 from aflow.state.layouts import state_codec
 
