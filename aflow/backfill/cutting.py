@@ -50,6 +50,7 @@ def cut(graph: FlowGraph, *, key_groups: int = DEFAULT_KEY_GROUPS) -> FragmentPl
                 tuple(_exits(nodes, readers, index_of, numbers)),
                 cuts_at=_cuts(nodes),
                 every_moment=_sees_every_moment(head),
+                behind=2 if head.windows is not None and head.windows.assigner.merging else 1,
             )
         )
     return FragmentPlan(graph.name, tuple(fragments), key_groups)

@@ -123,17 +123,19 @@ class ExchangeFeed(Feed):
         *,
         until: Timestamp | None,
         every_moment: bool,
+        behind: int,
     ) -> None:
         super().__init__(inbox, size, clock)
         self._doors = doors
-        self._end = MAX_TIMESTAMP if until is None else until - 1
+        self._end = MAX_TIMESTAMP if until is None else until - behind
         self._every_moment = every_moment
+        self._behind = behind
         self._watermark = MIN_TIMESTAMP
 
     def push(self, block: Block, start: int, stop: int) -> int:
         assert isinstance(block, Arrived)
         times = block.times
-        self._pass(times[start] - 1)
+        self._pass(times[start] - self._behind)
         if self._every_moment:
             stop = bisect_right(times, times[start], start, stop)
         if len(self._doors) > 1:

@@ -47,6 +47,9 @@ class Fragment:
     left to the live job there."""
     every_moment: bool = False
     """True if the head runs users' code with timers, which has to see time pass between any two timestamps."""
+    behind: int = 1
+    """By how much (ms) the watermark stays behind the next record, and behind the end of the history. Windows that merge
+    need 2: a record at the very end of one belongs to it, unless it has given its result, as it has at 1."""
 
     @property
     def head(self) -> Node:

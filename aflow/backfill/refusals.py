@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any, Final, TypeGuard, cast
+from typing import Any, Final, TypeGuard
 
 from aflow.errors import FlowDefinitionError
 from aflow.graph.flow_graph import FlowGraph
@@ -116,8 +116,12 @@ def _parts(trigger: Trigger[Any]) -> Iterator[Trigger[Any]]:
     if _has_fields(trigger):
         for field in fields(trigger):
             part = getattr(trigger, field.name)
-            if isinstance(part, Trigger):
-                yield from _parts(cast("Trigger[Any]", part))  # of the same records
+            if _is_trigger(part):
+                yield from _parts(part)
+
+
+def _is_trigger(part: object) -> TypeGuard[Trigger[Any]]:
+    return isinstance(part, Trigger)
 
 
 def _has_fields(trigger: object) -> TypeGuard[Any]:

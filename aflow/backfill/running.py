@@ -28,7 +28,8 @@ from aflow.model.key_groups import DEFAULT_KEY_GROUPS
 from aflow.model.time import Timestamp
 from aflow.operators.base import Operator, TwoInputOperator
 from aflow.operators.event_time import EventTimeOperator
-from aflow.runtime.build import Builder, Resources
+from aflow.runtime.build import Builder
+from aflow.runtime.build import Resources as Resources
 from aflow.runtime.calls.reporting import CallReport, Reports
 from aflow.runtime.checkpoints.taking import CheckpointTaking
 from aflow.runtime.failures import closing, first_cause
@@ -61,6 +62,8 @@ class Left:
     """Of the step that reads by key, if the fragment has one."""
     steps: Mapping[str, tuple[int, int]]
     """Records that went into each step, and that came out of its main output."""
+    exits: Mapping[int, int]
+    """Records that left, by the number of the exit."""
     left_out: int = 0
     """Records at or behind the end of the history."""
 
@@ -131,6 +134,10 @@ class _Run:
                 node.name: (counters.records_in, counters.records_out)
                 for node in self._fragment.nodes
                 for counters in built.counters[node.name]
+            },
+            exits={
+                way.number: sum(one.records_in for one in built.counters[node.name])
+                for node, way in self._ways
             },
             left_out=sum(
                 one.left_out for one in task.chain.operators if isinstance(one, StampOperator)
@@ -206,8 +213,15 @@ class _FragmentBuilder(Builder):
         operator = chain.operators[0]
         if isinstance(operator, TwoInputOperator):
             doors.append(Link(operator, counters[head.id], operator.process_right))
-        every = self._fragment.every_moment
-        return ExchangeFeed(self._inbox, size, clock, doors, until=until, every_moment=every)
+        return ExchangeFeed(
+            self._inbox,
+            size,
+            clock,
+            doors,
+            until=until,
+            every_moment=self._fragment.every_moment,
+            behind=self._fragment.behind,
+        )
 
 
 def _numbered(fragment: Fragment) -> list[tuple[Node, Exit]]:
