@@ -89,9 +89,9 @@ def write_savepoint(
 ) -> None:
     """Write a savepoint of ``plan`` to the new folder ``path``, which appears when it is whole; blocks.
 
-    ``parts`` are what the subtasks of the fragments have left, in any order, one chunk in memory at a time: all
-    subtasks of each keyed fragment. The live job that is started from it takes the records from ``until`` on.
-    ``created_at`` and ``until`` are epoch ms.
+    ``parts`` are what the subtasks of the fragments have left, in any order: of each keyed fragment all subtasks, each
+    with the state of the head if it has any. One chunk is in memory at a time. The live job that is started from the
+    savepoint takes the records from ``until`` on; ``until`` and ``created_at`` are epoch ms.
 
     Raises as ``check_savepoint_path`` does, and ``CheckpointError`` for parts that are missing, there twice, or not
     whole, and for what cannot be written. Then nothing is left at ``path``.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from aflow.errors import RestoreError
 from aflow.state.manifest import FORMAT
-from aflow.state.parts import MAGIC, decoded, encoded
+from aflow.state.parts import MAGIC, PartReading, decoded, encoded
 from aflow.state.snapshot import Entry, OperatorSnapshot
 
 few_bytes = st.binary(max_size=4)
@@ -156,3 +157,41 @@ def test_a_great_many_names_without_rows_do_not_make_one_frame() -> None:
 
     assert decoded(data, what="part") == steps
     assert len(list(frames(data))) > 3
+
+
+def read(pieces: Iterable[bytes], groups: Container[int] = range(40_001)) -> tuple[str, ...]:
+    reading = PartReading(what="the part", groups=groups)
+    for piece in pieces:
+        reading.add(piece)
+    return reading.end()
+
+
+@given(steps, st.integers(1, 50))
+def test_a_part_that_comes_in_pieces_of_any_size_is_followed_to_its_end(
+    steps: dict[str, OperatorSnapshot], size: int
+) -> None:
+    whole = {name: replace(one, replaced=None) for name, one in steps.items()}
+    data = part(whole)
+
+    named = read(data[at : at + size] for at in range(0, len(data), size))
+
+    assert named == tuple(whole)
+
+
+@given(steps, st.data())
+def test_a_part_of_which_an_end_is_missing_is_never_taken_for_whole(
+    steps: dict[str, OperatorSnapshot], data: st.DataObject
+) -> None:
+    content = part({name: replace(one, replaced=None) for name, one in steps.items()})
+    cut = data.draw(st.integers(0, len(content) - 1))
+
+    with pytest.raises(RestoreError, match=r"the part ends before its last frame"):
+        read([content[:cut]])
+
+
+def test_what_is_filed_outside_of_the_key_groups_of_a_part_is_refused() -> None:
+    content = part({"sums": OperatorSnapshot({7: {"last": ((b"k", b"v"),)}})})
+
+    assert read([content], groups=range(7, 8)) == ("sums",)
+    with pytest.raises(RestoreError, match="key group 7 for step 'sums'"):
+        read([content], groups=range(7))
