@@ -1,0 +1,98 @@
+"""One flow three ways: live, over history, and over history up to a moment and live from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aflow as af
+from aflow.testing import VirtualClock, virtual_time
+from tests.backfill.items import Item, Items, Row, Told, at_of, millis, no_tick
+from tests.backfill.locally import backfill_locally
+
+Results = Mapping[str, list[Row]]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A flow over records: ``build`` makes a stream, by name, of those of each source, by name."""
+
+    build: Callable[[Mapping[str, Items]], Mapping[str, Items]]
+    sources: Mapping[str, Sequence[Item]]
+    max_delay: int = 0
+    """Milliseconds."""
+
+    def flow(
+        self, sources: Mapping[str, Sequence[Item]], sinks: Mapping[str, af.CollectSink[Row]]
+    ) -> af.Flow:
+        flow = af.Flow("compared")
+        timed = {
+            name: flow.source(items, name=name)
+            .event_time(at_of, max_delay=millis(self.max_delay), name=f"time of {name}")
+            .filter(no_tick)
+            for name, items in sources.items()
+        }
+        for name, stream in self.build(timed).items():
+            stream.process(Told()).to(sinks[name], name=name)
+        return flow
+
+    def _sinks(self) -> dict[str, af.CollectSink[Row]]:
+        flow = af.Flow("which streams")
+        streams = {name: flow.source(list[Item](), name=name) for name in self.sources}
+        return {name: af.CollectSink[Row]() for name in self.build(streams)}
+
+    def live(
+        self,
+        sources: Mapping[str, Sequence[Item]] | None = None,
+        *,
+        parallelism: int = 1,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        **start: Any,
+    ) -> Results:
+        """What a live job gives; ``sources`` in place of those of the case."""
+        sinks = self._sinks()
+
+        async def main() -> None:
+            flow = self.flow(self.sources if sources is None else sources, sinks)
+            chosen = af.Options(clock=VirtualClock(), **(options or {}))
+            await flow.run(parallelism=parallelism, options=chosen, **start)
+
+        virtual_time.run(main, seed=seed)
+        return {name: sorted(sink.values) for name, sink in sinks.items()}
+
+    def over_history(
+        self,
+        *,
+        parallelism: int = 2,
+        block: int = 100,
+        batch: int = 1024,
+        until: int | None = None,
+        savepoint: Path | None = None,
+        seed: int | None = None,
+    ) -> Results:
+        """What a backfill gives."""
+        sinks = self._sinks()
+
+        async def main() -> Results:
+            flow = self.flow({name: [] for name in self.sources}, sinks)
+            done = await backfill_locally(
+                flow,
+                self.sources,
+                until=until,
+                parallelism=parallelism,
+                block=block,
+                savepoint=savepoint,
+                options=af.Options(clock=VirtualClock(), batch_records=batch),
+            )
+            return done.results
+
+        results = virtual_time.run(main, seed=seed)
+        return {name: sorted(results.get(name, [])) for name in sinks}
+
+
+def together(one: Results, other: Results) -> Results:
+    """The results of both."""
+    return {name: sorted([*rows, *other[name]]) for name, rows in one.items()}

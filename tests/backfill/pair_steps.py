@@ -1,0 +1,171 @@
+"""Steps that read two streams by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import aflow as af
+from tests.backfill.items import Item, Items, keyed, millis
+from tests.backfill.steps import of_window, total
+
+#: Size of the windows that join.
+SIZE = 60
+
+
+@dataclass(frozen=True, slots=True)
+class PairStep:
+    """``make(left, right, name)`` adds the step."""
+
+    name: str
+    make: Callable[[Items, Items, str], Items]
+    right_needs_order: bool = False
+
+
+def union(left: Items, right: Items, name: str) -> Items:
+    return left.union(right, name=name)
+
+
+def _pair(one: Item | None, other: Item | None) -> Item:
+    """Of both, at the moment of the later one."""
+    some = [item for item in (one, other) if item is not None]
+    n = (one.n if one else -3) * 7 + (other.n if other else -5)
+    return Item(some[0].key, n % 10_007, max(item.at for item in some))
+
+
+def _in_window(one: Item | None, other: Item | None) -> Item:
+    pair = _pair(one, other)
+    return Item(pair.key, pair.n, pair.at // SIZE * SIZE + SIZE - 1)
+
+
+def pairs(left: Items, right: Items, name: str) -> Items:
+    return keyed(left).interval_join(
+        keyed(right),
+        between=(millis(-5), millis(15)),
+        into=_pair,
+        name=name,
+        of=Item,
+        other_of=Item,
+    )
+
+
+def pairs_or_left(left: Items, right: Items, name: str) -> Items:
+    return keyed(left).interval_join(
+        keyed(right),
+        between=(millis(-5), millis(25)),
+        into=_pair,
+        name=name,
+        kind=af.Join.LEFT,
+        of=Item,
+        other_of=Item,
+    )
+
+
+def pairs_or_either(left: Items, right: Items, name: str) -> Items:
+    return keyed(left).interval_join(
+        keyed(right),
+        between=(millis(-40), millis(5)),
+        into=_pair,
+        name=name,
+        kind=af.Join.FULL,
+        lower_inclusive=False,
+        of=Item,
+        other_of=Item,
+    )
+
+
+def as_of(left: Items, right: Items, name: str) -> Items:
+    return keyed(left).as_of_join(
+        keyed(right),
+        into=_as_of,
+        name=name,
+        kind=af.Join.LEFT,
+        of=Item,
+        other_of=Item,
+    )
+
+
+def recent(left: Items, right: Items, name: str) -> Items:
+    return keyed(left).as_of_join(
+        keyed(right), into=_as_of, name=name, tolerance=millis(20), of=Item, other_of=Item
+    )
+
+
+def _as_of(one: Item, other: Item | None) -> Item:
+    return Item(one.key, one.n * 3 + (other.n if other else -1), one.at)
+
+
+def in_windows(left: Items, right: Items, name: str) -> Items:
+    return keyed(left).window_join(
+        keyed(right),
+        af.Tumbling(millis(SIZE)),
+        into=_in_window,
+        name=name,
+        kind=af.Join.FULL,
+        of=Item,
+        other_of=Item,
+    )
+
+
+def _totals(lefts: Sequence[Item], rights: Sequence[Item]) -> int:
+    return total(lefts) * 1000 + total(rights)
+
+
+def grouped(left: Items, right: Items, name: str) -> Items:
+    windows = af.Sliding(millis(100), millis(50))
+    groups = keyed(left).co_group(
+        keyed(right), windows, into=_totals, name=name, of=Item, other_of=Item
+    )
+    return groups.map(of_window)
+
+
+def grouped_sessions(left: Items, right: Items, name: str) -> Items:
+    groups = keyed(left).co_group(
+        keyed(right), af.Session(millis(9)), into=_totals, name=name, of=Item, other_of=Item
+    )
+    return groups.map(of_window)
+
+
+class Both(af.CoProcess[int, Item, Item, Item]):
+    """What has come of both sides until each tenth of a second."""
+
+    lefts = af.MapState("lefts", key=int, of=int)
+    rights = af.MapState("rights", key=int, of=int)
+
+    def process_left(self, value: Item, ctx: af.Context[int]) -> None:
+        self._note(value, ctx, self.lefts)
+
+    def process_right(self, value: Item, ctx: af.Context[int]) -> None:
+        self._note(value, ctx, self.rights)
+
+    def _note(
+        self, value: Item, ctx: af.Context[int], where: af.MapState[int, int]
+    ) -> None:
+        sums = ctx.state(where)
+        sums.put(value.at, sums.get(value.at, 0) + value.n)
+        ctx.set_event_timer(value.at // 100 * 100 + 100)
+
+    def on_timer(self, at: int, ctx: af.Context[int]) -> list[Item]:
+        left, right = (
+            sum(n for then, n in ctx.state(where).items() if at - 150 <= then < at)
+            for where in (self.lefts, self.rights)
+        )
+        return [Item(ctx.key, left * 3 + right, at)]
+
+
+def both(left: Items, right: Items, name: str) -> Items:
+    return keyed(left).connect(keyed(right)).process(Both(), name=name)
+
+
+PAIRS: Sequence[PairStep] = [
+    PairStep("union", union),
+    PairStep("interval join", pairs),
+    PairStep("left interval join", pairs_or_left),
+    PairStep("full interval join", pairs_or_either),
+    PairStep("as of join", as_of, right_needs_order=True),
+    PairStep("as of join, recent", recent, right_needs_order=True),
+    PairStep("window join", in_windows),
+    PairStep("co-group", grouped),
+    PairStep("co-group of sessions", grouped_sessions),
+    PairStep("connect", both),
+]
