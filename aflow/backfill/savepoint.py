@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from aflow.backfill.fragments import Fragment, FragmentPlan
-from aflow.errors import CheckpointError, FlowDefinitionError, RestoreError, shown
+from aflow.backfill.places import local_folder
+from aflow.errors import CheckpointError, RestoreError
 from aflow.model.elements import CheckpointKind
 from aflow.model.key_groups import ranges
 from aflow.model.time import Timestamp
@@ -73,7 +73,7 @@ def check_savepoint_path(path: str | PathLike[str], *, files: Files = DISK) -> P
     Raises ``FlowDefinitionError`` for what is no path of a folder that the file system of this process has, and
     ``CheckpointError`` if something is there already, or nothing can be made there.
     """
-    folder = _folder(path)
+    folder = local_folder(path, "savepoint")
     check_new(files, folder)
     return folder
 
@@ -107,21 +107,6 @@ def write_savepoint(
     except BaseException:
         writing.draft.remove()
         raise
-
-
-def _folder(path: str | PathLike[str]) -> Path:
-    named = fspath(path) if isinstance(path, str | PathLike) else None
-    if not isinstance(named, str) or not named:
-        raise FlowDefinitionError(f"savepoint takes the path of a new folder, not {shown(path)}")
-    if "://" not in named and not named.startswith("file:"):
-        return Path(named)
-    uri = urlsplit(named)
-    if uri.scheme != "file" or uri.netloc not in ("", "localhost") or not uri.path.startswith("/"):
-        raise FlowDefinitionError(
-            f"savepoint={named!r} is not in a file system of this machine: a savepoint is written by the driver, to a "
-            f"local or mounted folder, such as 'savepoints/july' or 'file:///mnt/savepoints/july'"
-        )
-    return Path(unquote(uri.path))
 
 
 @dataclass(slots=True)

@@ -6,15 +6,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from aflow.cli.savepoint_values import json_line, key_value, opened, state_value, timer
 from aflow.errors import RestoreError
 from aflow.model.codecs import PLAIN
+from aflow.model.time import Timestamp
+from aflow.operators.hand_over import handed_over
 from aflow.runtime.checkpoints.sections import IN_FLIGHT, PENDING, PROGRESS, WAITING
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.state.change_plan import StoredState, StoredStep, stored_step
 from aflow.state.descriptions import Description
 from aflow.state.snapshot import STATES, Entry, OperatorSnapshot
 from aflow.state.specs import RESERVED
+from aflow.state.stored_values import json_line, key_value, opened, state_value, timer
 
 #: By the name under which they are stored, what a person calls timers.
 TIMERS: Mapping[str, str] = {"@event timers": "event", "@processing timers": "processing"}
@@ -85,6 +87,16 @@ def batches_in_flight(snapshot: OperatorSnapshot) -> int:
         for part in snapshot.operator.get(IN_FLIGHT, ())
         for element in cast("list[list[object]]", PLAIN.decode(part))[-1]
     )
+
+
+def hand_overs(restored: Restored) -> Iterator[tuple[Timestamp, list[str]]]:
+    """Moments (epoch ms) at which a job that goes on from here begins, with the steps that skip what is before them."""
+    steps: dict[Timestamp, list[str]] = {}
+    for name, snapshot in restored.states.items():
+        begins = handed_over(snapshot, name)
+        if begins is not None:
+            steps.setdefault(begins, []).append(name)
+    yield from sorted(steps.items())
 
 
 def remembered(step: StoredStep) -> str:

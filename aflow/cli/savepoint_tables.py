@@ -13,6 +13,7 @@ from aflow.cli.savepoint_contents import (
     batches_in_flight,
     bytes_of,
     committables,
+    hand_overs,
     remembered,
     splits,
     steps_of,
@@ -44,6 +45,10 @@ def _about(restored: Restored) -> list[str]:
         f"{manifest.kind.value} {manifest.id} of flow {manifest.flow!r}{written}",
         f"begun {_moment(manifest.created_at)}, complete {_moment(manifest.completed_at)}",
         f"{manifest.key_groups} key groups; {size:,} bytes in {len(manifest.files)} files",
+        *(
+            f"hand-over at {_moment(at)}: records before it are in here; skipped by {', '.join(map(repr, steps))}"
+            for at, steps in hand_overs(restored)
+        ),
         *(f"passed over: {reason}" for reason in restored.passed_over),
     ]
 

@@ -269,7 +269,7 @@ def test_a_place_where_something_is_is_refused(there: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("path", ["", 5, None, b"sp"])
 def test_what_is_no_path_is_refused(path: object) -> None:
-    with pytest.raises(FlowDefinitionError, match="savepoint takes the path of a new folder"):
+    with pytest.raises(FlowDefinitionError, match="savepoint takes the path of a folder"):
         check_savepoint_path(path)  # type: ignore[arg-type]
 
 

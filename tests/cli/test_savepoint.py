@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from aflow.operators.hand_over import BEGINS, begins_at
+from aflow.state.snapshot import OperatorSnapshot
 from tests.cli.conftest import Aflow, Write
 from tests.cli.savepoints import (
     ALL,
@@ -35,6 +37,22 @@ def test_show_tells_what_it_is_and_when_it_was_taken(aflow: Aflow, tmp_path: Pat
     assert result.stdout.startswith("savepoint 7 of flow 'shop'")
     assert "begun 2025-01-02 03:04:05+00:00, complete 2025-01-02 03:04:06+00:00" in result.stdout
     assert "128 key groups; " in result.stdout
+
+
+def test_show_tells_that_it_is_a_hand_over_and_at_which_moment(
+    aflow: Aflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    july = OperatorSnapshot(operator={BEGINS: begins_at(1_372_636_800_000)})
+    steps = [Stored("times", "event_time", july), Stored("other times", "event_time", july)]
+    write_savepoint(tmp_path / "sp", steps)
+
+    shown = aflow("savepoint", "show", str(tmp_path / "sp")).stdout
+
+    assert (
+        "hand-over at 2013-07-01 00:00:00+00:00: records before it are in here; skipped by 'times', 'other times'"
+        in shown
+    )
 
 
 def test_show_has_tables_of_steps_states_sources_and_sinks(

@@ -1,0 +1,255 @@
+"""What is in a savepoint or a checkpoint, row by row, without the code of the pipeline.
+
+``stored_parts`` reads the manifest only and says what can be read side by side, in whatever process; ``rows_of`` reads
+one of these parts. All of it blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Final, TypeAlias, cast
+
+from aflow.backfill.places import local_folder
+from aflow.errors import RestoreError
+from aflow.model.codecs import PLAIN
+from aflow.model.time import Timestamp
+from aflow.runtime.checkpoints.directory_files import DISK, reason
+from aflow.runtime.checkpoints.directory_names import manifest_name, manifest_numbers
+from aflow.runtime.checkpoints.directory_reading import Source, content, state_of
+from aflow.state.descriptions import Description
+from aflow.state.manifest import Link, Manifest
+from aflow.state.manifest_codec import manifest_of
+from aflow.state.snapshot import STATES, Entry, OperatorSnapshot
+from aflow.state.specs import RESERVED
+from aflow.state.stored_values import json_line, key_value, opened, state_value
+
+#: Names under which timers are stored.
+_TIMERS: Final = frozenset({"@event timers", "@processing timers"})
+
+#: What begins like this are moments at which states of the same row were last touched.
+_TOUCHED: Final = f"{RESERVED}touched "
+
+#: What begins like this are states of a key in one window.
+_WINDOW_STATE: Final = f"{RESERVED}window state "
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPart:
+    """What one subtask of one step has stored. Plain data, which may go to another process."""
+
+    folder: str
+    operator: str
+    what: str
+    """The method that made the step (``process``, ``window.fold`` …)."""
+    subtask: int
+    chain: tuple[Link, ...]
+    broadcasts: bool
+    """True for the one subtask whose copy of broadcast state is told: all have the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateRow:
+    """Something that is stored of one step."""
+
+    operator: str
+    what: str
+    subtask: int
+    """The one that has stored it."""
+    kind: str
+    """``value``, ``list``, ``map`` and other kinds of declared state, ``broadcast``, ``timer``, ``window``, ``keyed``
+    for what a step keeps for keys beside them (the two sides of a join, say), and ``operator`` for what is not by key:
+    positions of sources, watermarks, records whose calls are under way."""
+    state: str
+    """Its name."""
+    value: str
+    """JSON."""
+    key_group: int | None = None
+    key: str | None = None
+    """JSON."""
+    timer: Timestamp | None = None
+    """When it rings (epoch ms), of a timer."""
+    window_start: Timestamp | None = None
+    """Of what belongs to a window (epoch ms)."""
+    window_end: Timestamp | None = None
+    """Exclusive. None where windows are stored by their start, since all have one size."""
+
+
+def stored_parts(path: str | PathLike[str], *, operator: str | None = None) -> list[StoredPart]:
+    """What can be read of the checkpoint at ``path``, or of its step ``operator``.
+
+    ``path`` is a savepoint, a folder of checkpoints (whose newest is read), or one manifest; a ``file:`` URI will do.
+    Raises ``RestoreError`` if there is none, or it has no step of that name, and ``FlowDefinitionError`` for a path
+    that no file system has.
+    """
+    manifest, folder = _manifest(local_folder(path, "path"))
+    parts = [
+        StoredPart(str(folder), step.name, step.what, one.subtask, one.chain, number == 0)
+        for step in manifest.steps
+        for number, one in enumerate(step.subtasks)
+        if operator in (None, step.name)
+    ]
+    if operator is not None and not parts:
+        known = ", ".join(repr(step.name) for step in manifest.steps) or "none"
+        raise RestoreError(
+            f"there is no step {operator!r} in {manifest.kind.value} {manifest.id} of flow {manifest.flow!r}; it has: "
+            f"{known}"
+        )
+    return parts
+
+
+def _manifest(path: Path) -> tuple[Manifest, Path]:
+    """The newest manifest that can be read, and the folder from which its paths start."""
+    try:
+        if path.is_file():
+            return manifest_of(DISK.read(path), what=str(path)), path.parent
+        numbers = manifest_numbers(DISK.names(path))
+    except OSError as exc:
+        raise RestoreError(f"{path} cannot be read: {reason(exc)}") from exc
+    problems: list[RestoreError] = []
+    for number in sorted(numbers, reverse=True):
+        file = path / manifest_name(number)
+        try:
+            return manifest_of(DISK.read(file), what=str(file)), path
+        except RestoreError as exc:
+            problems.append(exc)
+        except OSError as exc:
+            raise RestoreError(f"{file} cannot be read: {reason(exc)}") from exc
+    if problems:
+        raise problems[0]
+    raise RestoreError(f"{path} holds no checkpoint: no file like {manifest_name(1)} is in it")
+
+
+def rows_of(part: StoredPart) -> Iterator[StateRow]:
+    """What ``part`` holds, key group by key group. Raises ``RestoreError`` unless its files are whole."""
+    source = Source(DISK, Path(part.folder))
+    contents = {link.file: content(source, link.file) for link in part.chain}
+    snapshot = state_of(part.operator, part.chain, contents, source)
+    rows = _Rows(part)
+    for group in sorted(snapshot.keyed):
+        yield from rows.of_group(group, snapshot.keyed[group])
+    yield from rows.of_operator(snapshot)
+    if part.broadcasts:
+        yield from rows.of_broadcasts(snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Makes the rows of a part."""
+
+    part: StoredPart
+
+    def of_group(self, group: int, names: Mapping[str, tuple[Entry, ...]]) -> Iterator[StateRow]:
+        described = {
+            name.decode(): Description.decoded(data) for name, data in names.get(STATES, ())
+        }
+        for name, entries in names.items():
+            if name == STATES or name.startswith(_TOUCHED):
+                continue
+            for key, data in entries:
+                yield self._of_key(group, key, name, data, described.get(name))
+
+    def _of_key(
+        self, group: int, key: bytes, name: str, data: bytes, described: Description | None
+    ) -> StateRow:
+        if name.startswith(_WINDOW_STATE):
+            key, start, end = cast("tuple[bytes, int, int]", PLAIN.decode(key))
+            kind, value = _declared(described, data)
+            return self._row(group, key, name, kind, value, window=(start, end))
+        if name in _TIMERS:
+            at, window = _timer(data)
+            return self._row(group, key, name, "timer", key_value(data), timer=at, window=window)
+        if name.startswith(RESERVED):
+            found = _window(name, data)
+            if found is None:
+                return self._row(group, key, name, "keyed", opened(data))
+            return self._row(group, key, name, "window", found.held, window=found.bounds)
+        kind, value = _declared(described, data)
+        return self._row(group, key, name, kind, value)
+
+    def of_operator(self, snapshot: OperatorSnapshot) -> Iterator[StateRow]:
+        for name, parts in sorted(snapshot.operator.items()):
+            for data in parts:
+                yield self._row(None, None, name, "operator", opened(data))
+
+    def of_broadcasts(self, snapshot: OperatorSnapshot) -> Iterator[StateRow]:
+        for name, copies in sorted(snapshot.broadcast.items()):
+            described, data = cast("tuple[bytes, bytes]", PLAIN.decode(copies[0]))
+            entries = state_value(Description.decoded(described), data)
+            for key, value in cast("list[tuple[object, object]]", entries):
+                yield self._row(None, None, name, "broadcast", value, shown=json_line(key))
+
+    def _row(
+        self,
+        group: int | None,
+        key: bytes | None,
+        name: str,
+        kind: str,
+        value: object,
+        *,
+        timer: Timestamp | None = None,
+        window: _Bounds | None = None,
+        shown: str | None = None,
+    ) -> StateRow:
+        start, end = window or (None, None)
+        return StateRow(
+            operator=self.part.operator,
+            what=self.part.what,
+            subtask=self.part.subtask,
+            kind=kind,
+            state=name.removeprefix(_WINDOW_STATE).removeprefix(RESERVED),
+            value=json_line(value),
+            key_group=group,
+            key=shown if key is None else json_line(key_value(key)),
+            timer=timer,
+            window_start=start,
+            window_end=end,
+        )
+
+
+def _declared(described: Description | None, data: bytes) -> tuple[str, object]:
+    kind = "value" if described is None else described.kind
+    return kind, state_value(described, data)
+
+
+_Bounds: TypeAlias = tuple[Timestamp, Timestamp | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _InWindow:
+    """What a key has in a window or a pane, and where that is."""
+
+    held: object
+    bounds: _Bounds
+
+
+def _timer(data: bytes) -> tuple[Timestamp | None, _Bounds | None]:
+    """When a timer rings, and to which window it belongs."""
+    match _columns(data):
+        case [int(at)]:
+            return at, None
+        case [int(at), int(start), int(end)]:
+            return at, (start, end)
+        case _:
+            return None, None
+
+
+def _window(name: str, data: bytes) -> _InWindow | None:
+    """None for what is stored in any other way."""
+    match name, _columns(data):
+        case "@windows" | "@panes", [bytes(held), int(start), *_]:
+            return _InWindow(key_value(held), (start, None))
+        case "@sessions", [bytes(held), int(start), int(end), *_]:
+            return _InWindow(key_value(held), (start, end))
+        case "@key windows", [where, _, _, held]:
+            start, end, *_ = cast("list[int]", where)
+            return _InWindow(key_value(held) if isinstance(held, bytes) else None, (start, end))
+        case _:
+            return None
+
+
+def _columns(data: bytes) -> list[object]:
+    stored = key_value(data)
+    return cast("list[object]", stored) if isinstance(stored, list) else [stored]

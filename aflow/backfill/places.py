@@ -1,0 +1,28 @@
+"""Where savepoints are: folders that the file system of a process has, by their paths or ``file:`` URIs."""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from aflow.errors import FlowDefinitionError, shown
+
+
+def local_folder(path: str | PathLike[str], what: str) -> Path:
+    """The folder that ``path`` names, which is called ``what`` in errors.
+
+    Raises ``FlowDefinitionError`` for what is no path, and for a URI of anything but a local or mounted folder.
+    """
+    named = fspath(path) if isinstance(path, str | PathLike) else None
+    if not isinstance(named, str) or not named:
+        raise FlowDefinitionError(f"{what} takes the path of a folder, not {shown(path)}")
+    if "://" not in named and not named.startswith("file:"):
+        return Path(named)
+    uri = urlsplit(named)
+    if uri.scheme == "file" and uri.netloc in ("", "localhost") and uri.path.startswith("/"):
+        return Path(unquote(uri.path))
+    raise FlowDefinitionError(
+        f"{what}={named!r} is not in a file system of this machine: savepoints are in local or mounted folders, such "
+        f"as 'savepoints/july' or 'file:///mnt/savepoints/july'"
+    )
