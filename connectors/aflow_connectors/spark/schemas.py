@@ -1,0 +1,146 @@
+"""Which columns a DataFrame has: as the user says it, as Spark wants it, as Arrow has it.
+
+The conversions need pyspark, and a DDL string a session: they are made on the driver. Executors get ``Declared``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from aflow.errors import FlowDefinitionError, shown
+from aflow_connectors.fields import fields_of
+from aflow_connectors.spark.arrow import pa
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+ArrowSchema: TypeAlias = Any
+"""A ``pyarrow.Schema``: pyarrow has no types."""
+
+Schema: TypeAlias = "str | StructType | ArrowSchema"
+"""Columns and types: Spark's DDL (``"id long, name string"``), a ``StructType`` or a ``pyarrow.Schema``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The columns that records are to have."""
+
+    arrow: ArrowSchema
+    """Of exactly the types that Spark takes for the declared ones."""
+    types: Mapping[str, str]
+    """How Spark calls the type of each column, for errors."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns, in their order."""
+        return list(self.types)
+
+
+def spark_schema(schema: Schema, *, owner: str) -> StructType:
+    """``schema`` as Spark has it. A string is parsed by Spark, so there must be a session.
+
+    Raises ``FlowDefinitionError``, which begins with ``owner``, for what is no schema.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    parsed: object = schema
+    try:
+        if isinstance(schema, str):
+            parsed = StructType.fromDDL(schema)
+        elif isinstance(schema, pa.Schema):
+            parsed = _spark_types().from_arrow_schema(schema)
+    except PySparkException as exc:
+        raise FlowDefinitionError(
+            f"{owner}: Spark makes no schema of {shown(cast(object, schema))}: {_said(exc)}"
+        ) from exc
+    if not isinstance(parsed, StructType) or not parsed.fields:
+        raise FlowDefinitionError(
+            f"{owner}: schema= says the columns and their types, as 'id long, name string' or as a StructType or a "
+            f"pyarrow.Schema, not {shown(cast(object, schema))}"
+        )
+    return parsed
+
+
+def declared(schema: StructType, *, owner: str) -> Declared:
+    """What executors need of ``schema``. Raises ``FlowDefinitionError`` for a name that is there twice."""
+    check_names(schema.names, owner=owner)
+    arrow = _spark_types().to_arrow_schema(schema, timezone="UTC")
+    return Declared(arrow, {field.name: field.dataType.simpleString() for field in schema.fields})
+
+
+def check_names(names: Sequence[str], *, owner: str) -> None:
+    """Raises ``FlowDefinitionError`` for a name that is there twice."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise FlowDefinitionError(
+            f"{owner}: there is more than one column {twice[0]!r}, and fields are found by their names"
+        )
+
+
+def inferred(records: Sequence[object], *, owner: str = "schema_of") -> ArrowSchema:
+    """The schema that ``records``, some of those to come, have: dicts, dataclasses, named tuples or Structs.
+
+    Raises ``FlowDefinitionError`` for a column that is always None, or has values of several kinds.
+    """
+    if not records:
+        raise FlowDefinitionError(
+            f"{owner}: without a record there is no telling which columns there are"
+        )
+    columns: dict[str, list[object]] = {}
+    for number, record in enumerate(records):
+        try:
+            fields = fields_of(record)
+        except TypeError as exc:
+            raise FlowDefinitionError(f"{owner}: record {shown(record)}: {exc}") from exc
+        for name, value in fields.items():
+            columns.setdefault(name, [None] * number).append(value)
+        for values in columns.values():
+            values.extend([None] * (number + 1 - len(values)))
+    return pa.schema(
+        [pa.field(name, _inferred_type(name, values, owner)) for name, values in columns.items()]
+    )
+
+
+def _inferred_type(name: str, values: list[object], owner: str) -> Any:
+    try:
+        found = pa.array(values).type
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as exc:
+        raise FlowDefinitionError(
+            f"{owner}: column {name!r} has no one type: {_said(exc)}; say it, in schema="
+        ) from exc
+    return _as_in_spark(name, found, owner)
+
+
+def _as_in_spark(name: str, found: Any, owner: str) -> Any:
+    """The type that Spark has for ``found``: in it all moments are in microseconds."""
+    if pa.types.is_null(found):
+        raise FlowDefinitionError(
+            f"{owner}: column {name!r} is None in all records that were given, which has no type: give one where it is "
+            f"not, or say the types of all columns, in schema="
+        )
+    if pa.types.is_timestamp(found):
+        return pa.timestamp("us", tz=None if found.tz is None else "UTC")
+    if pa.types.is_list(found):
+        return pa.list_(_as_in_spark(f"{name}[]", found.value_type, owner))
+    if pa.types.is_struct(found):
+        return pa.struct(
+            [
+                pa.field(part.name, _as_in_spark(f"{name}.{part.name}", part.type, owner))
+                for part in found
+            ]
+        )
+    return found
+
+
+def _spark_types() -> Any:
+    """What Spark converts schemas with; its types name those of pyarrow."""
+    return import_module("pyspark.sql.pandas.types")
+
+
+def _said(exc: BaseException) -> str:
+    """The first line of an error's text that says something."""
+    return next((line.strip() for line in str(exc).splitlines() if line.strip()), repr(exc))
