@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, TypeVar, cast, overload
@@ -13,8 +14,9 @@ from aflow.connect import BadRecord, Chunk, Position, Reader, Split, Tag
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.arguments import checked_texts
 from aflow_connectors.blocking import Blocking
+from aflow_connectors.files.arrow_values import Row
 from aflow_connectors.files.jsonl import JsonObject
-from aflow_connectors.files.parquet_rows import ParquetPosition, Row, Rows
+from aflow_connectors.files.parquet_rows import ParquetPosition, Rows
 from aflow_connectors.files.source import BadRecords, FileSource
 
 T = TypeVar("T")
@@ -83,45 +85,68 @@ class ParquetSource(FileSource[T]):
 
     async def reader(self, split: Split, position: Position | None) -> Reader[T]:
         path = Path(split.id)
-        rows = Rows(path, ParquetPosition.of(position, path), self._columns)
-        return ParquetReader(rows, self._convert, BadRecords(path, self.dead_letters))
+        rows = Rows(path, ParquetPosition.of(position, path), self._columns, self._convert)
+        return ParquetReader(rows, BadRecords(path, self.dead_letters))
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """A row that cannot be converted, and why."""
+
+    row: Row
+    reason: str
 
 
 class ParquetReader(Reader[T]):
     """Reads rows; Python values are made of them in the worker thread, too."""
 
-    def __init__(self, rows: Rows, convert: Callable[[Row], T], bad_records: BadRecords) -> None:
+    def __init__(self, rows: Rows[T | Unfit], bad_records: BadRecords) -> None:
         self._rows = rows
-        self._convert = convert
         self._bad_records = bad_records
         self._blocking = Blocking()
 
     async def read(self, limit: int) -> Chunk[T] | None:
-        await self._blocking.run(lambda: self._rows.prepare(limit))
-        rows, position = self._rows.take()
+        if not self._rows.are_there:
+            await self._blocking.run(self._rows.prepare)
+        rows, position = self._rows.take(limit)
         if not rows:
             return None
+        if Unfit not in set(map(type, rows)):
+            return Chunk(cast(list[T], rows), tuple(position))
         values: list[T] = []
         rejected: list[BadRecord] = []
         for number, row in enumerate(rows, start=position.row - len(rows)):
-            try:
-                values.append(self._convert(row))
-            except ValueError as exc:
+            if isinstance(row, Unfit):
                 where = f"row group {position.group}, row {number:,}"
-                raw = repr(row).encode()
-                rejected.append(self._bad_records.bad(where, str(exc), raw))
+                rejected.append(self._bad_records.bad(where, row.reason, repr(row.row).encode()))
+            else:
+                values.append(row)
         return Chunk(values, tuple(position), rejected=rejected)
 
     async def close(self) -> None:
         await self._blocking.finish(self._rows.close)
 
 
-def _conversion(of: type[T] | None) -> Callable[[Row], T]:
+def _conversion(of: type[T] | None) -> Callable[[list[Row]], list[T | Unfit]]:
     if of is None:
         # The overloads of the constructor make T a dict here.
-        return lambda row: cast(T, row)
+        return lambda rows: cast(list[T | Unfit], rows)
     try:
         msgspec.json.Decoder(of)
     except TypeError as exc:
         raise FlowDefinitionError(f"ParquetSource: cannot convert into {of!r}: {exc}") from exc
-    return lambda row: msgspec.convert(row, of)
+
+    def one(row: Row) -> T | Unfit:
+        try:
+            return msgspec.convert(row, of)
+        except ValueError as exc:
+            return Unfit(row, str(exc))
+
+    def all_of(rows: list[Row]) -> list[T | Unfit]:
+        try:
+            # A call for all is faster, but its error does not say of which row it speaks.
+            return msgspec.convert(rows, list[of])  # type: ignore[valid-type]
+        except ValueError:
+            return [one(row) for row in rows]
+
+    return all_of

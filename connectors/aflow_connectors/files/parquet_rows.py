@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from aflow.connect import Position, SourceError
 from aflow.errors import AflowError
-from aflow_connectors.files.optional import pyarrow_parquet
+from aflow_connectors.files.arrow_values import Row, python_rows
+from aflow_connectors.files.optional import pyarrow, pyarrow_parquet
+from aflow_connectors.files.parquet_instants import InstantsOfSpark
 
-Row = dict[str, object]
+V = TypeVar("V")
 
-#: Rows that are decoded at a time.
+#: Rows that are decoded at a time, and that become Python values at a time: each of the latter is a hop to a thread and
+#: back, and holds Python's lock for about as many µs.
 _DECODED: Final = 8192
+_PREPARED: Final = 4096
 
 
 class ParquetPosition(NamedTuple):
@@ -38,29 +42,44 @@ class ParquetPosition(NamedTuple):
         raise SourceError(f"{path}: {position!r} is not a position in a Parquet file")
 
 
-class Rows:
-    """The rows of a file. ``prepare`` and ``close`` block: they are for worker threads, one call at a time."""
+class Rows(Generic[V]):
+    """The rows of a file, as ``convert`` makes them. ``prepare`` and ``close`` are for worker threads: they block."""
 
-    def __init__(self, path: Path, start: ParquetPosition, columns: list[str] | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        start: ParquetPosition,
+        columns: list[str] | None,
+        convert: Callable[[list[Row]], list[V]],
+    ) -> None:
         self._path = path
-        #: Behind the last row that was prepared.
-        self._position = start
+        #: Behind the last row that was taken.
+        self._position: ParquetPosition = start
         self._columns = columns
+        self._convert = convert
         # pyarrow has no types.
         self._file: Any = None
-        self._batches: Iterator[tuple[int, Any]] = iter(())
-        #: Rows that were decoded and not prepared yet.
-        self._rest: Any = None
-        #: The next rows, if some were prepared that nobody took; none at the end of the file.
-        self._ready: list[Row] | None = None
+        self._blocks: Iterator[tuple[int, list[V]]] = iter(())
+        #: The row group of the rows that are there, these rows, and how many of them were taken.
+        self._group = start.group
+        self._rows: list[V] = []
+        self._taken = 0
 
-    def prepare(self, limit: int) -> None:
-        """See that up to ``limit`` rows are there to be taken. Raises ``SourceError``."""
+    @property
+    def are_there(self) -> bool:
+        """Whether some can be taken without preparing any."""
+        return self._taken < len(self._rows)
+
+    def prepare(self) -> None:
+        """See that rows are there to be taken, unless the file is at its end. Raises ``SourceError``."""
         try:
             if self._file is None:
                 self._open()
-            if self._ready is None:
-                self._ready = self._next(limit)
+            if not self.are_there:
+                block = next(self._blocks, None)
+                self._rows, self._taken = [], 0
+                if block is not None:
+                    self._group, self._rows = block
         except AflowError:
             raise
         # pyarrow raises errors of many classes.
@@ -69,9 +88,13 @@ class Rows:
             where = f", after row {row:,} of row group {group}" if group or row else ""
             raise SourceError(f"cannot read {self._path}{where}: {exc}") from exc
 
-    def take(self) -> tuple[list[Row], ParquetPosition]:
-        """The rows that were prepared, and the position behind them; no rows at the end of the file."""
-        rows, self._ready = self._ready or [], None
+    def take(self, limit: int) -> tuple[list[V], ParquetPosition]:
+        """Up to ``limit`` of the rows that are there, and the position behind them; none at the end of the file."""
+        rows = self._rows[self._taken : self._taken + limit]
+        self._taken += len(rows)
+        if self._group != self._position.group:
+            self._position = self._position._replace(group=self._group, row=0)
+        self._position = self._position._replace(row=self._position.row + len(rows))
         return rows, self._position
 
     def close(self) -> None:
@@ -79,22 +102,31 @@ class Rows:
             self._file.close()
 
     def _open(self) -> None:
-        self._file = pyarrow_parquet("ParquetSource").ParquetFile(self._path)
-        total = int(self._file.metadata.num_rows)
+        parquet = pyarrow_parquet("ParquetSource")
+        file = self._file = parquet.ParquetFile(self._path)
+        instants = InstantsOfSpark.of(file)
+        if instants is not None:
+            file.close()
+            # Decoded as ns, far-off moments would come out wrong.
+            file = self._file = parquet.ParquetFile(self._path, coerce_int96_timestamp_unit="us")
+        total = int(file.metadata.num_rows)
         if self._position.total not in (-1, total):
             raise ValueError(
                 f"it had {self._position.total:,} rows when it was read before and now has {total:,}: it was replaced"
             )
-        names: list[str] = self._file.schema_arrow.names
+        names: list[str] = file.schema_arrow.names
         if unknown := [name for name in self._columns or () if name not in names]:
             raise ValueError(f"it has no column {', '.join(map(repr, unknown))}, but {names}")
         if len(set(names)) < len(names):
             raise ValueError(f"two of its columns have the same name: {names}")
-        self._batches = self._decoded(self._position)
+        self._blocks = self._decoded(self._position, instants)
         self._position = self._position._replace(total=total)
 
-    def _decoded(self, start: ParquetPosition) -> Iterator[tuple[int, Any]]:
-        """Record batches behind ``start``, each with its row group."""
+    def _decoded(
+        self, start: ParquetPosition, instants: InstantsOfSpark | None
+    ) -> Iterator[tuple[int, list[V]]]:
+        """Rows behind ``start``, a few at a time, each time with their row group."""
+        arrow = pyarrow("ParquetSource")
         skip = start.row
         for group in range(start.group, self._file.metadata.num_row_groups):
             for batch in self._file.iter_batches(
@@ -102,19 +134,7 @@ class Rows:
             ):
                 rest = batch.slice(skip)
                 skip = max(0, skip - batch.num_rows)
-                yield group, rest
-
-    def _next(self, limit: int) -> list[Row]:
-        while self._rest is None or not self._rest.num_rows:
-            following = next(self._batches, None)
-            if following is None:
-                return []
-            group, self._rest = following
-            if group != self._position.group:
-                self._position = self._position._replace(group=group, row=0)
-        taken, self._rest = self._rest.slice(0, limit), self._rest.slice(limit)
-        self._position = self._position._replace(row=self._position.row + taken.num_rows)
-        names: list[str] = taken.schema.names
-        # Faster than pyarrow's own to_pylist of a record batch.
-        columns: list[list[object]] = [column.to_pylist() for column in taken.columns]
-        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+                if instants is not None:
+                    rest = instants.said(rest)
+                for begin in range(0, rest.num_rows, _PREPARED):
+                    yield group, self._convert(python_rows(arrow, rest.slice(begin, _PREPARED)))

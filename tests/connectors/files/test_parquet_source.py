@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -13,6 +13,7 @@ import pytest
 from aflow.connect import BadRecord, ConnectorError, SourceError, Tag
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.files import ParquetSource
+from aflow_connectors.files.arrow_values import Row
 from aflow_connectors.files.parquet_rows import ParquetPosition, Rows
 from tests.connectors.files.arrow import pa, pq
 from tests.connectors.files.reading import chunks, records, rejected, values
@@ -43,6 +44,45 @@ async def test_each_row_is_a_record(tmp_path: Path) -> None:
         {"card": None, "at": AT, "tags": ["a"]},
         {"card": "3", "at": AT, "tags": None},
     ]
+
+
+@pytest.mark.asyncio
+async def test_moments_and_days_are_what_pyarrow_makes_of_them(tmp_path: Path) -> None:
+    days = pa.array([0, None, -1, 2_932_896], pa.int32()).cast(pa.date32())
+    moments: list[Any] = [0, None, -62_135_596_800_000_000, 1_700_000_000_000_001]
+    columns = {
+        "day": days,
+        "utc": pa.array(moments, pa.timestamp("us", "UTC")),
+        "there": pa.array([0, None, 1, 2], pa.timestamp("us", "Europe/Berlin")),
+        "local": pa.array(moments, pa.timestamp("us")),
+        "seconds": pa.array([0, None, 1, 2], pa.timestamp("s", "UTC")),
+    }
+
+    found = await records(ParquetSource(parquet(tmp_path, columns)))
+
+    assert found == pa.table(columns).to_pylist()
+    assert [record["utc"] and record["utc"].utcoffset() for record in found] == [
+        timedelta(0),
+        None,
+        timedelta(0),
+        timedelta(0),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["timestamp[us, UTC]", "timestamp[us]", "date32"])
+@pytest.mark.asyncio
+async def test_what_no_datetime_can_tell_is_an_error(tmp_path: Path, kind: str) -> None:
+    types = {
+        "timestamp[us, UTC]": pa.timestamp("us", "UTC"),
+        "timestamp[us]": pa.timestamp("us"),
+        "date32": pa.date32(),
+    }
+    far = pa.array([None, 2**30 if kind == "date32" else 2**60]).cast(pa.int64())
+    numbers = far.cast(pa.int32()) if kind == "date32" else far
+    file = parquet(tmp_path, {"at": numbers.cast(types[kind])})
+
+    with pytest.raises(SourceError, match=r"cannot read .*a\.parquet: "):
+        await records(ParquetSource(file))
 
 
 @pytest.mark.asyncio
@@ -83,11 +123,11 @@ async def test_rows_that_do_not_fit_go_to_the_dead_letters(tmp_path: Path) -> No
 
 
 def test_rows_of_a_read_that_was_cancelled_are_not_lost(tmp_path: Path) -> None:
-    rows = Rows(parquet(tmp_path, {"n": [1, 2, 3]}), ParquetPosition(), None)
+    rows = Rows(parquet(tmp_path, {"n": [1, 2, 3]}), ParquetPosition(), None, list[Row])
 
-    rows.prepare(1)
-    rows.prepare(1)
-    taken, position = rows.take()
+    rows.prepare()
+    rows.prepare()
+    taken, position = rows.take(1)
     rows.close()
 
     assert (taken, position) == ([{"n": 1}], ParquetPosition(0, 1, 3))
