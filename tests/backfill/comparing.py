@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import aflow as af
 from aflow.testing import VirtualClock, virtual_time
@@ -48,17 +47,26 @@ class Case:
         sources: Mapping[str, Sequence[Item]] | None = None,
         *,
         parallelism: int = 1,
+        batch: int = 1024,
+        savepoint: Path | None = None,
         seed: int | None = None,
-        options: Mapping[str, Any] | None = None,
-        **start: Any,
     ) -> Results:
-        """What a live job gives; ``sources`` in place of those of the case."""
+        """What a live job gives, from ``savepoint`` on; ``sources`` in place of those of the case."""
         sinks = self._sinks()
 
         async def main() -> None:
             flow = self.flow(self.sources if sources is None else sources, sinks)
-            chosen = af.Options(clock=VirtualClock(), **(options or {}))
-            await flow.run(parallelism=parallelism, options=chosen, **start)
+            options = af.Options(clock=VirtualClock(), batch_records=batch)
+            if savepoint is None:
+                await flow.run(parallelism=parallelism, options=options)
+                return
+            storage = savepoint.with_name(f"{savepoint.name} checkpoints")
+            await flow.run(
+                parallelism=parallelism,
+                options=options,
+                checkpointing=af.Checkpointing(every=millis(1_000_000), storage=storage),
+                restore=savepoint,
+            )
 
         virtual_time.run(main, seed=seed)
         return {name: sorted(sink.values) for name, sink in sinks.items()}

@@ -1,101 +1,127 @@
-"""Flows of any shape, for properties of their fragments. They need not run, so their functions do nothing of use."""
+"""Flows drawn at random: steps behind steps, branches that meet again, and records for them.
+
+A flow is a list of lines, each with the step and the lines that it reads; what nobody reads goes into a sink. Steps
+that need their input in order get only streams that are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import timedelta
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
 
-from hypothesis import strategies as st
+from tests.backfill.comparing import Case
+from tests.backfill.items import Item, Items, drawn
+from tests.backfill.keyed_steps import KEYED
+from tests.backfill.pair_steps import PAIRS, PairStep
+from tests.backfill.steps import STATELESS, Step
 
-import aflow as af
-
-SIDE = af.Tag[Any]("side")
-_MINUTE = timedelta(minutes=1)
-
-
-class _Meet(af.CoProcess[Any, Any, Any, Any]):
-    def process_left(self, value: Any, ctx: af.Context[Any]) -> Iterable[Any]:
-        return (value,)
-
-    def process_right(self, value: Any, ctx: af.Context[Any]) -> Iterable[Any]:
-        return (value,)
+#: A flow is not to have more keyed steps behind each other.
+DEPTH = 4
 
 
-async def _answer(value: Any) -> Any:
-    return value
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One step, by the numbers of the lines that it reads; or a source, by its name."""
+
+    step: Step | PairStep | str
+    reads: tuple[int, ...] = ()
+    in_order: bool = False
+    timeless: bool = False
+    depth: int = 0
 
 
-def _same(value: Any) -> Any:
-    return value
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A flow, as lines."""
+
+    lines: Sequence[Line]
+
+    @staticmethod
+    def at_random(random: Random, sources: Mapping[str, bool]) -> Drawn:
+        """Over ``sources``, of which some are in order."""
+        lines = [Line(name, in_order=in_order) for name, in_order in sources.items()]
+        for _ in range(random.randint(2, 7)):
+            lines.append(_paired(random, lines) if random.random() < 0.35 else _line(random, lines))
+        return Drawn(lines)
+
+    def build(self, sources: Mapping[str, Items]) -> Mapping[str, Items]:
+        """The streams that nobody reads, by name."""
+        made: list[Items] = []
+        for number, line in enumerate(self.lines):
+            inputs = [made[one] for one in line.reads]
+            match line.step:
+                case str(name):
+                    made.append(sources[name])
+                case PairStep() as pair:
+                    made.append(pair.make(inputs[0], inputs[1], f"{pair.name} {number}"))
+                case Step() as step:
+                    made.append(step.make(inputs[0], f"{step.name} {number}"))
+        read = {one for line in self.lines for one in line.reads}
+        return {f"out {n}": stream for n, stream in enumerate(made) if n not in read}
+
+    def __str__(self) -> str:
+        return "\n".join(f"{n}: {_text(line)}" for n, line in enumerate(self.lines))
 
 
-@st.composite
-def flows(draw: st.DrawFn) -> af.Flow:
-    """A flow of one to three sources and up to a dozen steps, each stream of which is read at least once."""
-    flow = af.Flow("any")
-    streams: list[af.Stream[Any]] = [
-        flow.source([1], name=f"source {at}").event_time(_same)
-        for at in range(draw(st.integers(1, 3)))
-    ]
-    unread = set(range(len(streams)))
-    for number in range(draw(st.integers(0, 12))):
-        one, other = (draw(st.integers(0, len(streams) - 1)) for _ in range(2))
-        kind = draw(st.sampled_from(_KINDS))
-        made = _step(kind, streams[one], streams[other], f"{kind} {number}")
-        unread -= {one, other} if kind in _TWO else {one}
-        for stream in made:
-            unread.add(len(streams))
-            streams.append(stream)
-    for at in sorted(unread | draw(st.sets(st.integers(0, len(streams) - 1), max_size=3))):
-        streams[at].to(af.CollectSink[Any](), name=f"sink {at}")
-    return flow
+def _text(line: Line) -> str:
+    name = line.step if isinstance(line.step, str) else line.step.name
+    return f"{name} {'in order ' if line.in_order else ''}of {line.reads}"
 
 
-_TWO = ("union", "connect", "interval_join", "window_join")
-_KINDS = ("map", "filter", "rebalance", "call", "reduce", "both folds", "window", "again", *_TWO)
+def _line(random: Random, lines: Sequence[Line]) -> Line:
+    read = random.choice([n for n, line in enumerate(lines) if not line.timeless])
+    before = lines[read]
+    steps = KEYED if before.depth < DEPTH and random.random() < 0.6 else STATELESS
+    step = random.choice([one for one in steps if before.in_order or not one.needs_order])
+    return Line(
+        step,
+        (read,),
+        in_order=before.in_order and step.keeps_order,
+        timeless=step.timeless,
+        depth=before.depth + (steps is KEYED),
+    )
 
 
-def _step(kind: str, one: af.Stream[Any], other: af.Stream[Any], name: str) -> list[af.Stream[Any]]:
-    """One or two streams that were made of ``one``, and of ``other`` if ``kind`` takes two."""
-    keyed = one.key_by(_same) if kind not in _STATELESS else None
-    if keyed is None:
-        return _stateless(kind, one, other, name)
-    match kind:
-        case "reduce":
-            return [keyed.reduce(max, name=name)]
-        case "both folds":
-            return [keyed.reduce(max, name=f"{name} max"), keyed.reduce(min, name=f"{name} min")]
-        case "window":
-            windows = keyed.window(af.Tumbling(_MINUTE)).reduce(max, name=name)
-            return [windows, windows.late]
-        case "connect":
-            return [keyed.connect(other.key_by(_same)).process(_Meet(), name=name)]
-        case "interval_join":
-            between = (-_MINUTE, _MINUTE)
-            return [keyed.interval_join(other.key_by(_same), between=between, into=max, name=name)]
-        case _:
-            windowed = af.Tumbling(_MINUTE)
-            return [keyed.window_join(other.key_by(_same), windowed, into=max, name=name)]
+def _paired(random: Random, lines: Sequence[Line]) -> Line:
+    able = [n for n, line in enumerate(lines) if not line.timeless and line.depth < DEPTH]
+    left, right = random.choice(able), random.choice(able)
+    in_order = lines[right].in_order
+    pair = random.choice([one for one in PAIRS if in_order or not one.right_needs_order])
+    return Line(pair, (left, right), depth=1 + max(lines[left].depth, lines[right].depth))
 
 
-_STATELESS = ("map", "filter", "rebalance", "call", "union", "again")
+@dataclass(frozen=True, slots=True)
+class RandomCase:
+    """A flow and records for it."""
+
+    flow: Drawn
+    case: Case
+
+    @staticmethod
+    def of(random: Random) -> RandomCase:
+        in_order = random.random() < 0.5
+        names = ["items", "others"][: random.randint(1, 2)]
+        flow = Drawn.at_random(random, dict.fromkeys(names, in_order))
+        keys, lasts = random.choice([1, 3, 5, 9]), random.choice([100, 300, 600])
+        counts = [random.choice([0, 1, 40, 60, 60]) for _ in names]
+        sources = {
+            name: drawn(random, count, keys=keys, lasts=lasts, together=not in_order)
+            for name, count in zip(names, counts, strict=True)
+        }
+        return RandomCase(flow, Case(flow.build, sources, max_delay=2000))
 
 
-def _stateless(
-    kind: str, one: af.Stream[Any], other: af.Stream[Any], name: str
-) -> list[af.Stream[Any]]:
-    match kind:
-        case "map":
-            return [one.map(_same, name=name)]
-        case "filter":
-            return [one.filter(_same, name=name)]
-        case "rebalance":
-            return [one.rebalance()]
-        case "call":
-            called = one.map_async(_answer, name=name, on_error=af.DeadLetter(SIDE))
-            return [called, called.side(SIDE)]
-        case "again":
-            return [one.event_time(_same, name=name)]
-        case _:
-            return [one.union(other, name=name)]
+def moment(random: Random, sources: Mapping[str, Sequence[Item]]) -> int:
+    """Before the first record, on one, anywhere, behind the last."""
+    taken = [item.at for items in sources.values() for item in items] or [0]
+    return random.choice(
+        [
+            random.choice(taken),
+            random.choice(taken) + 1,
+            random.choice(taken) // 10 * 10,
+            random.randrange(600),
+            min(taken) - 1,
+            max(taken) + random.choice([1, 100, 10_000]),
+        ]
+    )
