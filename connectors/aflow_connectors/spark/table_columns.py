@@ -1,0 +1,173 @@
+"""The columns that a sink writes: declared, or taken from the first records, and the same for all of its writers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from aflow.connect import ConnectorError, SinkError
+from aflow.errors import FlowDefinitionError
+from aflow_connectors.files.optional import pyarrow, pyarrow_parquet
+from aflow_connectors.files.output import Output
+from aflow_connectors.files.parquet_sink import ParquetTable
+from aflow_connectors.spark.calls import telling_line
+from aflow_connectors.spark.environment import check_packages
+
+# What needs pyarrow or pyspark is imported only where it is used: a sink says first which package is missing.
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from aflow_connectors.spark.columns import RowsOut
+    from aflow_connectors.spark.schemas import ArrowSchema, Schema
+
+SinkSchema: TypeAlias = "str | StructType | None"
+"""Columns as text (``"n BIGINT, at TIMESTAMP"``), which Spark has to read first, or as a value, or not declared."""
+
+
+def checked_schema(owner: str, schema: Schema | None) -> SinkSchema:
+    """``schema`` as a sink takes it. Raises ``FlowDefinitionError``, and ``ConnectorError`` for a missing package."""
+    check_packages()
+    if schema is None:
+        return None
+    if isinstance(schema, str):
+        if schema.strip():
+            return schema
+        raise FlowDefinitionError(f"{owner}: schema= is empty: leave it out, or name a column")
+    from aflow_connectors.spark.schemas import spark_schema
+
+    found = spark_schema(schema, owner=owner)
+    _check_in_arrow(owner, found)
+    return found
+
+
+def parsed(owner: str, schema: SinkSchema) -> StructType | None:
+    """``schema`` with its text read by Spark, which blocks. Raises ``SinkError``."""
+    if not isinstance(schema, str):
+        return schema
+    from aflow_connectors.spark.schemas import spark_schema
+
+    try:
+        found = spark_schema(schema, owner=owner)
+        _check_in_arrow(owner, found)
+    except FlowDefinitionError as exc:
+        raise SinkError(str(exc)) from exc
+    # Without a session, Spark raises one of several classes, AssertionError among them.
+    except Exception as exc:
+        raise SinkError(
+            f"{owner}: Spark has to read schema={schema!r}, and cannot: {telling_line(exc)}; start a session before, or "
+            f"give a StructType or a pyarrow.Schema"
+        ) from exc
+    return found
+
+
+class Columns:
+    """What the writers of a sink agree on. Its methods are for worker threads, several at a time."""
+
+    def __init__(self, owner: str, schema: StructType | None = None) -> None:
+        self.owner = owner
+        self._lock = Lock()
+        #: None until they are known.
+        self.spark = schema
+
+    @property
+    def arrow(self) -> ArrowSchema | None:
+        """A ``pyarrow.Schema``; None until it is known."""
+        return None if self.spark is None else _declared(self.owner, self.spark).arrow
+
+    def declare(self, schema: StructType) -> StructType:
+        """The columns, which are ``schema`` unless they were set before."""
+        with self._lock:
+            if self.spark is None:
+                self.spark = schema
+            return self.spark
+
+    def rows(self, records: Sequence[object]) -> RowsOut:
+        """What makes rows of records; of the first ``records`` it takes the columns, if they are not known."""
+        from aflow_connectors.spark.columns import RowsOut
+        from aflow_connectors.spark.schemas import inferred, spark_schema
+
+        found = self.spark
+        if found is None:
+            first = inferred(records, owner=self.owner)
+            found = self.declare(spark_schema(first, owner=self.owner))
+        return RowsOut(_declared(self.owner, found), owner=self.owner)
+
+
+class SharedTable(ParquetTable):
+    """Row groups of a file whose columns are those of all writers of the sink."""
+
+    def __init__(self, output: Output, columns: Columns) -> None:
+        super().__init__(output, None)
+        self._columns = columns
+        self._rows: RowsOut | None = None
+        #: Of the file that was finished last.
+        self.has_columns = True
+
+    def columns(self, records: Sequence[object]) -> Any:
+        """A ``pyarrow.Table`` of ``records``, at least one. Raises ``SinkError`` for what does not fit."""
+        try:
+            if self._rows is None:
+                self._rows = self._columns.rows(records)
+            batch = self._rows.batch(records)
+        except (ConnectorError, FlowDefinitionError) as exc:
+            raise SinkError(str(exc)) from exc
+        return pyarrow(self._columns.owner).Table.from_batches([batch])
+
+    def finish(self) -> None:
+        """Write the end of the file, if there is or must be one. Raises ``SinkError``."""
+        self._schema = self._columns.arrow
+        self.has_columns = self._schema is not None
+        super().finish()
+
+
+def schema_of_file(path: Path, *, owner: str) -> StructType:
+    """The columns of a Parquet file, as Spark has them."""
+    from aflow_connectors.spark.schemas import spark_schema
+
+    return spark_schema(pyarrow_parquet(owner).read_schema(str(path)), owner=owner)
+
+
+def differences(declared: StructType, there: StructType) -> list[str]:
+    """How the columns of a table differ from those declared, in words; order and NOT NULL do not count."""
+    found = misfits(declared, there)
+    names = set(declared.names)
+    return found + [
+        f"its column {name!r} is not in schema=" for name in there.names if name not in names
+    ]
+
+
+def misfits(rows: StructType, there: StructType) -> list[str]:
+    """Why ``rows`` cannot be written into a table with the columns ``there``, of which they need not have all."""
+    types = {field.name: field.dataType.simpleString() for field in there.fields}
+    found: list[str] = []
+    for field in rows.fields:
+        kind = field.dataType.simpleString()
+        if field.name not in types:
+            found.append(f"it has no column {field.name!r} ({kind})")
+        elif types[field.name] != kind:
+            found.append(f"its column {field.name!r} is {types[field.name]}, not {kind}")
+    return found
+
+
+def _declared(owner: str, schema: StructType) -> Any:
+    from aflow_connectors.spark.schemas import declared
+
+    return declared(schema, owner=owner)
+
+
+def _check_in_arrow(owner: str, schema: StructType) -> None:
+    """Raise ``FlowDefinitionError`` for a type that Arrow lacks, and for a name that is there twice."""
+    from pyspark.sql.types import StructType
+
+    for field in schema.fields:
+        try:
+            _declared(owner, StructType([field]))
+        # Spark's errors for that name neither column nor type.
+        except Exception as exc:
+            raise FlowDefinitionError(
+                f"{owner}: column {field.name!r} is {field.dataType.simpleString()}, which cannot be written from "
+                f"Python: {telling_line(exc)}"
+            ) from exc
+    _declared(owner, schema)

@@ -1,0 +1,191 @@
+"""How staged pieces get into a table: all that a checkpoint covers by one write of Spark's.
+
+Theory. A checkpoint is complete when all writers have prepared it, so the first of them that is told to commit it can
+write what all of them have staged for it, and for checkpoints before; the others find their pieces gone. A piece stays
+staged until it is in the table. So after a crash each piece that the checkpoint names is either staged, and is written,
+perhaps a second time, which changes nothing; or it is in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from anyio import Lock
+
+from aflow.connect import Committable, SinkError
+from aflow_connectors.blocking import Blocking
+from aflow_connectors.files.pieces import Prepared
+from aflow_connectors.spark.calls import Calls
+from aflow_connectors.spark.table_columns import (
+    Columns,
+    SinkSchema,
+    differences,
+    misfits,
+    parsed,
+    schema_of_file,
+)
+from aflow_connectors.spark.table_staging import NO_CHECKPOINT, Staging
+from aflow_connectors.spark.table_target import Partition, SparkTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+
+class TableLoads:
+    """What the writers of one sink share. Its methods are for the event loop.
+
+    ``session`` gives the session for the writes.
+    """
+
+    def __init__(
+        self,
+        session: Callable[[], Awaitable[SparkSession]],
+        table: str,
+        staging: Staging,
+        *,
+        schema: SinkSchema,
+        overwrite: bool,
+    ) -> None:
+        self._session = session
+        self._name = table
+        self._staging = staging
+        self._schema = schema
+        self._overwrite = overwrite
+        self.columns = Columns(f"sink {staging.sink!r}: table {table}")
+        #: Writers that are open.
+        self.writers = 0
+        #: One write at a time, and the first one opens what all share.
+        self._lock = Lock()
+        self._blocking = Blocking()
+        #: None until it is open.
+        self._opened: tuple[SparkTable, Calls] | None = None
+        #: Pieces that were prepared and are not in the table, by name.
+        self._waiting: dict[str, Prepared] = {}
+
+    async def open(self) -> None:
+        """Find the table, or make it if its columns are declared. Raises ``SinkError`` for one that does not fit."""
+        async with self._lock:
+            if self._opened is not None:
+                return
+            session = await self._session()
+            table = SparkTable(session, self._name, sink=self._staging.sink)
+            calls = Calls(session, error=SinkError)
+            await calls.run(partial(self._find, table), self._doing("open it"))
+            self._opened = table, calls
+
+    async def recover(self, committables: Sequence[Committable]) -> None:
+        """As ``Sink.recover``. Raises ``RestoreError`` for a piece that is nowhere, and ``SinkError``."""
+        staging = self._staging
+        pieces = [Prepared.of(one, sink=staging.sink) for one in committables]
+        await self.open()
+        found = await self._call(SparkTable.partitions, "list its partitions")
+        written = {one.piece for one in found}
+        await self._blocking.run(partial(staging.refuse_lost, pieces, self._name, written))
+        if pieces:
+            last = max(one.checkpoint for one in pieces)
+            found = [one for one in found if one.checkpoint > last]
+        else:
+            self._refuse_earlier(found)
+        await self._blocking.run(partial(staging.recover, committables, overwrite=self._overwrite))
+        await self._drop(found)
+        await self._load(await self._blocking.run(partial(staging.files, pieces)))
+
+    def prepared(self, piece: Prepared) -> None:
+        """A writer has staged ``piece`` for a checkpoint."""
+        if piece.piece:
+            self._waiting[piece.piece] = piece
+
+    async def commit(self, piece: Prepared) -> None:
+        """Put a piece into the table, with all that its checkpoint covers, unless that was done."""
+        async with self._lock:
+            if piece.piece not in self._waiting:
+                return
+            due = [one for one in self._waiting.values() if one.checkpoint <= piece.checkpoint]
+            await self._load(await self._blocking.run(partial(self._staging.show, due)))
+            for one in due:
+                del self._waiting[one.piece]
+
+    # Without checkpoints: one writer, while others may not have begun, or have ended.
+
+    async def begin(self, subtask: int, parallelism: int) -> None:
+        """Raises ``SinkError`` if there is output of an earlier run that must stay."""
+        await self._blocking.run(partial(self._staging.clear, subtask))
+        if not self._overwrite:
+            self._refuse_earlier(await self._earlier(subtask, parallelism))
+
+    async def end(self, subtask: int, parallelism: int, *, piece: str) -> None:
+        """Remove the output of an earlier run, if that may be: all but ``piece``, which is of this one."""
+        if self._overwrite:
+            kept = self._staging.value(piece) if piece else None
+            async with self._lock:
+                found = await self._earlier(subtask, parallelism)
+                await self._drop([one for one in found if one.piece != kept])
+
+    # In worker threads.
+
+    def _find(self, table: SparkTable) -> None:
+        declared = parsed(self.columns.owner, self._schema)
+        there = table.columns()
+        if there is not None:
+            table.check_format()
+            if declared is not None and (found := differences(declared, there)):
+                raise table.error(
+                    f"{'; '.join(found)}; without schema= the table's own columns count"
+                )
+        elif declared is not None:
+            table.create(declared)
+        columns = declared or there
+        if columns is not None:
+            self.columns.declare(columns)
+
+    def _write(self, files: Sequence[Path], table: SparkTable) -> None:
+        staged = {file: schema_of_file(file, owner=self.columns.owner) for file in files}
+        there = table.columns()
+        if there is None:
+            # Nothing was declared, and what is staged may be from before a restart.
+            there = self.columns.declare(staged[files[0]])
+            table.create(there)
+        for file, rows in staged.items():
+            if found := misfits(rows, there):
+                raise table.error(
+                    f"{'; '.join(found)} (in the staged {file}): was it changed meanwhile?"
+                )
+        table.replace(files, there)
+
+    # Calls on Spark.
+
+    async def _load(self, files: Sequence[Path]) -> None:
+        if files:
+            await self._call(partial(self._write, files), f"write {len(files)} pieces into it")
+            await self._blocking.run(partial(self._staging.remove, files))
+
+    async def _drop(self, partitions: Sequence[Partition]) -> None:
+        if partitions:
+            await self._call(lambda table: table.drop(partitions), "drop what is written again")
+
+    async def _earlier(self, subtask: int, parallelism: int) -> list[Partition]:
+        """What an earlier run has left: not what the other writers of this one have, or may have, written."""
+        others = {(n, NO_CHECKPOINT) for n in range(parallelism) if n != subtask}
+        found = await self._call(SparkTable.partitions, "list its partitions")
+        return [one for one in found if (one.subtask, one.checkpoint) not in others]
+
+    async def _call(self, work: Callable[[SparkTable], T], what: str) -> T:
+        assert self._opened is not None
+        table, calls = self._opened
+        return await calls.run(lambda: work(table), self._doing(what))
+
+    def _refuse_earlier(self, found: Sequence[Partition]) -> None:
+        if found and not self._overwrite:
+            raise SinkError(
+                f"sink {self._staging.sink!r}: an earlier run of it has written into table {self._name} "
+                f"({found[0].piece}, and {len(found) - 1} more pieces); go on from its checkpoint, give the sink "
+                f"another name, or pass overwrite=True, which removes what it has written"
+            )
+
+    def _doing(self, what: str) -> str:
+        return f"{self.columns.owner}: to {what}"

@@ -1,0 +1,188 @@
+"""A table of Spark's as the target of a sink: what is there of it, and its rows replaced piece by piece.
+
+Theory. The table is partitioned by a column ``aflow_piece`` that says which sink, writer and checkpoint a row comes
+from: ``totals-00000-000012``. A *piece*, which is what one writer has staged for one checkpoint, is a partition of its
+own. Writing one replaces the partitions that its rows go into, and no others (Spark's dynamic partition overwrite), so
+to write it a second time, or again after half of it, changes nothing. Nobody has to know whether it was written before;
+that could not be known either, since a plain table takes no note of who wrote into it. And when a job goes back to an
+older checkpoint, what came behind that is dropped as partitions.
+
+What else was considered: to append, and to ask the table first whether rows of the checkpoint are there, needs an
+append that happens as a whole, and Spark shows its files one by one; a table of the checkpoints that were written
+cannot be changed together with the target; MERGE is for formats that have it.
+
+Spark takes the mode of overwriting from the session alone: ``insertInto`` ignores it as an option and would then empty
+the table. So the writes have a session of their own, which is asked before each of them, and the table must still have
+its partitions.
+
+All calls block: they are for worker threads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import unquote
+
+from aflow.connect import SinkError
+from aflow.errors import InternalError
+from aflow_connectors.spark.calls import is_connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+PIECE: Final = "aflow_piece"
+
+#: Those of Spark's own catalog, for which overwriting by partition is known to do what it says here.
+_FORMATS: Final = frozenset({"parquet", "orc", "avro", "json", "csv"})
+
+_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
+
+#: How Spark calls a partition without value.
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition that a sink has written: ``columns`` are those of the table's partitions, with their values."""
+
+    columns: tuple[tuple[str, str], ...]
+    piece: str
+    subtask: int
+    checkpoint: int
+
+    def sql(self) -> str:
+        """As ``ALTER TABLE`` wants it."""
+        values = (
+            f"{_quoted(name)} = {'NULL' if value == _NULL else _literal(value)}"
+            for name, value in self.columns
+        )
+        return f"PARTITION ({', '.join(values)})"
+
+
+class SparkTable:
+    """The table ``name`` for one sink. ``session`` must be from ``writing_session``."""
+
+    def __init__(self, session: SparkSession, name: str, *, sink: str) -> None:
+        self._session = session
+        self._sink = sink
+        self.name = name
+
+    def columns(self) -> StructType | None:
+        """The columns without ``aflow_piece``; None if there is no such table. Raises ``SinkError`` for unfit ones."""
+        from pyspark.sql.types import StructType
+
+        if not self._session.catalog.tableExists(self.name):
+            return None
+        if not any(
+            one.name == PIECE and one.isPartition
+            for one in self._session.catalog.listColumns(self.name)
+        ):
+            raise self.error(
+                f"it is not partitioned by {PIECE}, which says what comes from which checkpoint: make it with "
+                f"'{PIECE} STRING' as a column and in PARTITIONED BY, or let the sink make it"
+            )
+        fields = self._session.table(self.name).schema.fields
+        return StructType([one for one in fields if one.name != PIECE])
+
+    def check_format(self) -> None:
+        """Raise ``SinkError`` for a table of a kind for which it is not known what a write does."""
+        rows = self._session.sql(f"DESCRIBE TABLE EXTENDED {self.name}").collect()
+        found = next((str(row[1]) for row in rows if row[0] == "Provider"), "of no known format")
+        if found.lower() not in _FORMATS:
+            known = ", ".join(sorted(_FORMATS))
+            raise self.error(
+                f"it is {found}, and the sink writes into tables of Spark's own catalog in {known}: give it one of "
+                f"these, or write a folder with SparkSink and load that"
+            )
+
+    def create(self, columns: StructType) -> None:
+        """Make the table, in Parquet."""
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        fields = [StructField(one.name, one.dataType) for one in columns.fields]
+        schema = StructType([*fields, StructField(PIECE, StringType())])
+        # Its overloads name types of pandas.
+        empty = cast(Any, self._session).createDataFrame([], schema)
+        empty.write.partitionBy(PIECE).saveAsTable(self.name, format="parquet", mode="ignore")
+
+    def partitions(self) -> list[Partition]:
+        """Those that this sink has written; none if there is no table."""
+        if not self._session.catalog.tableExists(self.name):
+            return []
+        rows = self._session.sql(f"SHOW PARTITIONS {self.name}").collect()
+        found = (self._partition(str(row[0])) for row in rows)
+        return [one for one in found if one is not None]
+
+    def drop(self, partitions: Sequence[Partition]) -> None:
+        """Remove what is in ``partitions``."""
+        if partitions:
+            which = ", ".join(one.sql() for one in partitions)
+            self._session.sql(f"ALTER TABLE {self.name} DROP IF EXISTS {which}")
+
+    def replace(self, files: Sequence[Path], columns: StructType) -> None:
+        """Write staged files, at least one, into the partitions of their pieces instead of what is there.
+
+        ``columns`` are those of the table, asked for just now.
+        """
+        self._check_mode()
+        reader = self._session.read.schema(columns).option("ignoreMissingFiles", "false")
+        rows = reader.parquet(*(f"file://{file.absolute()}" for file in files))
+        number = "regexp_extract(_metadata.file_name, '([0-9]+-[0-9]+)[.]parquet$', 1)"
+        piece = f"concat({_literal(f'{self._sink}-')}, {number}) AS {PIECE}"
+        order = self._session.table(self.name).columns
+        chosen = [piece if name == PIECE else _quoted(name) for name in order]
+        rows.selectExpr(*chosen).write.insertInto(self.name, overwrite=True)
+
+    def error(self, reason: str) -> SinkError:
+        """``reason`` as the failure of this sink."""
+        return SinkError(f"sink {self._sink!r}: table {self.name}: {reason}")
+
+    def _check_mode(self) -> None:
+        mode = self._session.conf.get(_MODE)
+        if str(mode).lower() != "dynamic":
+            raise InternalError(
+                f"sink {self._sink!r}: {_MODE} is {mode}, by which the write would empty table {self.name}"
+            )
+
+    def _partition(self, shown: str) -> Partition | None:
+        pairs = [part.partition("=") for part in shown.split("/")]
+        columns = tuple((unquote(name), unquote(value)) for name, _, value in pairs)
+        piece = dict(columns).get(PIECE, "")
+        numbers = re.fullmatch(rf"{re.escape(self._sink)}-(\d{{5,}})-(\d{{6,}})", piece)
+        return numbers and Partition(columns, piece, int(numbers[1]), int(numbers[2]))
+
+
+def writing_session(session: SparkSession) -> SparkSession:
+    """One like ``session`` in everything but the mode of overwriting."""
+    writing = _clone(session) if is_connect(session) else _alike(session)
+    writing.conf.set(_MODE, "dynamic")
+    return writing
+
+
+def _clone(session: SparkSession) -> SparkSession:
+    # Only sessions of Connect have it, whose class is another one; those of the JVM cannot be cloned from Python.
+    return cast("SparkSession", cast(Any, session).cloneSession())
+
+
+def _alike(session: SparkSession) -> SparkSession:
+    """A new classic session with the settings of another, and its catalog and database."""
+    new = session.newSession()
+    for name, value in session.conf.getAll.items():
+        if new.conf.get(name, None) != value and new.conf.isModifiable(name):
+            new.conf.set(name, value)
+    new.catalog.setCurrentCatalog(session.catalog.currentCatalog())
+    new.catalog.setCurrentDatabase(session.catalog.currentDatabase())
+    return new
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
