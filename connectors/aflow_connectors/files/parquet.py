@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import ClassVar, TypeVar, cast, overload
-
-import msgspec
+from typing import ClassVar, TypeVar, overload
 
 from aflow.connect import BadRecord, Chunk, Position, Reader, Split, Tag
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.arguments import checked_texts
 from aflow_connectors.blocking import Blocking
-from aflow_connectors.files.arrow_values import Row
+from aflow_connectors.files.conversion import Unfit, chunk_of, conversion
 from aflow_connectors.files.jsonl import JsonObject
 from aflow_connectors.files.parquet_rows import ParquetPosition, Rows
 from aflow_connectors.files.source import BadRecords, FileSource
@@ -81,20 +78,12 @@ class ParquetSource(FileSource[T]):
         if columns is not None and not columns:
             raise FlowDefinitionError("ParquetSource: columns= is empty; leave it out to read all")
         self._columns = None if columns is None else list(columns)
-        self._convert = _conversion(of)
+        self._convert = conversion("ParquetSource", of)
 
     async def reader(self, split: Split, position: Position | None) -> Reader[T]:
         path = Path(split.id)
         rows = Rows(path, ParquetPosition.of(position, path), self._columns, self._convert)
         return ParquetReader(rows, BadRecords(path, self.dead_letters))
-
-
-@dataclass(frozen=True, slots=True)
-class Unfit:
-    """A row that cannot be converted, and why."""
-
-    row: Row
-    reason: str
 
 
 class ParquetReader(Reader[T]):
@@ -111,42 +100,13 @@ class ParquetReader(Reader[T]):
         rows, position = self._rows.take(limit)
         if not rows:
             return None
-        if Unfit not in set(map(type, rows)):
-            return Chunk(cast(list[T], rows), tuple(position))
-        values: list[T] = []
-        rejected: list[BadRecord] = []
-        for number, row in enumerate(rows, start=position.row - len(rows)):
-            if isinstance(row, Unfit):
-                where = f"row group {position.group}, row {number:,}"
-                rejected.append(self._bad_records.bad(where, row.reason, repr(row.row).encode()))
-            else:
-                values.append(row)
-        return Chunk(values, tuple(position), rejected=rejected)
+        first = position.row - len(rows)
+        return chunk_of(
+            rows,
+            tuple(position),
+            self._bad_records,
+            lambda number: f"row group {position.group}, row {first + number:,}",
+        )
 
     async def close(self) -> None:
         await self._blocking.finish(self._rows.close)
-
-
-def _conversion(of: type[T] | None) -> Callable[[list[Row]], list[T | Unfit]]:
-    if of is None:
-        # The overloads of the constructor make T a dict here.
-        return lambda rows: cast(list[T | Unfit], rows)
-    try:
-        msgspec.json.Decoder(of)
-    except TypeError as exc:
-        raise FlowDefinitionError(f"ParquetSource: cannot convert into {of!r}: {exc}") from exc
-
-    def one(row: Row) -> T | Unfit:
-        try:
-            return msgspec.convert(row, of)
-        except ValueError as exc:
-            return Unfit(row, str(exc))
-
-    def all_of(rows: list[Row]) -> list[T | Unfit]:
-        try:
-            # A call for all is faster, but its error does not say of which row it speaks.
-            return msgspec.convert(rows, list[of])  # type: ignore[valid-type]
-        except ValueError:
-            return [one(row) for row in rows]
-
-    return all_of

@@ -6,9 +6,9 @@ that pyarrow takes it for a time of day somewhere. Spark's TIMESTAMP_NTZ, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
+from aflow_connectors.files.arrow_values import with_leaves
 from aflow_connectors.files.optional import pyarrow
 
 #: What Spark says of itself in its files.
@@ -26,9 +26,15 @@ class InstantsOfSpark:
         """For a ``ParquetFile``; None if there is nothing to be said."""
         if _SPARK not in (file.metadata.metadata or {}):
             return None
+        arrow = pyarrow("ParquetSource")
         leaves = [file.schema.column(number) for number in range(len(file.schema))]
         old = iter([leaf.physical_type == "INT96" for leaf in leaves])
-        types = {field.name: _said(field.type, old) for field in file.schema_arrow}
+        types = {
+            field.name: with_leaves(
+                arrow, field.type, lambda leaf: arrow.timestamp("us", "UTC") if next(old) else leaf
+            )
+            for field in file.schema_arrow
+        }
         known = {field.name: field.type for field in file.schema_arrow}
         differing = {name: kind for name, kind in types.items() if kind != known[name]}
         return cls(differing) if differing else None
@@ -40,17 +46,3 @@ class InstantsOfSpark:
                 column = batch.column(number).cast(self._types[name])
                 batch = batch.set_column(number, name, column)
         return batch
-
-
-def _said(kind: Any, old: Iterator[bool]) -> Any:
-    """``kind`` with time zones for those of its leaves for which ``old``, in their order, is true."""
-    arrow = pyarrow("ParquetSource")
-    types = arrow.types
-    if types.is_struct(kind):
-        return arrow.struct([field.with_type(_said(field.type, old)) for field in kind])
-    if types.is_map(kind):
-        key = _said(kind.key_type, old)
-        return arrow.map_(key, kind.item_field.with_type(_said(kind.item_type, old)))
-    if types.is_list(kind):
-        return arrow.list_(kind.value_field.with_type(_said(kind.value_type, old)))
-    return arrow.timestamp("us", "UTC") if next(old) else kind

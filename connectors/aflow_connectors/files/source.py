@@ -72,9 +72,9 @@ class FileSource(Source[T_co]):
 
 
 class BadRecords:
-    """What becomes of the bad records of one file: an error, or entries of the dead-letter stream."""
+    """What becomes of the bad records of one file or other place: an error, or entries of the dead-letter stream."""
 
-    def __init__(self, path: Path, dead_letters: Tag[BadRecord] | None) -> None:
+    def __init__(self, path: Path | str, dead_letters: Tag[BadRecord] | None) -> None:
         self._path = path
         self._kept = dead_letters is not None
 

@@ -69,6 +69,36 @@ async def test_moments_and_days_are_what_pyarrow_makes_of_them(tmp_path: Path) -
     ]
 
 
+@pytest.mark.asyncio
+async def test_moments_that_spark_wrote_in_its_old_way_are_in_utc(tmp_path: Path) -> None:
+    # Spark's own files, with times of day beside moments, are read in tests/spark.
+    moment = pa.timestamp("ns")
+    inner = pa.struct([("n", pa.int64()), ("at", moment)])
+    table = pa.table(
+        {
+            "n": [1, 2],
+            "at": pa.array([AT, None], moment),
+            "times": pa.array([[AT], []], pa.list_(moment)),
+            "by_name": pa.array([[("a", {"n": 1, "at": AT})], None], pa.map_(pa.string(), inner)),
+        },
+    )
+    file = tmp_path / "a.parquet"
+    options = {"use_deprecated_int96_timestamps": True, "store_schema": False}
+    with pq.ParquetWriter(file, table.schema, **options) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"org.apache.spark.version": "4.3.0"})
+
+    first, second = await records(ParquetSource(file))
+
+    assert first == {
+        "n": 1,
+        "at": AT,
+        "times": [AT],
+        "by_name": [("a", {"n": 1, "at": AT})],
+    }
+    assert second == {"n": 2, "at": None, "times": [], "by_name": None}
+
+
 @pytest.mark.parametrize("kind", ["timestamp[us, UTC]", "timestamp[us]", "date32"])
 @pytest.mark.asyncio
 async def test_what_no_datetime_can_tell_is_an_error(tmp_path: Path, kind: str) -> None:
