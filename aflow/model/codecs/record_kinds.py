@@ -220,17 +220,48 @@ def _of_dataclass(kind: type) -> RecordForm:
     form = partial(
         RecordForm, code=FormCode.DATACLASS.value, header=_header(kind, fields), width=len(fields)
     )
+    quick = _by_init(kind) if _init_is_made(kind, fields) else None
     if kind.__dictoffset__ == 0 and slots == set(fields):
         parts = _attributes(fields)
-        return form(
-            parts=parts, more=_no_more, rows=partial(map, parts), make=_slots_maker(kind, fields)
-        )
+        make = quick or _slots_maker(kind, fields)
+        return form(parts=parts, more=_no_more, rows=partial(map, parts), make=make)
+    by_dict = quick or partial(_by_dict, kind, fields)
     return form(
         parts=_attributes(fields),
         more=partial(_beside, kind, frozenset(fields), tuple(slots - set(fields))),
         rows=(lambda values: None) if slots or not fields else _dict_rows(fields),
-        make=partial(_by_attribute, kind, fields) if slots else partial(_by_dict, kind, fields),
+        make=partial(_by_attribute, kind, fields) if slots else by_dict,
     )
+
+
+def _init_is_made(kind: type[Any], fields: tuple[str, ...]) -> bool:
+    """True if ``__init__`` is what ``dataclass`` makes, and sets the fields, in their order, and does no more.
+
+    Then it is the fastest way to make an instance, and nobody can tell that it was called.
+    """
+    code = getattr(vars(kind).get("__init__"), "__code__", None)
+    return (
+        type(kind) is type
+        and cast(object, kind.__new__) is object.__new__
+        and not hasattr(kind, "__post_init__")
+        and code is not None
+        and code.co_filename == "<string>"
+        and code.co_kwonlyargcount == 0
+        and code.co_varnames[1 : code.co_argcount] == fields
+        # What has an __setattr__ of the user's would notice.
+        and (_setter(kind) is _setter(object) or kind.__dataclass_params__.frozen)
+    )
+
+
+def _setter(kind: type) -> object:
+    return kind.__setattr__
+
+
+def _by_init(kind: type[Any]) -> Callable[[Sequence[Any]], Any]:
+    def make(parts: Sequence[Any]) -> Any:
+        return kind(*parts)
+
+    return make
 
 
 def _has_setter(kind: type, field: str) -> bool:

@@ -6,6 +6,8 @@ is missing can be said in one sentence.
 
 from __future__ import annotations
 
+from aflow_connectors.spark.backfill import Backfilled, StepDone, backfill, explain
 from aflow_connectors.spark.environment import local_session
+from aflow_connectors.spark.results import Results
 
-__all__ = ["local_session"]
+__all__ = ["Backfilled", "Results", "StepDone", "backfill", "explain", "local_session"]

@@ -1,0 +1,128 @@
+"""The ends of a flow that runs over history, where sources and sinks only stand for something.
+
+A pipeline is a function of its ends, so it is built with other ends than those of the live job; what they stand for is
+read and written by whoever runs the fragments.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from aflow.backfill.fragments import FragmentPlan
+from aflow.connect import Position, Reader, Sink, Source, Split, Writer, WriterContext
+from aflow.errors import FlowDefinitionError, SinkError, SourceError, shown
+from aflow.graph.flow_graph import FlowGraph
+
+
+class DescribedFlow(Protocol):
+    """An ``aflow.Flow``."""
+
+    @property
+    def graph(self) -> FlowGraph:
+        """Its steps."""
+        ...
+
+
+Build: TypeAlias = DescribedFlow | Callable[..., DescribedFlow]
+"""A flow, or the function that builds it, whose parameters are its ends."""
+
+
+class HistorySource(Source[Any]):
+    """Stands for rows that somebody else reads."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def splits(self) -> Sequence[Split]:
+        raise SourceError(self._only)
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[Any]:
+        raise SourceError(self._only)
+
+    @property
+    def _only(self) -> str:
+        return f"source {self.name!r} stands for history, which a job cannot read: it is for a backfill"
+
+
+class HistorySink(Sink[Any]):
+    """Stands for results that somebody else writes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def writer(self, context: WriterContext) -> Writer[Any]:
+        raise SinkError(
+            f"sink {self.name!r} stands for results of a backfill, and a job cannot write to it"
+        )
+
+
+def built(build: Build, sources: Collection[str], sinks: Collection[str]) -> FlowGraph:
+    """The flow, built with ends that stand for history.
+
+    Each parameter of ``build`` that is named in ``sources`` or ``sinks`` gets such an end; others need a default.
+    Raises ``FlowDefinitionError`` for one that has none, and for what is no flow.
+    """
+    flow: object = build
+    if not hasattr(build, "graph"):
+        if not callable(build):
+            raise FlowDefinitionError(
+                f"backfill() takes a flow, or the function that builds it, not {shown(build)}"
+            )
+        flow = build(**_ends(build, sources, sinks))
+    graph = getattr(flow, "graph", None)
+    if not isinstance(graph, FlowGraph):
+        raise FlowDefinitionError(f"build() must return an aflow.Flow, not {shown(flow)}")
+    return graph
+
+
+def check_ends(plan: FragmentPlan, sources: Collection[str], sinks: Collection[str]) -> None:
+    """Raises ``FlowDefinitionError`` unless every source of the flow has rows and every sink a place, and none is over.
+
+    The ends go by the names of their steps in the flow.
+    """
+    of_flow = [one.head.name for one in plan.fragments if not one.keyed]
+    places = {way.sink.name for one in plan.fragments for way in one.exits if way.sink is not None}
+    _check_names(of_flow, sources, "source", "sources={'%s': dataframe}")
+    _check_names(sorted(places), sinks, "sink", "sinks={'%s': 'folder/'}, or None to drop them")
+
+
+def _check_names(of_flow: Collection[str], given: Collection[str], what: str, how: str) -> None:
+    missing = [name for name in of_flow if name not in given]
+    if missing:
+        raise FlowDefinitionError(
+            f"{what} {missing[0]!r} of the flow is not in {what}s: say {how % missing[0]}"
+        )
+    beyond = [name for name in given if name not in of_flow]
+    if beyond:
+        method = "source" if what == "source" else "to"
+        raise FlowDefinitionError(
+            f"{what}s names {beyond[0]!r}, and the flow has no {what} of that name, but {_listed(of_flow)}; name the "
+            f"step: .{method}(…, name={beyond[0]!r})"
+        )
+
+
+def _ends(
+    build: Callable[..., object], sources: Collection[str], sinks: Collection[str]
+) -> dict[str, object]:
+    ends: dict[str, object] = {}
+    for name, parameter in inspect.signature(build).parameters.items():
+        if name in sources:
+            ends[name] = HistorySource(name)
+        elif name in sinks:
+            ends[name] = HistorySink(name)
+        elif parameter.default is parameter.empty and parameter.kind not in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        ):
+            raise FlowDefinitionError(
+                f"build() has a parameter {name!r}, which is none of the sources ({_listed(sources)}) and none of the "
+                f"sinks ({_listed(sinks)}): call it after its ends, or give backfill() a function without parameters "
+                f"that builds the flow"
+            )
+    return ends
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(map(repr, names)) or "there are none"

@@ -1,0 +1,103 @@
+"""The fragments of a plan as Spark jobs, and where their rows are in between.
+
+Rows between fragments have no order but that of their columns. A keyed fragment reads the exchanges shuffled by key
+group and sorted by event time, input and place: each partition has what a live subtask of that number would get, in the
+order of event time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
+from aflow.backfill.savepoint import LeftPart
+from aflow_connectors.spark.rows import LAYOUT, REPORT, STATE, StepCounts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_COLUMNS: Final = ("exit", "part", "input", "ts", "place", "payload")
+
+
+@dataclass(slots=True)
+class Staging:
+    """Runs fragments and keeps what comes of them in ``folder``, which executors and driver see alike. Blocks."""
+
+    session: SparkSession
+    plan: FragmentPlan
+    folder: str
+    partitions: int
+    """Of keyed fragments."""
+    function: Callable[[Fragment], Callable[[Iterator[Any]], Iterator[Any]]]
+    """What is mapped over the Arrow batches of a fragment's partitions."""
+    rows: Callable[[Fragment], DataFrame]
+    """The rows of a source."""
+    _frames: dict[int, DataFrame] = field(default_factory=dict[int, "DataFrame"])
+    #: Fragments whose rows are in the folder.
+    _written: list[int] = field(default_factory=list[int])
+
+    def run(self, fragment: Fragment) -> None:
+        """Run ``fragment``; those before it have run."""
+        frame = self._input(fragment).mapInArrow(self.function(fragment), LAYOUT)
+        if not self.goes_with_reader(fragment):
+            frame = self._stored(fragment, frame)
+        self._frames[fragment.index] = frame
+
+    def goes_with_reader(self, fragment: Fragment) -> bool:
+        """True if the fragment is no pass of its own: all that it has goes through one shuffle."""
+        readers = {way.reader for way in fragment.exits}
+        return not fragment.keyed and len(readers) == 1 and None not in readers
+
+    def leaving_by(self, ways: list[tuple[Fragment, Exit]]) -> DataFrame:
+        """The rows of exits."""
+        by_fragment: dict[int, list[int]] = {}
+        for fragment, way in ways:
+            by_fragment.setdefault(fragment.index, []).append(way.number)
+        frames = [self._with(index, exits) for index, exits in by_fragment.items()]
+        return reduce(lambda one, other: one.unionByName(other), frames)
+
+    def parts(self) -> Iterator[LeftPart]:
+        """The state that keyed fragments have left, fragment by fragment."""
+        for fragment in self.plan.fragments:
+            if fragment.keyed:
+                rows = self._with(fragment.index, [STATE]).select("part", "ts", "payload")
+                pieces = rows.orderBy("part", "ts").toLocalIterator()
+                for part, some in groupby(pieces, key=lambda row: int(row.part)):
+                    chunks = (bytes(row.payload) for row in some)
+                    yield LeftPart(fragment, part, self.partitions, chunks)
+
+    def counts(self) -> list[StepCounts]:
+        """What the partitions tell of themselves."""
+        return [
+            msgspec.json.decode(bytes(row.payload), type=StepCounts)
+            for index in self._written
+            for row in self._with(index, [REPORT]).select("payload").collect()
+        ]
+
+    def _input(self, fragment: Fragment) -> DataFrame:
+        if not fragment.keyed:
+            return self.rows(fragment)
+        rows = self.leaving_by(self.plan.feeding(fragment))
+        parted = rows.repartitionById(self.partitions, "part")
+        return parted.sortWithinPartitions("ts", "input", "place")
+
+    def _with(self, index: int, exits: list[int]) -> DataFrame:
+        frame = self._frames[index]
+        if index not in self._written:
+            return frame  # all that it has goes the same way
+        return frame.where(frame.exit.isin(exits)).select(*_COLUMNS)
+
+    def _stored(self, fragment: Fragment, frame: DataFrame) -> DataFrame:
+        path = f"{self.folder}/fragment-{fragment.index}"
+        writer = frame.write.mode("overwrite")
+        if len(fragment.exits) > 1:
+            writer = writer.partitionBy("exit")  # each exit is read by itself
+        writer.parquet(path)
+        self._written.append(fragment.index)
+        return self.session.read.schema(LAYOUT).parquet(path)
