@@ -16,8 +16,8 @@ from aflow.backfill.cutting import cut, is_head
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
 from aflow.errors import FlowDefinitionError
 from aflow.graph.nodes import HashByKey, Kind
+from tests.backfill.any_flow import flows
 from tests.backfill.locally import backfill_locally
-from tests.backfill.random_flows import flows
 
 MINUTE = timedelta(minutes=1)
 BAD = af.Tag[Any]("bad")

@@ -15,7 +15,7 @@ from aflow.backfill.refusals import refuse
 from aflow.errors import FlowDefinitionError
 from aflow.graph.nodes import Edge
 from aflow.operators.pass_through import PassThroughOperator
-from tests.backfill.random_flows import flows
+from tests.backfill.any_flow import flows
 
 MINUTE = timedelta(minutes=1)
 BY_CLOCK = af.TimeDomain.PROCESSING

@@ -19,7 +19,7 @@ from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.backfill.shipping import check_picklable, shippable
 from aflow.errors import FlowDefinitionError
 from aflow.graph.nodes import Forward, Kind, Node
-from tests.backfill.random_flows import flows
+from tests.backfill.any_flow import flows
 
 cloudpickle = pytest.importorskip("pyspark.cloudpickle", reason="pickles what __main__ defines")
 
