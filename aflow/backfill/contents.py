@@ -84,7 +84,8 @@ def stored_parts(path: str | PathLike[str], *, operator: str | None = None) -> l
     Raises ``RestoreError`` if there is none, or it has no step of that name, and ``FlowDefinitionError`` for a path
     that no file system has.
     """
-    manifest, folder = _manifest(local_folder(path, "path"))
+    # Absolute: it may be read in another process, in another folder.
+    manifest, folder = _manifest(Path.cwd() / local_folder(path, "path"))
     parts = [
         StoredPart(str(folder), step.name, step.what, one.subtask, one.chain, number == 0)
         for step in manifest.steps
