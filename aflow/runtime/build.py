@@ -20,7 +20,7 @@ from aflow.operators.sink import SinkOperator
 from aflow.runtime.alarms import LoopAlarm
 from aflow.runtime.alignment import AlignedGroups
 from aflow.runtime.calls.reporting import Reports
-from aflow.runtime.calls.slots import CallSlots
+from aflow.runtime.calls.slots import CallSlots, Room
 from aflow.runtime.cancellation import user_code
 from aflow.runtime.checkpoints.barriers import BarrierDesk
 from aflow.runtime.checkpoints.chains import SubtaskChains
@@ -40,7 +40,7 @@ from aflow.runtime.options import Options
 from aflow.runtime.outputs import Link, StepOutput
 from aflow.runtime.source_input import SourceInput
 from aflow.runtime.splits import SplitQueue
-from aflow.runtime.task import Chain, Room, StreamTask, TaskInput
+from aflow.runtime.task import Chain, StreamTask, TaskInput
 from aflow.runtime.turn import Turn
 
 

@@ -33,8 +33,10 @@ class Mailbox:
         Raises ``MailboxClosed`` when the task takes no more mails. A mail that another thread posted while the task was
         closing may be dropped instead, since the thread cannot know.
         """
+        # Hot path of asynchronous steps (benchmark `async`).
         if threading.get_ident() == self._thread:
-            self._deliver(mail, lane)
+            self.order.put(mail, lane, urgent=lane is Lane.CONTROL)
+            self._wake()
             return
         self.order.check_open()
         try:
@@ -42,10 +44,6 @@ class Mailbox:
         except RuntimeError as exc:
             raise MailboxClosed("the event loop of this task is closed") from exc
 
-    def _deliver(self, mail: Mail, lane: Lane) -> None:
-        self.order.put(mail, lane, urgent=lane is Lane.CONTROL)
-        self._wake()
-
     def _deliver_late(self, mail: Mail, lane: Lane) -> None:
         if self.order.is_open:
-            self._deliver(mail, lane)
+            self.post(mail, lane)

@@ -120,7 +120,7 @@ class MailboxLoop:
         """Run the mails that are there now, and control mails that come meanwhile."""
         order = self.mailbox.order
         order.create_batch()
-        while not self._completed:
+        while not self._completed and order.has_mail():
             mail = order.try_take_from_batch(Lane.TIMERS) or order.try_take_from_batch()
             if mail is None:
                 return

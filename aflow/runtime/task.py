@@ -31,7 +31,7 @@ from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.alarms import LoopAlarm
 from aflow.runtime.alignment import AlignedMember
-from aflow.runtime.calls.slots import CallSlots
+from aflow.runtime.calls.slots import CallSlots, Room
 from aflow.runtime.cancellation import end_if_asked, user_code
 from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.taking import CheckpointTaking
@@ -72,13 +72,6 @@ class TaskInput(Protocol):
     def step(self) -> bool:
         """Hand the next element to the operators; False if there is none."""
         ...
-
-
-class Room(Protocol):
-    """Something that can be too full for the task to go on: an exchange, a sink, or a step whose calls are many."""
-
-    @property
-    def full(self) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -160,6 +153,8 @@ class StreamTask:
         self._may_end = taking is None
         self._rooms = (*chain.edges, *chain.sinks, *chain.slots)
         self._calling = list(chain.rooms.items())
+        for operator, rooms in self._calling:
+            chain.slots[operator].rooms = rooms
         self._member = chain.member
 
     def stop(self, *, drain: bool) -> None:

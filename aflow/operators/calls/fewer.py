@@ -5,6 +5,7 @@ from __future__ import annotations
 from aflow.operators.calls.cached import CachedOperator
 from aflow.operators.calls.grouped import GroupedOperator
 from aflow.operators.calls.operator import AsyncOperator
+from aflow.operators.calls.plain import PlainOperator, is_plain
 from aflow.operators.calls.settings import CallSettings
 
 
@@ -16,7 +17,7 @@ def calling_operator(settings: CallSettings) -> AsyncOperator:
     """The operator of one subtask."""
     match settings.cache, settings.groups:
         case None, None:
-            return AsyncOperator(settings)
+            return PlainOperator(settings) if is_plain(settings) else AsyncOperator(settings)
         case _, None:
             return CachedOperator(settings)
         case None, _:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 from types import CoroutineType
-from typing import Any
+from typing import Any, Final
 
 from aflow.errors import OperatorError, shown
 from aflow.machines.calls.call import NO_RESULT, Call
@@ -15,11 +15,19 @@ from aflow.model.time import short
 from aflow.operators.base import RAISED, Output
 from aflow.operators.calls.settings import CallResults, CallSettings
 
+#: To look it up in its enum takes 0.1 µs on Python 3.11.
+_ONE: Final = CallResults.ONE
+
 
 def send_results(calls: Sequence[Call], settings: CallSettings, output: Output, step: str) -> None:
     """Emit the results of ``calls``, all of which have some, in order."""
     # Hot path (benchmark `async`).
     times: list[Any] = [call.timestamp for call in calls]
+    if settings.results is _ONE and settings.into is None and calls:
+        missing = times.count(None)
+        if not missing or missing == len(times):
+            output.emit(Batch([call.result for call in calls], None if missing else times))
+            return
     if not (missing := times.count(None)):
         _send(calls, times, settings, output, step)
         return

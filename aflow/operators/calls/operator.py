@@ -52,7 +52,7 @@ _AT_LEAST: Final = 500
 _NOBODY: Final[deque[Call]] = deque(maxlen=0)
 
 #: What calls give that forgot to await, or yield where one result is wanted.
-_NOT_AWAITED: Final = frozenset({CoroutineType, AsyncGeneratorType})
+NOT_AWAITED: Final = frozenset({CoroutineType, AsyncGeneratorType})
 
 
 class AsyncOperator(RecordsInFlight):
@@ -289,7 +289,7 @@ class AsyncOperator(RecordsInFlight):
                 return
         if self._sees_results and self._again(call, None, result):
             return
-        if type(result) in _NOT_AWAITED:
+        if type(result) in NOT_AWAITED:
             self.misused(call, not_awaited(result))
             return
         self._settle(call, result)

@@ -16,12 +16,12 @@ forgets every other cancellation with its call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from aflow.errors import AflowError, InternalError, MailboxClosed, OperatorError, shown
 from aflow.machines.calls.call import Call
@@ -36,6 +36,14 @@ GRACE: Final = 5.0
 #: Stands for what a function returns, as long as it has not.
 _NOTHING: Final = object()
 
+
+class Room(Protocol):
+    """Something that can be too full for the task to go on: an exchange, a sink, or a step whose calls are many."""
+
+    @property
+    def full(self) -> bool: ...
+
+
 Report = Callable[[str, str, float], None]
 """Gets the step, what happened, and the seconds that it took."""
 
@@ -43,9 +51,11 @@ Report = Callable[[str, str, float], None]
 class Slot:
     """One coroutine that makes calls."""
 
-    __slots__ = ("call", "cancelled", "looking", "reported", "task")
+    __slots__ = ("call", "cancelled", "context", "looking", "reported", "task")
 
-    def __init__(self) -> None:
+    def __init__(self, context: Context) -> None:
+        #: In which it makes its calls.
+        self.context = context
         #: Set when the slot is made.
         self.task: asyncio.Task[None]
         #: What it is awaiting; None while it rests.
@@ -99,6 +109,8 @@ class CallSlots:
         #: True while ``_wake_rest`` is on its way.
         self._looking = False
         self._closing = False
+        #: What must not be full for calls to begin; given by the task, which holds the step up then.
+        self.rooms: Sequence[Room] = ()
         #: Until when calls may take to end, once they were cancelled (s, of the loop).
         self._until = 0.0
 
@@ -160,14 +172,14 @@ class CallSlots:
             self._operator.on_ready()
 
     def _make(self) -> None:
-        slot = Slot()
+        slot = Slot(self._context.copy())
         self._slots.add(slot)
         # Not by the loop's task factory: an eager one would begin before it has given the task.
         slot.task = asyncio.Task(
             self._watched(slot),
             loop=self._loop,
             name=f"call of {self.step}",
-            context=self._context.copy(),
+            context=slot.context,
         )
 
     async def _watched(self, slot: Slot) -> None:
@@ -177,7 +189,8 @@ class CallSlots:
         except asyncio.CancelledError:
             raise
         except BaseException as exc:
-            self._mail(partial(_raise, self._described(exc)))
+            with suppress(MailboxClosed):  # nobody waits for this task
+                self._mails.mailbox.post(partial(_raise, self._described(exc)))
             if isinstance(exc, KeyboardInterrupt):
                 raise
         finally:
@@ -200,7 +213,8 @@ class CallSlots:
         operator = self._operator
         take, invoke, returned = operator.take, operator.invoke, operator.returned
         cancelling = slot.task.cancelling
-        clean = copy_context()
+        context = slot.context
+        clean = context.copy()
         self._coming -= 1
         while True:
             call = take()
@@ -227,7 +241,7 @@ class CallSlots:
                 await self._forget_cancellation(slot)
             try:
                 # Nearly always both are one object inside, which is quick.
-                stained = copy_context() != clean
+                stained = context != clean
             except Exception:  # a value cannot be compared
                 stained = True
             if (
@@ -299,7 +313,11 @@ class CallSlots:
         self._report(self.step, f"a call{value} goes on although it was cancelled", self._grace)
 
     def _post(self) -> None:
-        self._mail(self._emit)
+        # Hot path: once for each time that something leaves, which at a hundred calls are a handful of records.
+        try:
+            self._mails.mailbox.post(self._emit)
+        except MailboxClosed:
+            return  # the task has ended: nobody waits for what its calls give
 
     def _emit(self) -> None:
         try:
@@ -309,11 +327,17 @@ class CallSlots:
         except (Exception, asyncio.CancelledError, SystemExit) as exc:
             # Nothing is awaited here, so a CancelledError comes from a user function and cancels nobody.
             raise OperatorError.of(self.step, exc) from exc
-        self._mails.resume()
+        if self._is_of_interest():
+            self._mails.resume()
 
-    def _mail(self, mail: Callable[[], None]) -> None:
-        with suppress(MailboxClosed):  # the task has ended: nobody waits for what its calls give
-            self._mails.mailbox.post(mail)
+    def _is_of_interest(self) -> bool:
+        """Whether the task has anything to do: not while the step is as full as before, and is not to be held up."""
+        if not self._operator.full:
+            return True
+        for room in self.rooms:  # noqa: SIM110 — three times as fast as any()
+            if room.full:
+                return True
+        return False
 
 
 def _not_awaitable(given: object) -> TypeError:

@@ -7,6 +7,7 @@ from typing import Any
 
 from aflow.machines.calls.call import Call
 from aflow.operators.base import Operator
+from aflow.operators.calls.fewer import calling_operator
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.calls.settings import CallSettings
 from aflow.state.snapshot import OperatorSnapshot
@@ -42,7 +43,7 @@ class SlotsHarness(OperatorHarness[Any, Any]):
         self._told = False
         made = CallSettings(call=unused, **settings)
         super().__init__(
-            lambda: AsyncOperator(made),
+            lambda: calling_operator(made),
             key=key,
             mode=mode,
             subtask=subtask,

@@ -1,0 +1,115 @@
+"""When results of calls are of interest to the task beside the slots, and when it rests on."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from aflow.model.batch import Batch
+from aflow.operators.base import OperatorContext
+from aflow.operators.calls.fewer import calling_operator
+from aflow.operators.calls.settings import CallSettings
+from aflow.runtime.calls.slots import CallSlots
+from aflow.runtime.clock import SystemClock
+from aflow.runtime.mailbox_loop import MailboxLoop, Why
+from aflow.runtime.turn import Turn
+from aflow.testing.virtual_time import settle, virtual_time
+from tests.operators.driver import ManualTime, RecordingOutput
+
+
+@dataclass
+class Behind:
+    """What is behind the step."""
+
+    full: bool = False
+
+
+class Beside:
+    """A step with one call under way at a time, its slots, and a task that notes when it looks whether it can go on."""
+
+    def __init__(self) -> None:
+        self.looked = 0
+        self.output = RecordingOutput()
+        self.behind = Behind()
+        self._answers: dict[int, asyncio.Future[int]] = {}
+        clock, time = SystemClock(), ManualTime()
+        turn = Turn(asyncio.get_running_loop(), clock, 1.0)
+        self.loop = MailboxLoop(self._look, loop=asyncio.get_running_loop(), turn=turn, clock=clock)
+        self.step = calling_operator(CallSettings(call=self._call, capacity=1))
+        self.step.open(OperatorContext(name="step", output=self.output, clock=time, alarm=time))
+        self.slots = CallSlots(self.step, self.loop, turn, report=_nothing_to_report)
+        self.slots.rooms = [self.behind]
+        self.slots.start()
+        self._running = asyncio.create_task(self.loop.run())
+
+    async def push(self, *values: int) -> None:
+        self.step.process(Batch(list(values)))
+        await settle()
+
+    async def answer(self, value: int) -> None:
+        self._answers[value].set_result(value)
+        await settle()
+
+    async def end(self) -> None:
+        self.slots.cancel()
+        await self.slots.close()
+        self.loop.complete()
+        await self._running
+
+    async def _call(self, value: int) -> int:
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._answers[value] = answer
+        return await answer
+
+    def _look(self) -> None:
+        self.looked += 1
+        self.loop.suspend(Why.CALLING)
+
+
+def _nothing_to_report(step: str, what: str, seconds: float) -> None:
+    raise AssertionError(f"{step}: {what}")
+
+
+def sent(output: RecordingOutput) -> list[Any]:
+    return [value for batch in output.emitted if isinstance(batch, Batch) for value in batch.values]
+
+
+@virtual_time
+async def test_results_leave_while_the_step_is_full_and_the_task_rests_on() -> None:
+    beside = Beside()
+    await beside.push(1, 2, 3, 4)
+    looked = beside.looked
+
+    await beside.answer(1)
+    await beside.answer(2)
+
+    assert sent(beside.output) == [1, 2]
+    assert (beside.step.full, beside.looked) == (True, looked)
+    await beside.end()
+
+
+@virtual_time
+async def test_the_task_goes_on_as_soon_as_the_step_is_full_no_more() -> None:
+    beside = Beside()
+    await beside.push(1, 2, 3)
+    await beside.answer(1)
+    looked = beside.looked
+
+    await beside.answer(2)
+
+    assert (beside.step.full, beside.looked) == (False, looked + 1)
+    await beside.end()
+
+
+@virtual_time
+async def test_the_task_looks_again_when_results_have_filled_the_room_behind_a_full_step() -> None:
+    beside = Beside()
+    await beside.push(1, 2, 3, 4)
+    looked = beside.looked
+    beside.behind.full = True
+
+    await beside.answer(1)
+
+    assert (beside.step.full, beside.looked) == (True, looked + 1)
+    await beside.end()
