@@ -136,6 +136,14 @@ async def test_after_a_stop_no_call_begins(spark: SparkSession) -> None:
             id="python",
         ),
         pytest.param(
+            "An error occurred while calling o1.getResult.\n: org.apache.spark.SparkException: Exception thrown in "
+            "awaitResult: \n\tat org.apache.spark.util.X$.await(X.scala:70)\n\t... 3 more\nCaused by: "
+            "org.apache.spark.SparkException: Exception thrown in awaitResult: \n\tat a.B(C)\n"
+            "Caused by: org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] no SQLSTATE: P0001\n\tat x.y(z)",
+            "[USER_RAISED_EXCEPTION] no SQLSTATE: P0001",
+            id="iterator",
+        ),
+        pytest.param(
             "Unknown error: (org.apache.spark.SparkSQLException) [OPERATION_CANCELED] Operation has been canceled.",
             "[OPERATION_CANCELED] Operation has been canceled.",
             id="stream",

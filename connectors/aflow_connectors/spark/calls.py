@@ -35,9 +35,12 @@ _BETWEEN: Final = 0.1
 #: Packages whose errors are Spark's; those of py4j too if Java is gone. pyarrow wraps what a stream of Spark's raises.
 _SPARKS: Final = ("pyspark", "py4j", "grpc", "pyarrow")
 #: Lines that say nothing, and what stands in front of those that do.
-_NOTHING: Final = re.compile(r"An error occurred while calling|An exception was thrown from")
+_NOTHING: Final = re.compile(
+    r"An error occurred while calling|An exception was thrown from|Exception thrown in awaitResult:$"
+    r"|at [\w.$/]+\(|\.\.\. \d+ more$"
+)
 _PREFACE: Final = re.compile(
-    r"^(?:Unknown error: |: |\([\w.$]+\) |(?:[\w$]+\.)+[\w$]+(?:Exception|Error): "
+    r"^(?:Unknown error: |: |Caused by: |\([\w.$]+\) |(?:[\w$]+\.)+[\w$]+(?:Exception|Error): "
     r"|Exception thrown in awaitResult: |Job aborted due to stage failure: "
     r"|Task \d+ in stage [\d.]+ failed \d+ times, most recent failure: "
     r"|Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^)]*\): )+"

@@ -1,0 +1,212 @@
+"""The rows of a DataFrame as a source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, overload
+
+from anyio import to_thread
+
+from aflow.connect import BadRecord, Position, Reader, Source, SourceError, Split, Tag
+from aflow.errors import FlowDefinitionError, shown
+from aflow_connectors.files.arguments import checked_concurrency, checked_dead_letters
+from aflow_connectors.files.conversion import conversion
+from aflow_connectors.files.jsonl import JsonObject
+from aflow_connectors.files.parquet import ParquetReader
+from aflow_connectors.files.parquet_rows import ParquetPosition, Rows
+from aflow_connectors.files.source import BadRecords
+from aflow_connectors.spark.calls import call
+from aflow_connectors.spark.snapshots import Files, Snapshot, snapshot_folder
+from aflow_connectors.spark.streaming import StreamReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    Frame: TypeAlias = DataFrame | Callable[[], DataFrame]
+
+T = TypeVar("T")
+
+_NAME: Final = "SparkSource"
+_STREAM: Final = (Split("stream"),)
+#: Types in Spark's words; behind a colon or a bracket inside of others.
+_FOR_SPARK_ONLY: Final = re.compile(r"(?:^|[:<,])(interval|variant|geometry|geography)\b")
+
+
+class SparkSource(Source[T]):
+    """Records from a Spark DataFrame, by way of a snapshot or as a stream; needs ``pip install "aflow[spark]"``.
+
+    With ``snapshot``, a folder of its own, Spark writes the DataFrame there once, as Parquet, and the job reads these
+    files: in parallel, exactly once with checkpoints, and after a restart without Spark. A snapshot that is complete is
+    read as it is, also by later jobs, so a new one needs a new folder. ``snapshot`` is a path or a ``file:`` URI in a
+    file system that this process shares with Spark's executors, and must stay until no checkpoint refers to it.
+
+    Without, rows are read while Spark computes them, one partition after the other in one subtask; nothing is written,
+    and nobody knows whether a second time the same rows would come in the same order: the source is not replayable,
+    and no checkpoint can be continued in the middle of it.
+
+    ``frame`` may be a function that returns the DataFrame, which is called (in a worker thread) only when Spark is
+    needed. Without ``of`` a row becomes a dict; ``of`` and ``dead_letters`` are as for ``ParquetSource``. A TIMESTAMP
+    becomes an aware datetime in UTC, a TIMESTAMP_NTZ a naive one. ``concurrency`` is how many files a subtask reads at
+    a time.
+
+    Raises ``SourceError`` for what Spark cannot compute or write, with Spark's own error as the cause. If the job is
+    cancelled, so is what Spark does for it.
+    """
+
+    @overload
+    def __init__(
+        self: SparkSource[JsonObject],
+        frame: Frame,
+        *,
+        snapshot: str | Path | None = None,
+        of: None = None,
+        dead_letters: Tag[BadRecord] | None = None,
+        concurrency: int | None = 1,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        frame: Frame,
+        *,
+        snapshot: str | Path | None = None,
+        of: type[T],
+        dead_letters: Tag[BadRecord] | None = None,
+        concurrency: int | None = 1,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        frame: Frame,
+        *,
+        snapshot: str | Path | None = None,
+        of: type[T] | None = None,
+        dead_letters: Tag[BadRecord] | None = None,
+        concurrency: int | None = 1,
+    ) -> None:
+        if not (callable(frame) or _is_frame(frame)):
+            raise FlowDefinitionError(
+                f"{_NAME} needs a DataFrame of Spark or a function that returns one, not {shown(frame)}"
+            )
+        checked_dead_letters(_NAME, dead_letters)
+        self._frame = frame
+        #: The class of the records; None: dicts.
+        self.of = of
+        self._convert = conversion(_NAME, of)
+        self.dead_letters = dead_letters
+        self.concurrency = checked_concurrency(_NAME, concurrency)
+        self.replayable = snapshot is not None
+        self.max_parallelism = 1 if snapshot is None else None
+        self._snapshot = None if snapshot is None else Snapshot(snapshot_folder(snapshot))
+        self._files: Files | None = None
+
+    def dataframe(self) -> DataFrame:
+        """The DataFrame itself, for a backfill, which needs no snapshot. Calls the function that was given: blocks."""
+        return self._frame() if callable(self._frame) else self._frame
+
+    async def splits(self) -> Sequence[Split]:
+        """The files of the snapshot, which is written if it is not there. Raises ``SourceError``."""
+        if self._snapshot is None:
+            return _STREAM
+        self._files = await self._complete_files(self._snapshot)
+        return [Split(name) for name in self._files.sizes]
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[T]:
+        """As ``Source.reader``. Raises ``SourceError`` for a file that is not of the snapshot which is there now."""
+        if self._snapshot is None:
+            return await self._stream(position)
+        files = self._files or await to_thread.run_sync(self._snapshot.files)
+        if files is None or split.id not in files.sizes:
+            raise SourceError(
+                f"the snapshot {self._snapshot.folder} has no file {split.id}: it is not the one that the job had "
+                "begun to read; put that back, or begin without the checkpoint"
+            )
+        return self._file(files.folder / split.id, position)
+
+    async def _complete_files(self, snapshot: Snapshot) -> Files:
+        files = await to_thread.run_sync(snapshot.files)
+        if files is None:
+            frame = await self._computed()
+            return await call(
+                frame.sparkSession,
+                lambda: _write(frame, snapshot),
+                f"writing the snapshot {snapshot.folder}",
+                error=SourceError,
+            )
+        if not callable(self._frame):
+            given = self._frame
+            columns = await call(
+                given.sparkSession,
+                lambda: _columns(given),
+                "analysing the DataFrame",
+                error=SourceError,
+            )
+            if columns != files.columns:
+                raise SourceError(
+                    f"the snapshot {snapshot.folder} has the columns {files.columns}, and the DataFrame {columns}: "
+                    "give another folder, or remove this one, and it is written anew"
+                )
+        return files
+
+    def _file(self, path: Path, position: Position | None) -> Reader[T]:
+        rows = Rows(path, ParquetPosition.of(position, path), None, self._convert)
+        return ParquetReader(rows, BadRecords(path, self.dead_letters))
+
+    async def _stream(self, position: Position | None) -> Reader[T]:
+        if position is not None:
+            raise SourceError(
+                f"{_NAME} cannot continue a stream, of which {position} rows were read before, since Spark need not "
+                "give the same rows in the same order again: with snapshot= it can, or begin without the checkpoint"
+            )
+        frame = await self._computed()
+        names = await call(
+            frame.sparkSession, lambda: frame.columns, "analysing the DataFrame", error=SourceError
+        )
+        if len(set(names)) < len(names):
+            raise SourceError(f"two columns of the DataFrame have the same name: {names}")
+        return StreamReader(frame, self._convert, BadRecords("DataFrame", self.dead_letters))
+
+    async def _computed(self) -> DataFrame:
+        """The DataFrame that was given, or that the function gives."""
+        if not callable(self._frame):
+            return self._frame
+        frame = await to_thread.run_sync(self._frame)
+        if not _is_frame(frame):
+            raise SourceError(
+                f"the function that {_NAME} was given must return a DataFrame of Spark, not {shown(frame)}"
+            )
+        return frame
+
+
+def _is_frame(frame: object) -> bool:
+    """Without importing pyspark. Instances are not asked: they take an attribute's name for that of a column."""
+    return hasattr(type(frame), "sparkSession")
+
+
+def _columns(frame: DataFrame) -> str:
+    return frame.schema.simpleString()
+
+
+def _write(frame: DataFrame, snapshot: Snapshot) -> Files:
+    from pyspark.sql import Observation, functions
+
+    columns = _columns(frame)
+    _check_types(frame)
+    written = Observation()
+    with snapshot.writing() as rows:
+        counted = frame.observe(written, functions.count(functions.lit(1)).alias("rows"))
+        counted.write.parquet(f"file://{rows}")
+        return snapshot.complete(rows, columns, int(written.get["rows"]))
+
+
+def _check_types(frame: DataFrame) -> None:
+    """Refuse what Parquet gives back as something else to those who are not Spark."""
+    for field in frame.schema.fields:
+        kind = field.dataType.simpleString()
+        if found := _FOR_SPARK_ONLY.search(kind):
+            raise SourceError(
+                f"column {field.name!r} is of type {kind}, and in Parquet only Spark knows {found[1]} as such: cast it "
+                "before, like an interval to seconds or a variant to a struct"
+            )

@@ -1,0 +1,122 @@
+"""The rows of a DataFrame as they come from Spark, without anything written.
+
+Spark hands out rows to a driver in pickled form, slowly, so batches of Arrow travel inside rows of a single column. A
+DataFrame's ``__arrow_c_stream__`` does the same, but in pyspark 4.3.0 it fails if there is a timestamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from importlib import import_module
+from threading import Lock
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from anyio import CancelScope, to_thread
+
+from aflow.connect import Chunk, Reader, SourceError
+from aflow_connectors.files.arrow_values import python_rows, with_leaves
+from aflow_connectors.files.conversion import Conversion, Unfit, chunk_of
+from aflow_connectors.files.optional import pyarrow
+from aflow_connectors.files.source import BadRecords
+from aflow_connectors.spark.calls import Calls
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+T = TypeVar("T")
+
+#: Rows that become Python values at a time, as with files.
+_PREPARED: Final = 4096
+#: Seconds that closing waits for a thread which Spark does not let go.
+_GRACE: Final = 1.0
+
+
+class StreamReader(Reader[T]):
+    """Reads the rows of a DataFrame, of which Spark computes one partition after the other."""
+
+    def __init__(self, frame: DataFrame, convert: Conversion[T], bad_records: BadRecords) -> None:
+        self._calls = Calls(frame.sparkSession, error=SourceError)
+        self._blocks = _blocks(frame, convert)
+        #: Held by the thread that is inside the iterator.
+        self._inside = Lock()
+        self._bad_records = bad_records
+        self._rows: list[T | Unfit] = []
+        self._taken = 0
+        #: Rows that were handed out.
+        self._count = 0
+        self._begun = False
+        self._ended = False
+
+    async def read(self, limit: int) -> Chunk[T] | None:
+        if self._taken == len(self._rows) and not self._ended:
+            self._begun = True
+            await self._calls.run(self._prepare, "reading the DataFrame")
+        rows = self._rows[self._taken : self._taken + limit]
+        if not rows:
+            return None
+        first = self._count
+        self._taken += len(rows)
+        self._count += len(rows)
+        return chunk_of(rows, self._count, self._bad_records, lambda n: f"row {first + n:,}")
+
+    async def close(self) -> None:
+        """End what Spark still computes."""
+        if self._begun and not self._ended:
+            await self._calls.stop()
+        with CancelScope(shield=True):
+            await to_thread.run_sync(self._end)
+
+    def _prepare(self) -> None:
+        with self._inside:
+            self._rows, self._taken = [], 0
+            block = next(self._blocks, None)
+            if block is None:
+                self._ended = True
+            else:
+                self._rows = block
+
+    def _end(self) -> None:
+        if self._inside.acquire(timeout=_GRACE):
+            self._blocks.close()
+            self._inside.release()
+
+
+def _blocks(frame: DataFrame, convert: Conversion[T]) -> Generator[list[T | Unfit]]:
+    arrow = pyarrow("SparkSource")
+    for batch in _batches(frame):
+        moments = _with_moments_in_utc(arrow, batch)
+        for begin in range(0, moments.num_rows, _PREPARED):
+            yield convert(python_rows(arrow, moments.slice(begin, _PREPARED)))
+
+
+def _batches(frame: Any) -> Iterator[Any]:
+    """The rows of a DataFrame as record batches. Of two partitions one is computed ahead."""
+
+    # A function inside a function goes to the executors by value: they need no aflow for it.
+    def packed(batches: Iterable[Any]) -> Iterator[Any]:
+        arrow: Any = import_module("pyarrow")
+        for batch in batches:
+            sink = arrow.BufferOutputStream()
+            with arrow.ipc.new_stream(sink, batch.schema) as stream:
+                stream.write_batch(batch)
+            data = arrow.array([sink.getvalue().to_pybytes()], arrow.binary())
+            yield arrow.record_batch([data], names=["batch"])
+
+    ipc = pyarrow("SparkSource").ipc
+    # What mapInArrow takes and gives has no types, since pyarrow has none.
+    for row in frame.mapInArrow(packed, "batch binary").toLocalIterator(prefetchPartitions=True):
+        with ipc.open_stream(bytes(row.batch)) as stream:
+            yield from stream
+
+
+def _with_moments_in_utc(arrow: ModuleType, batch: Any) -> Any:
+    """The same moments: Spark gives them the time zone of its session."""
+
+    def in_utc(kind: Any) -> Any:
+        zoned = arrow.types.is_timestamp(kind) and kind.tz is not None
+        return arrow.timestamp(kind.unit, "UTC") if zoned else kind
+
+    fields = [field.with_type(with_leaves(arrow, field.type, in_utc)) for field in batch.schema]
+    schema = arrow.schema(fields)
+    return batch if schema == batch.schema else batch.cast(schema)
