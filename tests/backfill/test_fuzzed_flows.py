@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.backfill.comparing import together
-from tests.backfill.random_flows import RandomCase, moment
+from tests.backfill.fuzzed_flows import RandomCase, moment
 
 SEEDS = range(30)
 
