@@ -12,13 +12,16 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Final
 
+from aflow.backfill.event_time_only import in_event_time
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
 from aflow.backfill.refusals import refuse
+from aflow.errors import InternalError
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge, HashByKey, Kind, Node
 from aflow.machines.windows.trigger import Trigger
 from aflow.machines.windows.triggers import Count, Delta, EventTime, Never, Purging
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
+from aflow.operators.joins.interval import IntervalJoinOperator
 
 #: Steps in which users' code sets timers of event time.
 _WITH_TIMERS: Final = frozenset({"process", "connect.process", "process_async"})
@@ -28,29 +31,37 @@ _WITH_TIMERS: Final = frozenset({"process", "connect.process", "process_async"})
 _PATIENT: Final = (EventTime, Count, Delta, Never, Purging)
 
 
-def cut(graph: FlowGraph, *, key_groups: int = DEFAULT_KEY_GROUPS) -> FragmentPlan:
+def cut(
+    graph: FlowGraph,
+    *,
+    key_groups: int = DEFAULT_KEY_GROUPS,
+    event_time_for_processing_time: bool = False,
+) -> FragmentPlan:
     """The fragments of a flow, each after those that feed it.
 
-    Raises ``FlowDefinitionError`` for a flow that is incomplete, and for one that cannot run over history, with a line
-    for each step that is in the way.
+    With ``event_time_for_processing_time`` windows of processing time are windows of event time over history, where
+    that can be (see ``event_time_only``), instead of being refused. Raises ``FlowDefinitionError`` for a flow that is
+    incomplete, and for one that cannot run over history, with a line for each step that is in the way.
     """
     graph.validate()
-    refuse(graph)
+    refuse(graph, event_time_for_processing_time=event_time_for_processing_time)
     heads = [node for node in graph if is_head(node)]
     index_of = {head.id: index for index, head in enumerate(heads)}
     readers = _readers(graph)
     numbers = count()
     fragments: list[Fragment] = []
     for index, head in enumerate(heads):
-        nodes = _reached(graph, head)
+        nodes = (in_event_time(head), *_reached(graph, head)[1:])
+        feeding = (one for one in fragments if any(way.reader == index for way in one.exits))
         fragments.append(
             Fragment(
                 index,
                 nodes,
                 tuple(_exits(nodes, readers, index_of, numbers)),
                 cuts_at=_cuts(nodes),
-                every_moment=_sees_every_moment(head),
+                every_moment=_sees_every_moment(nodes[0]),
                 behind=2 if head.windows is not None and head.windows.assigner.merging else 1,
+                overdue=max(map(_results_overdue, feeding), default=0),
             )
         )
     return FragmentPlan(graph.name, tuple(fragments), key_groups)
@@ -129,6 +140,26 @@ def _sees_every_moment(head: Node) -> bool:
     return head.what in _WITH_TIMERS or (
         head.windows is not None and not _patient(head.windows.trigger)
     )
+
+
+def _results_overdue(fragment: Fragment) -> int:
+    """How far in front of the end of the history results of ``fragment`` may be that only the live job gives.
+
+    Its watermark ends at T - overdue - behind. What a step gives later is behind the watermark that it has sent on.
+    """
+    if not fragment.keyed:
+        return 0
+    return fragment.overdue + fragment.behind - 1 + _delay(fragment.head)
+
+
+def _delay(node: Node) -> int:
+    """By how much (ms) the watermark that a step sends on is behind the one that it got."""
+    if node.what != "interval_join" or node.operator is None:
+        return 0
+    join = node.operator()
+    if not isinstance(join, IntervalJoinOperator):
+        raise InternalError(f"step {node.name!r} is a {type(join).__name__}")
+    return join.delay
 
 
 def _patient(trigger: Trigger[object] | None) -> bool:

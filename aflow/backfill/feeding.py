@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from aflow.backfill.blocks import Arrived, Block, Inbox
+from aflow.backfill.fragments import Fragment
 from aflow.machines.batch_size import BatchSize
 from aflow.model.batch import Batch
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
@@ -121,15 +122,15 @@ class ExchangeFeed(Feed):
         clock: RuntimeClock,
         doors: Sequence[Output],
         *,
+        fragment: Fragment,
         until: Timestamp | None,
-        every_moment: bool,
-        behind: int,
     ) -> None:
         super().__init__(inbox, size, clock)
         self._doors = doors
-        self._end = MAX_TIMESTAMP if until is None else until - behind
-        self._every_moment = every_moment
-        self._behind = behind
+        self._every_moment = fragment.every_moment
+        self._behind = fragment.behind
+        end = MAX_TIMESTAMP if until is None else until - fragment.overdue - self._behind
+        self._end = max(end, MIN_TIMESTAMP)
         self._watermark = MIN_TIMESTAMP
 
     def push(self, block: Block, start: int, stop: int) -> int:

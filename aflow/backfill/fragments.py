@@ -48,8 +48,11 @@ class Fragment:
     every_moment: bool = False
     """True if the head runs users' code with timers, which has to see time pass between any two timestamps."""
     behind: int = 1
-    """By how much (ms) the watermark stays behind the next record, and behind the end of the history. Windows that merge
-    need 2: a record at the very end of one belongs to it, unless it has given its result, as it has at 1."""
+    """By how much (ms) the watermark stays behind the next record, and behind the end of the history. Windows that
+    merge need 2: a record at the very end of one belongs to it, unless it has given its result, as it has at 1."""
+    overdue: int = 0
+    """How far (ms) in front of the end of the history the time of records may be that only the live job gives the head,
+    since a fragment before this one keeps back what they come of; the watermark ends so much earlier."""
 
     @property
     def head(self) -> Node:

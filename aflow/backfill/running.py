@@ -94,7 +94,8 @@ async def run_fragment(
     try:
         return await run.through(inbox, outbox, resources or NoResources())
     except BaseExceptionGroup as group:
-        raise first_cause(group) from None
+        first = first_cause(group)
+        raise first from first.__cause__  # what users' code raised, with its frames
 
 
 class _Run:
@@ -213,15 +214,7 @@ class _FragmentBuilder(Builder):
         operator = chain.operators[0]
         if isinstance(operator, TwoInputOperator):
             doors.append(Link(operator, counters[head.id], operator.process_right))
-        return ExchangeFeed(
-            self._inbox,
-            size,
-            clock,
-            doors,
-            until=until,
-            every_moment=self._fragment.every_moment,
-            behind=self._fragment.behind,
-        )
+        return ExchangeFeed(self._inbox, size, clock, doors, fragment=self._fragment, until=until)
 
 
 def _numbered(fragment: Fragment) -> list[tuple[Node, Exit]]:

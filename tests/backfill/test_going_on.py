@@ -6,11 +6,15 @@ gets all records once more, or those from T on.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.backfill.comparing import Case, together
+from tests.backfill.comparing import Case, Results, together
+from tests.backfill.items import Item, Items
+from tests.backfill.keyed_steps import sessions, tumbling
+from tests.backfill.pair_steps import pairs_or_left
 from tests.backfill.test_each_step import PAIR_STEPS, STEPS, case_of
 
 
@@ -37,3 +41,33 @@ def test_a_live_job_goes_on_from_what_a_backfill_has_left(name: str, tmp_path: P
         live = case.live(rest, savepoint=savepoint, parallelism=1 + (number + 1) % 3)
 
         assert together(past, live) == expected, f"until {until}"
+
+
+def _both_ways(case: Case, until: int, folder: Path) -> Results:
+    """Over history up to ``until``, and live from there."""
+    past = case.over_history(until=until, savepoint=folder / "savepoint", parallelism=2)
+    return together(past, case.live(savepoint=folder / "savepoint", parallelism=3))
+
+
+def test_what_a_join_finds_alone_only_behind_the_end_is_in_time_for_windows_behind_it(
+    tmp_path: Path,
+) -> None:
+    def build(streams: Mapping[str, Items]) -> Mapping[str, Items]:
+        joined = pairs_or_left(streams["items"], streams["others"], "join")
+        return {"out": tumbling(joined, "windows")}
+
+    items, others = [Item(1, n, n) for n in range(0, 400, 5)], [Item(1, 1, 102), Item(1, 2, 333)]
+    case = Case(build, {"items": items, "others": others}, max_delay=1000)
+
+    # One window ends at 130, and up to 105 it is not known what is alone.
+    assert _both_ways(case, 130, tmp_path) == case.live()
+
+
+def test_a_session_that_ends_with_history_is_in_time_for_windows_behind_it(tmp_path: Path) -> None:
+    def build(streams: Mapping[str, Items]) -> Mapping[str, Items]:
+        return {"out": tumbling(sessions(streams["items"], "sessions"), "windows")}
+
+    items = [Item(1, 1, 100), Item(1, 2, 118), Item(2, 3, 118), Item(1, 4, 130), Item(1, 5, 500)]
+    case = Case(build, {"items": items}, max_delay=1000)
+
+    assert _both_ways(case, 130, tmp_path) == case.live()

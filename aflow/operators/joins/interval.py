@@ -100,7 +100,7 @@ class IntervalJoinOperator(JoinOperator):
         self._left = IntervalSide(low, high, outer=kind.keeps_left)
         self._right = IntervalSide(-high, -low, outer=kind.keeps_right)
         #: By how much the output watermark is behind the input's (ms).
-        self._delay = max(
+        self.delay: Final = max(
             high if kind.keeps_left else 0,
             -low if kind.keeps_right else 0,
             0,
@@ -128,7 +128,7 @@ class IntervalJoinOperator(JoinOperator):
         self.watermark = timestamp
         self._emit_alone(timestamp)
         if timestamp != MAX_TIMESTAMP:
-            timestamp -= self._delay
+            timestamp -= self.delay
         if timestamp > MIN_TIMESTAMP:
             self.output.watermark(timestamp)
 
