@@ -11,6 +11,7 @@ import pytest
 
 import aflow as af
 from aflow_connectors.spark import backfill
+from aflow_connectors.spark.source import SparkSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,8 +6,21 @@ is missing can be said in one sentence.
 
 from __future__ import annotations
 
-from aflow_connectors.spark.backfill import Backfilled, StepDone, backfill, explain
+from aflow_connectors.spark.backfill import backfill, explain
+from aflow_connectors.spark.done import Backfilled, StepDone
+from aflow_connectors.spark.enrich import map_async, schema_of
 from aflow_connectors.spark.environment import local_session
 from aflow_connectors.spark.results import Results
+from aflow_connectors.spark.source import SparkSource
 
-__all__ = ["Backfilled", "Results", "StepDone", "backfill", "explain", "local_session"]
+__all__ = [
+    "Backfilled",
+    "Results",
+    "SparkSource",
+    "StepDone",
+    "backfill",
+    "explain",
+    "local_session",
+    "map_async",
+    "schema_of",
+]

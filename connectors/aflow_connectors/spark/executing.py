@@ -7,34 +7,25 @@ accumulators, files or folders: the attempt whose rows Spark takes is the one th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
 from aflow.backfill.blocks import Arrived, Block, Leaving
-from aflow.backfill.exchange import ExitEncoder, decoded_together
+from aflow.backfill.exchange import ExitEncoder, decoded, decoded_together
 from aflow.backfill.fragments import Fragment
-from aflow.backfill.running import Left, Partition, Resources, run_fragment
+from aflow.backfill.running import Left, Partition, run_fragment
 from aflow.backfill.savepoint import encoded_part
 from aflow.errors import ConnectorError
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow_connectors.spark.arrow import pa
 from aflow_connectors.spark.bridge import Inbox, Outbox, bridged
-from aflow_connectors.spark.columns import RowsIn
+from aflow_connectors.spark.columns import RowsIn, RowsOut
+from aflow_connectors.spark.kept import kept
 from aflow_connectors.spark.rows import REPORT, STATE, StepCounts
-
-_SCHEMA: Final = pa.schema(
-    [
-        ("exit", pa.int32()),
-        ("part", pa.int32()),
-        ("input", pa.int32()),
-        ("ts", pa.int64()),
-        ("place", pa.int64()),
-        ("payload", pa.binary()),
-    ]
-)
 
 #: A place is the partition, and the number of the row in it: 2^40 rows.
 _ROW_BITS: Final = 40
@@ -59,24 +50,36 @@ class Orders:
 
 
 def execute(
-    orders: Orders, number: int, batches: Iterator[Any], resources: Resources | None = None
+    orders: Orders, number: int, batches: Iterator[Any], *, digest: str = ""
 ) -> Iterator[Any]:
-    """Run the fragment over partition ``number``, whose rows are the Arrow ``batches``; yields Arrow batches."""
+    """Run the fragment over partition ``number``, whose rows are the Arrow ``batches``; yields Arrow batches.
+
+    What the calls need is kept in this process under ``digest``, which stands for ``orders``.
+    """
     passed: list[Any] = []
-    execution = _Execution(orders, number, resources)
-    for leaving in bridged(execution.blocks(batches, passed), execution.work):
-        yield execution.encoded(leaving)
+    execution = _Execution(orders, number, digest)
+    with closing(bridged(execution.blocks(batches, passed), execution.work)) as leavings:
+        for leaving in leavings:
+            yield execution.encoded(leaving)
     yield from passed
     yield from execution.left()
+
+
+def decode(columns: RowsOut, batches: Iterator[Any]) -> Iterator[Any]:
+    """Columns of the payloads of a sink, in executors."""
+    for batch in batches:
+        _, records = decoded(batch.column("payload").to_pylist())
+        if records:
+            yield columns.batch(records)
 
 
 class _Execution:
     """One fragment over one partition."""
 
-    def __init__(self, orders: Orders, number: int, resources: Resources | None) -> None:
+    def __init__(self, orders: Orders, number: int, digest: str) -> None:
         self._orders = orders
         self._number = number
-        self._resources = resources
+        self._digest = digest
         self._keyed = orders.fragment.keyed
         self._inputs = len(orders.fragment.head.inputs)
         self._encoders = {
@@ -124,19 +127,16 @@ class _Execution:
     async def work(self, inbox: Inbox[Block], outbox: Outbox[Leaving]) -> None:
         """What runs on the loop of the worker."""
         orders = self._orders
-        self._left = await run_fragment(
-            orders.fragment,
-            Partition(
-                subtask=self._number if self._keyed else 0,
-                subtasks=orders.subtasks if self._keyed else 1,
-                until=orders.until,
-                key_groups=orders.key_groups,
-            ),
-            inbox,
-            outbox,
-            resources=self._resources,
-            flow=orders.flow,
+        partition = Partition(
+            subtask=self._number if self._keyed else 0,
+            subtasks=orders.subtasks if self._keyed else 1,
+            until=orders.until,
+            key_groups=orders.key_groups,
         )
+        async with kept(self._digest, orders.fragment, orders.flow) as resources:
+            self._left = await run_fragment(
+                orders.fragment, partition, inbox, outbox, resources=resources, flow=orders.flow
+            )
 
     def encoded(self, leaving: Leaving) -> Any:
         """Records that leave, as rows."""
@@ -150,10 +150,10 @@ class _Execution:
                 _column(rows.parts, count, pa.int32()),
                 pa.repeat(pa.scalar(way.input, pa.int32()), count),
                 _column(rows.times, count, pa.int64()),
-                pa.array(np.arange(first, first + count)),
+                _counted(first, count),
                 pa.array(rows.payloads, pa.binary()),
             ],
-            schema=_SCHEMA,
+            schema=_schema(),
         )
 
     def left(self) -> Iterator[Any]:
@@ -183,9 +183,16 @@ def _reports_in(exits: list[int]) -> int:
 def _together(column: Any, start: int, stop: int) -> memoryview:
     """The bytes of rows of a binary column, as they stand one behind the other in Arrow."""
     _, offsets, data = column.buffers()
-    places = memoryview(offsets).cast("i")
+    places: Any = memoryview(offsets).cast("i")
     first, end = places[column.offset + start], places[column.offset + stop]
-    return memoryview(data)[first:end] if data is not None else memoryview(b"")
+    return memoryview(b"" if data is None else data)[first:end]
+
+
+def _counted(first: int, count: int) -> Any:
+    """``count`` numbers from ``first`` on."""
+    import numpy as np  # which comes with pandas
+
+    return pa.array(np.arange(first, first + count))
 
 
 def _column(values: list[int], count: int, kind: Any) -> Any:
@@ -194,5 +201,15 @@ def _column(values: list[int], count: int, kind: Any) -> Any:
 
 
 def _row(*values: object) -> Any:
-    arrays = [pa.array([one], field.type) for one, field in zip(values, _SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+    schema = _schema()
+    arrays = [pa.array([one], field.type) for one, field in zip(values, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@cache
+def _schema() -> Any:
+    """``LAYOUT``, as Arrow has it."""
+    short, long = pa.int32(), pa.int64()
+    kinds = [short, short, short, long, long, pa.binary()]
+    names = ["exit", "part", "input", "ts", "place", "payload"]
+    return pa.schema(list(zip(names, kinds, strict=True)))

@@ -1,28 +1,23 @@
-"""Results of a backfill: from rows of exits to tables, by Spark."""
+"""Where the results of a backfill go."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from aflow.backfill.exchange import decoded
 from aflow.errors import FlowDefinitionError, shown
-from aflow_connectors.spark.columns import RowsOut
-from aflow_connectors.spark.schemas import Schema, inferred, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
-#: Records of a sink that say which columns there are, where nobody else does.
-_SAMPLE: Final = 1_000
+    from aflow_connectors.spark.schemas import Schema
 
 Target: TypeAlias = "str | PathLike[str] | Callable[[DataFrame], object]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Results:
     """Where the records of a sink go, and as which columns.
 
@@ -45,31 +40,12 @@ class Results:
 
     def write(self, table: DataFrame) -> None:
         """Write the results; blocks."""
-        if isinstance(self.to, str | PathLike):
+        if not callable(self.to):
             mode = "overwrite" if self.overwrite else "error"
             table.write.mode(mode).parquet(fspath(self.to))
         else:
             self.to(table)
 
 
-def schema_of_results(results: Results, rows: DataFrame, sink: str) -> StructType | None:
-    """The columns of what a sink got; None if it got nothing, and nobody says what it would have been."""
-    owner = f"sink {sink!r}"
-    if results.schema is not None:
-        return spark_schema(results.schema, owner=owner)
-    sample = rows.select("payload").limit(_SAMPLE).collect()
-    _, records = decoded([bytes(row.payload) for row in sample])
-    return spark_schema(inferred(records, owner=owner), owner=owner) if records else None
-
-
-@dataclass(frozen=True, slots=True)
-class Decoding:
-    """Makes columns of the payloads of a sink, in executors."""
-
-    columns: RowsOut
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            _, records = decoded(batch.column("payload").to_pylist())
-            if records:
-                yield self.columns.batch(records)
+Place: TypeAlias = "Results | Target | None"
+"""Where the records of a sink go: a folder, a function, either with more said about it, or nowhere."""

@@ -6,10 +6,11 @@ from typing import Final
 
 import msgspec
 
-#: ``exit``: the number of an exit, by which a record leaves its fragment, or one of those below. ``part``: the
-#: partition of the reader that the row goes to, or the one that it tells of. ``input``: of the reader's head. ``ts``:
-#: event time (epoch ms), or the number of a piece. ``place``: where the row stood in what was made, so that equal times have an
-#: order. ``payload``: as ``aflow.backfill.exchange`` encodes records.
+#: ``exit``: the number of an exit, by which a record leaves its fragment, or one of those below.
+#: ``part``: the partition of the reader that the row goes to, or the one that it tells of. ``input``: of its head.
+#: ``ts``: event time (epoch ms), or the number of a piece.
+#: ``place``: where the row stood in what was made, so that equal times have an order.
+#: ``payload``: as ``aflow.backfill.exchange`` encodes records.
 LAYOUT: Final = "exit int, part int, input int, ts long, place long, payload binary"
 
 #: A piece of the state that a partition of a keyed fragment leaves.

@@ -1,36 +1,26 @@
-"""A fragment on its way to executors: pickled once, on the driver, so that what does not pickle is known at once."""
+"""Fragments on their way to executors: pickled once, on the driver, so that what does not pickle is known at once."""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, TypeAlias, cast
-
-from pyspark import TaskContext, cloudpickle
+from typing import Any
 
 from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.backfill.shipping import check_picklable, shippable
 from aflow.model.time import Timestamp
-from aflow_connectors.spark.columns import RowsIn
-from aflow_connectors.spark.executing import Orders, execute
+from aflow_connectors.spark.columns import RowsIn, RowsOut
+from aflow_connectors.spark.executing import Orders, decode, execute
 from aflow_connectors.spark.main_classes import adopt, classes_of_main
-
-MapBatches: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
-"""What Spark maps over the Arrow batches of a partition."""
+from aflow_connectors.spark.shipping import Cargo, MapBatches, dumps, shipped
 
 
 @dataclass(frozen=True, slots=True)
-class _OverPartitions:
-    """Runs a fragment."""
+class _WithClasses:
+    """What executors have to know, and the classes of the user's script that they may meet."""
 
-    orders: Orders
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        context = TaskContext.get()
-        number = 0 if context is None else context.partitionId()
-        return execute(self.orders, number, batches)
+    classes: tuple[type, ...]
+    content: Any
 
 
 def sent_fragment(
@@ -42,42 +32,39 @@ def sent_fragment(
     source: RowsIn[Any] | None,
 ) -> MapBatches:
     """What runs ``fragment``. Raises ``FlowDefinitionError`` that names the step which does not pickle."""
-    check_picklable(fragment, _dumps)
-    return sent(
-        _OverPartitions(
-            Orders(
-                flow=plan.flow,
-                fragment=shippable(fragment),
-                subtasks=subtasks,
-                key_groups=plan.key_groups,
-                until=until,
-                source=source,
-            )
-        )
+    check_picklable(fragment, dumps)
+    orders = Orders(
+        flow=plan.flow,
+        fragment=shippable(fragment),
+        subtasks=subtasks,
+        key_groups=plan.key_groups,
+        until=until,
+        source=source,
     )
+    what = f"fragment {fragment.index} of flow {plan.flow!r}"
+    return shipped(run_partition, _pickled(orders), what=what)
 
 
-def sent(function: MapBatches) -> MapBatches:
-    """``function`` with the classes of the user's script that it may meet."""
-    return _Sent(_dumps((classes_of_main(_dumps), function)))
+def sent_columns(columns: RowsOut, *, sink: str) -> MapBatches:
+    """What makes columns of the rows of a sink."""
+    return shipped(run_decoding, _pickled(columns), what=f"sink {sink!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    pickled: bytes
+def run_partition(cargo: Cargo[_WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
+    """In an executor: a fragment over the partition that Spark has at hand."""
+    from pyspark import TaskContext
 
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        return _opened(self.pickled)(batches)
-
-
-def _dumps(value: object) -> bytes:
-    # Spark's own copy of cloudpickle, which has no types.
-    return cast(bytes, cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
+    adopt(cargo.content.classes)
+    context = TaskContext.get()
+    number = 0 if context is None else context.partitionId()
+    return execute(cargo.content.content, number, batches, digest=cargo.digest)
 
 
-@lru_cache(maxsize=4)
-def _opened(pickled: bytes) -> MapBatches:
-    """Read once in each worker process, which runs many partitions."""
-    classes, function = pickle.loads(pickled)
-    adopt(classes)
-    return cast(MapBatches, function)
+def run_decoding(cargo: Cargo[_WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
+    """In an executor: the columns of what a sink got."""
+    adopt(cargo.content.classes)
+    return decode(cargo.content.content, batches)
+
+
+def _pickled(content: object) -> bytes:
+    return dumps(_WithClasses(classes_of_main(dumps), content))

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
 from aflow.backfill.savepoint import LeftPart
 from aflow_connectors.spark.rows import LAYOUT, REPORT, STATE, StepCounts
+from aflow_connectors.spark.shipping import MapBatches, mapped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +35,7 @@ class Staging:
     folder: str
     partitions: int
     """Of keyed fragments."""
-    function: Callable[[Fragment], Callable[[Iterator[Any]], Iterator[Any]]]
+    function: Callable[[Fragment], MapBatches]
     """What is mapped over the Arrow batches of a fragment's partitions."""
     rows: Callable[[Fragment], DataFrame]
     """The rows of a source."""
@@ -44,7 +45,7 @@ class Staging:
 
     def run(self, fragment: Fragment) -> None:
         """Run ``fragment``; those before it have run."""
-        frame = self._input(fragment).mapInArrow(self.function(fragment), LAYOUT)
+        frame = mapped(self._input(fragment), self.function(fragment), LAYOUT)
         if not self.goes_with_reader(fragment):
             frame = self._stored(fragment, frame)
         self._frames[fragment.index] = frame

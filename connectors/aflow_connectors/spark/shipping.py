@@ -1,0 +1,100 @@
+"""What Spark sends to executors, and how it gets to work there.
+
+Spark pickles a function by value if it is not found by its name, and so is the one made here: a closure over bytes and
+texts, which can be unpickled where there is no aflow, and then says so. Everything else is inside the bytes.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+
+from aflow.connect import ConnectorError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+T = TypeVar("T")
+
+MapBatches: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
+"""What ``DataFrame.mapInArrow`` takes: from the Arrow batches of a partition to others."""
+
+
+@dataclass(frozen=True)  # not slotted: it is generic
+class Cargo(Generic[T]):
+    """What was sent, as an executor gets it: unpickled once in each worker process."""
+
+    content: T
+    digest: str
+    """The same for the same bytes: names what the process keeps for it."""
+
+
+def dumps(value: object) -> bytes:
+    """``value`` as Spark pickles it: with functions and classes of the main program by value."""
+    from pyspark import cloudpickle
+
+    pickler: Any = cloudpickle  # which has no types
+    return cast(bytes, pickler.dumps(value))
+
+
+def shipped(
+    run: Callable[[Cargo[T], Iterator[Any]], Iterator[Any]], pickled: bytes, *, what: str
+) -> MapBatches:
+    """``run`` with what ``pickled`` holds, for ``mapInArrow``; ``run`` is a function of a module of ours.
+
+    On an executor it raises ``ImportError`` if aflow cannot be imported there, and ``ConnectorError`` if the content
+    cannot be unpickled; both say what can be done, and that it is for ``what``.
+    """
+    module, name = run.__module__, run.__qualname__
+
+    def on_executor(batches: Iterator[Any]) -> Iterator[Any]:
+        # Nothing outside this function but texts and bytes: whatever it named would be pickled with it.
+        import importlib
+        import socket
+        import sys
+
+        try:
+            shipping = importlib.import_module("aflow_connectors.spark.shipping")
+        except ImportError as exc:
+            raise ImportError(
+                f"{what} cannot run on executor {socket.gethostname()}: {sys.executable} cannot import aflow ({exc}). "
+                f"Bring it there: install aflow[spark] in the image of the executors, or send an environment packed by "
+                f"venv-pack in spark.archives with PYSPARK_PYTHON inside it, or over Spark Connect by "
+                f"session.addArtifacts(…, archive=True)"
+            ) from exc
+        return shipping.unpacked(module, name, pickled, what, batches)  # type: ignore[no-any-return]
+
+    return on_executor
+
+
+def mapped(frame: DataFrame, function: MapBatches, schema: StructType | str) -> DataFrame:
+    """``frame.mapInArrow(function, schema)``."""
+    untyped: Any = frame  # whose method speaks of Arrow, which has no types
+    return cast("DataFrame", untyped.mapInArrow(function, schema))
+
+
+def unpacked(
+    module: str, name: str, pickled: bytes, what: str, batches: Iterator[Any]
+) -> Iterator[Any]:
+    """What ``shipped`` has sent, at work."""
+    try:
+        cargo = _cargo(pickled)
+    # Unpickling runs users' code.
+    except Exception as exc:
+        raise ConnectorError(
+            f"{what} was sent to an executor and cannot be unpickled there: {type(exc).__name__}: {exc}; what it "
+            f"imports has to be there as well: session.addArtifacts(…, pyfile=True), spark.submit.pyFiles, or the image"
+        ) from exc
+    run: Callable[[Cargo[Any], Iterator[Any]], Iterator[Any]] = getattr(import_module(module), name)
+    return run(cargo, batches)
+
+
+@lru_cache(maxsize=16)
+def _cargo(pickled: bytes) -> Cargo[Any]:
+    return Cargo(pickle.loads(pickled), sha256(pickled).hexdigest())
