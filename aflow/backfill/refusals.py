@@ -2,7 +2,7 @@
 
 Over history there is no clock that records wait for, no arrival, and no live stream beside the one that is read: what
 depends on them would give results that no live job ever gave. What only shows when users' code runs, a timer on the
-clock that a process function sets, is refused by ``event_time_only``.
+clock that a process function sets, is refused there: fragments are built with ``OperatorContext.clocked`` False.
 """
 
 from __future__ import annotations
@@ -11,20 +11,26 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Final, TypeGuard
 
+from aflow.backfill.event_time_only import can_fire_in_event_time
 from aflow.errors import FlowDefinitionError
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Broadcast, HashByKey, Kind, Node
 from aflow.machines.windows.trigger import Trigger
 from aflow.machines.windows.triggers import ContinuousProcessingTime, ProcessingTime
 from aflow.model.time import TimeDomain
-from aflow.operators.windows.logic import WindowLogic
 
 _BY_CLOCK: Final = (ProcessingTime, ContinuousProcessingTime)
 
 
-def refuse(graph: FlowGraph) -> None:
-    """Raises ``FlowDefinitionError`` with a line for each step of ``graph`` that cannot run over history."""
-    found = [f"step {node.name!r} ({node.what}) {reason}" for node, reason in _refused(graph)]
+def refuse(graph: FlowGraph, *, event_time_for_processing_time: bool = False) -> None:
+    """Raises ``FlowDefinitionError`` with a line for each step of ``graph`` that cannot run over history.
+
+    With ``event_time_for_processing_time`` windows of processing time can, where ``event_time_only`` knows how.
+    """
+    found = [
+        f"step {node.name!r} ({node.what}) {reason}"
+        for node, reason in _refused(graph, told=event_time_for_processing_time)
+    ]
     if len(found) == 1:
         raise FlowDefinitionError(f"flow {graph.name!r} cannot run over history: {found[0]}")
     if found:
@@ -34,13 +40,13 @@ def refuse(graph: FlowGraph) -> None:
         )
 
 
-def _refused(graph: FlowGraph) -> Iterator[tuple[Node, str]]:
+def _refused(graph: FlowGraph, *, told: bool) -> Iterator[tuple[Node, str]]:
     """At most one reason for each step: what is wrong before it is often why it is wrong."""
     timed = _timed(graph)
     for node in graph:
         if node.kind is not Kind.STEP:
             continue
-        reason = _reason(node, timed)
+        reason = _reason(node, timed, told=told)
         if reason is not None:
             yield node, reason
 
@@ -56,7 +62,7 @@ def _timed(graph: FlowGraph) -> frozenset[int]:
     return frozenset(timed)
 
 
-def _reason(node: Node, timed: frozenset[int]) -> str | None:
+def _reason(node: Node, timed: frozenset[int], *, told: bool) -> str | None:
     if node.what == "ingestion_time":
         return (
             "takes the moment of arrival for event time, and all of history arrives at once; give records their "
@@ -67,7 +73,7 @@ def _reason(node: Node, timed: frozenset[int]) -> str | None:
     keyed = [isinstance(edge.partitioning, HashByKey) for edge in node.inputs]
     if not all(keyed):
         return _not_keyed(node)
-    return _clock(node.windows) or _arrival(node, timed)
+    return _clock(node, told=told) or _arrival(node, timed)
 
 
 def _broadcast(node: Node) -> str:
@@ -93,14 +99,12 @@ def _not_keyed(node: Node) -> str | None:
     return None
 
 
-def _clock(windows: WindowLogic | None) -> str | None:
+def _clock(node: Node, *, told: bool) -> str | None:
+    windows = node.windows
     if windows is None:
         return None
     if windows.assigner.domain is TimeDomain.PROCESSING:
-        return (
-            "has windows of processing time, and what they would have held depends on when records arrived; "
-            "use windows of event time"
-        )
+        return _window_by_clock(node, told=told)
     by_clock = next((one for one in _parts(windows.trigger) if isinstance(one, _BY_CLOCK)), None)
     if by_clock is not None:
         return (
@@ -108,6 +112,20 @@ def _clock(windows: WindowLogic | None) -> str | None:
             f"the clock; use a trigger of event time such as triggers.ContinuousEventTime(…)"
         )
     return None
+
+
+def _window_by_clock(node: Node, *, told: bool) -> str | None:
+    why = (
+        "has windows of processing time, and what they would have held depends on when records arrived; use windows of "
+        "event time"
+    )
+    if not can_fire_in_event_time(node):
+        return f"{why} (these cannot be made to fire in event time over history)" if told else why
+    if told:
+        return None
+    return (
+        f"{why}, or have these fire in event time over history: event_time_for_processing_time=True"
+    )
 
 
 def _parts(trigger: Trigger[Any]) -> Iterator[Trigger[Any]]:

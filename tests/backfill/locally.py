@@ -91,9 +91,10 @@ async def backfill_locally(
     block: int = 100,
     savepoint: Path | None = None,
     options: af.Options | None = None,
+    event_time_for_processing_time: bool = False,
 ) -> Backfilled:
     """Run ``flow`` over ``sources``, by name; each is dealt to ``parallelism`` partitions in pieces."""
-    plan = cut(flow.graph)
+    plan = cut(flow.graph, event_time_for_processing_time=event_time_for_processing_time)
     exchanged: dict[int, list[Row]] = {}
     results: dict[str, list[Any]] = {}
     left: list[tuple[Fragment, int, Left]] = []
