@@ -23,19 +23,23 @@ from aflow.runtime.checkpoints.directory_reading import read_checkpoint
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.testing import (
     CollectSink,
+    FlowDriver,
     Outcome,
     Pause,
     ScriptedSource,
     VirtualClock,
+    advance,
     run_flow,
-    settle,
 )
 from aflow.testing.virtual_time import run
+from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
 #: ms by which records may be older than those before them.
 DELAY = 20
 
 MARKER = "marker"
+
+SECOND = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Reading:
 Ends = Sequence[af.Source[Reading]]
 """The left source, and the right one."""
 
-Build = Callable[[Ends, af.Sink[object]], af.Flow]
+Build = Callable[[Ends, af.Sink[str]], af.Flow]
 
 
 def stamped(flow: af.Flow, source: af.Source[Reading], name: str) -> af.Stream[Reading]:
@@ -68,9 +72,9 @@ def some_readings(seed: int, *, times: Iterable[int], keys: str = "abc") -> list
     return sorted(found, key=lambda reading: reading.at + random.randrange(DELAY))
 
 
-def seen(sink: CollectSink[object]) -> list[str]:
+def seen(sink: LedgerSink[str]) -> list[str]:
     """What came out, in an order of its own: subtasks differ in speed."""
-    return sorted(map(repr, sink.values))
+    return sorted(sink.values)
 
 
 @dataclass
@@ -81,10 +85,19 @@ class HandOver:
     readings: tuple[list[Reading], list[Reading]]
     until: int
     folder: Path
+    delay: int = DELAY
+    """The ``max_delay`` of the flow, in ms."""
     before: int = 1
     """How far the watermark of the past is before T in the end, in ms."""
-    past: CollectSink[object] = field(default_factory=CollectSink[object])
-    live: CollectSink[object] = field(default_factory=CollectSink[object])
+    source: Callable[[list[Reading]], af.Source[Reading]] = lambda readings: ScriptedSource(
+        *readings
+    )
+    """How one job, and the live one, read."""
+    past: LedgerSink[str] = field(default_factory=LedgerSink[str])
+    live: LedgerSink[str] = field(default_factory=LedgerSink[str])
+
+    legs: int = 0
+    """How often the live job was stopped."""
 
     @property
     def savepoint(self) -> Path:
@@ -95,11 +108,11 @@ class HandOver:
         """What came out of the past and out of the live job."""
         return sorted(seen(self.past) + seen(self.live))
 
-    def uninterrupted(self, parallelism: int = 1) -> list[str]:
+    def uninterrupted(self) -> list[str]:
         """What comes out of one job that sees everything."""
-        sink = CollectSink[object]()
-        run_flow(self.build(self._all(), sink), parallelism=parallelism)
-        return seen(sink)
+        sink = CollectSink[str]()
+        run_flow(self.build([ScriptedSource(*some) for some in self.readings], sink))
+        return sorted(sink.values)
 
     def compute_past(self, *, parallelism: int = 1, subtasks: int = 3) -> None:
         """Write the savepoint that the live job begins from, as ``subtasks`` would have left it for each step."""
@@ -111,7 +124,7 @@ class HandOver:
                 options=af.Options(clock=VirtualClock()),
                 checkpointing=af.Checkpointing(every=None, storage=self.folder / "past"),
             ) as job:
-                await settle()
+                await advance(2 * SECOND)
                 at = {
                     step.watermark for step in job.metrics().steps.values() if "times" in step.name
                 }
@@ -124,22 +137,51 @@ class HandOver:
         parts = left_parts(plan, restored, subtasks)
         write_savepoint(self.savepoint, plan, parts, until=self.until, created_at=0)
 
-    def go_live(self, parallelism: int = 1) -> Outcome:
-        """Run the live job from the savepoint, with fresh sources that have everything."""
+    def go_live(
+        self,
+        parallelism: int = 1,
+        *,
+        every: timedelta | None = None,
+        restart: af.FixedDelay | None = None,
+    ) -> Outcome:
+        """Run the live job from the last savepoint to its end, with fresh sources that have everything."""
         return run_flow(
             self.build(self._all(), self.live),
             parallelism=parallelism,
-            checkpointing=af.Checkpointing(every=None, storage=self.folder / "live"),
-            restore=self.savepoint,
+            checkpointing=af.Checkpointing(every=every, storage=self.folder / "live"),
+            restart=restart,
+            restore=self._begins_from(),
         )
 
+    def go_live_until_a_pause(self, parallelism: int) -> None:
+        """Run the live job from the last savepoint over the pause there, if there is one, and up to the next one."""
+        flow = self.build(self._all(), self.live)
+        pause = timedelta(days=1 if self.legs else 0, seconds=1)
+
+        async def job() -> None:
+            async with FlowDriver(
+                flow,
+                parallelism=parallelism,
+                checkpointing=af.Checkpointing(every=None, storage=self.folder / "live"),
+                restore=self._begins_from(),
+            ) as driver:
+                await driver.advance(pause)
+                self.legs += 1
+                await driver.job.stop(drain=False, savepoint=self._begins_from())
+
+        run(job)
+
+    def _begins_from(self) -> Path:
+        return self.folder / f"stopped {self.legs}" if self.legs else self.savepoint
+
     def _all(self) -> Ends:
-        return [ScriptedSource(*readings) for readings in self.readings]
+        return [self.source(readings) for readings in self.readings]
 
     def _before(self, readings: list[Reading]) -> af.Source[Reading]:
         past = sorted((one for one in readings if one.at < self.until), key=lambda one: one.at)
-        marker = Reading(MARKER, self.until - self.before + DELAY + 1)
-        return ScriptedSource(*past, marker, Pause(timedelta(days=100)))
+        marker = Reading(MARKER, self.until - self.before + self.delay + 1)
+        # The marker waits for the records of the other source, with which it may be mixed.
+        return ScriptedSource(*past, Pause(SECOND), marker, Pause(timedelta(days=100)))
 
 
 def left_parts(plan: FragmentPlan, restored: Restored, subtasks: int) -> Iterable[LeftPart]:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import aflow as af
-from tests.backfill.handing_over import Build, Ends, HandOver, Reading, some_readings, stamped
+from aflow.testing import Crash, Pause, ScriptedSource
+from tests.backfill.handing_over import (
+    MARKER,
+    Build,
+    Ends,
+    HandOver,
+    Reading,
+    seen,
+    some_readings,
+    stamped,
+)
 
 T = 1_000
 
@@ -37,6 +47,12 @@ def pair(
     return flow, left, right
 
 
+def two_thousand() -> tuple[list[Reading], list[Reading]]:
+    """A left and a right stream of 2 s."""
+    left = some_readings(1, times=range(0, 2_000, 14))
+    return left, some_readings(2, times=range(3, 2_000, 10))
+
+
 def numbers(known: list[int], reading: Reading) -> list[int]:
     return sorted([*known, reading.number])
 
@@ -45,34 +61,34 @@ def merged(one: list[int], other: list[int]) -> list[int]:
     return sorted([*one, *other])
 
 
-def tumbling(ends: Ends, sink: af.Sink[object]) -> af.Flow:
+def tumbling(ends: Ends, sink: af.Sink[str]) -> af.Flow:
     flow, readings = both(ends, "tumbling")
     windows = readings.window(af.Tumbling(ms(70)))
-    windows.fold(list[int], numbers, name="numbers").to(sink, name="out")
+    windows.fold(list[int], numbers, name="numbers").map(repr).to(sink, name="out")
     return flow
 
 
-def sliding(ends: Ends, sink: af.Sink[object]) -> af.Flow:
+def sliding(ends: Ends, sink: af.Sink[str]) -> af.Flow:
     flow, readings = both(ends, "sliding")
     windows = readings.window(af.Sliding(ms(150), ms(40)))
-    windows.fold(list[int], numbers, merge=merged, name="numbers").to(sink, name="out")
+    windows.fold(list[int], numbers, merge=merged, name="numbers").map(repr).to(sink, name="out")
     return flow
 
 
-def sessions(ends: Ends, sink: af.Sink[object]) -> af.Flow:
+def sessions(ends: Ends, sink: af.Sink[str]) -> af.Flow:
     flow, readings = both(ends, "sessions")
     windows = readings.window(af.Session(ms(21)))
-    windows.fold(list[int], numbers, merge=merged, name="numbers").to(sink, name="out")
+    windows.fold(list[int], numbers, merge=merged, name="numbers").map(repr).to(sink, name="out")
     return flow
 
 
-def windows_after_windows(ends: Ends, sink: af.Sink[object]) -> af.Flow:
+def windows_after_windows(ends: Ends, sink: af.Sink[str]) -> af.Flow:
     flow, readings = both(ends, "two windows")
     small = readings.window(af.Tumbling(ms(30))).fold(list[int], numbers, name="small")
     large = small.key_by(lambda window: len(window.value) % 2).window(af.Tumbling(ms(200)))
-    large.fold(list[int], lambda known, one: sorted([*known, *one.value]), name="large").to(
-        sink, name="out"
-    )
+    large.fold(list[int], lambda known, one: sorted([*known, *one.value]), name="large").map(
+        repr
+    ).to(sink, name="out")
     return flow
 
 
@@ -91,14 +107,14 @@ class Silent(af.KeyedProcess[str, Reading, tuple[str, int, int]]):
             yield ctx.key, at, len(before)
 
 
-def timers(ends: Ends, sink: af.Sink[object]) -> af.Flow:
+def timers(ends: Ends, sink: af.Sink[str]) -> af.Flow:
     flow, readings = both(ends, "timers")
-    readings.process(Silent(), name="silent").to(sink, name="out")
+    readings.process(Silent(), name="silent").map(repr).to(sink, name="out")
     return flow
 
 
 def interval_join(kind: af.Join) -> Build:
-    def build(ends: Ends, sink: af.Sink[object]) -> af.Flow:
+    def build(ends: Ends, sink: af.Sink[str]) -> af.Flow:
         flow, left, right = pair(ends, "interval join")
         joined = left.interval_join(
             right,
@@ -109,13 +125,13 @@ def interval_join(kind: af.Join) -> Build:
             other_of=Reading,
             kind=kind,  # type: ignore[call-overload]
         )
-        joined.to(sink, name="out")
+        joined.map(repr).to(sink, name="out")
         return flow
 
     return build
 
 
-def as_of_join(ends: Ends, sink: af.Sink[object]) -> af.Flow:
+def as_of_join(ends: Ends, sink: af.Sink[str]) -> af.Flow:
     flow, left, right = pair(ends, "as-of join")
     joined = left.as_of_join(
         right,
@@ -125,7 +141,7 @@ def as_of_join(ends: Ends, sink: af.Sink[object]) -> af.Flow:
         of=Reading,
         other_of=Reading,
     )
-    joined.to(sink, name="out")
+    joined.map(repr).to(sink, name="out")
     return flow
 
 
@@ -154,9 +170,9 @@ class Balance(af.CoProcess[str, Reading, Reading, tuple[str, int, int]]):
         yield ctx.key, at, balance
 
 
-def co_process(ends: Ends, sink: af.Sink[object]) -> af.Flow:
+def co_process(ends: Ends, sink: af.Sink[str]) -> af.Flow:
     flow, left, right = pair(ends, "balance")
-    left.connect(right).process(Balance(), name="balance").to(sink, name="out")
+    left.connect(right).process(Balance(), name="balance").map(repr).to(sink, name="out")
     return flow
 
 
@@ -178,9 +194,7 @@ BUILDS: dict[str, Build] = {
 def test_what_is_open_at_t_goes_on_as_in_one_job(
     build: Build, parallelism: int, tmp_path: Path
 ) -> None:
-    left = some_readings(1, times=range(0, 2_000, 14))
-    right = some_readings(2, times=range(3, 2_000, 10))
-    both = HandOver(build, (left, right), T, tmp_path)
+    both = HandOver(build, two_thousand(), T, tmp_path)
 
     both.compute_past()
     both.go_live(parallelism)
@@ -215,18 +229,135 @@ def test_a_session_that_the_past_has_closed_at_t_is_not_extended_by_a_record_at_
     both.compute_past()
     both.go_live()
 
-    sizes = [
-        (one.window.start, one.window.end)
-        for one in (*both.past.values, *both.live.values)
-        if isinstance(one, af.Windowed) and isinstance(one.window, af.TimeWindow)
-    ]
-    assert sizes == [(T - 21, T), (T, T + 21)]
+    windows = [one.partition("window=")[2].partition(", value")[0] for one in both.together]
+    assert windows == ["TimeWindow(start=1000, end=1021)", "TimeWindow(start=979, end=1000)"]
+
+
+def one_by_one(readings: list[Reading]) -> af.Source[Reading]:
+    """Splits that are read one after the other, as files are; the first ones end before T."""
+    size = -(-len(readings) // 5)
+    pieces = {f"piece {n}": readings[n * size : (n + 1) * size] for n in range(5)}
+    source = ScriptedSource.of_splits(pieces)
+    source.concurrency = 1  # type: ignore[assignment]  # None in the class, and an int or None in that of all sources
+    return source
+
+
+def side_by_side(readings: list[Reading]) -> af.Source[Reading]:
+    """Three splits that are read at the same time; the last one has nothing before T."""
+    late = [one for one in readings if one.at > T + 300 and one.key == "a"]
+    others = [one for one in readings if one not in late]
+    return ScriptedSource.of_splits({"even": others[::2], "odd": others[1::2], "late": late})
+
+
+@pytest.mark.parametrize("source", [one_by_one, side_by_side])
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_several_splits_go_on_as_in_one_job(
+    source: Callable[[list[Reading]], af.Source[Reading]], parallelism: int, tmp_path: Path
+) -> None:
+    both = HandOver(sessions, two_thousand(), T, tmp_path, source=source)
+
+    both.compute_past()
+    both.go_live(parallelism)
+
+    assert both.together == both.uninterrupted()
+
+
+def mixed_windows(ends: Ends, sink: af.Sink[str]) -> af.Flow:
+    """Time begins behind an exchange, which mixes records from anywhere in the streams."""
+    flow = af.Flow("mixed")
+    left, right = (
+        flow.source(end, name=name).rebalance() for end, name in zip(ends, "lr", strict=True)
+    )
+    readings = left.union(right).event_time(
+        lambda reading: reading.at, max_delay=ms(3_000), name="times"
+    )
+    keyed = readings.filter(lambda reading: reading.key != MARKER).key_by(lambda one: one.key)
+    windows = keyed.window(af.Tumbling(ms(70)))
+    windows.fold(list[int], numbers, name="numbers").map(repr).to(sink, name="out")
+    return flow
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_time_that_begins_behind_an_exchange_goes_on_as_in_one_job(
+    parallelism: int, tmp_path: Path
+) -> None:
+    both = HandOver(mixed_windows, two_thousand(), T, tmp_path, delay=3_000)
+
+    both.compute_past()
+    both.go_live(parallelism)
+
+    assert both.together == both.uninterrupted()
+
+
+def test_the_live_job_may_stop_and_go_with_any_parallelism(tmp_path: Path) -> None:
+    both = HandOver(sessions, two_thousand(), T, tmp_path, source=with_pauses)
+    both.compute_past()
+
+    both.go_live_until_a_pause(1)  # has seen nothing but what is before T
+    both.go_live_until_a_pause(3)
+    both.go_live_until_a_pause(2)
+    both.go_live()
+
+    assert both.together == both.uninterrupted()
+
+
+def with_pauses(readings: list[Reading]) -> af.Source[Reading]:
+    """A day after 30 readings, and after 80 and 100: all of the first 30 are before T."""
+    day = Pause(timedelta(days=1))
+    return ScriptedSource(
+        *readings[:30], day, *readings[30:80], day, *readings[80:100], day, *readings[100:]
+    )
+
+
+def test_after_a_crash_the_live_job_skips_what_is_before_t_again(tmp_path: Path) -> None:
+    def crashing(readings: list[Reading]) -> af.Source[Reading]:
+        second = Pause(timedelta(seconds=2))
+        return ScriptedSource(
+            *readings[:20], Crash(), *readings[20:90], second, Crash(), *readings[90:]
+        )
+
+    both = HandOver(sessions, two_thousand(), T, tmp_path, source=crashing)
+    both.compute_past()
+    both.go_live(2, every=timedelta(seconds=1), restart=af.FixedDelay(10, timedelta(seconds=1)))
+
+    assert both.together == both.uninterrupted()
+
+
+def test_what_is_late_behind_t_is_late_for_the_live_job_too(tmp_path: Path) -> None:
+    def counting(ends: Ends, sink: af.Sink[str]) -> af.Flow:
+        flow = af.Flow("late")
+        readings = stamped(flow, ends[0], "left").key_by(lambda reading: reading.key)
+        counted = readings.window(af.Tumbling(ms(70))).fold(list[int], numbers, name="numbers")
+        counted.map(repr).union(counted.late.map(repr)).to(sink, name="out")
+        return flow
+
+    on_time = [Reading("a", at, at) for at in range(900, 1_500, 10)]
+    late = [Reading("a", 1_005, 1), Reading("a", 1_211, 2), Reading("a", 1_395, 3)]
+    both = HandOver(counting, ([*on_time, *late, Reading("a", 1_600)], []), T, tmp_path)
+
+    both.compute_past()
+    both.go_live()
+
+    assert sum("number=1)" in one or "number=2)" in one for one in seen(both.live)) == 2
+    assert both.together == both.uninterrupted()
+
+
+def test_what_is_late_before_t_is_kept_by_the_past(tmp_path: Path) -> None:
+    both = HandOver(
+        tumbling,
+        ([Reading("a", 800, 1), Reading("a", 900, 2), Reading("a", 801, 3)], []),
+        T,
+        tmp_path,
+    )
+
+    both.compute_past()
+    both.go_live()
+
+    assert any("[1, 3]" in one for one in both.together)
 
 
 def test_the_live_job_counts_what_it_has_skipped(tmp_path: Path) -> None:
-    left = some_readings(1, times=range(0, 2_000, 14))
-    right = some_readings(2, times=range(3, 2_000, 10))
-    both = HandOver(tumbling, (left, right), T, tmp_path)
+    both = HandOver(tumbling, two_thousand(), T, tmp_path)
 
     both.compute_past()
     steps = both.go_live().metrics.steps
