@@ -56,8 +56,8 @@ def parsed(owner: str, schema: SinkSchema) -> StructType | None:
     # Without a session, Spark raises one of several classes, AssertionError among them.
     except Exception as exc:
         raise SinkError(
-            f"{owner}: Spark has to read schema={schema!r}, and cannot: {telling_line(exc)}; start a session before, or "
-            f"give a StructType or a pyarrow.Schema"
+            f"{owner}: Spark has to read schema={schema!r}, and cannot: {telling_line(exc)}; start a session before, "
+            f"or give a StructType or a pyarrow.Schema"
         ) from exc
     return found
 

@@ -39,19 +39,21 @@ T = TypeVar("T")
 class TableLoads:
     """What the writers of one sink share. Its methods are for the event loop.
 
-    ``session`` gives the session for the writes.
+    ``writes`` gives the session for the writes, which is like ``session``.
     """
 
     def __init__(
         self,
-        session: Callable[[], Awaitable[SparkSession]],
         table: str,
         staging: Staging,
         *,
+        session: SparkSession,
+        writes: Callable[[], Awaitable[SparkSession]],
         schema: SinkSchema,
         overwrite: bool,
     ) -> None:
         self._session = session
+        self._writes = writes
         self._name = table
         self._staging = staging
         self._schema = schema
@@ -72,9 +74,9 @@ class TableLoads:
         async with self._lock:
             if self._opened is not None:
                 return
-            session = await self._session()
-            table = SparkTable(session, self._name, sink=self._staging.sink)
-            calls = Calls(session, error=SinkError)
+            writes = await self._writes()
+            table = SparkTable(writes, self._name, sink=self._staging.sink, readers=self._session)
+            calls = Calls(writes, error=SinkError)
             await calls.run(partial(self._find, table), self._doing("open it"))
             self._opened = table, calls
 
@@ -132,7 +134,6 @@ class TableLoads:
         declared = parsed(self.columns.owner, self._schema)
         there = table.columns()
         if there is not None:
-            table.check_format()
             if declared is not None and (found := differences(declared, there)):
                 raise table.error(
                     f"{'; '.join(found)}; without schema= the table's own columns count"

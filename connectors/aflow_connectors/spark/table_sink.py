@@ -119,9 +119,10 @@ class SparkTableSink(Sink[T]):
 
     def _new_loads(self, name: str) -> TableLoads:
         return TableLoads(
-            self._session_for_writes,
             self.table,
             self._staging(name),
+            session=self.session,
+            writes=self._session_for_writes,
             schema=self.schema,
             overwrite=self.overwrite,
         )

@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote
@@ -41,6 +42,10 @@ PIECE: Final = "aflow_piece"
 _FORMATS: Final = frozenset({"parquet", "orc", "avro", "json", "csv"})
 
 _MODE: Final = "spark.sql.sources.partitionOverwriteMode"
+
+#: How Spark describes a table: what stands above the columns of its partitions, and above what is said of it all.
+_PARTITIONS: Final = "# Partition Information"
+_DETAILS: Final = "# Detailed Table Information"
 
 #: How Spark calls a partition without value.
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -65,10 +70,13 @@ class Partition:
 
 
 class SparkTable:
-    """The table ``name`` for one sink. ``session`` must be from ``writing_session``."""
+    """The table ``name`` for one sink. ``session`` must be from ``writing_session`` of that of the ``readers``."""
 
-    def __init__(self, session: SparkSession, name: str, *, sink: str) -> None:
+    def __init__(
+        self, session: SparkSession, name: str, *, sink: str, readers: SparkSession
+    ) -> None:
         self._session = session
+        self._readers = readers
         self._sink = sink
         self.name = name
 
@@ -78,37 +86,20 @@ class SparkTable:
 
         if not self._session.catalog.tableExists(self.name):
             return None
-        if not any(
-            one.name == PIECE and one.isPartition
-            for one in self._session.catalog.listColumns(self.name)
-        ):
-            raise self.error(
-                f"it is not partitioned by {PIECE}, which says what comes from which checkpoint: make it with "
-                f"'{PIECE} STRING' as a column and in PARTITIONED BY, or let the sink make it"
-            )
+        self._check_kind()
         fields = self._session.table(self.name).schema.fields
         return StructType([one for one in fields if one.name != PIECE])
-
-    def check_format(self) -> None:
-        """Raise ``SinkError`` for a table of a kind for which it is not known what a write does."""
-        rows = self._session.sql(f"DESCRIBE TABLE EXTENDED {self.name}").collect()
-        found = next((str(row[1]) for row in rows if row[0] == "Provider"), "of no known format")
-        if found.lower() not in _FORMATS:
-            known = ", ".join(sorted(_FORMATS))
-            raise self.error(
-                f"it is {found}, and the sink writes into tables of Spark's own catalog in {known}: give it one of "
-                f"these, or write a folder with SparkSink and load that"
-            )
 
     def create(self, columns: StructType) -> None:
         """Make the table, in Parquet."""
         from pyspark.sql.types import StringType, StructField, StructType
 
+        # What is written is checked before, and readers may add columns that older rows lack.
         fields = [StructField(one.name, one.dataType) for one in columns.fields]
         schema = StructType([*fields, StructField(PIECE, StringType())])
-        # Its overloads name types of pandas.
-        empty = cast(Any, self._session).createDataFrame([], schema)
-        empty.write.partitionBy(PIECE).saveAsTable(self.name, format="parquet", mode="ignore")
+        self._session.sql(
+            f"CREATE TABLE IF NOT EXISTS {self.name} ({schema.toDDL()}) USING parquet PARTITIONED BY ({PIECE})"
+        )
 
     def partitions(self) -> list[Partition]:
         """Those that this sink has written; none if there is no table."""
@@ -123,6 +114,7 @@ class SparkTable:
         if partitions:
             which = ", ".join(one.sql() for one in partitions)
             self._session.sql(f"ALTER TABLE {self.name} DROP IF EXISTS {which}")
+            self._tell_readers()
 
     def replace(self, files: Sequence[Path], columns: StructType) -> None:
         """Write staged files, at least one, into the partitions of their pieces instead of what is there.
@@ -137,10 +129,38 @@ class SparkTable:
         order = self._session.table(self.name).columns
         chosen = [piece if name == PIECE else _quoted(name) for name in order]
         rows.selectExpr(*chosen).write.insertInto(self.name, overwrite=True)
+        self._tell_readers()
 
     def error(self, reason: str) -> SinkError:
         """``reason`` as the failure of this sink."""
         return SinkError(f"sink {self._sink!r}: table {self.name}: {reason}")
+
+    def _check_kind(self) -> None:
+        """Raise ``SinkError`` for a table for which it is not known, or known too well, what a write does."""
+        described = self._described()
+        kind = dict(_below(_DETAILS, described)).get("Provider", "of no known format")
+        if kind.lower() not in _FORMATS:
+            known = ", ".join(sorted(_FORMATS))
+            raise self.error(
+                f"it is {kind}, and the sink writes into tables of Spark's own catalog in {known}: give it one of "
+                f"these, or write a folder with SparkSink and load that"
+            )
+        if PIECE not in dict(_below(_PARTITIONS, described)):
+            raise self.error(
+                f"it is not partitioned by {PIECE}, which says what comes from which checkpoint: make it with "
+                f"'{PIECE} STRING' as a column and in PARTITIONED BY, or let the sink make it"
+            )
+
+    def _described(self) -> list[tuple[str, str]]:
+        rows = self._session.sql(f"DESCRIBE TABLE EXTENDED {self.name}").collect()
+        return [(str(row[0]), str(row[1])) for row in rows]
+
+    def _tell_readers(self) -> None:
+        """Have the session that users read with forget which files there were: it has not seen the write."""
+        details = dict(_below(_DETAILS, self._described()))
+        # In full: users may have turned to another catalog or database.
+        name = ".".join(_quoted(details[part]) for part in ("Catalog", "Database", "Table"))
+        self._readers.catalog.refreshTable(name)
 
     def _check_mode(self) -> None:
         mode = self._session.conf.get(_MODE)
@@ -155,6 +175,15 @@ class SparkTable:
         piece = dict(columns).get(PIECE, "")
         numbers = re.fullmatch(rf"{re.escape(self._sink)}-(\d{{5,}})-(\d{{6,}})", piece)
         return numbers and Partition(columns, piece, int(numbers[1]), int(numbers[2]))
+
+
+def _below(title: str, described: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+    """The lines of a section, which ends with an empty one; none if there is no such section."""
+    names = [name for name, _ in described]
+    if title not in names:
+        return ()
+    section = described[names.index(title) + 1 :]
+    return list(takewhile(lambda line: line[0], section))
 
 
 def writing_session(session: SparkSession) -> SparkSession:
