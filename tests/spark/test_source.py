@@ -1,0 +1,335 @@
+"""A DataFrame is a source: by way of a snapshot, or as a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import pytest
+
+from aflow import Checkpointing, CollectSink, FixedDelay, Flow
+from aflow.connect import BadRecord, Source, SourceError, Tag
+from aflow.errors import FlowDefinitionError
+from aflow.graph.drawing import to_text
+from aflow.testing import check_source
+from aflow_connectors.spark import SparkSource
+from tests.connectors.files.reading import chunks, records, rejected, values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
+
+AT = datetime(2024, 1, 1, 12, tzinfo=UTC)
+TYPES = """
+    id, timestamp'2024-01-01 12:00:00' AS at, timestamp_ntz'2024-01-01 12:00:00' AS there, date'2024-01-01' AS day,
+    CAST(1.50 AS decimal(10, 2)) AS price, array(timestamp'2024-01-01 12:00:00', NULL) AS times,
+    named_struct('n', id, 'at', timestamp'2024-01-01 12:00:00') AS inner, IF(id = 1, NULL, 'x') AS text
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    id: int
+    text: str
+
+
+def typed(spark: SparkSession) -> DataFrame:
+    return spark.range(0, 5, 1, 3).selectExpr(*split_at_commas(TYPES))
+
+
+def split_at_commas(text: str) -> list[str]:
+    """The expressions between the commas that are not in brackets."""
+    parts, depth = [""], 0
+    for letter in text.strip():
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
+def row(number: int) -> dict[str, object]:
+    return {
+        "id": number,
+        "at": AT,
+        "there": AT.replace(tzinfo=None),
+        "day": date(2024, 1, 1),
+        "price": Decimal("1.50"),
+        "times": [AT, None],
+        "inner": {"n": number, "at": AT},
+        "text": None if number == 1 else "x",
+    }
+
+
+def slow(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        time.sleep(0.5)
+        yield batch
+
+
+def twenty_seconds(spark: SparkSession) -> DataFrame:
+    # What mapInArrow takes has no types, since pyarrow has none.
+    frame: Any = spark.range(0, 80, 1, 80)
+    return cast("DataFrame", frame.mapInArrow(slow, "id long"))
+
+
+def active_jobs(spark: SparkSession) -> list[int]:
+    return spark.sparkContext.statusTracker().getActiveJobsIds()
+
+
+async def cancelled_after(seconds: float, source: Source[object]) -> float:
+    """How long a job over ``source`` takes to end, in seconds, that is cancelled after ``seconds``."""
+    flow = Flow("cancelled")
+    flow.source(source, name="rows").to(CollectSink(), name="out")
+    running = asyncio.ensure_future(flow.run())
+    await asyncio.sleep(seconds)
+    begin = time.monotonic()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    return time.monotonic() - begin
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_each_row_is_a_record_by_way_of_a_snapshot_and_as_a_stream(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    frame = typed(spark)
+
+    written = await records(SparkSource(frame, snapshot=tmp_path / "s"))
+    read_again = await records(SparkSource(frame, snapshot=(tmp_path / "s").as_uri()))
+    streamed = await records(SparkSource(frame))
+
+    assert written == read_again == streamed == [row(n) for n in range(5)]
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_as_a_stream_it_keeps_to_the_contract_of_sources(spark: SparkSession) -> None:
+    # By way of a snapshot it does, too: test_snapshots.py.
+    frame = spark.range(0, 3, 1, 1)
+
+    await check_source(lambda: SparkSource(frame), expected=[{"id": n} for n in range(3)])
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_moments_are_in_utc_wherever_the_session_is(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        frame = spark.sql("SELECT timestamp'2024-01-01 07:00:00' AS at")
+        streamed = await records(SparkSource(frame))
+        written = await records(SparkSource(frame, snapshot=tmp_path / "s"))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+    assert streamed == written == [{"at": AT}]
+    assert [record[0]["at"].utcoffset() for record in (streamed, written)] == [timedelta(0)] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("snapshot", [True, False], ids=["snapshot", "stream"])
+@pytest.mark.asyncio
+async def test_rows_become_records_of_a_type_and_those_that_do_not_fit_dead_letters(
+    spark: SparkSession, tmp_path: Path, snapshot: bool
+) -> None:
+    source = SparkSource(
+        typed(spark),
+        snapshot=tmp_path / "s" if snapshot else None,
+        of=Payment,
+        dead_letters=Tag[BadRecord]("bad"),
+    )
+
+    found = await chunks(source)
+
+    assert values(found) == [Payment(n, "x") for n in (0, 2, 3, 4)]
+    [(place, reason, _)] = rejected(found)
+    assert place.endswith("row group 0, row 0" if snapshot else "DataFrame, row 1")
+    assert reason == "Expected `str`, got `null` - at `$.text`"
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_a_job_that_fails_in_the_middle_reads_each_row_once_and_asks_spark_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    asked: list[int] = []
+    failing = iter([False] * 700 + [True])
+
+    def frame() -> DataFrame:
+        asked.append(1)
+        return spark.range(0, 2000, 1, 4)
+
+    def checked(record: dict[str, Any]) -> int:
+        if next(failing, False):
+            raise RuntimeError("a crash")
+        return cast(int, record["id"])
+
+    out = CollectSink[int]()
+    flow = Flow("restarting")
+    source = SparkSource(frame, snapshot=tmp_path / "s")
+    flow.source(source, name="rows").map(checked, name="checked").to(out, name="out")
+
+    await flow.run(
+        parallelism=2,
+        checkpointing=Checkpointing(every=timedelta(milliseconds=10), storage=tmp_path / "c"),
+        restart=FixedDelay(attempts=1, delay=timedelta(0)),
+    )
+
+    assert sorted(out.values) == list(range(2000))
+    assert asked == [1]
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_a_snapshot_of_other_columns_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    await SparkSource(spark.range(3), snapshot=tmp_path).splits()
+
+    with pytest.raises(SourceError) as caught:
+        await SparkSource(spark.range(3).toDF("n"), snapshot=tmp_path).splits()
+
+    assert str(caught.value) == (
+        f"the snapshot {tmp_path} has the columns struct<id:bigint>, and the DataFrame struct<n:bigint>: give another "
+        "folder, or remove this one, and it is written anew"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        pytest.param(
+            "SELECT 1 AS a, 2 AS a",
+            r"writing the snapshot .* failed: \[COLUMN_ALREADY_EXISTS\] The column `a` already exists",
+            id="twice",
+        ),
+        pytest.param(
+            "SELECT array(interval 3 days) AS a",
+            "column 'a' is of type array<interval day>, and in Parquet only Spark knows interval as such: cast it",
+            id="interval",
+        ),
+        pytest.param(
+            "SELECT raise_error('no such card') AS a",
+            r"writing the snapshot .* failed: \[USER_RAISED_EXCEPTION\] no such card",
+            id="failing",
+        ),
+    ],
+)
+@pytest.mark.asyncio
+async def test_what_cannot_be_written_is_an_error_and_leaves_nothing(
+    spark: SparkSession, tmp_path: Path, query: str, error: str
+) -> None:
+    with pytest.raises(SourceError, match=error):
+        await SparkSource(spark.sql(query), snapshot=tmp_path).splits()
+
+    assert list(tmp_path.glob("rows-*")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        pytest.param(
+            "SELECT 1 AS a, 2 AS a",
+            r"two columns of the DataFrame have the same name: \['a', 'a'\]",
+            id="twice",
+        ),
+        pytest.param(
+            "SELECT raise_error('no such card') AS a",
+            r"^reading the DataFrame failed: \[USER_RAISED_EXCEPTION\] no such card",
+            id="failing",
+        ),
+    ],
+)
+@pytest.mark.asyncio
+async def test_what_cannot_be_streamed_is_an_error(
+    spark: SparkSession, query: str, error: str
+) -> None:
+    with pytest.raises(SourceError, match=error):
+        await records(SparkSource(spark.sql(query)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("snapshot", [True, False], ids=["snapshot", "stream"])
+@pytest.mark.asyncio
+async def test_with_a_job_ends_what_spark_does_for_it(
+    spark: SparkSession, tmp_path: Path, snapshot: bool
+) -> None:
+    source = SparkSource(twenty_seconds(spark), snapshot=tmp_path if snapshot else None)
+
+    took = await cancelled_after(2.5, source)
+
+    assert took < 5
+    assert active_jobs(spark) == []
+    assert list(tmp_path.glob("rows-*")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_the_loop_goes_on_while_spark_works(
+    spark: SparkSession, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    frame = spark.range(0, 400_000, 1, 4).selectExpr(
+        "id", "timestamp_millis(id) AS at", "CAST(id AS string) AS text"
+    )
+    stalls: list[float] = []
+
+    async def sample() -> None:
+        while True:
+            begin = time.perf_counter()
+            await asyncio.sleep(0.001)
+            stalls.append(time.perf_counter() - begin - 0.001)
+
+    async with asyncio.TaskGroup() as tasks:
+        sampler = tasks.create_task(sample())
+        count = len(await records(SparkSource(frame, snapshot=tmp_path / "s")))
+        count += len(await records(SparkSource(frame)))
+        sampler.cancel()
+
+    record_property("worst_stall_ms", round(max(stalls) * 1000, 1))
+    assert count == 800_000
+    # Seen: 10 to 30 ms. A machine that is busy otherwise adds to that.
+    assert max(stalls) < 0.25
+
+
+@pytest.mark.asyncio
+async def test_a_stream_cannot_be_continued_and_the_plan_says_so() -> None:
+    source = SparkSource(_no_frame)
+    flow = Flow("stream")
+    flow.source(source, name="rows").to(CollectSink(), name="out")
+
+    drawn = to_text(flow.plan())
+
+    assert "rows  source SparkSource · bounded · not replayable" in drawn
+    assert "out: no guarantee; 'rows' cannot be read again" in drawn
+    [split] = await source.splits()
+    with pytest.raises(
+        SourceError, match=r"of which 7 rows were read before, .* with snapshot= it"
+    ):
+        await source.reader(split, 7)
+
+
+@pytest.mark.asyncio
+async def test_a_function_that_returns_no_dataframe_is_an_error() -> None:
+    with pytest.raises(SourceError, match="must return a DataFrame of Spark, not 7"):
+        await records(SparkSource(cast(Any, lambda: 7)))
+
+
+def test_what_is_no_dataframe_is_refused_at_once() -> None:
+    with pytest.raises(FlowDefinitionError, match="needs a DataFrame of Spark or a function"):
+        SparkSource(cast(Any, [1, 2]))
+
+
+def _no_frame() -> DataFrame:
+    raise AssertionError("nothing is computed here")
