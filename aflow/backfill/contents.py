@@ -12,12 +12,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Final, TypeAlias, cast
 
-from aflow.backfill.places import local_folder
 from aflow.errors import RestoreError
 from aflow.model.codecs import PLAIN
 from aflow.model.time import Timestamp
 from aflow.runtime.checkpoints.directory_files import DISK, reason
 from aflow.runtime.checkpoints.directory_names import manifest_name, manifest_numbers
+from aflow.runtime.checkpoints.directory_places import local_folder
 from aflow.runtime.checkpoints.directory_reading import Source, content, state_of
 from aflow.state.descriptions import Description
 from aflow.state.manifest import Link, Manifest

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 from aflow.backfill.fragments import Fragment, FragmentPlan
-from aflow.backfill.places import local_folder
 from aflow.errors import CheckpointError, RestoreError
 from aflow.model.elements import CheckpointKind
 from aflow.model.key_groups import ranges
@@ -27,6 +26,7 @@ from aflow.operators.hand_over import BEGINS, begins_at
 from aflow.runtime.checkpoints.directory import installed_version
 from aflow.runtime.checkpoints.directory_files import DISK, Files, stored
 from aflow.runtime.checkpoints.directory_names import PARTS, part_name
+from aflow.runtime.checkpoints.directory_places import local_folder
 from aflow.runtime.checkpoints.directory_savepoints import Draft, check_new
 from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
 from aflow.state.parts import PartReading, encoded

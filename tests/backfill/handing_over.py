@@ -194,5 +194,5 @@ def left_parts(plan: FragmentPlan, restored: Restored, subtasks: int) -> Iterabl
                 yield LeftPart(fragment, subtask, subtasks, encoded_part({name: state}))
 
 
-def contents(path: Path) -> Restored:
+def contents(path: Path | str) -> Restored:
     return asyncio.run(read_checkpoint(path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from threading import Lock
 from typing import TypeAlias
@@ -15,6 +15,7 @@ from anyio import CapacityLimiter
 from aflow.errors import RestoreError
 from aflow.runtime.checkpoints.directory_files import DISK, Files, reason
 from aflow.runtime.checkpoints.directory_names import PLACE, manifest_name, manifest_numbers
+from aflow.runtime.checkpoints.directory_places import local_folder
 from aflow.runtime.checkpoints.directory_session import THREADS
 from aflow.runtime.checkpoints.directory_threads import to_its_end
 from aflow.runtime.checkpoints.storage import Restored
@@ -167,10 +168,10 @@ async def newest_whole(numbers: Iterable[int], source: Source, run: Run) -> Rest
 async def read_checkpoint(path: str | PathLike[str], *, files: Files = DISK) -> Restored:
     """Read a checkpoint without claiming its place: also that of a job that runs.
 
-    ``path`` is a savepoint, a folder of checkpoints (whose newest is read), or one manifest. Raises ``RestoreError`` if
-    there is none, or none that is whole.
+    ``path`` is a savepoint, a folder of checkpoints (whose newest is read), or one manifest; a ``file:`` URI will do.
+    Raises ``RestoreError`` if there is none, or none that is whole, and ``FlowDefinitionError`` for other URIs.
     """
-    place = Path(fspath(path))
+    place = local_folder(path, "restore")
     limiter = CapacityLimiter(THREADS)
 
     async def run(work: Callable[[], None]) -> None:

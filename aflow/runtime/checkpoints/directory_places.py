@@ -1,4 +1,4 @@
-"""Where savepoints are: folders that the file system of a process has, by their paths or ``file:`` URIs."""
+"""Where checkpoints are: in the file system of this process, by their paths or ``file:`` URIs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aflow.errors import FlowDefinitionError, shown
 
 
 def local_folder(path: str | PathLike[str], what: str) -> Path:
-    """The folder that ``path`` names, which is called ``what`` in errors.
+    """The folder, or file, that ``path`` names; ``what`` is given it, for errors.
 
     Raises ``FlowDefinitionError`` for what is no path, and for a URI of anything but a local or mounted folder.
     """
@@ -23,6 +23,6 @@ def local_folder(path: str | PathLike[str], what: str) -> Path:
     if uri.scheme == "file" and uri.netloc in ("", "localhost") and uri.path.startswith("/"):
         return Path(unquote(uri.path))
     raise FlowDefinitionError(
-        f"{what}={named!r} is not in a file system of this machine: savepoints are in local or mounted folders, such "
-        f"as 'savepoints/july' or 'file:///mnt/savepoints/july'"
+        f"{named!r} is not in a file system of this machine: savepoints and checkpoints are in local or mounted "
+        f"folders, such as 'savepoints/july' or 'file:///mnt/savepoints/july'"
     )
