@@ -1,7 +1,7 @@
 """Where a live job takes over from a computation of the past: at one moment of event time, T.
 
 Theory. Whoever computes the past (``aflow.backfill``) stamps the records of a source with the same function as the live
-job, and takes those before T; what it leaves is a savepoint in which steps stand at the watermark T - 1, or T - 2. The
+job, and takes those before T; what it leaves is a savepoint in which no step stands beyond the watermark T - 1. The
 step that stamps the records in the live job finds T in its state, and takes those from T on. So each record is taken
 once, whatever the order in which the source gives them; none of those from T on is late for having come before an older
 one, which the live job does not see.
