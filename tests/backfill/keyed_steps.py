@@ -280,5 +280,3 @@ KEYED: Sequence[Step] = [
     Step("handled", handled),
     Step("handled in order", handled_in_order, needs_order=True, keeps_order=True),
 ]
-
-

@@ -138,9 +138,7 @@ class Both(af.CoProcess[int, Item, Item, Item]):
     def process_right(self, value: Item, ctx: af.Context[int]) -> None:
         self._note(value, ctx, self.rights)
 
-    def _note(
-        self, value: Item, ctx: af.Context[int], where: af.MapState[int, int]
-    ) -> None:
+    def _note(self, value: Item, ctx: af.Context[int], where: af.MapState[int, int]) -> None:
         sums = ctx.state(where)
         sums.put(value.at, sums.get(value.at, 0) + value.n)
         ctx.set_event_timer(value.at // 100 * 100 + 100)

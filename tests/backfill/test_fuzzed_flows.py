@@ -1,4 +1,4 @@
-"""Whatever the flow: what it gives over history is what it gives live, and so is what both give, one after the other."""
+"""Whatever the flow: over history it gives what it gives live, and so do both, one after the other."""
 
 from __future__ import annotations
 

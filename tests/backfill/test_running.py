@@ -1,4 +1,4 @@
-"""What fragments make of history is what one live job makes of it, and what they leave is where that job would stand."""
+"""What fragments make of history is what one live job makes of it, and what they leave is where that job would be."""
 
 from __future__ import annotations
 

@@ -1,0 +1,138 @@
+"""A fragment by itself: rows that come when they are told to, results that are let out when they are told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import aflow as af
+from aflow.backfill.blocks import Arrived, Block, Inbox, Leaving, Outbox
+from aflow.backfill.cutting import cut
+from aflow.backfill.fragments import Fragment
+from aflow.backfill.running import Left, Partition, run_fragment
+from aflow.backfill.shipping import shippable
+from aflow.testing import VirtualClock
+from aflow.testing.leftovers import nothing_left_behind
+from aflow.testing.virtual_time import VirtualTimeLoop
+from tests.backfill.items import Item, Items, at_of
+
+T = TypeVar("T")
+
+
+async def at_once() -> None:
+    """Waits for nothing."""
+
+
+async def never() -> None:
+    """Waits for what does not come."""
+    await asyncio.Event().wait()
+
+
+async def after_a_while() -> None:
+    """Waits for a second."""
+    await asyncio.sleep(1)
+
+
+@dataclass
+class Rows:
+    """An inbox; ``wait`` is awaited before each block, and ``end`` before the end."""
+
+    blocks: list[Block]
+    wait: Callable[[], Awaitable[None]] = at_once
+    end: Callable[[], Awaitable[None]] = at_once
+    taken: int = 0
+    """Rows that were given."""
+
+    async def take(self) -> Block | None:
+        if not self.blocks:
+            await self.end()
+            return None
+        await self.wait()
+        block = self.blocks.pop(0)
+        self.taken += len(block.times if isinstance(block, Arrived) else block)
+        return block
+
+
+@dataclass
+class Results:
+    """An outbox; ``wait`` is awaited before anything is taken."""
+
+    wait: Callable[[], Awaitable[None]] = at_once
+    values: list[Any] = field(default_factory=list[Any])
+    put_at: list[float] = field(default_factory=list[float])
+
+    async def put(self, leaving: Leaving, /) -> None:
+        await self.wait()
+        self.values += leaving.batch.values
+        self.put_at.append(asyncio.get_running_loop().time())
+
+
+def fragments(build: Callable[[Items], af.Stream[Any]]) -> tuple[Fragment, ...]:
+    """The fragments of a flow, as executors get them."""
+    flow = af.Flow("one")
+    items = flow.source(list[Item](), name="items").event_time(at_of, name="time")
+    build(items).to(af.CollectSink[Any](), name="out")
+    return tuple(map(shippable, cut(flow.graph).fragments))
+
+
+def source_rows(items: list[Item], size: int = 10) -> list[Block]:
+    return [items[at : at + size] for at in range(0, len(items), size)]
+
+
+def keyed_rows(items: list[Item], size: int = 10) -> list[Block]:
+    return [
+        Arrived(
+            inputs=[0] * len(some),
+            times=[item.at for item in some],
+            keys=[item.key for item in some],
+            values=list(some),
+        )
+        for some in (items[at : at + size] for at in range(0, len(items), size))
+    ]
+
+
+async def run_one(
+    fragment: Fragment, inbox: Inbox, outbox: Outbox, *, batch: int = 64, together: int = 64
+) -> Left:
+    options = af.Options(clock=VirtualClock(), batch_records=batch)
+    return await run_fragment(
+        fragment, Partition(), inbox, outbox, options=options, together=together
+    )
+
+
+class CountingLoop(VirtualTimeLoop):
+    """Knows which alarms were set on it."""
+
+    alarms: list[asyncio.TimerHandle]
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        handle = super().call_at(when, callback, *args, context=context)
+        self.__dict__.setdefault("alarms", []).append(handle)
+        return handle
+
+
+def leaving_nothing(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run ``main``, which may leave neither tasks nor alarms."""
+
+    async def watched() -> T:
+        async with AsyncExitStack() as stack:
+            stack.enter_context(nothing_left_behind("the fragment"))
+            stack.push_async_callback(asyncio.sleep, 0)
+            stack.callback(partial(_check_alarms, asyncio.get_running_loop()))
+            return await main()
+        raise AssertionError("nothing above swallows an error")
+
+    with asyncio.Runner(loop_factory=CountingLoop) as runner:
+        return runner.run(watched())
+
+
+def _check_alarms(loop: asyncio.AbstractEventLoop) -> None:
+    alarms: list[asyncio.TimerHandle] = loop.__dict__.get("alarms", [])
+    left = [one for one in alarms if not one.cancelled() and one.when() > loop.time()]
+    assert not left, f"left: {left}"
