@@ -9,11 +9,11 @@ those that do read by key, and are heads themselves.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, starmap
 from typing import Final
 
 from aflow.backfill.event_time_only import in_event_time
-from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
+from aflow.backfill.fragments import NEVER, Exit, Fragment, FragmentPlan
 from aflow.backfill.refusals import refuse
 from aflow.errors import InternalError
 from aflow.graph.flow_graph import FlowGraph
@@ -52,7 +52,7 @@ def cut(
     fragments: list[Fragment] = []
     for index, head in enumerate(heads):
         nodes = (in_event_time(head), *_reached(graph, head)[1:])
-        feeding = (one for one in fragments if any(way.reader == index for way in one.exits))
+        feeding = ((one, way) for one in fragments for way in one.exits if way.reader == index)
         fragments.append(
             Fragment(
                 index,
@@ -61,7 +61,7 @@ def cut(
                 cuts_at=_cuts(nodes),
                 every_moment=_sees_every_moment(nodes[0]),
                 behind=2 if head.windows is not None and head.windows.assigner.merging else 1,
-                overdue=max(map(_results_overdue, feeding), default=0),
+                overdue=max(starmap(_results_overdue, feeding), default=0),
             )
         )
     return FragmentPlan(graph.name, tuple(fragments), key_groups)
@@ -142,14 +142,28 @@ def _sees_every_moment(head: Node) -> bool:
     )
 
 
-def _results_overdue(fragment: Fragment) -> int:
-    """How far in front of the end of the history results of ``fragment`` may be that only the live job gives.
+def _results_overdue(fragment: Fragment, way: Exit) -> int:
+    """How far in front of the end of the history records may be that only the live job sends by ``way``.
 
-    Its watermark ends at T - overdue - behind. What a step gives later is behind the watermark that it has sent on.
+    The watermark ends at T - overdue - behind. What the head gives later is behind the watermark that it has sent on,
+    unless it is given another time on its way: then nobody knows.
     """
+    if way.origin.id in _timed_again(fragment):
+        return NEVER
     if not fragment.keyed:
         return 0
     return fragment.overdue + fragment.behind - 1 + _delay(fragment.head)
+
+
+def _timed_again(fragment: Fragment) -> frozenset[int]:
+    """The steps whose records had another time before."""
+    again: set[int] = set()
+    for node in fragment.nodes:
+        if (node.begins_time and node.name not in fragment.cuts_at) or any(
+            edge.origin.id in again for edge in node.inputs
+        ):
+            again.add(node.id)
+    return frozenset(again)
 
 
 def _delay(node: Node) -> int:

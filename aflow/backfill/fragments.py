@@ -12,8 +12,13 @@ decided by whoever runs the fragments.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from aflow.graph.nodes import Kind, Node
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+#: For ``Fragment.overdue``: so many ms that there are no records before.
+NEVER: Final = MAX_TIMESTAMP - MIN_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +57,9 @@ class Fragment:
     merge need 2: a record at the very end of one belongs to it, unless it has given its result, as it has at 1."""
     overdue: int = 0
     """How far (ms) in front of the end of the history the time of records may be that only the live job gives the head,
-    since a fragment before this one keeps back what they come of; the watermark ends so much earlier."""
+    since a fragment before this one keeps back what they come of; the watermark ends so much earlier. ``NEVER`` or
+    more: records have got a second time on their way here, which may be any. Then time does not begin, and the live job
+    gives all that waits for it."""
 
     @property
     def head(self) -> Node:

@@ -56,6 +56,11 @@ def spread(items: Items, name: str) -> Items:
     return items.rebalance()
 
 
+def timed_again(items: Items, name: str) -> Items:
+    moved = items.map(lambda item: replace(item, at=(item.at * 7 + item.n) % 600))
+    return moved.event_time(lambda item: item.at, max_delay=millis(1000), name=name)
+
+
 EVEN = af.Tag[Item]("even")
 
 
@@ -180,6 +185,7 @@ STATELESS: Sequence[Step] = [
     Step("other keys", with_other_keys),
     Step("rebalance", spread),
     Step("side output", parted),
+    Step("another time", timed_again),
     Step("map_async", answered, keeps_order=True),
     Step("map_async unordered", answered_unordered),
     Step("retries", answered_at_last, keeps_order=True),

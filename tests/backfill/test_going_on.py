@@ -13,9 +13,10 @@ from random import Random
 import pytest
 
 from tests.backfill.comparing import Case, Results, together
-from tests.backfill.items import Item, Items
-from tests.backfill.keyed_steps import sessions, tumbling
+from tests.backfill.items import Item, Items, drawn
+from tests.backfill.keyed_steps import reduced, sessions, tumbling
 from tests.backfill.pair_steps import pairs_or_left
+from tests.backfill.steps import timed_again
 from tests.backfill.test_each_step import PAIR_STEPS, STEPS, case_of
 
 
@@ -76,3 +77,17 @@ def test_a_session_that_ends_with_history_is_in_time_for_windows_behind_it(tmp_p
     case = Case(build, {"items": items}, max_delay=1000)
 
     assert _both_ways(case, 130, tmp_path) == case.live()
+
+
+@pytest.mark.parametrize("behind_keys", [False, True])
+def test_behind_another_time_everything_waits_for_the_live_job(
+    behind_keys: bool, tmp_path: Path
+) -> None:
+    def build(streams: Mapping[str, Items]) -> Mapping[str, Items]:
+        items = reduced(streams["items"], "reduced") if behind_keys else streams["items"]
+        return {"out": tumbling(timed_again(items, "again"), "windows")}
+
+    case = Case(build, {"items": drawn(Random(3), 60, together=False)}, max_delay=1000)
+
+    assert case.over_history() == case.live()
+    assert _both_ways(case, 250, tmp_path) == case.live()
