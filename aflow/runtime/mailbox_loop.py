@@ -110,7 +110,11 @@ class MailboxLoop:
             if has_mail():
                 self.run_mails()
             elif self.suspended is not None:
-                await self._rest()
+                sleep = self._sleep = self._loop.create_future()
+                try:
+                    await sleep
+                finally:
+                    self._sleep = None
             if self.suspended is None and not self._completed:
                 action()
             if spent():
@@ -125,13 +129,6 @@ class MailboxLoop:
             if mail is None:
                 return
             mail()
-
-    async def _rest(self) -> None:
-        self._sleep = self._loop.create_future()
-        try:
-            await self._sleep
-        finally:
-            self._sleep = None
 
     def _wake(self) -> None:
         sleep = self._sleep

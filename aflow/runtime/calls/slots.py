@@ -176,25 +176,11 @@ class CallSlots:
         self._slots.add(slot)
         # Not by the loop's task factory: an eager one would begin before it has given the task.
         slot.task = asyncio.Task(
-            self._watched(slot),
+            self._serve(slot),
             loop=self._loop,
             name=f"call of {self.step}",
             context=slot.context,
         )
-
-    async def _watched(self, slot: Slot) -> None:
-        """Serve until cancelled. What goes wrong here, and what is more than an error of a call, ends the job."""
-        try:
-            await self._serve(slot)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as exc:
-            with suppress(MailboxClosed):  # nobody waits for this task
-                self._mails.mailbox.post(partial(_raise, self._described(exc)))
-            if isinstance(exc, KeyboardInterrupt):
-                raise
-        finally:
-            self._slots.discard(slot)
 
     def _described(self, error: BaseException) -> BaseException:
         if isinstance(error, SystemExit):
@@ -209,6 +195,7 @@ class CallSlots:
         return described
 
     async def _serve(self, slot: Slot) -> None:
+        """Make calls until cancelled. What goes wrong here, and what is more than an error of a call, ends the job."""
         # Hot path (benchmark `async`): once around for each call.
         operator = self._operator
         take, invoke, returned = operator.take, operator.invoke, operator.returned
@@ -216,51 +203,67 @@ class CallSlots:
         context = slot.context
         clean = context.copy()
         self._coming -= 1
-        while True:
-            call = take()
-            if call is None:
-                await self._rest()
-                continue
-            slot.call = call
-            call.slot = slot
-            awaitable: Any = _NOTHING
-            try:
-                awaitable = invoke(call)
-                result = await awaitable
-            except (Exception, asyncio.CancelledError, SystemExit) as exc:
-                self._over(slot)
-                if not slot.cancelled:
-                    self._raised(call, awaitable, exc)
-            else:
-                slot.call = None
-                if self._closing:
-                    raise asyncio.CancelledError
-                if not slot.cancelled:
-                    returned(call, result)
-            if cancelling():
-                await self._forget_cancellation(slot)
-            try:
-                # Nearly always both are one object inside, which is quick.
-                stained = context != clean
-            except Exception:  # a value cannot be compared
-                stained = True
-            if (
-                stained
-            ):  # the call has left something in context variables, which is not for the next one
-                self._coming += 1
-                self._make()
-                return
-            if self._last is not slot:
-                self._last = slot
-                self._at_once = False
-                continue
-            self._at_once = True
-            if self._turn.spent():
-                self._pausing = True
+        try:
+            while True:
+                call = take()
+                if call is None:
+                    await self._rest()
+                    continue
+                slot.call = call
+                call.slot = slot
+                awaitable: Any = _NOTHING
                 try:
-                    await self._turn.hand_over()
-                finally:
-                    self._pausing = False
+                    awaitable = invoke(call)
+                    result = await awaitable
+                except (Exception, asyncio.CancelledError, SystemExit) as exc:
+                    self._over(slot)
+                    if not slot.cancelled:
+                        self._raised(call, awaitable, exc)
+                else:
+                    slot.call = None
+                    if self._closing:
+                        raise asyncio.CancelledError
+                    if not slot.cancelled:
+                        returned(call, result)
+                if cancelling():
+                    await self._forget_cancellation(slot)
+                try:
+                    # Nearly always both are one object inside, which is quick.
+                    stained = context != clean
+                except Exception:  # a value cannot be compared
+                    stained = True
+                if stained:  # by the call, with what is not for the next one
+                    self._coming += 1
+                    self._make()
+                    return
+                if self._last is not slot:
+                    self._last = slot
+                    self._at_once = False
+                    continue
+                self._at_once = True
+                if self._turn.spent():
+                    await self._pause()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as exc:
+            self._broke(exc)
+        finally:
+            self._slots.discard(slot)
+
+    async def _pause(self) -> None:
+        """Let others have the loop."""
+        self._pausing = True
+        try:
+            await self._turn.hand_over()
+        finally:
+            self._pausing = False
+
+    def _broke(self, error: BaseException) -> None:
+        """A slot has ended, and so does the job."""
+        with suppress(MailboxClosed):  # nobody waits for this task
+            self._mails.mailbox.post(partial(_raise, self._described(error)))
+        if isinstance(error, KeyboardInterrupt):
+            raise error
 
     def _over(self, slot: Slot) -> None:
         """Its call has ended. Where the job ends too, that is all, whether or not the call has swallowed the word."""
