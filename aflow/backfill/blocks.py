@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -44,6 +44,9 @@ class Leaving:
 class Outbox(Protocol):
     """Where records leave."""
 
-    async def put(self, leaving: Leaving, /) -> None:
-        """Hand out records; waits while too many have not been fetched."""
+    def put(self, leaving: Leaving, /) -> Awaitable[None] | None:
+        """Hand out records. None: they are taken; an awaitable: they are taken once that is done. May be async.
+
+        Waits while too many have not been fetched.
+        """
         ...
