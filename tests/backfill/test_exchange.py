@@ -97,7 +97,7 @@ def test_whatever_is_sent_comes_back_with_its_key(records: list[tuple[Any, Any]]
 def test_records_of_one_class_with_plain_fields_are_not_pickled(records: list[Slotted]) -> None:
     rows = _rows(list(records))
 
-    assert not any(b"\x80\x05" in payload for payload in rows.payloads)
+    assert "" not in {msgspec.msgpack.decode(payload)[0] for payload in rows.payloads}
 
 
 def test_each_record_goes_to_the_subtask_that_owns_its_key_in_a_live_job() -> None:
