@@ -1,0 +1,46 @@
+"""``spark``: what aflow costs on Spark's executors, beside what Spark does there by itself, in one local session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from aflow.errors import ConnectorError
+from aflow_connectors.spark import local_session
+from bench.harness import Measurement
+from bench.spark import enrichment, passing, reading, windows
+
+
+def measure(records: int, rounds: int) -> Measurement:
+    """``records`` events in Parquet: passed through, read, and in windows; an eighth of them are called for."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        try:
+            session = local_session("bench", conf=_settings(folder))
+        except ConnectorError as exc:
+            raise SystemExit(f"spark: {exc}") from exc
+        try:
+            events = windows.events(session, folder, records)
+            figures: dict[str, float | int | bool | str] = {
+                "records": records,
+                **passing.figures(events, rounds),
+                **enrichment.figures(session, records // 8, rounds),
+                **windows.figures(session, events, folder, rounds),
+                **reading.figures(events, folder, rounds),
+                "rounds": rounds,
+                "verified": True,
+            }
+        finally:
+            session.stop()
+    budgets = [*passing.BUDGETS, *enrichment.BUDGETS, *windows.BUDGETS, *reading.BUDGETS]
+    return Measurement("spark", figures, budgets)
+
+
+def _settings(folder: Path) -> dict[str, str]:
+    # Java compiles as it does for everybody: a session for tests starts faster and runs slower, which would favour us.
+    return {
+        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+        "spark.driver.memory": "2g",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }

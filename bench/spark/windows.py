@@ -1,0 +1,138 @@
+"""A sum for each key and window over history: beside Spark SQL, which needs no Python for it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aflow as af
+from aflow_connectors.spark import Results, SparkSource, backfill
+from bench.harness import Budget, run_async
+from bench.spark.trials import medians
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BUDGETS = [Budget("windows_ratio", at_least=0.35)]
+
+KEYS = 1_000
+WINDOW = 10_000
+#: Milliseconds from one event to the next.
+STEP = 1
+
+
+@dataclass(slots=True)
+class Event:
+    """What a row becomes."""
+
+    who: str
+    at: int
+    price: int
+
+
+@dataclass(slots=True)
+class Sum:
+    """A result."""
+
+    who: str
+    start: int
+    total: int
+
+
+def events(session: SparkSession, folder: Path, records: int) -> DataFrame:
+    """So many events of 1,000 keys, one every millisecond, as Parquet."""
+    path = str(folder / "events")
+    session.range(0, records, 1, 2).selectExpr(
+        f"cast(id * 7919 % {KEYS} as string) as who", f"id * {STEP} as at", "id % 100 as price"
+    ).write.parquet(path)
+    return session.read.parquet(path)
+
+
+def figures(
+    session: SparkSession, events: DataFrame, folder: Path, rounds: int
+) -> dict[str, float]:
+    """Both read Parquet, and write their results as Parquet; aflow also writes the state, of windows that are open."""
+    # In the middle of a window, so that each key has one that is open.
+    until = events.count() * STEP // WINDOW * WINDOW - WINDOW // 2
+    times = medians(
+        "windows",
+        {
+            "spark": _native(session, events, folder / "native", until),
+            "aflow": _ours(session, events, folder, until),
+        },
+        rounds,
+    )
+    return {
+        "windows_per_s": round(until / STEP / times["aflow"]),
+        "windows_ratio": round(times["spark"] / times["aflow"], 3),
+    }
+
+
+def _native(
+    session: SparkSession, events: DataFrame, out: Path, until: int
+) -> Callable[[], object]:
+    def run() -> object:
+        closed = until // WINDOW * WINDOW
+        sums = (
+            events.where(f"at < {until}")
+            .groupBy("who", (events["at"] - events["at"] % WINDOW).alias("start"))
+            .agg({"price": "sum"})
+            .withColumnRenamed("sum(price)", "total")
+            .where(f"start < {closed}")
+        )
+        sums.write.mode("overwrite").parquet(str(out))
+        return _checksum(session, out)
+
+    return run
+
+
+def _ours(
+    session: SparkSession, events: DataFrame, folder: Path, until: int
+) -> Callable[[], object]:
+    savepoint, out = folder / "savepoint", folder / "sums"
+
+    def run() -> object:
+        shutil.rmtree(savepoint, ignore_errors=True)
+        run_async(
+            backfill(
+                build,
+                session=session,
+                sources={"events": SparkSource(events, of=Event)},
+                sinks={
+                    "sums": Results(
+                        str(out), schema="who string, start long, total long", overwrite=True
+                    )
+                },
+                until=until,
+                savepoint=savepoint,
+            )
+        )
+        return _checksum(session, out)
+
+    return run
+
+
+def build(events: Any, sums: Any) -> af.Flow:
+    """A sum for each key and window."""
+    flow = af.Flow("windows")
+    (
+        flow.source(events, name="events")
+        .event_time(lambda event: event.at)
+        .key_by(lambda event: event.who)
+        .window(af.Tumbling(timedelta(milliseconds=WINDOW)))
+        .fold(int, lambda total, event: total + event.price, name="sum")
+        .map(lambda one: Sum(one.key, one.window.start, one.value))
+        .to(sums, name="sums")
+    )
+    return flow
+
+
+def _checksum(session: SparkSession, out: Path) -> object:
+    frame = session.read.parquet(str(out))
+    return frame.selectExpr(
+        "count(*)", "sum(total)", "sum(start)", "sum(crc32(who) * total)"
+    ).collect()
