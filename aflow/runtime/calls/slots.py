@@ -292,7 +292,15 @@ class CallSlots:
     async def _rest(self) -> None:
         rest = self._loop.create_future()
         self._resting.append(rest)
-        await rest
+        try:
+            await rest
+        except asyncio.CancelledError:
+            if (
+                not rest.cancelled()
+            ):  # it was woken, and then cancelled by somebody else: another one has to come
+                self._coming -= 1
+                self._operator.on_ready()
+            raise
         self._coming -= 1
 
     def _cancel(self, call: Call) -> None:

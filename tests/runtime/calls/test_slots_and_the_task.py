@@ -51,6 +51,11 @@ class Beside:
         self._answers[value].set_result(value)
         await settle()
 
+    def the_slot(self) -> asyncio.Task[Any]:
+        """The only one there is."""
+        (slot,) = (one for one in asyncio.all_tasks() if one.get_name() == "call of step")
+        return slot
+
     async def end(self) -> None:
         self.slots.cancel()
         await self.slots.close()
@@ -112,4 +117,34 @@ async def test_the_task_looks_again_when_results_have_filled_the_room_behind_a_f
     await beside.answer(1)
 
     assert (beside.step.full, beside.looked) == (True, looked + 1)
+    await beside.end()
+
+
+@virtual_time
+async def test_a_slot_that_somebody_cancels_while_it_rests_is_replaced() -> None:
+    beside = Beside()
+    await beside.push(1)
+    await beside.answer(1)
+
+    beside.the_slot().cancel()
+    await settle()
+    await beside.push(2)
+    await beside.answer(2)
+
+    assert sent(beside.output) == [1, 2]
+    await beside.end()
+
+
+@virtual_time
+async def test_a_slot_that_somebody_cancels_as_it_is_woken_leaves_its_call_to_another() -> None:
+    beside = Beside()
+    await beside.push(1)
+    await beside.answer(1)
+
+    beside.step.process(Batch([2]))
+    beside.the_slot().cancel()
+    await settle()
+    await beside.answer(2)
+
+    assert sent(beside.output) == [1, 2]
     await beside.end()
