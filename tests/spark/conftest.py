@@ -58,9 +58,10 @@ def in_another_process(needs_spark: None) -> Callable[..., str]:
     takes longer than ``timeout`` seconds.
     """
 
-    def run(what: Callable[..., None] | Path, *arguments: str, timeout: float = 90) -> str:
+    def run(what: Callable[..., None] | Path, *arguments: str, timeout: float = 180) -> str:
         command = [sys.executable, *_called(what), *arguments]
-        env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+        # With SPARK_TESTING a server of Spark Connect takes a port that is free.
+        env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_TESTING": "1"}
         try:
             done = subprocess.run(
                 command, cwd=PROJECT, env=env, capture_output=True, text=True, timeout=timeout

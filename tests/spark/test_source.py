@@ -75,6 +75,17 @@ def slow(batches: Iterator[Any]) -> Iterator[Any]:
         yield batch
 
 
+async def counted(source: Source[object]) -> int:
+    """How many records there are, without keeping them."""
+    count = 0
+    for split in await source.splits():
+        reader = await source.reader(split, None)
+        while (chunk := await reader.read(1024)) is not None:
+            count += len(chunk.values)
+        await reader.close()
+    return count
+
+
 def twenty_seconds(spark: SparkSession) -> DataFrame:
     # What mapInArrow takes has no types, since pyarrow has none.
     frame: Any = spark.range(0, 80, 1, 80)
@@ -293,14 +304,17 @@ async def test_the_loop_goes_on_while_spark_works(
 
     async with asyncio.TaskGroup() as tasks:
         sampler = tasks.create_task(sample())
-        count = len(await records(SparkSource(frame, snapshot=tmp_path / "s")))
-        count += len(await records(SparkSource(frame)))
+        count = await counted(SparkSource(frame, snapshot=tmp_path / "s"))
+        count += await counted(SparkSource(frame))
         sampler.cancel()
 
-    record_property("worst_stall_ms", round(max(stalls) * 1000, 1))
+    stalls.sort()
+    record_property("worst_stall_ms", round(stalls[-1] * 1000, 1))
     assert count == 800_000
-    # Seen: 10 to 30 ms. A machine that is busy otherwise adds to that.
-    assert max(stalls) < 0.25
+    # A call that Spark answers on the loop would take seconds. Nearly all of the rest is up to the machine: with ten
+    # others at work on two cores, the worst was 29 ms of doing nothing, 17 of reading files, 144 of streaming.
+    assert stalls[len(stalls) * 99 // 100] < 0.05
+    assert stalls[-1] < 0.5
 
 
 @pytest.mark.asyncio

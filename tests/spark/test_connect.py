@@ -1,0 +1,108 @@
+"""On Spark Connect, calls and sources do what they do on a classic session."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from aflow.errors import ConnectorError
+from aflow_connectors.spark import SparkSource
+from aflow_connectors.spark.calls import call
+from tests.connectors.files.reading import records
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def slow(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        time.sleep(0.5)
+        yield batch
+
+
+def failing(batches: Iterator[Any]) -> Iterator[Any]:
+    raise ValueError("no such card\nas 4711")
+
+
+def mapped(
+    session: SparkSession, function: Callable[[Iterator[Any]], Any], tasks: int
+) -> DataFrame:
+    # What mapInArrow takes has no types, since pyarrow has none.
+    frame: Any = session.range(0, tasks, 1, tasks)
+    return cast("DataFrame", frame.mapInArrow(function, "id long"))
+
+
+async def seconds_until_cancelled(session: SparkSession) -> float:
+    work = mapped(session, slow, 80).count  # twenty seconds on two cores
+    task = asyncio.ensure_future(call(session, work, "counting"))
+    await asyncio.sleep(3)
+    begin = time.monotonic()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    return time.monotonic() - begin
+
+
+async def error_of(session: SparkSession) -> str:
+    with pytest.raises(ConnectorError) as caught:
+        await call(session, mapped(session, failing, 1).count, "counting")
+    return str(caught.value)
+
+
+async def found(session: SparkSession) -> dict[str, object]:
+    frame = session.range(0, 5, 1, 3).selectExpr("id", "timestamp_millis(id) AS at")
+    with tempfile.TemporaryDirectory() as folder:
+        written = await records(SparkSource(frame, snapshot=folder))
+        read_again = await records(SparkSource(frame, snapshot=folder))
+    streamed = await records(SparkSource(frame))
+    return {
+        "cancelled": await seconds_until_cancelled(session),
+        "error": await error_of(session),
+        "written": repr(written),
+        "read again": repr(read_again),
+        "streamed": repr(streamed),
+        "ids": [record["id"] for record in streamed],
+    }
+
+
+def on_connect() -> None:
+    from pyspark.sql import SparkSession
+
+    starts_fast = {
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    session = SparkSession.builder.remote("local[2]").config(map=dict(starts_fast)).getOrCreate()
+    print(json.dumps(asyncio.run(found(session))))
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def there(in_another_process: Callable[..., str]) -> dict[str, Any]:
+    """What was found with a server of Spark Connect, of which there can be none beside a classic session."""
+    return cast(dict[str, Any], json.loads(in_another_process(on_connect).splitlines()[-1]))
+
+
+@pytest.mark.slow
+def test_a_call_that_nobody_waits_for_any_more_is_cancelled_on_the_server(
+    there: dict[str, Any],
+) -> None:
+    assert there["cancelled"] < 5
+
+
+@pytest.mark.slow
+def test_an_error_comes_with_its_telling_line(there: dict[str, Any]) -> None:
+    assert there["error"] == "counting failed: ValueError: no such card"
+
+
+@pytest.mark.slow
+def test_a_snapshot_and_a_stream_have_the_same_records(there: dict[str, Any]) -> None:
+    assert there["ids"] == [0, 1, 2, 3, 4]
+    assert there["written"] == there["read again"] == there["streamed"]
