@@ -1,18 +1,22 @@
-"""What fragments make of history is what one live job makes of it, and what they leave is where that job would be."""
+"""What fragments make of history is what one live job makes of it: whatever records and keys are, and wherever made."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 import aflow as af
+from aflow.testing import virtual_time
+from tests.backfill.items import drawn, millis
 from tests.backfill.locally import backfill_locally
-
-pytestmark = pytest.mark.asyncio
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,40 +26,135 @@ class Bid:
     price: int
 
 
-def bids(count: int, seed: int = 1) -> list[Bid]:
-    """Bids of seven people, at times that grow; several may be at one."""
-    random = Random(seed)
-    at = 0
-    made: list[Bid] = []
-    for _ in range(count):
-        at += random.choice([0, 1, 5, 40, 400])
-        made.append(Bid(random.choice("abcdefg"), at, random.randrange(100)))
-    return made
+class Named(NamedTuple):
+    who: str
+    at: int
+    price: int
 
 
-def millis(count: int) -> timedelta:
-    return timedelta(milliseconds=count)
+class Packed(msgspec.Struct):
+    who: str
+    at: int
+    price: int
 
 
-async def test_windows_over_history_are_those_of_a_live_job() -> None:
-    def build(source: Any, sink: Any) -> af.Flow:
-        flow = af.Flow("sums")
-        (
-            flow.source(source, name="bids")
-            .event_time(lambda bid: bid.at, max_delay=millis(10))
-            .filter(lambda bid: bid.price > 3)
-            .key_by(lambda bid: bid.who)
-            .window(af.Tumbling(millis(1000)))
-            .fold(int, lambda total, bid: total + bid.price, name="sums")
-            .to(sink, name="results")
-        )
-        return flow
+@dataclass
+class Nested:
+    """Does not go without pickle."""
 
-    records = bids(3000)
+    bid: Bid
+    more: list[int]
+
+
+class Plain:
+    """No dataclass."""
+
+    def __init__(self, bid: Bid) -> None:
+        self.bid = bid
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Outer:
+    """Holds a class."""
+
+    @dataclass
+    class Inner:
+        who: str
+        price: int
+
+
+BIDS = [
+    Bid("abcdefg"[item.key], item.at, item.n)
+    for item in drawn(Random(1), 200, keys=7, together=False)
+]
+
+KINDS: dict[str, tuple[Callable[[Bid], Any], Callable[[Any], int]]] = {
+    "dataclass": (lambda bid: bid, lambda bid: bid.price),
+    "named tuple": (lambda bid: Named(bid.who, bid.at, bid.price), lambda named: named.price),
+    "struct": (lambda bid: Packed(bid.who, bid.at, bid.price), lambda packed: packed.price),
+    "nested": (lambda bid: Nested(bid, [bid.price]), lambda nested: nested.more[0]),
+    "class": (Plain, lambda plain: plain.bid.price),
+    "inner class": (lambda bid: Outer.Inner(bid.who, bid.price), lambda inner: inner.price),
+    "tuple": (lambda bid: (bid.who, bid.price), lambda row: row[1]),
+    "dict": (lambda bid: {"who": bid.who, "price": bid.price}, lambda row: row["price"]),
+    "list": (lambda bid: [bid.price, None], lambda row: row[0]),
+    "int": (lambda bid: bid.price, lambda price: price),
+    "huge int": (lambda bid: bid.price + 2**70, lambda price: price % 1000),
+    "text": (lambda bid: f"{bid.price}\ud800", lambda text: int(text[:-1])),
+    "none": (lambda bid: None, lambda _: 1),
+    "mixed": (lambda bid: bid if bid.price % 2 else [bid.price], lambda one: 1),
+    "decimal": (lambda bid: Decimal(bid.price), int),
+    "set": (lambda bid: frozenset([bid.price]), sum),
+}
+
+KEYS: dict[str, Callable[[Bid], Any]] = {
+    "text": lambda bid: bid.who,
+    "tuple": lambda bid: (bid.who, bid.price % 2),
+    "none or int": lambda bid: None if bid.price % 2 else bid.price % 3,
+    "equal ones": lambda bid: [1, True, 1.0][bid.price % 3],
+    "bytes": lambda bid: bid.who.encode(),
+    "date": lambda bid: date(2020, 1, 1 + bid.price % 3),
+    "moment": lambda bid: datetime(2020, 1, 1 + bid.price % 3, tzinfo=UTC),
+    "enum": lambda bid: Colour.RED if bid.price % 2 else Colour.BLUE,
+    "dataclass": lambda bid: Bid(bid.who, 0, 0),
+}
+
+
+def run_both(build: Callable[[af.Stream[Bid]], af.Stream[Any]]) -> tuple[list[str], list[str]]:
+    """What a live job makes of the bids, and what comes of them over history, as texts, which show types."""
     live = af.CollectSink[Any]()
-    await build(records, live).run(parallelism=2)
 
-    done = await backfill_locally(build([], af.CollectSink[Any]()), {"bids": records})
+    def flow(bids: Sequence[Bid]) -> af.Flow:
+        made = af.Flow("bids")
+        build(made.source(bids, name="bids").event_time(lambda bid: bid.at)).to(live, name="out")
+        return made
 
-    assert sorted(done.results["results"], key=repr) == sorted(live.values, key=repr)
-    assert len(live.values) > 300
+    async def main() -> Sequence[Any]:
+        await flow(BIDS).run(parallelism=2)
+        done = await backfill_locally(flow([]), {"bids": BIDS}, parallelism=3, block=30)
+        return done.results["out"]
+
+    found = virtual_time.run(main)
+    return sorted(map(repr, live.values)), sorted(map(repr, found))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_records_of_any_kind_go_from_fragment_to_fragment(kind: str) -> None:
+    make, worth = KINDS[kind]
+
+    def build(bids: af.Stream[Bid]) -> af.Stream[Any]:
+        by_worth = bids.map(make).key_by(lambda record: worth(record) % 5)
+        summed = by_worth.fold(int, lambda so_far, record: so_far + worth(record), name="summed")
+        return summed.key_by(lambda value: value % 3).deduplicate(name="once")
+
+    live, found = run_both(build)
+
+    assert found == live
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_of_any_kind_go_from_fragment_to_fragment(kind: str) -> None:
+    def build(bids: af.Stream[Bid]) -> af.Stream[Any]:
+        windows = bids.key_by(KEYS[kind]).window(af.Tumbling(millis(200)))
+        return windows.fold(int, lambda so_far, bid: so_far + bid.price, name="summed")
+
+    live, found = run_both(build)
+
+    assert found == live
+    assert len(live) >= 3
+
+
+def test_records_of_a_class_that_only_a_function_knows_are_refused_by_name() -> None:
+    @dataclass
+    class Local:
+        bid: Bid
+
+    def build(bids: af.Stream[Bid]) -> af.Stream[Any]:
+        return bids.map(Local, name="made").key_by(lambda one: one.bid.who).deduplicate(name="once")
+
+    with pytest.raises(af.OperatorError, match=r"Local.* cannot go from one executor to another"):
+        run_both(build)
