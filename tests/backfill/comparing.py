@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,12 @@ from tests.backfill.locally import backfill_locally
 Results = Mapping[str, list[Row]]
 
 
+async def seen(item: Item) -> Item:
+    """The item, after a while."""
+    await asyncio.sleep((0, 0.001, 0.003)[item.n % 3])
+    return item
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A flow over records: ``build`` makes a stream, by name, of those of each source, by name."""
@@ -22,13 +29,15 @@ class Case:
     sources: Mapping[str, Sequence[Item]]
     max_delay: int = 0
     """Milliseconds."""
+    seen_before_time: bool = False
+    """True if an asynchronous step stands between the sources and their time."""
 
     def flow(
         self, sources: Mapping[str, Sequence[Item]], sinks: Mapping[str, af.CollectSink[Row]]
     ) -> af.Flow:
         flow = af.Flow("compared")
         timed = {
-            name: flow.source(items, name=name)
+            name: self._before_time(flow.source(items, name=name), name)
             .event_time(at_of, max_delay=millis(self.max_delay), name=f"time of {name}")
             .filter(no_tick)
             for name, items in sources.items()
@@ -37,9 +46,16 @@ class Case:
             stream.process(Told()).to(sinks[name], name=name)
         return flow
 
+    def _before_time(self, items: Items, name: str) -> Items:
+        if not self.seen_before_time:
+            return items
+        return items.map_async(seen, name=f"{name} seen", capacity=7)
+
     def _sinks(self) -> dict[str, af.CollectSink[Row]]:
         flow = af.Flow("which streams")
-        streams = {name: flow.source(list[Item](), name=name) for name in self.sources}
+        streams = {
+            name: flow.source(list[Item](), name=name).event_time(at_of) for name in self.sources
+        }
         return {name: af.CollectSink[Row]() for name in self.build(streams)}
 
     def live(
@@ -73,6 +89,7 @@ class Case:
 
     def over_history(
         self,
+        history: Mapping[str, Sequence[Item]] | None = None,
         *,
         parallelism: int = 2,
         block: int = 100,
@@ -81,14 +98,14 @@ class Case:
         savepoint: Path | None = None,
         seed: int | None = None,
     ) -> Results:
-        """What a backfill gives."""
+        """What a backfill gives; ``history`` in place of the sources of the case."""
         sinks = self._sinks()
 
         async def main() -> Results:
             flow = self.flow({name: [] for name in self.sources}, sinks)
             done = await backfill_locally(
                 flow,
-                self.sources,
+                self.sources if history is None else history,
                 until=until,
                 parallelism=parallelism,
                 block=block,

@@ -109,7 +109,21 @@ class RandomCase:
             name: drawn(random, count, keys=keys, lasts=lasts, together=not in_order)
             for name, count in zip(names, counts, strict=True)
         }
-        return RandomCase(flow, Case(flow.build, sources, max_delay=2000))
+        case = Case(
+            flow.build,
+            sources,
+            max_delay=random.choice([2, 100, 2000]),
+            seen_before_time=random.random() < 0.2,
+        )
+        return RandomCase(flow, case)
+
+    def history(self, random: Random) -> Mapping[str, Sequence[Item]]:
+        """The records as they may be stored: their order is not that of time."""
+        if random.random() < 0.5:
+            return self.case.sources
+        return {
+            name: random.sample(items, k=len(items)) for name, items in self.case.sources.items()
+        }
 
 
 def moment(random: Random, sources: Mapping[str, Sequence[Item]]) -> int:

@@ -30,11 +30,16 @@ def check(seed: int, folder: Path) -> None:
 
     expected = case.live(parallelism=random.randint(1, 3), batch=random.choice([1, 1024]))
     whole = case.over_history(
-        parallelism=random.choice([1, 2, 3, 5]), block=blocks, batch=batches, seed=seed
+        drawn.history(random),
+        parallelism=random.choice([1, 2, 3, 5]),
+        block=blocks,
+        batch=batches,
+        seed=seed,
     )
     assert whole == expected, story
 
     past = case.over_history(
+        drawn.history(random),
         until=until,
         savepoint=folder / "savepoint",
         parallelism=random.choice([1, 2, 3, 5]),
