@@ -1,0 +1,390 @@
+"""Branches of random pipelines: steps of every kind, whose results depend on nothing but the records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import aflow as af
+from tests.crash.asked import (
+    RETRY,
+    answer,
+    answers,
+    copies,
+    served,
+    sums,
+    thrice,
+    worth,
+)
+
+Row = tuple[object, ...]
+
+SPLITS = 3
+EVENTS = 240
+MARKS = 120
+#: Milliseconds; what a split reads late against another one is never late.
+DELAY = timedelta(milliseconds=300)
+#: Longer than the whole input.
+NEVER_LATE = timedelta(milliseconds=5000)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Number ``n`` is at ``n`` * 10 ms, in split ``n % SPLITS``."""
+
+    n: int
+
+    @property
+    def key(self) -> int:
+        """All events of a key are in one split, and so in one order."""
+        return self.n % 9
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Number ``n`` is at ``n`` * 20 ms, in split ``n % 2``."""
+
+    n: int
+
+    @property
+    def key(self) -> int:
+        return self.n % 9
+
+
+Events = af.Stream[Event]
+Marks = af.Stream[Mark]
+Branch = Callable[[Events, Marks], af.Stream[Row]]
+
+
+def millis(number: int) -> timedelta:
+    return timedelta(milliseconds=number)
+
+
+def numbers(events: Iterable[Event | Mark]) -> list[int]:
+    return sorted(one.n for one in events)
+
+
+def keyed(events: Events) -> af.KeyedStream[int, Event]:
+    return events.key_by(lambda one: one.key)
+
+
+def marked(marks: Marks) -> af.KeyedStream[int, Mark]:
+    return marks.key_by(lambda one: one.key)
+
+
+def windowed(name: str, result: af.Windowed[Any, Any]) -> Row:
+    return name, result.key, result.window.start, result.window.end, result.firing, result.value
+
+
+def tumbling(events: Events, marks: Marks) -> af.Stream[Row]:
+    windows = keyed(events.rebalance()).window(af.Tumbling(millis(250)))
+    return windows.fold(int, lambda so_far, one: so_far + one.n, name="tumbling").map(
+        lambda one: windowed("tumbling", one)
+    )
+
+
+def sliding(events: Events, marks: Marks) -> af.Stream[Row]:
+    windows = keyed(events).window(af.Sliding(millis(300), millis(100)))
+    applied = windows.apply(numbers, name="sliding", of=Event)
+    return applied.map(lambda one: windowed("sliding", one))
+
+
+def sessions(events: Events, marks: Marks) -> af.Stream[Row]:
+    some = events.filter(lambda one: one.n % 7 not in (2, 3)).rebalance()
+    found = keyed(some).sessions(millis(100), name="sessions", of=Event)
+    return found.map(lambda one: windowed("sessions", one)[:-1] + tuple(numbers(one.value)))
+
+
+def counted(events: Events, marks: Marks) -> af.Stream[Row]:
+    windows = keyed(events).window(af.Count(5, 2))
+    return windows.apply(_in_order, name="counted", of=Event).map(
+        lambda one: ("counted", one.key, one.firing, *one.value)
+    )
+
+
+def _in_order(events: Iterable[Event]) -> list[int]:
+    return [one.n for one in events]
+
+
+def windows_of_windows(events: Events, marks: Marks) -> af.Stream[Row]:
+    small = keyed(events).window(af.Tumbling(millis(100))).fold(int, _plus, name="small")
+    large = small.rebalance().key_by(lambda one: one.key % 2).window(af.Tumbling(millis(500)))
+    return large.fold(int, lambda so_far, one: so_far + one.value, name="large").map(
+        lambda one: windowed("large", one)
+    )
+
+
+def _plus(so_far: int, event: Event) -> int:
+    return so_far + event.n
+
+
+def everything(events: Events, marks: Marks) -> af.Stream[Row]:
+    windows = events.window_all(af.Tumbling(millis(400)))
+    return windows.fold(int, _plus, name="everything").map(lambda one: windowed("all", one))
+
+
+def folded(events: Events, marks: Marks) -> af.Stream[Row]:
+    return keyed(events).fold(lambda: (0, 0), _chained, name="folded").map(lambda one: ("f", *one))
+
+
+def _chained(so_far: tuple[int, int], event: Event) -> tuple[int, int]:
+    return event.key, (so_far[1] * 31 + event.n) % 1_000_003
+
+
+def best(events: Events, marks: Marks) -> af.Stream[Row]:
+    top = keyed(events).top(3, by=lambda one: one.n * 7919 % 1009, name="top", of=Event)
+    return top.rebalance().map(lambda some: ("top", *(one.n for one in some)))
+
+
+def once(events: Events, marks: Marks) -> af.Stream[Row]:
+    pairs = events.key_by(lambda one: (one.n % SPLITS, one.n // (2 * SPLITS)))
+    return pairs.deduplicate(name="once").map(lambda one: ("once", one.n))
+
+
+EVEN = af.Tag[Event]("even")
+
+
+class Parted(af.ProcessFunction[Event, Event]):
+    def process(self, value: Event, ctx: af.ProcessContext) -> list[Event] | None:
+        if value.n % 2:
+            return [value]
+        ctx.side(EVEN, value)
+        return None
+
+
+def parted(events: Events, marks: Marks) -> af.Stream[Row]:
+    odd = events.process(Parted(), name="parted")
+    both = odd.map(lambda one: _row("odd", one)).union(
+        odd.side(EVEN).map(lambda one: _row("even", one))
+    )
+    return both.rebalance().map(lambda row: ("parted", *row))
+
+
+def _row(name: str, one: Event | Mark) -> Row:
+    return name, one.n
+
+
+class Later(af.KeyedProcess[int, Event, Row]):
+    """A row for each event, 70 ms behind it, and all events of its key that are earlier."""
+
+    before = af.MapState("before", key=int, of=int)
+
+    def process(self, value: Event, ctx: af.Context[int]) -> None:
+        ctx.state(self.before).put(value.n, value.n * 10)
+        ctx.set_event_timer(value.n * 10 + 70)
+
+    def on_timer(self, at: int, ctx: af.Context[int]) -> list[Row]:
+        before = ctx.state(self.before)
+        return [("later", at, *sorted(n for n, then in before.items() if at - 170 <= then < at))]
+
+
+def later(events: Events, marks: Marks) -> af.Stream[Row]:
+    return keyed(events.rebalance()).process(Later(), name="later")
+
+
+class Both(af.CoProcess[int, Event, Mark, Row]):
+    """What has come of both sides until each half second."""
+
+    lefts = af.ListState("lefts", of=int)
+    rights = af.ListState("rights", of=int)
+
+    def process_left(self, value: Event, ctx: af.Context[int]) -> None:
+        ctx.state(self.lefts).add(value.n)
+        ctx.set_event_timer((value.n * 10 // 500 + 1) * 500)
+
+    def process_right(self, value: Mark, ctx: af.Context[int]) -> None:
+        ctx.state(self.rights).add(value.n)
+        ctx.set_event_timer((value.n * 20 // 500 + 1) * 500)
+
+    def on_timer(self, at: int, ctx: af.Context[int]) -> list[Row]:
+        lefts = sum(n for n in ctx.state(self.lefts).get() if n * 10 < at)
+        rights = sum(n for n in ctx.state(self.rights).get() if n * 20 < at)
+        return [("both", ctx.key, at, lefts, rights)]
+
+
+def both(events: Events, marks: Marks) -> af.Stream[Row]:
+    return keyed(events).connect(marked(marks)).process(Both(), name="both")
+
+
+class Controlled(af.BroadcastProcess[int, Event, Mark, Row]):
+    """For each event all marks that are earlier, when they must have come."""
+
+    marks = af.BroadcastState("marks", key=int, of=int)
+
+    def process(self, value: Event, ctx: af.BroadcastContext[int]) -> None:
+        ctx.set_event_timer(value.n * 10)
+
+    def process_broadcast(self, value: Mark, ctx: af.ControlContext) -> None:
+        ctx.state(self.marks).put(value.n, value.n * 20)
+
+    def on_timer(self, at: int, ctx: af.BroadcastContext[int]) -> list[Row]:
+        marks = ctx.state(self.marks)
+        return [("controlled", ctx.key, at, sum(n for n, then in marks.items() if then < at))]
+
+
+def controlled(events: Events, marks: Marks) -> af.Stream[Row]:
+    return keyed(events).connect_broadcast(marks).process(Controlled(), name="controlled")
+
+
+def intervals(events: Events, marks: Marks) -> af.Stream[Row]:
+    return keyed(events).interval_join(
+        marked(marks),
+        between=(millis(-60), millis(100)),
+        into=lambda one, other: ("interval", one and one.n, other and other.n),
+        name="interval",
+        kind=af.Join.FULL,
+        of=Event,
+        other_of=Mark,
+    )
+
+
+def as_of(events: Events, marks: Marks) -> af.Stream[Row]:
+    return keyed(events.rebalance()).as_of_join(
+        marked(marks),
+        into=lambda one, other: ("as of", one.n, other and other.n),
+        name="as of",
+        kind=af.Join.LEFT,
+        of=Event,
+        other_of=Mark,
+    )
+
+
+def groups(events: Events, marks: Marks) -> af.Stream[Row]:
+    grouped = keyed(events).co_group(
+        marked(marks),
+        af.Sliding(millis(400), millis(200)),
+        into=lambda some, others: (sum(numbers(some)), sum(numbers(others))),
+        name="groups",
+        of=Event,
+        other_of=Mark,
+    )
+    return grouped.map(lambda one: windowed("groups", one))
+
+
+def window_pairs(events: Events, marks: Marks) -> af.Stream[Row]:
+    return keyed(events).window_join(
+        marked(marks),
+        af.Tumbling(millis(200)),
+        into=lambda one, other: ("pair", one and one.n, other and other.n),
+        name="pairs",
+        kind=af.Join.FULL,
+        of=Event,
+        other_of=Mark,
+    )
+
+
+def asked(events: Events, marks: Marks) -> af.Stream[Row]:
+    return sums(events.map_async(answer, name="ask", capacity=3, retry=RETRY), "asked")
+
+
+def asked_unordered(events: Events, marks: Marks) -> af.Stream[Row]:
+    asked = events.rebalance().map_async(
+        answer, name="ask unordered", capacity=5, ordered=False, retry=RETRY
+    )
+    return sums(asked, "asked unordered")
+
+
+def asked_by_key(events: Events, marks: Marks) -> af.Stream[Row]:
+    asked = keyed(events).map_async(answer, name="ask by key", capacity=4, retry=RETRY, of=Event)
+    return sums(asked.rebalance(), "asked by key")
+
+
+def asked_one_after_the_other(events: Events, marks: Marks) -> af.Stream[Row]:
+    """Steps behind each other in one task: full ones hold up those in front of them."""
+    worthy = events.filter_async(worth, name="worth", capacity=2, retry=RETRY)
+    copied = worthy.flat_map_async(copies, name="copies", capacity=2, ordered=False, retry=RETRY)
+    rows = copied.map(lambda one: ("copy", one[1].n, one[0]))
+    return rows.flat_map_async(thrice, name="thrice", capacity=1, retry=RETRY)
+
+
+def asked_between_windows(events: Events, marks: Marks) -> af.Stream[Row]:
+    small = keyed(events).window(af.Tumbling(millis(100))).fold(int, _plus, name="small asked")
+    rows = small.map(lambda one: (one.key, one.value))
+    asked = rows.map_async(_served_row, name="ask windows", capacity=4, ordered=False, retry=RETRY)
+    large = asked.key_by(lambda one: one[0] % 2).window(af.Tumbling(millis(500)))
+    return large.fold(int, lambda so_far, one: so_far + one[1], name="large asked").map(
+        lambda one: windowed("large asked", one)
+    )
+
+
+async def _served_row(row: tuple[int, int]) -> tuple[int, int]:
+    return row[0], await served(row[1])
+
+
+def asked_in_groups(events: Events, marks: Marks) -> af.Stream[Row]:
+    asked = keyed(events).map_batch_async(
+        answers, name="groups asked", size=4, delay=millis(3), capacity=3, retry=RETRY
+    )
+    return asked.map(lambda row: ("group", *row))
+
+
+def asked_of_marks(events: Events, marks: Marks) -> af.Stream[Row]:
+    """Two sources of different speed, joined behind their steps."""
+    asked = marks.map_async(answer, name="ask marks", capacity=2, retry=RETRY)
+    return keyed(events).as_of_join(
+        marked(asked),
+        into=lambda one, other: ("asked as of", one.n, other and other.n),
+        name="asked as of",
+        kind=af.Join.LEFT,
+        of=Event,
+        other_of=Mark,
+    )
+
+
+def kept(events: Events, marks: Marks) -> af.Stream[Row]:
+    """Equal ones share a call, or get what was kept."""
+    few = events.map(lambda one: (one.key, one.n))
+    asked = few.map_async(
+        _of_key,
+        name="kept",
+        capacity=3,
+        ordered=False,
+        retry=RETRY,
+        cache=af.Cache(size=4, ttl=millis(50), key=lambda row: row[0]),
+        into=_kept_row,
+    )
+    return asked.rebalance()
+
+
+def _kept_row(row: tuple[int, int], answer: int) -> Row:
+    return "kept", *row, answer
+
+
+async def _of_key(row: tuple[int, int]) -> int:
+    return await served(row[0])
+
+
+def as_they_are(events: Events, marks: Marks) -> af.Stream[Row]:
+    shown = marks.map(lambda one: _row("mark", one))
+    return events.map(lambda one: _row("event", one)).union(shown).map(lambda row: row)
+
+
+BRANCHES: Sequence[Branch] = [
+    tumbling,
+    sliding,
+    sessions,
+    counted,
+    windows_of_windows,
+    everything,
+    folded,
+    best,
+    once,
+    parted,
+    later,
+    both,
+    controlled,
+    intervals,
+    as_of,
+    groups,
+    window_pairs,
+    asked,
+    asked_unordered,
+    asked_by_key,
+    asked_one_after_the_other,
+    asked_between_windows,
+    asked_in_groups,
+    asked_of_marks,
+    kept,
+]

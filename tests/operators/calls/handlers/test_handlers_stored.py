@@ -1,0 +1,135 @@
+"""Handlers in snapshots: what had not left runs again, in its place."""
+
+from __future__ import annotations
+
+import pytest
+
+from aflow.model.time import MIN_TIMESTAMP, TimeDomain
+from aflow.state.snapshot import OperatorSnapshot
+from tests.operators.calls.handlers.processes import (
+    Adding,
+    Doing,
+    OnBothClocks,
+    Ringing,
+    Start,
+    do,
+    total,
+)
+
+
+def test_a_handler_under_way_runs_again_after_a_restore(start: Start) -> None:
+    step = start(Adding()).push(1, 2, keys=["a", "a"])
+    step.go_on("a")
+
+    restored = start(Adding(), step.operator.snapshot())
+
+    assert total(restored, "a") is None
+    restored.finish()
+    assert restored.values() == ["a1", "a3"]
+
+
+def test_a_handler_that_waits_behind_a_fence_is_in_the_snapshot(start: Start) -> None:
+    step = start(Adding()).push(1, keys=["a"]).watermark(5).push(2, keys=["b"])
+    step.go_on("b").go_on("b")
+
+    restored = start(Adding(), step.operator.snapshot()).finish()
+
+    assert sorted(restored.values()) == ["a1", "b2"]
+
+
+def test_what_has_left_is_not_in_the_snapshot(start: Start) -> None:
+    step = start(Adding()).push(1, 2, keys=["a", "a"])
+    step.go_on("a").go_on("a")
+
+    restored = start(Adding(), step.operator.snapshot()).finish()
+
+    assert restored.values() == ["a3"]
+
+
+def test_a_timer_whose_handler_has_not_come_to_its_end_rings_again(start: Start) -> None:
+    step = start(Ringing()).push([3, 5], keys=["a"]).finish().watermark(8)
+    step.items()
+
+    restored = start(Ringing(), step.operator.snapshot()).finish()
+
+    assert restored.items() == [(("a", 3, 8), 3), (("a", 5, 8), 5), (("a", 4, 8), 4), 8]
+
+
+def test_timers_keep_their_place_between_restored_records(start: Start) -> None:
+    step = start(Ringing()).push([3], keys=["a"]).watermark(8).push([20], keys=["a"])
+
+    restored = start(Ringing(), step.operator.snapshot())
+    restored.push([30], keys=["a"]).finish()
+
+    assert restored.values() == [
+        ("a", [3], MIN_TIMESTAMP),
+        ("a", 3, 8),
+        ("a", [20], 8),
+        ("a", [30], 8),
+    ]
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_event_timers_keep_their_place_in_a_snapshot_behind_a_processing_timer_under_way(
+    start: Start, behind: bool
+) -> None:
+    step = start(OnBothClocks()).push("both", keys=["a"], at=[1]).finish()
+    step.clock(50).watermark(100)
+    step.push("other", keys=["b"], at=[120])
+    if behind:
+        step.push("behind", keys=["a"], at=[110])
+
+    restored = start(OnBothClocks(), step.operator.snapshot()).watermark(130)
+    restored.finish()
+
+    late = ["a behind"] if behind else []
+    values = [one for one in restored.items() if one != ("b other", 120)]
+    assert [one[0] if isinstance(one, tuple) else one for one in values] == [
+        "a event time 90",
+        *late,
+        100,
+        130,
+    ]
+
+
+def test_a_subtask_that_is_restored_from_two_keeps_the_moment_of_each_key(start: Start) -> None:
+    """One of them had come further than the other, whose watermark counts from now on."""
+    ahead = start(Ringing()).push([9], keys=["a"]).watermark(10)
+    behind = start(Ringing()).push([9], keys=["b"]).watermark(7)
+    parts = [ahead.operator.snapshot(), behind.operator.snapshot()]
+    both = OperatorSnapshot(
+        operator={
+            name: sum((part.operator[name] for part in parts), ()) for name in parts[0].operator
+        }
+    )
+
+    restored = start(Ringing(), both).push([20], [20], keys=["a", "b"]).finish()
+
+    values = restored.values()
+    assert [value for value in values if value[0] == "a"] == [
+        ("a", [9], MIN_TIMESTAMP),
+        ("a", 9, 10),
+        ("a", [20], 7),
+    ]
+    assert [value for value in values if value[0] == "b"] == [
+        ("b", [9], MIN_TIMESTAMP),
+        ("b", [20], 7),
+    ]
+
+
+def test_a_restored_step_with_nothing_under_way_is_not_busy(start: Start) -> None:
+    step = start(Ringing()).push([30], keys=["a"]).finish().watermark(8)
+
+    restored = start(Ringing(), step.operator.snapshot())
+
+    assert not restored.operator.busy
+    assert restored.watermark(7).items() == []
+    assert restored.watermark(30).finish().items() == [(("a", 30, 30), 30), 30]
+
+
+def test_processing_timers_are_restored(start: Start) -> None:
+    step = start(Doing()).push(do(lambda ctx: ctx.set_processing_timer(50)), keys=["a"]).finish()
+
+    restored = start(Doing(), step.operator.snapshot()).clock(50).finish()
+
+    assert restored.values() == [(TimeDomain.PROCESSING, 50, None)]
