@@ -48,12 +48,15 @@ def bridged(
     inbox and outbox raise ``InputFailed`` then, has ended. If the generator is closed before its end, ``work`` is
     cancelled and waited for. What does not end within ``grace`` (seconds) is reported in the log and left behind.
     """
-    for name, number in (("prefetch", prefetch), ("credits", credits)):
-        if type(number) is not int or number < 1:
-            raise FlowDefinitionError(
-                f"{name}= is a number of batches from 1 on, not {shown(number)}"
-            )
+    check_bound("prefetch", prefetch)
+    check_bound("credits", credits)
     return _bridged(batches, work, prefetch, credits, grace)
+
+
+def check_bound(name: str, number: object) -> None:
+    """Raises ``FlowDefinitionError`` for what is no number of batches from 1 on."""
+    if type(number) is not int or number < 1:
+        raise FlowDefinitionError(f"{name}= is a number of batches from 1 on, not {shown(number)}")
 
 
 def _bridged(

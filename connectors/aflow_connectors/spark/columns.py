@@ -260,7 +260,8 @@ class RowsOut:
 def _fields_of_class(kind: Any) -> tuple[str, ...] | None:
     """The names of the fields that all instances have; None for classes that leave it to the instance."""
     if issubclass(kind, msgspec.Struct):
-        return cast("tuple[str, ...]", kind.__struct_fields__)
+        names: tuple[str, ...] = kind.__struct_fields__
+        return names
     if dataclasses.is_dataclass(kind):
         return tuple(field.name for field in dataclasses.fields(kind))
     return _names_of_tuple(kind)

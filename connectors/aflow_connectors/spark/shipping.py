@@ -7,6 +7,7 @@ texts, which can be unpickled where there is no aflow, and then says so. Everyth
 from __future__ import annotations
 
 import pickle
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -92,7 +93,21 @@ def unpacked(
             f"imports has to be there as well: session.addArtifacts(…, pyfile=True), spark.submit.pyFiles, or the image"
         ) from exc
     run: Callable[[Cargo[Any], Iterator[Any]], Iterator[Any]] = getattr(import_module(module), name)
-    return run(cargo, batches)
+    return _with_causes_told(run(cargo, batches))
+
+
+def _with_causes_told(results: Iterator[Any]) -> Iterator[Any]:
+    """``results``; an error that has a cause gets its frames, which are those of users' code, as a note.
+
+    Spark forgets causes when it makes tracebacks shorter, which it does unless told otherwise. Notes it keeps.
+    """
+    try:
+        yield from results
+    except Exception as exc:
+        if exc.__cause__ is not None:
+            frames = "".join(traceback.format_exception(exc.__cause__)).rstrip()
+            exc.add_note(f"caused by\n{frames}")
+        raise
 
 
 @lru_cache(maxsize=16)

@@ -147,10 +147,7 @@ class WorkerLoop:
 
     def begin(self, main: Main, on_end: Callable[[], None], *, grace: float = GRACE) -> Errand:
         """Begin to run ``main()``; ``on_end`` is called on the loop when all of it has ended."""
-        errand = Errand(main, on_end, grace)
-        # In an empty context: what begins within another errand is no part of that.
-        contextvars.Context().run(self._begin, errand)
-        return errand
+        return _begun(main, on_end, grace, self._loop)
 
     def end(self, errand: Errand, *, grace: float = GRACE) -> None:
         """Cancel ``errand`` if it is not over, and wait until it is; what goes on in spite of that is reported."""
@@ -180,9 +177,6 @@ class WorkerLoop:
         self._closing = True
         self._loop.stop()
 
-    def _begin(self, errand: Errand) -> None:
-        asyncio.run_coroutine_threadsafe(errand.run(), self._loop)
-
     def _abandon(self, left: Iterable[str]) -> None:
         self._abandoned = True
         _log.error(
@@ -201,6 +195,20 @@ class WorkerLoop:
                 continue
         self._loop.run_until_complete(_cancel_all())
         self._loop.close()
+
+
+def begin_beside(main: Main) -> Errand:
+    """Begin to run ``main()`` on the loop that runs, beside the errand that asks for it: it outlives that errand."""
+    return _begun(main, lambda: None, GRACE, asyncio.get_running_loop())
+
+
+def _begun(
+    main: Main, on_end: Callable[[], None], grace: float, loop: asyncio.AbstractEventLoop
+) -> Errand:
+    errand = Errand(main, on_end, grace)
+    # In an empty context: what begins within another errand is no part of that.
+    contextvars.Context().run(asyncio.run_coroutine_threadsafe, errand.run(), loop)
+    return errand
 
 
 _current: WorkerLoop | None = None

@@ -1,0 +1,222 @@
+"""Async calls for the rows of a DataFrame, in Spark's executors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from aflow.backfill.blocks import Leaving
+from aflow.backfill.calling import (
+    Adaptive,
+    Cache,
+    CallOptions,
+    CircuitBreaker,
+    Fail,
+    OnError,
+    RateLimit,
+    RetryPolicy,
+    calling_fragment,
+)
+from aflow.backfill.fragments import Fragment
+from aflow.backfill.running import Partition, run_fragment
+from aflow.backfill.shipping import check_picklable, shippable
+from aflow.model.resource import Resource
+from aflow.model.time import Instant
+from aflow_connectors.spark.bridge import Inbox, Outbox, bridged, check_bound
+from aflow_connectors.spark.environment import check_packages
+from aflow_connectors.spark.kept import kept
+from aflow_connectors.spark.shipping import Cargo, dumps, shipped
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from aflow_connectors.spark.schemas import ArrowSchema, Declared, Schema
+
+T = TypeVar("T")
+
+#: Rows that become records at once, on their way to the calls.
+_ROWS_IN: Final = 1_000
+#: Results that become an Arrow batch at once, unless the first of them has waited for ``_LINGER`` seconds.
+_ROWS_OUT: Final = 4_000
+_LINGER: Final = 0.05
+
+
+def map_async(
+    df: DataFrame,
+    fn: Callable[..., Awaitable[object]],
+    *,
+    schema: Schema,
+    name: str | None = None,
+    of: type[Any] | None = None,
+    using: Resource[Any] | None = None,
+    into: Callable[[Any, Any], object] | None = None,
+    capacity: int | Adaptive = 100,
+    ordered: bool = False,
+    timeout: timedelta | None = None,
+    deadline: Callable[[Any], Instant] | None = None,
+    retry: RetryPolicy | None = None,
+    on_error: OnError[Any] | None = None,
+    rate: RateLimit[Any] | None = None,
+    breaker: CircuitBreaker | None = None,
+    cache: Cache[Any, Any] | None = None,
+    prefetch: int = 4,
+) -> DataFrame:
+    """Replace each row by what awaiting ``fn(row)`` gives, or by ``into(row, result)``; ``capacity`` calls at once.
+
+    Calls stay under way while the next batches of rows come, so a slow one holds up nobody. Nothing runs before an
+    action on the result needs it, and each action calls again: write the result once, and read what was written.
+
+    A row comes as a dict, or as an instance of ``of`` (a dataclass, NamedTuple or ``msgspec.Struct``) by the names of
+    the columns; a result is a dict or one of those, with exactly the columns of ``schema``: Spark's DDL
+    (``"id long, score double"``), a ``StructType`` or a ``pyarrow.Schema``. Moments are aware datetimes in UTC.
+
+    ``capacity`` and the other options are those of ``Stream.map_async``, and count for each Spark task; as many tasks
+    run at once as executors have cores. Only ``ordered`` is False by default: rows of a DataFrame have no order.
+    With True those of a partition keep the one they come in. What ``using`` opens is opened once in each worker
+    process. Up to ``prefetch`` thousand rows of a partition are read ahead of the calls.
+
+    ``fn``, and what it refers to, is pickled. Raises ``FlowDefinitionError`` for what does not pickle, and for
+    arguments that make no sense. What fails in a task fails the Spark job with the name of the step, the record and
+    the frames of ``fn``.
+    """
+    check_packages()
+    check_bound("prefetch", prefetch)
+    from aflow_connectors.spark.columns import RowsIn
+    from aflow_connectors.spark.schemas import declared, spark_schema
+
+    options: CallOptions[Any] = {
+        "capacity": capacity,
+        "ordered": ordered,
+        "timeout": timeout,
+        "deadline": deadline,
+        "retry": retry,
+        "on_error": Fail() if on_error is None else on_error,
+        "rate": rate,
+        "breaker": breaker,
+        "cache": cache,
+    }
+    step = _name_of(fn) if name is None else name
+    fragment = calling_fragment(fn, options, name=step, using=using, into=into)
+    owner = f"step {step!r}"
+    spark = spark_schema(schema, owner=owner)
+    RowsIn(df.columns, of, owner=owner)  # refuses what does not fit together
+    check_picklable(fragment, dumps)
+    enrichment = Enrichment(
+        name=step,
+        fragment=shippable(fragment),
+        columns=tuple(df.columns),
+        of=of,
+        schema=declared(spark, owner=owner),
+        prefetch=prefetch,
+    )
+    frame: Any = df  # whose method speaks of Arrow, which has no types
+    enriched: DataFrame = frame.mapInArrow(shipped(enrich, dumps(enrichment), what=owner), spark)
+    return enriched
+
+
+def schema_of(records: Sequence[object]) -> ArrowSchema:
+    """The ``pyarrow.Schema`` of ``records``, some results as ``fn`` gives them: for ``schema=`` of ``map_async``.
+
+    Whole numbers are 64 bits wide, moments in microseconds. Raises ``FlowDefinitionError`` for a column that is None
+    in all of them, or has values of several kinds.
+    """
+    check_packages()
+    from aflow_connectors.spark.schemas import inferred
+
+    return inferred(records)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enrichment:
+    """What executors have to know."""
+
+    name: str
+    fragment: Fragment
+    columns: Sequence[str]
+    of: type[Any] | None
+    schema: Declared
+    prefetch: int
+
+
+def enrich(cargo: Cargo[Enrichment], batches: Iterator[Any]) -> Generator[Any, None, None]:
+    """Arrow batches of a partition in, Arrow batches of results out."""
+    from aflow_connectors.spark.columns import RowsIn, RowsOut, pieces
+
+    step = cargo.content
+    owner = f"step {step.name!r}"
+    rows_in: RowsIn[Any] = RowsIn(step.columns, step.of, owner=owner)
+    rows_out = RowsOut(step.schema, owner=owner)
+    blocks = (rows_in.records(piece) for batch in batches for piece in pieces(batch, _ROWS_IN))
+    with closing(bridged(blocks, partial(_call, cargo), prefetch=step.prefetch)) as results:
+        for records in results:
+            yield rows_out.batch(records)
+
+
+async def _call(
+    cargo: Cargo[Enrichment], inbox: Inbox[list[Any]], outbox: Outbox[list[Any]]
+) -> None:
+    step = cargo.content
+    collected = _Collected(outbox)
+    async with (
+        kept(cargo.digest, step.fragment, step.name) as resources,
+        asyncio.TaskGroup() as group,
+    ):
+        group.create_task(collected.send_what_lingers(), name="results that linger")
+        await run_fragment(
+            step.fragment,
+            Partition(),
+            inbox,
+            collected,
+            resources=resources,
+            flow=step.name,
+            together=1,  # `collected` gathers them, and knows when they have waited for long enough
+        )
+        collected.end()
+
+
+class _Collected:
+    """Results, gathered until an Arrow batch of them is worth its price."""
+
+    def __init__(self, outbox: Outbox[list[Any]]) -> None:
+        self._outbox = outbox
+        self._records: list[Any] = []
+        #: Set when the first of the results has waited for long enough, and at the end.
+        self._lingers = asyncio.Event()
+        self._ended = False
+        #: Who sends is not overtaken by who comes later.
+        self._sending = asyncio.Lock()
+
+    def put(self, leaving: Leaving, /) -> Awaitable[None] | None:
+        """Take results; they wait while too many have not been fetched."""
+        if not self._records:
+            asyncio.get_running_loop().call_later(_LINGER, self._lingers.set)
+        self._records += leaving.batch.values
+        return None if len(self._records) < _ROWS_OUT else self._send()
+
+    def end(self) -> None:
+        """Nothing more comes. No cancellation, which would lose what is being sent."""
+        self._ended = True
+        self._lingers.set()
+
+    async def send_what_lingers(self) -> None:
+        """Hand out what has waited for long enough, and at the end what is left."""
+        while not self._ended:
+            await self._lingers.wait()
+            self._lingers.clear()
+            await self._send()
+
+    async def _send(self) -> None:
+        async with self._sending:
+            records, self._records = self._records, []
+            if records:
+                await self._outbox.put(records)
+
+
+def _name_of(fn: object) -> str:
+    inner: object = getattr(fn, "func", fn)  # of a functools.partial
+    return str(getattr(inner, "__name__", type(fn).__name__))
