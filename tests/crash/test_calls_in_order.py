@@ -6,9 +6,7 @@ order of each key.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -18,16 +16,11 @@ import pytest
 
 import aflow as af
 from aflow.connect import Sink
-from aflow.testing import At, Crash, Pause, ScriptedSource, VirtualClock, run_flow, virtual_time
+from aflow.testing import At, Crash, Pause, ScriptedSource, VirtualClock, run_flow
 from aflow.testing.scripted import Line
 from tests.crash.asked import RETRY, Row, answer, in_order, millis, nothing
+from tests.crash.ending import MODES, start_again
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
-
-MODES: dict[str, af.Aligned | af.Unaligned] = {
-    "aligned": af.Aligned(),
-    "timeout": af.Aligned(timeout=millis(3)),
-    "unaligned": af.Unaligned(),
-}
 
 COUNT = 150
 
@@ -98,8 +91,8 @@ def test_results_keep_their_order_whenever_jobs_end_and_whatever_their_paralleli
     ledger = LedgerSink[Row](delay=random.choice([0.0, 0.001]))
     crashes = random.random()  # at the same place in each start: positions count them
 
-    async def start(*, last: bool) -> None:
-        job = pipeline(ask, ledger, Random(crashes)).start(
+    def begin() -> af.Job:
+        return pipeline(ask, ledger, Random(crashes)).start(
             parallelism=random.randint(1, 3),
             options=af.Options(
                 clock=VirtualClock(),
@@ -113,24 +106,7 @@ def test_results_keep_their_order_whenever_jobs_end_and_whatever_their_paralleli
             ),
             restart=af.FixedDelay(5, delay=timedelta(0)),
         )
-        async with job:
-            if last:
-                await job.wait()
-                return
-            await asyncio.sleep(random.randrange(5, 90) / 1000)
-            for _ in range(random.randrange(50)):
-                await asyncio.sleep(0)
-            if random.random() < 0.3:
-                with suppress(af.SourceError):
-                    await job.stop()
-            else:
-                await job.cancel()
 
-    async def main() -> None:
-        for _ in range(random.randint(2, 5)):
-            await start(last=False)
-        await start(last=True)
-
-    virtual_time.run(main, seed=seed)
+    start_again(begin, random, seed=seed, ends=random.randint(2, 5), within=90)
 
     assert sorted(ledger.values, key=repr) == expected(ask)

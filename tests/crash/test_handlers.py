@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,16 +20,11 @@ import pytest
 import aflow as af
 from aflow.connect import Sink
 from aflow.state.specs import StateSpec
-from aflow.testing import At, Crash, Pause, ScriptedSource, VirtualClock, run_flow, virtual_time
+from aflow.testing import At, Crash, Pause, ScriptedSource, VirtualClock, run_flow
 from aflow.testing.scripted import Line
 from tests.crash.asked import Row, Unavailable, millis, served
+from tests.crash.ending import MODES, start_again
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
-
-MODES: dict[str, af.Aligned | af.Unaligned] = {
-    "aligned": af.Aligned(),
-    "timeout": af.Aligned(timeout=millis(3)),
-    "unaligned": af.Unaligned(),
-}
 
 COUNT = 63
 KEYS = 9
@@ -167,7 +161,7 @@ def pipeline(sink: Sink[Row], crashes: Random | None = None, *, at_once: bool = 
             name="handle",
             capacity=5,
             retry=af.Retry(attempts=100, delay=millis(1), factor=1.3, jitter=0.5, on=Unavailable),
-            timeout=timedelta(seconds=1),
+            timeout=millis(400),
             on_error=af.DeadLetter(FAILED),
         )
         failed = done.side(THIRDS).union(done.side(FAILED).map(_number))
@@ -227,9 +221,9 @@ def test_handlers_leave_what_a_process_at_once_does_whenever_jobs_end(
     random = Random(f"{seed} {mode} {resident}")
     ledger = LedgerSink[Row](delay=random.choice([0.0, 0.001]))
 
-    async def start(*, last: bool) -> None:
+    def begin() -> af.Job:
         # The crash is a line of the script, so it has to be the same one each time, or positions would shift.
-        job = pipeline(ledger, Random(seed)).start(
+        return pipeline(ledger, Random(seed)).start(
             parallelism=random.choice([1, 3, 2]),
             options=af.Options(
                 clock=VirtualClock(),
@@ -243,24 +237,7 @@ def test_handlers_leave_what_a_process_at_once_does_whenever_jobs_end(
             ),
             restart=af.FixedDelay(5, delay=timedelta(0)),
         )
-        async with job:
-            if last:
-                await job.wait()
-                return
-            await asyncio.sleep(random.randrange(5, 150) / 1000)
-            for _ in range(random.randrange(50)):
-                await asyncio.sleep(0)
-            if random.random() < 0.3:
-                with suppress(af.SourceError):
-                    await job.stop()
-            else:
-                await job.cancel()
 
-    async def main() -> None:
-        for _ in range(random.randint(1, 3)):
-            await start(last=False)
-        await start(last=True)
-
-    virtual_time.run(main, seed=seed)
+    start_again(begin, random, seed=seed, ends=random.randint(1, 3), within=150)
 
     assert sorted(ledger.values, key=repr) == expected
