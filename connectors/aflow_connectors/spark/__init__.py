@@ -11,12 +11,16 @@ from aflow_connectors.spark.done import Backfilled, StepDone
 from aflow_connectors.spark.enrich import map_async, schema_of
 from aflow_connectors.spark.environment import local_session
 from aflow_connectors.spark.results import Results
+from aflow_connectors.spark.sink import SparkSink
 from aflow_connectors.spark.source import SparkSource
+from aflow_connectors.spark.table_sink import SparkTableSink
 
 __all__ = [
     "Backfilled",
     "Results",
+    "SparkSink",
     "SparkSource",
+    "SparkTableSink",
     "StepDone",
     "backfill",
     "explain",

@@ -40,6 +40,7 @@ async def backfill(
     partitions: int | None = None,
     staging: str | None = None,
     key_groups: int = DEFAULT_KEY_GROUPS,
+    event_time_for_processing_time: bool = False,
 ) -> Backfilled:
     """Run a flow over history on Spark, up to ``until``, and leave the savepoint from which its live job starts.
 
@@ -59,6 +60,9 @@ async def backfill(
     folder that driver and executors see alike, for what goes from fragment to fragment; by default one beside the
     savepoint, which is removed in the end.
 
+    With ``event_time_for_processing_time`` windows of processing time are not refused but fire in event time, where the
+    window alone says when it ends; those that are left open give their results as soon as the live job begins.
+
     Cancelling it cancels what Spark does, and leaves no savepoint; results may have been written by then.
 
     Raises ``FlowDefinitionError`` before anything runs for what cannot run over history, with the name of each step
@@ -71,7 +75,7 @@ async def backfill(
 
     work = await to_thread.run_sync(
         lambda: prepared(
-            _planned(build, sources, sinks, key_groups),
+            _planned(build, sources, sinks, key_groups, told=event_time_for_processing_time),
             session,
             sources,
             sinks,
@@ -102,18 +106,26 @@ def explain(
     sinks: Mapping[str, object],
     until: Instant | None = None,
     key_groups: int = DEFAULT_KEY_GROUPS,
+    event_time_for_processing_time: bool = False,
 ) -> str:
     """What ``backfill`` would run: the fragments, what goes between them, what is written; as text for a terminal.
 
-    Of ``sources`` and ``sinks`` only the names count. Raises ``FlowDefinitionError`` as ``backfill`` does.
+    Of ``sources`` and ``sinks`` only the names count, and nothing of Spark is needed. Raises ``FlowDefinitionError`` as
+    ``backfill`` does.
     """
-    plan = _planned(build, sources, sinks, key_groups)
+    plan = _planned(build, sources, sinks, key_groups, told=event_time_for_processing_time)
     return drawn(plan, until=None if until is None else to_timestamp(until))
 
 
 def _planned(
-    build: Build, sources: Mapping[str, object], sinks: Mapping[str, object], key_groups: int
+    build: Build,
+    sources: Mapping[str, object],
+    sinks: Mapping[str, object],
+    key_groups: int,
+    *,
+    told: bool,
 ) -> FragmentPlan:
-    plan = cut(built(build, sources, sinks), key_groups=key_groups)
+    graph = built(build, sources, sinks)
+    plan = cut(graph, key_groups=key_groups, event_time_for_processing_time=told)
     check_ends(plan, sources, sinks)
     return plan
