@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from aflow_connectors.spark.environment import (
     local_session,
 )
 
+PROJECT = Path(__file__).parents[2]
 INSTALL = "'sudo apt-get install openjdk-17-jre-headless' installs it; JAVA_HOME names its folder"
 
 
@@ -149,6 +151,47 @@ def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it(
         match=rf'^Spark needs the package {missing}, which is not installed: pip install "aflow\[spark\]"$',
     ):
         check_packages()
+
+
+def have_java(home: Path, *arguments: str, ci: str = "") -> subprocess.CompletedProcess[str]:
+    """What the script says that `make test` runs. With JAVA_HOME said it installs nothing."""
+    return subprocess.run(
+        [PROJECT / "scripts" / "have-java", *arguments],
+        env={**os.environ, "JAVA_HOME": str(home), "CI": ci},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_the_script_says_nothing_where_there_is_java(tmp_path: Path) -> None:
+    java(tmp_path, says("17.0.15"))
+
+    done = have_java(tmp_path, "required", ci="true")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ci", "code"),
+    [
+        pytest.param([], "", 0, id="tests skip"),
+        pytest.param([], "true", 1, id="in CI"),
+        pytest.param(["required"], "", 1, id="required"),
+    ],
+)
+def test_the_script_says_what_to_install_and_fails_where_java_must_be(
+    tmp_path: Path, arguments: list[str], ci: str, code: int
+) -> None:
+    java(tmp_path, says("1.8.0_402"))
+
+    done = have_java(tmp_path, *arguments, ci=ci)
+
+    assert done.returncode == code
+    assert done.stderr.startswith(
+        f"Spark needs Java 17 or newer, and '{tmp_path}/bin/java' is Java 8: on Debian"
+    )
+    assert ("Without it the tests of Spark are skipped." in done.stderr) == (code == 0)
 
 
 def test_a_local_spark_gets_the_running_python(monkeypatch: pytest.MonkeyPatch) -> None:

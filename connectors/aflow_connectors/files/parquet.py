@@ -22,9 +22,10 @@ T = TypeVar("T")
 class ParquetSource(FileSource[T]):
     """Records from Parquet files, in the order of their rows; needs pyarrow: ``pip install "aflow[parquet]"``.
 
-    Without ``of`` a row becomes a dict with the values that ``pyarrow`` makes of it (a timestamp becomes a
-    datetime). With ``of``, a dataclass, ``msgspec.Struct``, TypedDict or the like, a row that does not fit is bad;
-    columns that are not declared are passed over. Only ``columns`` are read, if given.
+    Without ``of`` a row becomes a dict with the values that ``pyarrow`` makes of it. A timestamp becomes a datetime;
+    one that Spark wrote as a moment is in UTC, even where the file does not say so. With ``of``, a dataclass,
+    ``msgspec.Struct``, TypedDict or the like, a row that does not fit is bad; columns that are not declared are passed
+    over. Only ``columns`` are read, if given.
 
     ``path``, ``dead_letters``, ``discover_every`` and ``concurrency`` are as for ``JsonLinesSource``. Of a folder,
     files count that end in ``.parquet``. What cannot be read at all is always a ``SourceError``, and pyarrow that is
