@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from aflow_connectors.spark import map_async
+from aflow_connectors.spark.arrow import pa
 from bench.harness import Budget
 from bench.spark.trials import medians
 

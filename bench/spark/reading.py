@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pyarrow.parquet as pq
 
 import aflow as af
 from aflow.connect import Batch, Sink, Writer, WriterContext
@@ -16,6 +15,8 @@ from bench.spark.trials import medians
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+pq: Any = import_module("pyarrow.parquet")  # which has no types
 
 BUDGETS = [Budget("source_ratio", at_least=0.8)]
 
