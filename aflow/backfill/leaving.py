@@ -13,15 +13,16 @@ from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 
 #: Records that come together before they leave: handing them to another thread costs as much as processing some dozens.
-_TOGETHER: Final = 4096
+TOGETHER: Final = 4096
 
 
 class ExitWriter(Writer[Any]):
-    """Gathers the records of one exit, and hands them out many at once."""
+    """Gathers the records of one exit, and hands them out ``together`` or more at once."""
 
-    def __init__(self, way: Exit, outbox: Outbox) -> None:
+    def __init__(self, way: Exit, outbox: Outbox, together: int = TOGETHER) -> None:
         self._way = way
         self._outbox = outbox
+        self._together = together
         self._values: list[Any] = []
         self._times: list[Timestamp] = []
         self._keys: list[Any] = []
@@ -30,12 +31,12 @@ class ExitWriter(Writer[Any]):
         self._values += batch.values
         if self._way.reader is not None:
             self._add_columns(batch)
-        return None if len(self._values) < _TOGETHER else self._outbox.put(self._gathered())
+        return None if len(self._values) < self._together else self._outbox.put(self._gathered())
 
     async def flush(self) -> None:
         """Hand out what is left."""
-        if self._values:
-            await self._outbox.put(self._gathered())
+        if self._values and (taken := self._outbox.put(self._gathered())) is not None:
+            await taken
 
     def _add_columns(self, batch: Batch[Any]) -> None:
         """What an exchange needs to put records in order."""

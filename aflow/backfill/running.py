@@ -17,7 +17,7 @@ from typing import Any
 from aflow.backfill.blocks import Inbox, Outbox
 from aflow.backfill.feeding import ExchangeFeed, SourceFeed
 from aflow.backfill.fragments import Exit, Fragment
-from aflow.backfill.leaving import ExitWriter
+from aflow.backfill.leaving import TOGETHER, ExitWriter
 from aflow.backfill.stamping import StampOperator, TimelessOperator
 from aflow.connect import Writer
 from aflow.errors import InternalError
@@ -85,14 +85,16 @@ async def run_fragment(
     resources: Resources | None = None,
     options: Options | None = None,
     flow: str = "backfill",
+    together: int = TOGETHER,
 ) -> Left:
     """Run over one partition to its end. ``resources`` are what calls need, opened; whoever gives them closes them.
 
+    Records leave when ``together`` of an exit have come together, and at the end.
     Raises ``OperatorError`` for what fails in users' functions, and what ``inbox`` and ``outbox`` raise.
     """
     run = _Run(fragment, partition, options or Options(key_groups=partition.key_groups), flow)
     try:
-        return await run.through(inbox, outbox, resources or NoResources())
+        return await run.through(inbox, outbox, resources or NoResources(), together)
     except BaseExceptionGroup as group:
         first = first_cause(group)
         raise first from first.__cause__  # what users' code raised, with its frames
@@ -113,9 +115,11 @@ class _Run:
         self._task = TaskPlan(0, nodes, partition.subtasks, ())
         self._plan = Plan(flow, (self._task,), partition.key_groups)
 
-    async def through(self, inbox: Inbox, outbox: Outbox, resources: Resources) -> Left:
+    async def through(
+        self, inbox: Inbox, outbox: Outbox, resources: Resources, together: int
+    ) -> Left:
         writers: dict[int, list[Writer[Any]]] = {
-            node.id: [ExitWriter(way, outbox)] * self._partition.subtasks
+            node.id: [ExitWriter(way, outbox, together)] * self._partition.subtasks
             for node, way in self._ways
         }
         reports = Reports(self._plan.flow, _told_in_the_log)
