@@ -3,7 +3,8 @@
 Executors turn the state of their fragments into the content of part files (``encoded_part``); the driver writes these
 as they come, with a manifest, so that the folder is a savepoint like any other. Beside the state it says where the
 live job begins: each ``event_time`` step that stamps the records of a source finds the end of the history in its own
-state (``aflow.operators.hand_over``).
+state (``aflow.operators.hand_over``). And what was prepared for a sink is in it as in any savepoint: the live job
+commits it first, and removes what is behind it in the output whenever it goes back to the savepoint.
 
 The driver sees each part pass by, and refuses a savepoint that could not be restored, or not as it was meant: parts
 that are missing, that are there twice, that are cut off, or that hold keys which belong to another part.
@@ -11,13 +12,14 @@ that are missing, that are there twice, that are cut off, or that hold keys whic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Final
 
 from aflow.backfill.fragments import Fragment, FragmentPlan
+from aflow.connect import Committable
 from aflow.errors import CheckpointError, RestoreError
 from aflow.model.elements import CheckpointKind
 from aflow.model.key_groups import ranges
@@ -28,12 +30,13 @@ from aflow.runtime.checkpoints.directory_files import DISK, Files, stored
 from aflow.runtime.checkpoints.directory_names import PARTS, part_name
 from aflow.runtime.checkpoints.directory_places import local_folder
 from aflow.runtime.checkpoints.directory_savepoints import Draft, check_new
+from aflow.runtime.checkpoints.sections import committables as snapshot_of
 from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
 from aflow.state.parts import PartReading, encoded
 from aflow.state.snapshot import OperatorSnapshot
 
 #: The number of the savepoint. Checkpoints of the job that begins from it have higher ones.
-_ID: Final = 1
+SAVEPOINT: Final = 1
 
 #: Bytes in a chunk of a part, at most.
 CHUNK: Final = 4 << 20
@@ -85,13 +88,15 @@ def write_savepoint(
     *,
     until: Timestamp,
     created_at: Timestamp,
+    committables: Mapping[str, Sequence[Committable]] | None = None,
     files: Files = DISK,
 ) -> None:
     """Write a savepoint of ``plan`` to the new folder ``path``, which appears when it is whole; blocks.
 
     ``parts`` are what the subtasks of the fragments have left, in any order: of each keyed fragment all subtasks, each
     with the state of the head if it has any. One chunk is in memory at a time. The live job that is started from the
-    savepoint takes the records from ``until`` on; ``until`` and ``created_at`` are epoch ms.
+    savepoint takes the records from ``until`` on; ``until`` and ``created_at`` are epoch ms. ``committables`` are, by
+    sink, what was prepared for checkpoint ``SAVEPOINT``.
 
     Raises as ``check_savepoint_path`` does, and ``CheckpointError`` for parts that are missing, there twice, or not
     whole, and for what cannot be written. Then nothing is left at ``path``.
@@ -103,6 +108,8 @@ def write_savepoint(
             writing.add(part)
         writing.check_all_there()
         writing.begin_at(until)
+        for sink, prepared in (committables or {}).items():
+            writing.add_prepared(sink, prepared)
         writing.draft.finish(writing.manifest(created_at))
     except BaseException:
         writing.draft.remove()
@@ -123,6 +130,8 @@ class _Writing:
     states: dict[str, tuple[Fragment, list[SubtaskState]]] = field(
         default_factory=dict[str, tuple[Fragment, list[SubtaskState]]]
     )
+    #: By sink, what was prepared for it.
+    sinks: dict[str, SubtaskState] = field(default_factory=dict[str, SubtaskState])
 
     def add(self, part: LeftPart) -> None:
         """Write the part. Raises ``CheckpointError``."""
@@ -163,14 +172,27 @@ class _Writing:
             link = Link(file, 0, self.plan.key_groups)
             self.states[step] = (fragment, [SubtaskState(0, (link,))])
 
+    def add_prepared(self, sink: str, committables: Sequence[Committable]) -> None:
+        """Note what was prepared for a sink, which is committed when the savepoint is there."""
+        snapshot = snapshot_of(sink, [(SAVEPOINT, one) for one in committables], ())
+        file = self._write(sink, 0, encoded_part({sink: snapshot}))
+        self.sinks[sink] = SubtaskState(0, (Link(file, 0, self.plan.key_groups),))
+
     def manifest(self, created_at: Timestamp) -> Manifest:
         steps: list[StepState] = []
         for name, (fragment, left) in self.states.items():
             what = next(node.what for node in fragment.nodes if node.name == name)
             subtasks = tuple(sorted(left, key=lambda one: one.subtask))
             steps.append(StepState(name, what, len(subtasks), subtasks))
+        whats = {
+            way.sink.name: way.sink.what
+            for one in self.plan.fragments
+            for way in one.exits
+            if way.sink is not None
+        }
+        steps += [StepState(name, whats[name], 1, (one,)) for name, one in self.sinks.items()]
         return Manifest(
-            id=_ID,
+            id=SAVEPOINT,
             kind=CheckpointKind.SAVEPOINT,
             flow=self.plan.flow,
             key_groups=self.plan.key_groups,
@@ -208,7 +230,7 @@ class _Writing:
                 raise CheckpointError(f"{what} holds state of step {step!r}, which is none of it")
 
     def _write(self, step: str, subtask: int, content: Iterable[bytes]) -> FileRef:
-        name = f"{PARTS}/{part_name(_ID, step, subtask)}"
+        name = f"{PARTS}/{part_name(SAVEPOINT, step, subtask)}"
         written = stored(self.draft.files, self.draft.folder / name, content)
         return FileRef(name, written.size, written.checksum)
 

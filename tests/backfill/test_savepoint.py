@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from aflow.backfill.savepoint import (
     encoded_part,
     write_savepoint,
 )
+from aflow.connect import Committable
 from aflow.errors import CheckpointError, FlowDefinitionError
 from aflow.model.elements import CheckpointKind
 from aflow.model.key_groups import ranges
@@ -303,3 +304,37 @@ def test_a_step_that_remembers_nothing_leaves_a_part_of_nothing(tmp_path: Path) 
 
     assert set(contents(tmp_path / "sp").states) == {"number times", "other times"}
     assert len(list((tmp_path / "sp" / "parts").iterdir())) == 2
+
+
+class RecoveringSink(CollectSink[object]):
+    """Remembers with what it was recovered."""
+
+    recovered: Sequence[Committable] = ()
+
+    async def recover(self, name: str, committables: Sequence[Committable]) -> None:
+        self.recovered = committables
+
+
+@pytest.mark.asyncio
+async def test_what_was_prepared_for_a_sink_is_for_the_live_job_to_commit(tmp_path: Path) -> None:
+    def build(sink: af.Sink[object]) -> af.Flow:
+        made = af.Flow("shop")
+        numbers = made.source(ScriptedSource[int](), name="numbers").event_time(lambda n: n)
+        sums = numbers.key_by(lambda n: n % 2).fold(int, lambda a, n: a + n, name="sums")
+        sums.to(sink, name="out")
+        return made
+
+    sink = RecoveringSink()
+    plan = cut(build(sink).graph)
+    parts = [LeftPart(fragment("sums", plan), 0, 1, encoded_part({"sums": state(3)}))]
+    prepared: list[Committable] = [{"piece": "first"}, {"piece": "second"}]
+
+    write_savepoint(
+        tmp_path / "sp", plan, parts, until=T, created_at=5, committables={"out": prepared}
+    )
+    await build(sink).run(
+        restore=tmp_path / "sp",
+        checkpointing=af.Checkpointing(every=timedelta(days=1), storage=tmp_path / "state"),
+    )
+
+    assert list(sink.recovered) == prepared
