@@ -15,10 +15,12 @@ from typing import Final
 
 from aflow.backfill.blocks import Arrived, Block, Inbox
 from aflow.backfill.fragments import Fragment
+from aflow.errors import InternalError
 from aflow.machines.batch_size import BatchSize
 from aflow.model.batch import Batch
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import Output
+from aflow.runtime.cancellation import asked_to_end
 from aflow.runtime.clock import RuntimeClock
 
 #: Blocks that wait here while the task is busy; the inbox bounds what waits in front of it.
@@ -56,7 +58,7 @@ class Feed(ABC):
         """History ends by itself."""
 
     async def _fetch(self, on_input: Callable[[], None]) -> None:
-        while (block := await self._inbox.take()) is not None:
+        while (block := await self._take()) is not None:
             self._blocks.append(block)
             on_input()
             while len(self._blocks) >= _AHEAD:
@@ -64,6 +66,15 @@ class Feed(ABC):
                 await self._room.wait()
         self._over = True
         on_input()
+
+    async def _take(self) -> Block | None:
+        try:
+            return await self._inbox.take()
+        except asyncio.CancelledError as exc:
+            if asked_to_end():
+                raise
+            # A task group takes it for the end of this task, and nobody would say that no rows come any more.
+            raise InternalError("the inbox was cancelled while rows of the partition came") from exc
 
     def step(self) -> bool:
         """Hand some rows to the operators; False if there are none (yet)."""

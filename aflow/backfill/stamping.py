@@ -30,6 +30,7 @@ class StampOperator(Operator):
 
     def process(self, batch: Batch[Any]) -> None:
         times = self._event_time.stamps(batch)
+        self._event_time.check_range(batch, times)
         until = self._until
         if until is not None and max(times) >= until:
             kept = [index for index, time in enumerate(times) if time < until]

@@ -286,7 +286,7 @@ class EventTimeOperator(Operator):
         self, batch: Batch[Any], times: list[Timestamp], begins: Timestamp
     ) -> Batch[Any]:
         """The records from ``begins`` on. The others are counted."""
-        self._check_range(batch, times)
+        self.check_range(batch, times)
         skipped, taken = divided(batch, times, begins)
         self.output.side(SKIPPED, skipped)
         return taken
@@ -313,7 +313,8 @@ class EventTimeOperator(Operator):
             raise self.failure(exc, batch, left) from exc
         return times  # type: ignore[return-value]  # all are int, as was just seen
 
-    def _check_range(self, batch: Batch[Any], times: Sequence[Timestamp]) -> None:
+    def check_range(self, batch: Batch[Any], times: Sequence[Timestamp]) -> None:
+        """Raises ``OperatorError`` for a record whose timestamp has more than 64 bits."""
         if min(times) >= MIN_TIMESTAMP and max(times) <= MAX_TIMESTAMP:
             return
         index = next(i for i, at in enumerate(times) if not MIN_TIMESTAMP <= at <= MAX_TIMESTAMP)
@@ -334,7 +335,7 @@ class EventTimeOperator(Operator):
         newest, in_order = _scan(times, earned + generator.behind, generator.behind)
         cuts: Sequence[Cut] = ()
         if newest > MAX_TIMESTAMP or not in_order:
-            self._check_range(batch, times)
+            self.check_range(batch, times)
             cuts = self._earned(times, earned, generator.behind, self._combined.others(split))
         generator.on_batch((newest,))
         advanced = self._combined.on_watermark(split, generator.watermark, immediate=True)
@@ -360,7 +361,7 @@ class EventTimeOperator(Operator):
         self, split: _SplitTime, batch: Batch[Any], times: Sequence[Timestamp]
     ) -> list[Cut]:
         """Where the user's generator gave a watermark: behind the record that it saw."""
-        self._check_range(batch, times)
+        self.check_range(batch, times)
         cuts: list[Cut] = []
         see = split.generator.on_event
         left = iter(batch.values)

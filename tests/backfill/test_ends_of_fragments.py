@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -20,6 +21,7 @@ from tests.backfill.one_fragment import (
     Results,
     Rows,
     after_a_while,
+    at_once,
     fragments,
     keyed_rows,
     leaving_nothing,
@@ -76,6 +78,11 @@ def failing_window(items: Items) -> af.Stream[Any]:
     return keyed(items).window(af.Tumbling(millis(100))).fold(int, plus, name="broken")
 
 
+def too_large(items: Items) -> af.Stream[Any]:
+    """Seconds, say, where milliseconds are due, and more than there is room for."""
+    return items.event_time(lambda item: item.at + (item == BAD) * 2**70, name="broken")
+
+
 Build = Callable[[Items], af.Stream[Any]]
 
 #: By what fails, a flow with the step ``broken``, whether it is in the second fragment, and what is known of it.
@@ -95,6 +102,7 @@ FAILURES: dict[str, tuple[Build, bool, object, object]] = {
         None,
         None,
     ),
+    "event_time": (too_large, False, BAD, None),
     "window": (failing_window, True, BAD, BAD.key),
     "process": (lambda items: keyed(items).process(Failing(), name="broken"), True, BAD, BAD.key),
     "timer": (
@@ -137,7 +145,7 @@ def test_what_fails_in_users_code_is_named_with_step_record_and_key(what: str, b
     assert raised.value.operator == "broken"
     assert record is None or raised.value.record == record
     assert raised.value.key == key
-    assert isinstance(raised.value.__cause__, Broken | ZeroDivisionError)
+    assert isinstance(raised.value.__cause__, Broken | ZeroDivisionError | af.FlowDefinitionError)
 
 
 def between(items: Items) -> af.Stream[Any]:
@@ -165,6 +173,17 @@ def test_what_the_outbox_raises_ends_the_fragment(by_key: bool) -> None:
 
     with pytest.raises(Broken, match="nobody reads on"):
         leaving_nothing(lambda: run_one(fragments(between)[int(by_key)], inbox, Results(broken)))
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+def test_an_inbox_that_is_cancelled_by_others_ends_the_fragment(by_key: bool) -> None:
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    inbox = Rows(rows_of(ITEMS, by_key=by_key), end=cancelled)
+
+    with pytest.raises(af.InternalError, match="rows"):
+        leaving_nothing(lambda: run_one(fragments(between)[int(by_key)], inbox, Results()))
 
 
 def test_what_the_outbox_raises_at_the_very_end_ends_the_fragment() -> None:
@@ -302,3 +321,36 @@ def test_calls_are_made_for_rows_of_many_blocks_at_once() -> None:
 async def _slow(item: Item) -> Item:
     await asyncio.sleep(1)
     return item
+
+
+class Opened(af.KeyedProcess[int, Item, Item]):
+    """Fails at a bad record; notes what is called."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def open(self) -> None:
+        self.calls.append("open")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    def process(self, value: Item, ctx: af.Context[int]) -> list[Item]:
+        return [fail(value)]
+
+
+@pytest.mark.parametrize("end", ["by itself", "a failure", "a cancellation"])
+def test_users_functions_are_opened_and_closed_once(end: str) -> None:
+    function = Opened()
+    fragment = fragments(lambda items: keyed(items).process(function, name="opened"))[1]
+    rows = keyed_rows(WITH_BAD if end == "a failure" else ITEMS)
+    inbox = Rows(rows, end=never if end == "a cancellation" else at_once)
+
+    async def main() -> None:
+        with suppress(af.OperatorError, TimeoutError):
+            async with asyncio.timeout(1):
+                await run_one(fragment, inbox, Results())
+
+    leaving_nothing(main)
+
+    assert function.calls == ["open", "close"]
