@@ -22,7 +22,8 @@ from aflow.errors import FlowDefinitionError, OperatorError
 from aflow_connectors.spark import map_async
 from aflow_connectors.spark.arrow import pa
 from aflow_connectors.spark.kept import KEPT
-from aflow_connectors.spark.shipping import MapBatches, dumps, shipped
+from aflow_connectors.spark.pickling import dumps
+from aflow_connectors.spark.shipping import MapBatches, shipped
 from aflow_connectors.spark.worker import WorkerLoop, worker_loop
 
 if TYPE_CHECKING:

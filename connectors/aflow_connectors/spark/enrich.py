@@ -30,7 +30,8 @@ from aflow.model.time import Instant
 from aflow_connectors.spark.bridge import Inbox, Outbox, bridged, check_bound
 from aflow_connectors.spark.environment import check_packages
 from aflow_connectors.spark.kept import kept
-from aflow_connectors.spark.shipping import Cargo, dumps, shipped
+from aflow_connectors.spark.pickling import dumps
+from aflow_connectors.spark.shipping import Cargo, shipped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,7 +12,8 @@ from aflow.model.time import Timestamp
 from aflow_connectors.spark.columns import RowsIn, RowsOut
 from aflow_connectors.spark.executing import Orders, decode, execute
 from aflow_connectors.spark.main_classes import adopt, classes_of_main
-from aflow_connectors.spark.shipping import Cargo, MapBatches, dumps, shipped
+from aflow_connectors.spark.pickling import dumps
+from aflow_connectors.spark.shipping import Cargo, MapBatches, shipped
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ texts, which can be unpickled where there is no aflow, and then says so. Everyth
 
 from __future__ import annotations
 
+import os
 import pickle
 import traceback
 from collections.abc import Callable, Iterator
@@ -13,15 +14,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, cast
 
+import aflow
 from aflow.connect import ConnectorError
+from aflow.errors import AflowError
+from aflow_connectors.spark.calls import CAUSED_BY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 T = TypeVar("T")
+
+#: Where the frames are that users have not written.
+_OURS: Final = tuple(
+    f"{Path(file).parents[up]}{os.sep}" for file, up in ((aflow.__file__, 0), (__file__, 1))
+)
 
 MapBatches: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
 """What ``DataFrame.mapInArrow`` takes: from the Arrow batches of a partition to others."""
@@ -34,14 +44,6 @@ class Cargo(Generic[T]):
     content: T
     digest: str
     """The same for the same bytes: names what the process keeps for it."""
-
-
-def dumps(value: object) -> bytes:
-    """``value`` as Spark pickles it: with functions and classes of the main program by value."""
-    from pyspark import cloudpickle
-
-    pickler: Any = cloudpickle  # which has no types
-    return cast(bytes, pickler.dumps(value))
 
 
 def shipped(
@@ -99,15 +101,26 @@ def unpacked(
 def _with_causes_told(results: Iterator[Any]) -> Iterator[Any]:
     """``results``; an error that has a cause gets its frames, which are those of users' code, as a note.
 
-    Spark forgets causes when it makes tracebacks shorter, which it does unless told otherwise. Notes it keeps.
+    Spark forgets causes when it makes tracebacks shorter, which it does unless told otherwise. Notes it keeps. An error
+    of ours with a cause says all that our own frames would: without them there is room for the others, since Spark cuts
+    off what is long.
     """
     try:
         yield from results
     except Exception as exc:
-        if exc.__cause__ is not None:
-            frames = "".join(traceback.format_exception(exc.__cause__)).rstrip()
-            exc.add_note(f"caused by\n{frames}")
-        raise
+        if exc.__cause__ is None:
+            raise
+        exc.add_note(f"{CAUSED_BY}\n{_told(exc.__cause__)}")
+        raise (exc.with_traceback(None) if isinstance(exc, AflowError) else exc) from None
+
+
+def _told(cause: BaseException) -> str:
+    """The traceback of ``cause``, without frames of aflow where there are others."""
+    told = traceback.TracebackException.from_exception(cause)
+    theirs = [frame for frame in told.stack if not frame.filename.startswith(_OURS)]
+    if theirs:
+        told.stack = traceback.StackSummary.from_list(theirs)
+    return "".join(told.format()).rstrip()
 
 
 @lru_cache(maxsize=16)

@@ -1,0 +1,79 @@
+"""Classes of the main program go to executors by value, also those that msgspec has seen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+DRIVER = """
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, TypedDict
+
+import msgspec
+
+from aflow.errors import FlowDefinitionError
+from aflow_connectors.spark.pickling import dumps
+
+class Kind(Enum):
+    A = "a"
+
+class Pair(NamedTuple):
+    kind: Kind
+    number: int
+
+class Row(TypedDict):
+    pair: Pair
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    row: Row
+
+class Struct(msgspec.Struct):
+    number: int
+
+said = '{"row":{"pair":["a",1]}}'
+paid = msgspec.json.decode(said, type=Payment)
+sys.stdout.buffer.write(dumps((Payment, lambda: msgspec.json.decode(said, type=Payment))))
+assert msgspec.json.decode(said, type=Payment) == paid
+
+try:
+    dumps(lambda: Struct(1))
+except FlowDefinitionError as error:
+    print(error, file=sys.stderr)
+"""
+
+EXECUTOR = """
+import pickle, sys
+payment, decode = pickle.load(sys.stdin.buffer)
+print(type(decode()) is payment, decode())
+"""
+
+
+def run(code: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=given, capture_output=True, timeout=60, cwd=root
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done
+
+
+@pytest.mark.slow
+def test_classes_that_msgspec_has_seen_come_as_they_are_and_structs_are_refused_by_name() -> None:
+    driver = run(DRIVER)
+
+    executor = run(EXECUTOR, driver.stdout)
+
+    expected = "True Payment(row={'pair': Pair(kind=<Kind.A: 'a'>, number=1)})"
+    assert executor.stdout.decode().strip() == expected
+    assert driver.stderr.decode().strip() == (
+        "Struct is a msgspec.Struct of the main program, which cannot be sent to executors as it is: put it into a "
+        "module that they can import, or make a dataclass of it"
+    )
