@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from aflow.errors import ConnectorError, SinkError
-from aflow_connectors.spark.calls import Calls, call, telling_line
+from aflow_connectors.spark.calls import Calls, call, telling_line, users_frames
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,6 +90,15 @@ async def test_after_a_stop_no_call_begins(spark: SparkSession) -> None:
         await calls.run(spark.range(3).count, "counting")
 
 
+FAILED_STEP = (
+    "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
+    'Traceback (most recent call last):\n  File "executing.py", line 1, in work\n    raise exc\n'
+    "aflow.errors.OperatorError: step 'check' failed on record 3: ValueError: no such card\nas 4711\n"
+    'caused by\nTraceback (most recent call last):\n  File "mine.py", line 7, in check\n    raise x\n'
+    "ValueError: no such card\nas 4711\n SQLSTATE: 38000\n\tat org.apache.spark.X"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -114,6 +123,9 @@ async def test_after_a_stop_no_call_begins(spark: SparkSession) -> None:
             id="python",
         ),
         pytest.param(
+            FAILED_STEP, "step 'check' failed on record 3: ValueError: no such card", id="step"
+        ),
+        pytest.param(
             "An error occurred while calling o1.getResult.\n: org.apache.spark.SparkException: Exception thrown in "
             "awaitResult: \n\tat org.apache.spark.util.X$.await(X.scala:70)\n\t... 3 more\nCaused by: "
             "org.apache.spark.SparkException: Exception thrown in awaitResult: \n\tat a.B(C)\n"
@@ -130,3 +142,11 @@ async def test_after_a_stop_no_call_begins(spark: SparkSession) -> None:
 )
 def test_of_an_error_of_many_lines_the_telling_one_is_shown(text: str, line: str) -> None:
     assert telling_line(RuntimeError(text)) == line
+
+
+def test_the_frames_of_users_code_are_found_in_an_error() -> None:
+    assert users_frames(RuntimeError(FAILED_STEP)) == (
+        'caused by\nTraceback (most recent call last):\n  File "mine.py", line 7, in check\n    raise x\n'
+        "ValueError: no such card\nas 4711"
+    )
+    assert not users_frames(RuntimeError("Lost task 0.0"))

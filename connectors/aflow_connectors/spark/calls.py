@@ -46,6 +46,12 @@ _PREFACE: Final = re.compile(
     r"|Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^)]*\): )+"
 )
 _TRACEBACK: Final = "Traceback (most recent call last):"
+#: The line in a Python function's error below which are the frames of what it came of.
+CAUSED_BY: Final = "caused by"
+#: Ours say by themselves what they are.
+_OUR_ERROR: Final = re.compile(r"^aflow(?:\.\w+)+: ")
+#: Where the frames end.
+_END: Final = re.compile(r"^(?: SQLSTATE|\s+at |JVM stacktrace|Driver stacktrace)", re.MULTILINE)
 
 
 async def call(
@@ -84,8 +90,8 @@ class Calls:
 
         If the task that waits is cancelled, so is what Spark does for these calls; the thread is waited for, though no
         longer than ``patience``. An error of Spark's comes as the ``ConnectorError`` (or the kind of it) that was
-        given, which says in one line that ``doing`` failed and why, with Spark's own as the cause; others come as they
-        are. After a call that was cancelled there can be no other.
+        given, which says in one line that ``doing`` failed and why, with Spark's own as the cause, and the frames of
+        users' code as a note; others come as they are. After a call that was cancelled there can be no other.
         """
         begun, done = Event(), Event()
         try:
@@ -123,7 +129,10 @@ class Calls:
         except Exception as exc:
             if not is_of_spark(exc):
                 raise
-            raise self._error(f"{doing} failed: {telling_line(exc)}") from exc
+            error = self._error(f"{doing} failed: {telling_line(exc)}")
+            if frames := users_frames(exc):
+                error.add_note(frames)
+            raise error from exc
         finally:
             done.set()
 
@@ -159,7 +168,7 @@ def is_of_spark(exc: Exception) -> bool:
 
 def telling_line(exc: BaseException) -> str:
     """The line of an error of Spark's that says what is wrong; of a Python function's, its own exception."""
-    text = str(exc)
+    text = str(exc).partition(f"\n{CAUSED_BY}\n")[0]
     if _TRACEBACK in text:
         return _raised(text.rpartition(_TRACEBACK)[2]) or first_line(exc)
     for line in text.splitlines():
@@ -172,7 +181,14 @@ def telling_line(exc: BaseException) -> str:
 def _raised(traceback: str) -> str:
     """``ValueError: …`` from the lines behind the head of a traceback."""
     frames = [line for line in traceback.splitlines() if line.strip()]
-    return next((line.strip() for line in frames if not line.startswith((" ", "\t"))), "")
+    said = next((line.strip() for line in frames if not line.startswith((" ", "\t"))), "")
+    return _OUR_ERROR.sub("", said)
+
+
+def users_frames(exc: BaseException) -> str:
+    """Where in users' code it was that a Python function failed, as a traceback shows it; empty if nobody has told."""
+    _, found, frames = str(exc).partition(f"\n{CAUSED_BY}\n")
+    return f"{CAUSED_BY}\n{_END.split(frames, maxsplit=1)[0].rstrip()}" if found else ""
 
 
 def is_connect(session: SparkSession) -> bool:

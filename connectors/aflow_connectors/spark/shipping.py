@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from importlib import import_module
+from inspect import getfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, cast
 
-import aflow
 from aflow.connect import ConnectorError
 from aflow.errors import AflowError
 from aflow_connectors.spark.calls import CAUSED_BY
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 #: Where the frames are that users have not written.
 _OURS: Final = tuple(
-    f"{Path(file).parents[up]}{os.sep}" for file, up in ((aflow.__file__, 0), (__file__, 1))
+    f"{folder}{os.sep}" for folder in (Path(getfile(AflowError)).parent, Path(__file__).parents[1])
 )
 
 MapBatches: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
