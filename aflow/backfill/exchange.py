@@ -1,26 +1,30 @@
-"""Records as rows on their way from one fragment to another: where each goes, when it stands, and its bytes.
+"""Records as bytes on their way from one fragment to another.
 
-A row of an exchange has a *part*, the subtask of the reader that owns the key group of its key, and a *payload*, the
-key and the value. Payloads are read by the code that wrote them, in the same run, and never stored for longer, so a
-payload may be pickled: with what runs in executors comes code anyhow. Most are not, since pickling a dataclass takes
-4 us, and what has only plain fields is encoded in a tenth of that:
+Records that leave by one exit, for one part of the reader, within a short time, travel together in a *parcel*:
+whoever moves and sorts them has one row for hundreds of them. In a parcel they are in the order of event time, and
+those of one moment in the order in which they left. A parcel spans ten seconds of event time at most, so a reader who
+gets parcels by their first times has few open at once, however disordered the history is (``merging.py``).
 
-- msgpack of ``[header, key, fields …]`` for instances of dataclasses, named tuples and Structs whose fields, like the key,
-  are None, bool, int, float, str or bytes; the header is the class, as in ``aflow.model.codecs.records``;
-- msgpack of ``[".", key, value]`` for such plain values, and of ``["(", key, items …]`` for tuples of them, and
-  ``["{", key, dict]`` for dicts with keys that are str;
-- msgpack of ``["", pickle of the pair]`` for all else.
+Payloads are read by the code that wrote them, in the same run, and never stored for longer, so they may be pickled:
+with what runs in executors comes code anyhow. Most are not, since pickling a dataclass takes 4 us, and what has only
+plain fields a twentieth of that. A payload is msgpack of ``[header, keys, times, columns …]``, where times count from
+the first one, and *plain* is None, bool, int, float, str and bytes. The header is
 
-As all are msgpack, payloads that stand one behind the other, as in a column of Arrow, are read by one call.
+- the code and the header of a class, as in ``aflow.model.codecs.records``, if all records are instances of it with
+  plain fields: a column for each field;
+- ``(`` for tuples of plain values, of one length: a column for each item;
+- ``.`` for plain values, and for dicts of str and them: one column;
+- empty for all else: the pickle of keys and values stands for the keys.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Hashable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Final
 
 import msgspec
@@ -36,75 +40,99 @@ from aflow.runtime.key_owners import KeyOwners
 #: What msgpack gives back as it was; subclasses are something else.
 _PLAIN: Final = frozenset({type(None), bool, int, float, str, bytes})
 
-_PICKLED, _VALUE, _TUPLE, _DICT = "", ".", "(", "{"
+_PICKLED, _VALUE, _TUPLE = "", ".", "("
 
-#: The first byte of a msgpack array of any length, which four bytes of it follow.
-_ARRAY: Final = b"\xdd"
+#: Records in a parcel, at most.
+_MOST: Final = 1024
+#: Milliseconds of event time from its first record to its last, at most.
+_SPAN: Final = 10_000
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode
+_decode: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """Records on their way, as columns of equal length."""
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Some records of one exit."""
 
     exit: int
-    parts: list[int]
-    """The subtasks of the reader that they go to; empty for a sink."""
+    part: int
+    """The subtask of the reader that they go to; 0 for a sink."""
+    time: Timestamp
+    """Of the first of them; 0 for a sink."""
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What was in a parcel: columns of equal length."""
+
+    keys: list[Any]
     times: list[Timestamp]
-    """Empty for a sink."""
-    payloads: list[bytes]
+    values: list[Any]
 
 
 class ExitEncoder:
-    """Makes rows of what leaves by one exit. ``readers`` is the number of subtasks of the reading fragment."""
+    """Makes parcels of what leaves by one exit. ``readers`` is the number of subtasks of the reading fragment."""
 
     def __init__(self, way: Exit, *, key_groups: int, readers: int) -> None:
         self._way = way
+        self._readers = readers
         self._owners = KeyOwners(way.origin.name, key_groups, readers)
 
-    def rows(self, batch: Batch[Any]) -> Rows:
+    def parcels(self, batch: Batch[Any]) -> Iterator[Parcel]:
         """The records of ``batch``. Raises ``OperatorError`` for what can be no key, and for what does not pickle."""
-        if self._way.reader is None:
-            payloads = self._payloads([None] * len(batch), batch)
-            return Rows(exit=self._way.number, parts=[], times=[], payloads=payloads)
+        # Hot path (benchmark `spark`).
+        way = self._way
+        if way.reader is None:
+            for at in range(0, len(batch), _MOST):
+                values = batch.values[at : at + _MOST]
+                nothing = [0] * len(values)
+                yield Parcel(way.number, 0, 0, self._payload([None] * len(values), nothing, values))
+            return
         keys, times = batch.keys, batch.timestamps
         if keys is None or times is None:
-            raise InternalError(f"a batch without keys or times leaves {self._way.origin.name!r}")
-        return Rows(
-            exit=self._way.number,
-            parts=self._parts(batch, keys),
-            times=times,
-            payloads=self._payloads(keys, batch),
-        )
+            raise InternalError(f"a batch without keys or times leaves {way.origin.name!r}")
+        for part, indexes in enumerate(self._dealt(batch, keys)):
+            for some in _runs(indexes, times):
+                first = times[some[0]]
+                payload = self._payload(
+                    [keys[index] for index in some],
+                    [times[index] - first for index in some],
+                    [batch.values[index] for index in some],
+                )
+                yield Parcel(way.number, part, first, payload)
 
-    def _parts(self, batch: Batch[Any], keys: Sequence[Hashable]) -> list[int]:
+    def _dealt(self, batch: Batch[Any], keys: Sequence[Hashable]) -> Iterable[list[int]]:
+        """For each part, the places of its records in the batch."""
         known = self._owners.known
         try:
-            return [known[key] for key in keys]
+            parts = [known[key] for key in keys]
         except (KeyError, TypeError):
             self._owners.learn(batch, keys)
-            return [known[key] for key in keys]
+            parts = [known[key] for key in keys]
+        if self._readers == 1:
+            return [list(range(len(parts)))]
+        dealt: list[list[int]] = [[] for _ in range(self._readers)]
+        for index, part in enumerate(parts):
+            dealt[part].append(index)
+        return dealt
 
-    def _payloads(self, keys: Sequence[Hashable], batch: Batch[Any]) -> list[bytes]:
-        # Hot path (benchmark `spark`).
+    def _payload(self, keys: list[Any], times: list[int], values: list[Any]) -> bytes:
         if _PLAIN.issuperset(map(type, keys)):
             with suppress(
                 OverflowError, ValueError
             ):  # an int of more than 64 bits, half a surrogate
-                if (payloads := _plain_payloads(keys, batch.values)) is not None:
-                    return payloads
+                header, columns = _columns(values)
+                if header != _PICKLED:
+                    return _encode((header, keys, times, *columns))
         try:
-            return [
-                _encode((_PICKLED, pickle.dumps(pair, 5)))
-                for pair in zip(keys, batch.values, strict=True)
-            ]
+            return _encode((_PICKLED, pickle.dumps((keys, values), 5), times))
         except Exception as exc:  # whatever a class's own pickling raises
-            raise self._unpicklable(batch, exc) from exc
+            raise self._unpicklable(values, exc) from exc
 
-    def _unpicklable(self, batch: Batch[Any], cause: Exception) -> OperatorError:
-        record = next((value for value in batch.values if not _pickles(value)), batch.values[0])
+    def _unpicklable(self, values: list[Any], cause: Exception) -> OperatorError:
+        record = next((value for value in values if not _pickles(value)), values[0])
         return OperatorError(
             f"step {self._way.origin.name!r} sent {shown(record)}, which cannot go from one executor to another: "
             f"{cause}; make it plain values, a dataclass, a NamedTuple or a Struct",
@@ -113,59 +141,67 @@ class ExitEncoder:
         )
 
 
-def decoded(payloads: Sequence[bytes]) -> tuple[list[Any], list[Any]]:
-    """The keys and the values of payloads."""
-    return decoded_together(b"".join(payloads), len(payloads))
-
-
-def decoded_together(payloads: bytes | memoryview, count: int) -> tuple[list[Any], list[Any]]:
-    """The keys and the values of ``count`` payloads, which stand one behind the other."""
+def opened(payload: bytes | memoryview, time: Timestamp) -> Opened:
+    """What is in a parcel; ``time`` is that of its first record. Raises ``CodecError`` for a class that is not here."""
     # Hot path (benchmark `spark`).
-    rows = _decode(b"".join((_ARRAY, count.to_bytes(4, "big"), payloads)))
-    headers = {row[0] for row in rows}
-    if len(headers) == 1 and _PICKLED not in headers:
-        make = _made(headers.pop())
-        return [row[1] for row in rows], [make(row[2:]) for row in rows]
-    pairs = [
-        pickle.loads(row[1])  # ours: see above
-        if row[0] == _PICKLED
-        else (row[1], _made(row[0])(row[2:]))
-        for row in rows
-    ]
-    return [key for key, _ in pairs], [value for _, value in pairs]
+    header, keys, times, *columns = _decode(payload)
+    if header == _PICKLED:
+        keys, values = pickle.loads(keys)  # ours: see above
+    elif header == _VALUE:
+        values = columns[0]
+    elif header == _TUPLE:
+        values = list(zip(*columns, strict=True))
+    else:
+        make = _made(header)
+        values = [make(parts) for parts in zip(*columns, strict=True)]
+    return Opened(keys, [time + after for after in times] if time else times, values)
 
 
-def _plain_payloads(keys: Sequence[Hashable], values: list[Any]) -> list[bytes] | None:
-    """Payloads without pickle; None if there is something in a value that has no such form."""
+def _runs(indexes: list[int], times: Sequence[Timestamp]) -> Iterator[list[int]]:
+    """``indexes`` in the order of their times, in pieces that are not too many records nor too long a time."""
+    moments = [times[index] for index in indexes]
+    if any(one > other for one, other in pairwise(moments)):
+        indexes = sorted(indexes, key=times.__getitem__)
+        moments = [times[index] for index in indexes]
+    start = 0
+    while start < len(indexes):
+        stop = min(start + _MOST, len(indexes))
+        if moments[stop - 1] - moments[start] > _SPAN:
+            stop = bisect_right(moments, moments[start] + _SPAN, start, stop)
+        yield indexes[start:stop]
+        start = stop
+
+
+def _columns(values: list[Any]) -> tuple[str, Sequence[Sequence[object]]]:
+    """What is in ``values``, as columns of plain values, and how to make them again; no columns where pickle has to."""
     kinds = set(map(type, values))
     if _PLAIN.issuperset(kinds):
-        return [_encode((_VALUE, key, value)) for key, value in zip(keys, values, strict=True)]
+        return _VALUE, [values]
     if len(kinds) != 1:
-        return None
+        return _PICKLED, []
     kind = kinds.pop()
-    if kind is tuple:
-        return _of_rows(_TUPLE, keys, values)
     if kind is dict:
-        return _of_dicts(keys, values)
+        return (_VALUE, [values]) if _are_plain(values) else (_PICKLED, [])
+    header, rows = _in_columns(kind, values)
+    columns = list(zip(*rows, strict=True))
+    if not columns or not all(_PLAIN.issuperset(map(type, column)) for column in columns):
+        return _PICKLED, []
+    return header, columns
+
+
+def _in_columns(kind: type, values: list[Any]) -> tuple[str, Iterable[Sequence[object]]]:
+    """The header of values of one class, and what each of them is made of; nothing where pickle has to."""
+    if kind is tuple:
+        return _TUPLE, values if len(set(map(len, values))) == 1 else ()
     known = _known(kind)
-    rows = None if known is None else known.form.rows(values)
-    return None if known is None or rows is None else _of_rows(known.header, keys, list(rows))
+    return (_PICKLED, ()) if known is None else (known.header, known.form.rows(values) or ())
 
 
-def _of_rows(
-    header: str, keys: Sequence[Hashable], rows: Sequence[Sequence[object]]
-) -> list[bytes] | None:
-    if not _PLAIN.issuperset(map(type, chain.from_iterable(rows))):
-        return None
-    return [_encode((header, key, *row)) for key, row in zip(keys, rows, strict=True)]
-
-
-def _of_dicts(keys: Sequence[Hashable], values: list[dict[Any, object]]) -> list[bytes] | None:
+def _are_plain(values: list[dict[Any, object]]) -> bool:
+    """True for dicts of str and plain values."""
     names = chain.from_iterable(values)
     inner = chain.from_iterable(value.values() for value in values)
-    if not {str}.issuperset(map(type, names)) or not _PLAIN.issuperset(map(type, inner)):
-        return None
-    return [_encode((_DICT, key, value)) for key, value in zip(keys, values, strict=True)]
+    return {str}.issuperset(map(type, names)) and _PLAIN.issuperset(map(type, inner))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,16 +227,8 @@ def _known(kind: type) -> _Known | None:
     return _KNOWN[kind]
 
 
-def _first(parts: Sequence[Any]) -> object:
-    return parts[0]
-
-
-#: By header, what makes a value of the items behind the key.
-_MAKERS: Final[dict[str, Callable[[Sequence[Any]], object]]] = {
-    _VALUE: _first,
-    _DICT: _first,
-    _TUPLE: tuple,
-}
+#: By header, what makes a value of the items of its columns.
+_MAKERS: Final[dict[str, Callable[[Sequence[Any]], object]]] = {}
 
 
 def _made(header: str) -> Callable[[Sequence[Any]], object]:
@@ -210,6 +238,13 @@ def _made(header: str) -> Callable[[Sequence[Any]], object]:
         code, _, rest = header.partition(" ")
         make = _MAKERS[header] = form_named(int(code), rest).make
     return make
+
+
+def forget_classes() -> None:
+    """Look classes up anew: in a process that runs the code of one script after the other, names may change hands."""
+    _MAKERS.clear()
+    _KNOWN.clear()
+    form_named.cache_clear()
 
 
 def _pickles(value: object) -> bool:

@@ -5,7 +5,7 @@ What an engine does between fragments is sort; here that is ``sorted``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,10 @@ from typing import Any
 import aflow as af
 from aflow.backfill.blocks import Arrived, Block, Leaving
 from aflow.backfill.cutting import cut
-from aflow.backfill.exchange import ExitEncoder, decoded
+from aflow.backfill.exchange import ExitEncoder, Parcel, opened
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
+from aflow.backfill.leaving import TOGETHER
+from aflow.backfill.merging import Merging
 from aflow.backfill.running import Left, Partition, run_fragment
 from aflow.backfill.savepoint import LeftPart, encoded_part, write_savepoint
 from aflow.backfill.shipping import shippable
@@ -32,14 +34,12 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One row of an exchange."""
+class Sent:
+    """A parcel on its way."""
 
-    part: int
+    parcel: Parcel
     input: int
-    time: Timestamp
-    place: tuple[int, int]
-    payload: bytes
+    place: int
 
 
 @dataclass
@@ -49,8 +49,8 @@ class Gathered:
     plan: FragmentPlan
     subtask: int
     subtasks: int
-    exchanged: dict[int, list[Row]]
-    """Rows by reading fragment."""
+    exchanged: dict[int, list[Sent]]
+    """Parcels by reading fragment."""
     results: dict[str, list[Any]]
     _count: int = 0
     _encoders: dict[int, ExitEncoder] = field(default_factory=dict[int, ExitEncoder])
@@ -62,15 +62,15 @@ class Gathered:
             groups = self.plan.key_groups
             encoder = ExitEncoder(way, key_groups=groups, readers=self.subtasks)
             self._encoders[way.number] = encoder
-        rows = encoder.rows(leaving.batch)
-        if way.sink is not None:
-            self.results.setdefault(way.sink.name, []).extend(decoded(rows.payloads)[1])
-            return
-        assert way.reader is not None
-        for part, time, payload in zip(rows.parts, rows.times, rows.payloads, strict=True):
+        for parcel in encoder.parcels(leaving.batch):
+            if way.sink is not None:
+                values = opened(parcel.payload, parcel.time).values
+                self.results.setdefault(way.sink.name, []).extend(values)
+                continue
+            assert way.reader is not None
             self._count += 1
-            row = Row(part, way.input, time, (self.subtask, self._count), payload)
-            self.exchanged.setdefault(way.reader, []).append(row)
+            sent = Sent(parcel, way.input, (self.subtask << 40) + self._count)
+            self.exchanged.setdefault(way.reader, []).append(sent)
 
 
 @dataclass(frozen=True)
@@ -91,18 +91,19 @@ async def backfill_locally(
     block: int = 100,
     savepoint: Path | None = None,
     options: af.Options | None = None,
+    together: int = TOGETHER,
     event_time_for_processing_time: bool = False,
 ) -> Backfilled:
     """Run ``flow`` over ``sources``, by name; each is dealt to ``parallelism`` partitions in pieces."""
     plan = cut(flow.graph, event_time_for_processing_time=event_time_for_processing_time)
-    exchanged: dict[int, list[Row]] = {}
+    exchanged: dict[int, list[Sent]] = {}
     results: dict[str, list[Any]] = {}
     left: list[tuple[Fragment, int, Left]] = []
     for fragment in plan.fragments:
         for subtask in range(parallelism):
             if fragment.keyed:
-                rows = [one for one in exchanged.get(fragment.index, []) if one.part == subtask]
-                blocks = _ordered(rows, block)
+                sent = exchanged.get(fragment.index, [])
+                blocks = _ordered([one for one in sent if one.parcel.part == subtask], block)
             else:
                 records = list(sources[fragment.head.name])
                 size = -(-len(records) // parallelism)
@@ -113,7 +114,12 @@ async def backfill_locally(
                 subtask=subtask, subtasks=parallelism, until=until, key_groups=plan.key_groups
             )
             ran = await run_fragment(
-                shippable(fragment), partition, Blocks(blocks), outbox, options=options
+                shippable(fragment),
+                partition,
+                Blocks(blocks),
+                outbox,
+                options=options,
+                together=together,
             )
             left.append((fragment, subtask, ran))
     if savepoint is not None:
@@ -127,21 +133,27 @@ async def backfill_locally(
     return Backfilled(plan, results, left)
 
 
-def _ordered(rows: list[Row], size: int) -> list[Block]:
-    rows = sorted(rows, key=lambda row: (row.time, row.input, row.place))
-    blocks: list[Block] = []
-    for at in range(0, len(rows), size):
-        some = rows[at : at + size]
-        keys, values = decoded([row.payload for row in some])
-        blocks.append(
-            Arrived(
-                inputs=[row.input for row in some],
-                times=[row.time for row in some],
-                keys=keys,
-                values=values,
-            )
+def _ordered(sent: list[Sent], size: int) -> list[Block]:
+    """The records of parcels, which are sorted by their first times, in blocks of ``size``."""
+    merging = Merging()
+    arrived: list[Arrived] = []
+    for one in sorted(sent, key=lambda one: (one.parcel.time, one.input, one.place)):
+        parcel = one.parcel
+        contents = opened(parcel.payload, parcel.time)
+        arrived += merging.add(parcel.time, one.input, one.place, contents)
+    arrived += merging.end()
+    return [piece for some in arrived for piece in _pieces(some, size)]
+
+
+def _pieces(some: Arrived, size: int) -> Iterator[Block]:
+    for at in range(0, len(some.times), size):
+        stop = at + size
+        yield Arrived(
+            inputs=some.inputs[at:stop],
+            times=some.times[at:stop],
+            keys=some.keys[at:stop],
+            values=some.values[at:stop],
         )
-    return blocks
 
 
 def ways(plan: FragmentPlan) -> list[Exit]:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aflow as af
-from aflow.backfill.exchange import ExitEncoder, Rows, decoded
+from aflow.backfill.exchange import ExitEncoder, Parcel, opened
 from aflow.backfill.fragments import Exit
 from aflow.graph.nodes import Kind, Node
 from aflow.model.batch import Batch
@@ -78,60 +78,94 @@ def _encoder(reader: int | None = 1, readers: int = 3) -> ExitEncoder:
     return ExitEncoder(Exit(4, origin, None, reader=reader), key_groups=128, readers=readers)
 
 
-def _rows(values: list[Any], keys: list[Any] | None = None) -> Rows:
+def _sent(values: list[Any], keys: list[Any] | None = None, readers: int = 1) -> list[Parcel]:
     keys = ["k"] * len(values) if keys is None else keys
-    return _encoder().rows(Batch(values, list(range(len(values))), keys))
+    batch = Batch(values, list(range(len(values))), keys)
+    return list(_encoder(readers=readers).parcels(batch))
+
+
+def _opened(parcels: list[Parcel]) -> tuple[list[Any], list[Any]]:
+    there = [opened(one.payload, one.time) for one in parcels]
+    return [key for one in there for key in one.keys], [v for one in there for v in one.values]
 
 
 @given(st.lists(st.tuples(keys, values), min_size=1, max_size=8))
 def test_whatever_is_sent_comes_back_with_its_key(records: list[tuple[Any, Any]]) -> None:
     keys, values = map(list, zip(*records, strict=True))
 
-    rows = _rows(values, keys)
+    parcels = _sent(values, keys)
 
-    assert decoded(rows.payloads) == (keys, values)
-    assert [type(one) for one in decoded(rows.payloads)[1]] == [type(one) for one in values]
+    assert _opened(parcels) == (keys, values)
+    assert [type(one) for one in _opened(parcels)[1]] == [type(one) for one in values]
 
 
 @given(st.lists(st.builds(Slotted, st.text(), st.integers(0, 9)), min_size=1))
 def test_records_of_one_class_with_plain_fields_are_not_pickled(records: list[Slotted]) -> None:
-    rows = _rows(list(records))
+    parcels = _sent(list(records))
 
-    assert "" not in {msgspec.msgpack.decode(payload)[0] for payload in rows.payloads}
+    assert not any(b"\x80\x05" in parcel.payload for parcel in parcels)
+
+
+@given(st.lists(st.tuples(st.integers(-50_000, 50_000), st.text(max_size=1)), min_size=1))
+def test_parcels_hold_records_in_the_order_of_time_within_ten_seconds(
+    records: list[tuple[int, str]],
+) -> None:
+    times, keys = [time for time, _ in records], [key for _, key in records]
+
+    parcels = list(_encoder(readers=2).parcels(Batch(list(range(len(times))), times, keys)))
+
+    for parcel in parcels:
+        there = opened(parcel.payload, parcel.time)
+        assert there.times == sorted(there.times)
+        assert there.times[0] == parcel.time
+        assert there.times[-1] - there.times[0] <= 10_000
+        order = list(zip(there.times, there.values, strict=True))
+        assert order == sorted(order)
+        assert [times[value] for value in there.values] == there.times
+        assert [keys[value] for value in there.values] == there.keys
+    assert sorted(_opened(parcels)[1]) == list(range(len(times)))
+
+
+def test_parcels_hold_so_many_records_at_most() -> None:
+    parcels = _sent(list(range(3_000)))
+
+    assert [len(opened(one.payload, one.time).values) for one in parcels] == [1024, 1024, 952]
 
 
 def test_each_record_goes_to_the_subtask_that_owns_its_key_in_a_live_job() -> None:
     keys = [f"key {number}" for number in range(50)]
 
-    rows = _rows(list(range(50)), keys)
+    parcels = _sent(list(range(50)), keys, readers=3)
 
-    assert rows.parts == [subtask_of(key_group(key, 128), 128, 3) for key in keys]
-    assert rows.times == list(range(50))
-    assert rows.exit == 4
+    for parcel in parcels:
+        there = opened(parcel.payload, parcel.time).keys
+        assert {subtask_of(key_group(key, 128), 128, 3) for key in there} == {parcel.part}
+    assert sorted(_opened(parcels)[0]) == sorted(keys)
+    assert {parcel.exit for parcel in parcels} == {4}
 
 
-def test_records_for_a_sink_have_neither_part_nor_time() -> None:
-    rows = _encoder(reader=None).rows(Batch(["a", "b"]))
+def test_records_for_a_sink_keep_their_order() -> None:
+    parcels = list(_encoder(reader=None).parcels(Batch(["b", "a"])))
 
-    assert (rows.parts, rows.times) == ([], [])
-    assert decoded(rows.payloads) == ([None, None], ["a", "b"])
+    assert [(one.part, one.time) for one in parcels] == [(0, 0)]
+    assert _opened(parcels) == ([None, None], ["b", "a"])
 
 
 def test_a_record_that_cannot_be_sent_is_named_with_its_step() -> None:
     with pytest.raises(
         af.OperatorError, match=r"step 'by name' sent <unlocked .* cannot go from one executor"
     ):
-        _rows([1, threading.Lock()])
+        _sent([1, threading.Lock()])
 
 
 def test_what_can_be_no_key_is_named_with_its_record() -> None:
     with pytest.raises(af.OperatorError, match="by name") as raised:
-        _rows(["a"], [[1]])
+        _sent(["a"], [[1]])
 
     assert raised.value.record == "a"
 
 
 def test_keys_that_are_equal_keep_their_own_types() -> None:
-    rows = _rows(["a", "b", "c", "d"], [1, True, 1.0, Decimal(2)])
+    parcels = _sent(["a", "b", "c", "d"], [1, True, 1.0, Decimal(2)])
 
-    assert [type(key) for key in decoded(rows.payloads)[0]] == [int, bool, float, Decimal]
+    assert [type(key) for key in _opened(parcels)[0]] == [int, bool, float, Decimal]

@@ -4,7 +4,8 @@ Each fragment is one pass. What comes of it is written once, to a staging folder
 on the same DataFrame would run it again, and call users' services twice. Only a fragment that begins at a source and
 sends all it has to one other is not written: it runs in the same Spark job as its reader, in front of the shuffle.
 
-Results come before the savepoint, whose manifest comes last: if there is a savepoint, all is done.
+Results come before the savepoint, whose manifest comes last: if there is a savepoint, all is done, but for what
+``destinations`` has prepared and the live job would show.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from aflow.backfill.exchange import decoded
+from aflow.backfill.exchange import opened
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
 from aflow.backfill.savepoint import check_savepoint_path, write_savepoint
 from aflow.errors import FlowDefinitionError, shown
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
 
     from aflow_connectors.spark.backfill import Rows
 
-#: Records of a sink that say which columns there are, where nobody else does.
-_SAMPLE: Final = 1_000
+#: Parcels of a sink whose records say which columns there are, where nobody else does.
+_SAMPLE: Final = 16
 
 
 def prepared(
@@ -74,7 +75,7 @@ def prepared(
     return Backfill(
         session=session,
         plan=plan,
-        sinks={name: _results(place) for name, place in sinks.items()},
+        sinks=_destinations(sinks, session),
         until=until,
         savepoint=folder,
         shared=shared,
@@ -186,7 +187,7 @@ def _schema_of(results: Results, rows: DataFrame, sink: str) -> StructType | Non
     if results.schema is not None:
         return spark_schema(results.schema, owner=owner)
     sample = rows.select("payload").limit(_SAMPLE).collect()
-    _, records = decoded([bytes(row.payload) for row in sample])
+    records = [one for row in sample for one in opened(bytes(row.payload), 0).values]
     return spark_schema(inferred(records, owner=owner), owner=owner) if records else None
 
 

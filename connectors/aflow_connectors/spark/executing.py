@@ -6,7 +6,7 @@ accumulators, files or folders: the attempt whose rows Spark takes is the one th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -14,9 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
-from aflow.backfill.blocks import Arrived, Block, Leaving
-from aflow.backfill.exchange import ExitEncoder, decoded, decoded_together
+from aflow.backfill.blocks import Block, Leaving
+from aflow.backfill.exchange import ExitEncoder, opened
 from aflow.backfill.fragments import Fragment
+from aflow.backfill.merging import Merging
 from aflow.backfill.running import Left, Partition, run_fragment
 from aflow.backfill.savepoint import encoded_part
 from aflow.errors import ConnectorError
@@ -27,11 +28,9 @@ from aflow_connectors.spark.columns import RowsIn, RowsOut
 from aflow_connectors.spark.kept import kept
 from aflow_connectors.spark.rows import REPORT, STATE, StepCounts
 
-#: A place is the partition, and the number of the row in it: 2^40 rows.
-_ROW_BITS: Final = 40
-
-#: Rows of an exchange that are decoded at once, so that nobody waits long for the interpreter.
-_DECODED: Final = 2048
+#: A place is the fragment, the partition, and the number of the parcel in it: of 2^9, 2^22 and 2^32.
+_PARCEL_BITS: Final = 32
+_PARTITION_BITS: Final = 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +65,10 @@ def execute(
 
 
 def decode(columns: RowsOut, batches: Iterator[Any]) -> Iterator[Any]:
-    """Columns of the payloads of a sink, in executors."""
+    """Columns of the parcels of a sink, in executors."""
     for batch in batches:
-        _, records = decoded(batch.column("payload").to_pylist())
-        if records:
-            yield columns.batch(records)
+        for payload in batch.column("payload"):
+            yield columns.batch(opened(memoryview(payload.as_buffer()), 0).values)
 
 
 class _Execution:
@@ -86,35 +84,33 @@ class _Execution:
             way.number: ExitEncoder(way, key_groups=orders.key_groups, readers=orders.subtasks)
             for way in orders.fragment.exits
         }
-        #: The place of the next row that leaves.
-        self._place = number << _ROW_BITS
+        fragment = orders.fragment.index << _PARTITION_BITS
+        #: The place of the next parcel that leaves.
+        self._place = (fragment | number) << _PARCEL_BITS
         self._left: Left | None = None
 
     def blocks(self, batches: Iterator[Any], passed: list[Any]) -> Iterator[Block]:
         """The rows of the partition; those that fragments before this one tell of themselves go to ``passed``."""
-        for batch in batches:
-            if self._keyed:
-                yield from self._arrived(batch, passed)
-            elif self._orders.source is not None and batch.num_rows:
-                yield self._orders.source.records(batch)
+        if self._keyed:
+            return self._arrived(batches, passed)
+        source = self._orders.source
+        return (source.records(batch) for batch in batches if source and batch.num_rows)
 
-    def _arrived(self, batch: Any, passed: list[Any]) -> Iterator[Block]:
-        told = _reports_in(batch.column("exit").to_numpy().tolist())
-        if told:
-            passed.append(batch.slice(0, told))
-        if told == batch.num_rows:
-            return
-        rows = batch.slice(told)
-        self._check_part(rows.column("part"))
-        times = rows.column("ts").to_numpy().tolist()
-        count = len(times)
-        # A byte of zero for each row, where there is one input only.
-        inputs = rows.column("input").to_numpy().tolist() if self._inputs > 1 else bytes(count)
-        payloads = rows.column("payload")
-        for at in range(0, count, _DECODED):
-            stop = min(at + _DECODED, count)
-            keys, values = decoded_together(_together(payloads, at, stop), stop - at)
-            yield Arrived(inputs=inputs[at:stop], times=times[at:stop], keys=keys, values=values)
+    def _arrived(self, batches: Iterator[Any], passed: list[Any]) -> Iterator[Block]:
+        merging = Merging()
+        for batch in batches:
+            told = _reports_in(batch.column("exit"))
+            if told:
+                passed.append(batch.slice(0, told))
+            rows = batch.slice(told)
+            if rows.num_rows:
+                self._check_part(rows.column("part"))
+            columns = (rows.column(name) for name in ("ts", "input", "place", "payload"))
+            for time, number, place, payload in zip(*columns, strict=True):
+                data = memoryview(payload.as_buffer())
+                parcel = opened(data, time.as_py())
+                yield from merging.add(time.as_py(), number.as_py(), place.as_py(), parcel)
+        yield from merging.end()
 
     def _check_part(self, parts: Any) -> None:
         for part in (parts[0].as_py(), parts[-1].as_py()):
@@ -141,19 +137,16 @@ class _Execution:
     def encoded(self, leaving: Leaving) -> Any:
         """Records that leave, as rows."""
         way = leaving.way
-        rows = self._encoders[way.number].rows(leaving.batch)
-        count = len(rows.payloads)
-        first, self._place = self._place, self._place + count
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.repeat(pa.scalar(way.number, pa.int32()), count),
-                _column(rows.parts, count, pa.int32()),
-                pa.repeat(pa.scalar(way.input, pa.int32()), count),
-                _column(rows.times, count, pa.int64()),
-                _counted(first, count),
-                pa.array(rows.payloads, pa.binary()),
-            ],
-            schema=_schema(),
+        parcels = list(self._encoders[way.number].parcels(leaving.batch))
+        count, place = len(parcels), self._place
+        self._place += count
+        return _rows(
+            [way.number] * count,
+            [parcel.part for parcel in parcels],
+            [way.input] * count,
+            [parcel.time for parcel in parcels],
+            range(place, place + count),
+            [parcel.payload for parcel in parcels],
         )
 
     def left(self) -> Iterator[Any]:
@@ -163,7 +156,7 @@ class _Execution:
             raise ConnectorError(f"partition {self._number} has ended without an end")
         if self._keyed and self._orders.until is not None:
             for piece, chunk in enumerate(encoded_part(left.state)):
-                yield _row(STATE, self._number, 0, piece, 0, chunk)
+                yield _rows([STATE], [self._number], [0], [piece], [0], [chunk])
         counts = StepCounts(
             fragment=self._orders.fragment.index,
             subtask=self._number,
@@ -172,37 +165,17 @@ class _Execution:
             left_out=left.left_out,
         )
         to = self._number % self._orders.subtasks
-        yield _row(REPORT, to, 0, MIN_TIMESTAMP, 0, msgspec.json.encode(counts))
+        yield _rows([REPORT], [to], [0], [MIN_TIMESTAMP], [0], [msgspec.json.encode(counts)])
 
 
-def _reports_in(exits: list[int]) -> int:
+def _reports_in(exits: Any) -> int:
     """How many rows are reports: they come first, since they are at the beginning of time."""
-    return next((at for at, one in enumerate(exits) if one != REPORT), len(exits))
+    return next((at for at, one in enumerate(exits.to_pylist()) if one != REPORT), len(exits))
 
 
-def _together(column: Any, start: int, stop: int) -> memoryview:
-    """The bytes of rows of a binary column, as they stand one behind the other in Arrow."""
-    _, offsets, data = column.buffers()
-    places: Any = memoryview(offsets).cast("i")
-    first, end = places[column.offset + start], places[column.offset + stop]
-    return memoryview(b"" if data is None else data)[first:end]
-
-
-def _counted(first: int, count: int) -> Any:
-    """``count`` numbers from ``first`` on."""
-    import numpy as np  # which comes with pandas
-
-    return pa.array(np.arange(first, first + count))
-
-
-def _column(values: list[int], count: int, kind: Any) -> Any:
-    """``values``, or zeros where there are none."""
-    return pa.array(values, kind) if values else pa.repeat(pa.scalar(0, kind), count)
-
-
-def _row(*values: object) -> Any:
+def _rows(*columns: Sequence[object]) -> Any:
     schema = _schema()
-    arrays = [pa.array([one], field.type) for one, field in zip(values, schema, strict=True)]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from aflow.backfill.exchange import forget_classes
+
 
 def classes_of_main(dumps: Callable[[object], bytes]) -> tuple[type, ...]:
     """The classes at the top of ``__main__`` that were defined there, as far as ``dumps`` can pickle them."""
@@ -25,9 +27,11 @@ def classes_of_main(dumps: Callable[[object], bytes]) -> tuple[type, ...]:
 def adopt(classes: tuple[type, ...]) -> None:
     """Give ``classes`` their names in this process's ``__main__``: in an executor, not where they come from."""
     main = sys.modules["__main__"]
-    for one in classes:
-        if getattr(main, one.__qualname__, None) is not one:
-            setattr(main, one.__qualname__, one)
+    new = [one for one in classes if getattr(main, one.__qualname__, None) is not one]
+    for one in new:
+        setattr(main, one.__qualname__, one)
+    if new:
+        forget_classes()
 
 
 def _pickles(value: object, dumps: Callable[[object], bytes]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aflow.errors import FlowDefinitionError, shown
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from aflow_connectors.spark.schemas import Schema
+    from aflow_connectors.spark.sink import SparkSink
+    from aflow_connectors.spark.table_sink import SparkTableSink
 
 Target: TypeAlias = "str | PathLike[str] | Callable[[DataFrame], object]"
 
@@ -24,7 +26,7 @@ class Results:
     ``to`` is a new folder for Parquet files (a path or URI that Spark writes to), or a function that is given the
     DataFrame: ``lambda table: table.writeTo("catalog.totals").append()``. It is called once, in a worker thread, and
     may use the DataFrame as often as it likes: nothing is computed again. ``schema`` is a DDL string, a ``StructType``
-    or a ``pyarrow.Schema``; without it the first 1,000 records give the columns. Records are dicts, dataclasses, named
+    or a ``pyarrow.Schema``; without it some thousand of the records give the columns. Records are dicts, dataclasses, named
     tuples or Structs. ``overwrite=True`` replaces what is in the folder.
     """
 
@@ -35,7 +37,8 @@ class Results:
     def __post_init__(self) -> None:
         if not isinstance(self.to, str | PathLike) and not callable(self.to):
             raise FlowDefinitionError(
-                f"Results.to takes a folder, or a function that is given the DataFrame, not {shown(self.to)}"
+                f"the results of a sink go into a folder, to a function that is given the DataFrame, or where a "
+                f"SparkSink or SparkTableSink writes, not to {shown(self.to)}"
             )
 
     def write(self, table: DataFrame) -> None:
@@ -47,5 +50,6 @@ class Results:
             self.to(table)
 
 
-Place: TypeAlias = "Results | Target | None"
-"""Where the records of a sink go: a folder, a function, either with more said about it, or nowhere."""
+Place: TypeAlias = "Results | Target | SparkSink[Any] | SparkTableSink[Any] | None"
+"""Where the records of a sink go: a folder, a function, either with more said about it, the output of a sink of the
+live job, or nowhere."""
