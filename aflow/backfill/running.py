@@ -20,7 +20,7 @@ from aflow.backfill.fragments import Exit, Fragment
 from aflow.backfill.leaving import TOGETHER, ExitWriter
 from aflow.backfill.stamping import StampOperator, TimelessOperator
 from aflow.connect import Writer
-from aflow.errors import InternalError
+from aflow.errors import InternalError, SinkError
 from aflow.graph.nodes import MIXING, Edge, Kind, Node
 from aflow.graph.plan import Plan, TaskPlan
 from aflow.machines.batch_size import BatchSize
@@ -97,6 +97,8 @@ async def run_fragment(
         return await run.through(inbox, outbox, resources or NoResources(), together)
     except BaseExceptionGroup as group:
         first = first_cause(group)
+        if isinstance(first, SinkError) and first.__cause__ is not None:
+            first = first.__cause__  # of the outbox: exits are sinks to the task, and to nobody else
         raise first from first.__cause__  # what users' code raised, with its frames
 
 

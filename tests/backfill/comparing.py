@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import aflow as af
 from aflow.testing import VirtualClock, virtual_time
@@ -13,6 +14,18 @@ from tests.backfill.items import Item, Items, Row, Told, at_of, millis, no_tick
 from tests.backfill.locally import backfill_locally
 
 Results = Mapping[str, list[Row]]
+
+
+class Shape(TypedDict):
+    """How history is cut into pieces."""
+
+    parallelism: int
+    block: int
+    """Rows."""
+    batch: int
+    """Records."""
+    together: int
+    """Records that leave at once."""
 
 
 async def seen(item: Item) -> Item:
@@ -94,6 +107,7 @@ class Case:
         parallelism: int = 2,
         block: int = 100,
         batch: int = 1024,
+        together: int = 4096,
         until: int | None = None,
         savepoint: Path | None = None,
         seed: int | None = None,
@@ -111,6 +125,7 @@ class Case:
                 block=block,
                 savepoint=savepoint,
                 options=af.Options(clock=VirtualClock(), batch_records=batch),
+                together=together,
             )
             return done.results
 
@@ -121,3 +136,8 @@ class Case:
 def together(one: Results, other: Results) -> Results:
     """The results of both."""
     return {name: sorted([*rows, *other[name]]) for name, rows in one.items()}
+
+
+def from_on(items: Sequence[Item], until: int) -> list[Item]:
+    """Those of ``until`` and later."""
+    return [item for item in items if item.at >= until]

@@ -114,7 +114,9 @@ def counted_sliding(items: Items, name: str) -> Items:
 
 def changes(items: Items, name: str) -> Items:
     """Of plain values, since a trigger remembers one and has no type to store it by."""
-    trigger = af.triggers.Purging(af.triggers.Delta(3000.0, lambda one, two: abs(one - two)))
+    trigger: af.triggers.Purging[int] = af.triggers.Purging(
+        af.triggers.Delta(3000.0, lambda one, two: abs(one - two))
+    )
     plain = items.map(lambda item: item.n * 10 + item.key).key_by(lambda value: value % 10)
     windows = plain.window(af.Global(), trigger=trigger)
     return windows.apply(_chained_values, name=name).map(of_window)

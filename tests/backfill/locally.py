@@ -108,7 +108,7 @@ async def backfill_locally(
                 records = list(sources[fragment.head.name])
                 size = -(-len(records) // parallelism)
                 mine = records[subtask * size : (subtask + 1) * size]
-                blocks = [mine[at : at + block] for at in range(0, len(mine), block)]
+                blocks = list[Block](mine[at : at + block] for at in range(0, len(mine), block))
             outbox = Gathered(plan, subtask, parallelism, exchanged, results)
             partition = Partition(
                 subtask=subtask, subtasks=parallelism, until=until, key_groups=plan.key_groups

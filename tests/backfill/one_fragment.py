@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
+from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 import aflow as af
 from aflow.backfill.blocks import Arrived, Block, Inbox, Leaving, Outbox
@@ -21,6 +22,7 @@ from aflow.testing.virtual_time import VirtualTimeLoop
 from tests.backfill.items import Item, Items, at_of
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 async def at_once() -> None:
@@ -107,10 +109,12 @@ async def run_one(
 class CountingLoop(VirtualTimeLoop):
     """Knows which alarms were set on it."""
 
-    alarms: list[asyncio.TimerHandle]
-
     def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: Unpack[Ts],
+        context: Context | None = None,
     ) -> asyncio.TimerHandle:
         handle = super().call_at(when, callback, *args, context=context)
         self.__dict__.setdefault("alarms", []).append(handle)

@@ -197,11 +197,11 @@ def test_what_the_outbox_raises_at_the_very_end_ends_the_fragment() -> None:
 
 
 def test_a_record_that_cannot_go_to_another_executor_is_named() -> None:
-    first = fragments(lambda items: keyed(items.map(_locked)).reduce(max, name="largest"))[0]
+    first = fragments(lambda items: keyed(items.map(_locked)).reduce(_newest, name="newest"))[0]
 
     class Encoding(Results):
         async def put(self, leaving: Any, /) -> None:
-            ExitEncoder(leaving.way, key_groups=128, readers=1).rows(leaving.batch)
+            list(ExitEncoder(leaving.way, key_groups=128, readers=1).parcels(leaving.batch))
 
     with pytest.raises(af.OperatorError, match="cannot go from one executor to another"):
         leaving_nothing(lambda: run_one(first, Rows(source_rows(ITEMS)), Encoding()))

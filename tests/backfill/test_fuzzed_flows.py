@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
+from unittest.mock import patch
 
 import pytest
 
-from tests.backfill.comparing import together
+from tests.backfill.comparing import Shape, from_on, together
 from tests.backfill.fuzzed_flows import RandomCase, moment
 
 SEEDS = range(24)
@@ -24,33 +26,43 @@ def check(seed: int, folder: Path) -> None:
     drawn = RandomCase.of(random)
     case = drawn.case
     until = moment(random, case.sources)
-    blocks = random.choice([1, 7, 1000])
-    batches = random.choice([1, 3, 1024])
     story = f"seed {seed} until {until}:\n{drawn.flow}"
+    batch = random.choice([1, 3, 1024])
+    savepoint = folder / "savepoint"
 
     expected = case.live(parallelism=random.randint(1, 3), batch=random.choice([1, 1024]))
-    whole = case.over_history(
-        drawn.history(random),
-        parallelism=random.choice([1, 2, 3, 5]),
-        block=blocks,
-        batch=batches,
-        seed=seed,
-    )
-    assert whole == expected, story
-
-    past = case.over_history(
-        drawn.history(random),
-        until=until,
-        savepoint=folder / "savepoint",
-        parallelism=random.choice([1, 2, 3, 5]),
-        block=blocks,
-        batch=batches,
-    )
+    with ExitStack() as stack:
+        small_parcels(random, stack)
+        whole = case.over_history(drawn.history(random), seed=seed, **shape(random))
+        past = case.over_history(
+            drawn.history(random), until=until, savepoint=savepoint, **shape(random)
+        )
     rest = {
-        name: [item for item in items if item.at >= until] if random.random() < 0.5 else items
+        name: from_on(items, until) if random.random() < 0.5 else items
         for name, items in case.sources.items()
     }
-    live = case.live(
-        rest, savepoint=folder / "savepoint", parallelism=random.randint(1, 3), batch=batches
-    )
+    live = case.live(rest, savepoint=savepoint, parallelism=random.randint(1, 3), batch=batch)
+
+    assert whole == expected, story
     assert together(past, live) == expected, story
+
+
+def shape(random: Random) -> Shape:
+    """In how many partitions, and how much at a time."""
+    return {
+        "parallelism": random.choice([1, 2, 3, 5]),
+        "block": random.choice([1, 7, 1000]),
+        "batch": random.choice([1, 3, 1024]),
+        "together": random.choice([1, 10, 4096]),
+    }
+
+
+def small_parcels(random: Random, stack: ExitStack) -> None:
+    """So small that those of a few records overlap."""
+    for name, numbers in {
+        "exchange._MOST": [1, 4, 1024],
+        "exchange._SPAN": [0, 20, 10_000],
+        "merging._TOGETHER": [1, 9, 4096],
+        "merging._AT_ONCE": [1, 2, 2048],
+    }.items():
+        stack.enter_context(patch(f"aflow.backfill.{name}", random.choice(numbers)))

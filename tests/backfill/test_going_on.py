@@ -6,13 +6,13 @@ gets all records once more, or those from T on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from tests.backfill.comparing import Case, Results, together
+from tests.backfill.comparing import Case, Results, from_on, together
 from tests.backfill.items import Item, Items, drawn
 from tests.backfill.keyed_steps import reduced, sessions, tumbling
 from tests.backfill.pair_steps import pairs_or_left
@@ -43,10 +43,6 @@ def test_a_live_job_goes_on_from_what_a_backfill_has_left(name: str, tmp_path: P
         live = case.live(rest, savepoint=savepoint, parallelism=random.randint(1, 3))
 
         assert together(past, live) == expected, f"until {until}"
-
-
-def from_on(items: Sequence[Item], until: int) -> list[Item]:
-    return [item for item in items if item.at >= until]
 
 
 def _both_ways(case: Case, until: int, folder: Path) -> Results:
