@@ -8,7 +8,7 @@ perhaps a second time, which changes nothing; or it is in the table.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -28,7 +28,7 @@ from aflow_connectors.spark.table_columns import (
     schema_of_file,
 )
 from aflow_connectors.spark.table_staging import NO_CHECKPOINT, Staging
-from aflow_connectors.spark.table_target import Partition, SparkTable
+from aflow_connectors.spark.table_target import Partition, SparkTable, writing_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,10 +37,7 @@ T = TypeVar("T")
 
 
 class TableLoads:
-    """What the writers of one sink share. Its methods are for the event loop.
-
-    ``writes`` gives the session for the writes, which is like ``session``.
-    """
+    """What the writers of one sink share. Its methods are for the event loop."""
 
     def __init__(
         self,
@@ -48,12 +45,10 @@ class TableLoads:
         staging: Staging,
         *,
         session: SparkSession,
-        writes: Callable[[], Awaitable[SparkSession]],
         schema: SinkSchema,
         overwrite: bool,
     ) -> None:
         self._session = session
-        self._writes = writes
         self._name = table
         self._staging = staging
         self._schema = schema
@@ -74,10 +69,13 @@ class TableLoads:
         async with self._lock:
             if self._opened is not None:
                 return
-            writes = await self._writes()
-            table = SparkTable(writes, self._name, sink=self._staging.sink, readers=self._session)
-            calls = Calls(writes, error=SinkError)
-            await calls.run(partial(self._find, table), self._doing("open it"))
+            doing = self._doing("open it")
+            # Calls belong to a session, and the writes have one of their own.
+            opening = Calls(self._session, error=SinkError)
+            writes = await opening.run(partial(writing_session, self._session), doing)
+            sink, calls = self._staging.sink, Calls(writes, error=SinkError)
+            table = SparkTable(writes, self._name, sink=sink, readers=self._session)
+            await calls.run(partial(self._find, table), doing)
             self._opened = table, calls
 
     async def recover(self, committables: Sequence[Committable]) -> None:

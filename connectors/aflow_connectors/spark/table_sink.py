@@ -7,18 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from aflow.connect import Batch, Committable, Delivery, Sink, SinkError, Writer, WriterContext
+from aflow.connect import Batch, Committable, Delivery, Sink, Writer, WriterContext
 from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.arguments import checked_path
 from aflow_connectors.blocking import Blocking
 from aflow_connectors.files.parquet_sink import ParquetWriter
 from aflow_connectors.files.pieces import PieceOutput, Prepared
-from aflow_connectors.spark.calls import Calls
 from aflow_connectors.spark.sink import ROWS, checked_row_group, local_folder
 from aflow_connectors.spark.table_columns import SharedTable, checked_schema
 from aflow_connectors.spark.table_loads import TableLoads
 from aflow_connectors.spark.table_staging import NO_CHECKPOINT, Staging
-from aflow_connectors.spark.table_target import writing_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +89,6 @@ class SparkTableSink(Sink[T]):
         self.overwrite = overwrite
         #: Of the sinks that have writers now, or were recovered for them, by name.
         self._loads: dict[str, TableLoads] = {}
-        self._writing: SparkSession | None = None
 
     async def writer(self, context: WriterContext) -> Writer[T]:
         name = context.name
@@ -122,20 +119,12 @@ class SparkTableSink(Sink[T]):
             self.table,
             self._staging(name),
             session=self.session,
-            writes=self._session_for_writes,
             schema=self.schema,
             overwrite=self.overwrite,
         )
 
     def _staging(self, name: str) -> Staging:
         return Staging(self.staging, self.table, sink=name)
-
-    async def _session_for_writes(self) -> SparkSession:
-        if self._writing is None:
-            calls = Calls(self.session, error=SinkError)
-            doing = f"{_NAME}: table {self.table}: to make a session for its writes"
-            self._writing = await calls.run(partial(writing_session, self.session), doing)
-        return self._writing
 
     def _left(self, name: str, loads: TableLoads) -> None:
         """A writer is closed. What the next job needs is looked up anew."""

@@ -28,15 +28,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote
 
+from aflow.backfill.savepoint import SAVEPOINT
 from aflow.connect import SinkError
 from aflow.errors import InternalError
 from aflow_connectors.spark.calls import is_connect
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 PIECE: Final = "aflow_piece"
+
+#: What a piece that a backfill has written has in place of the numbers of a writer and a checkpoint.
+HISTORY: Final = "history"
 
 #: Those of Spark's own catalog, for which overwriting by partition is known to do what it says here.
 _FORMATS: Final = frozenset({"parquet", "orc", "avro", "json", "csv"})
@@ -46,6 +50,8 @@ _MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 #: How Spark describes a table: what stands above the columns of its partitions, and above what is said of it all.
 _PARTITIONS: Final = "# Partition Information"
 _DETAILS: Final = "# Detailed Table Information"
+
+_FULL_NAME: Final = ("Catalog", "Database", "Table")
 
 #: How Spark calls a partition without value.
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -59,6 +65,8 @@ class Partition:
     piece: str
     subtask: int
     checkpoint: int
+    history: bool = False
+    """True if a backfill has written it: for its savepoint, as it were."""
 
     def sql(self) -> str:
         """As ``ALTER TABLE`` wants it."""
@@ -79,6 +87,8 @@ class SparkTable:
         self._readers = readers
         self._sink = sink
         self.name = name
+        #: Once it was looked at, in full: users of the other session may have turned to another catalog or database.
+        self._full_name = name
 
     def columns(self) -> StructType | None:
         """The columns without ``aflow_piece``; None if there is no such table. Raises ``SinkError`` for unfit ones."""
@@ -97,9 +107,10 @@ class SparkTable:
         # What is written is checked before, and readers may add columns that older rows lack.
         fields = [StructField(one.name, one.dataType) for one in columns.fields]
         schema = StructType([*fields, StructField(PIECE, StringType())])
-        self._session.sql(
-            f"CREATE TABLE IF NOT EXISTS {self.name} ({schema.toDDL()}) USING parquet PARTITIONED BY ({PIECE})"
-        )
+        # Not by SQL: on Connect, only an active session writes types as text. Its overloads name types of pandas.
+        empty = cast(Any, self._session).createDataFrame([], schema)
+        empty.write.partitionBy(PIECE).saveAsTable(self.name, format="parquet", mode="ignore")
+        self._check_kind()
 
     def partitions(self) -> list[Partition]:
         """Those that this sink has written; none if there is no table."""
@@ -125,7 +136,16 @@ class SparkTable:
         reader = self._session.read.schema(columns).option("ignoreMissingFiles", "false")
         rows = reader.parquet(*(f"file://{file.absolute()}" for file in files))
         number = "regexp_extract(_metadata.file_name, '([0-9]+-[0-9]+)[.]parquet$', 1)"
-        piece = f"concat({_literal(f'{self._sink}-')}, {number}) AS {PIECE}"
+        self._insert(rows, f"concat({_literal(f'{self._sink}-')}, {number})")
+
+    def replace_history(self, rows: DataFrame) -> None:
+        """Write ``rows``, of the session that writes, as the piece of a backfill; what is there of one was dropped."""
+        self._check_mode()
+        self._insert(rows, _literal(f"{self._sink}-{HISTORY}"))
+
+    def _insert(self, rows: DataFrame, piece: str) -> None:
+        """``piece`` is what computes the name of a row's piece."""
+        piece = f"{piece} AS {PIECE}"
         order = self._session.table(self.name).columns
         chosen = [piece if name == PIECE else _quoted(name) for name in order]
         rows.selectExpr(*chosen).write.insertInto(self.name, overwrite=True)
@@ -137,8 +157,10 @@ class SparkTable:
 
     def _check_kind(self) -> None:
         """Raise ``SinkError`` for a table for which it is not known, or known too well, what a write does."""
-        described = self._described()
-        kind = dict(_below(_DETAILS, described)).get("Provider", "of no known format")
+        rows = self._session.sql(f"DESCRIBE TABLE EXTENDED {self.name}").collect()
+        described = [(str(row[0]), str(row[1])) for row in rows]
+        details = dict(_below(_DETAILS, described))
+        kind = details.get("Provider", "of no known format")
         if kind.lower() not in _FORMATS:
             known = ", ".join(sorted(_FORMATS))
             raise self.error(
@@ -150,17 +172,11 @@ class SparkTable:
                 f"it is not partitioned by {PIECE}, which says what comes from which checkpoint: make it with "
                 f"'{PIECE} STRING' as a column and in PARTITIONED BY, or let the sink make it"
             )
-
-    def _described(self) -> list[tuple[str, str]]:
-        rows = self._session.sql(f"DESCRIBE TABLE EXTENDED {self.name}").collect()
-        return [(str(row[0]), str(row[1])) for row in rows]
+        self._full_name = ".".join(_quoted(details[part]) for part in _FULL_NAME)
 
     def _tell_readers(self) -> None:
         """Have the session that users read with forget which files there were: it has not seen the write."""
-        details = dict(_below(_DETAILS, self._described()))
-        # In full: users may have turned to another catalog or database.
-        name = ".".join(_quoted(details[part]) for part in ("Catalog", "Database", "Table"))
-        self._readers.catalog.refreshTable(name)
+        self._readers.catalog.refreshTable(self._full_name)
 
     def _check_mode(self) -> None:
         mode = self._session.conf.get(_MODE)
@@ -173,6 +189,8 @@ class SparkTable:
         pairs = [part.partition("=") for part in shown.split("/")]
         columns = tuple((unquote(name), unquote(value)) for name, _, value in pairs)
         piece = dict(columns).get(PIECE, "")
+        if piece == f"{self._sink}-{HISTORY}":
+            return Partition(columns, piece, 0, SAVEPOINT, history=True)
         numbers = re.fullmatch(rf"{re.escape(self._sink)}-(\d{{5,}})-(\d{{6,}})", piece)
         return numbers and Partition(columns, piece, int(numbers[1]), int(numbers[2]))
 
