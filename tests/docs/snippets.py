@@ -16,7 +16,7 @@ import io
 import re
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,8 @@ FENCE: Final = re.compile(r"^(`{3,})(.*)$")
 INDENTED: Final = re.compile(r"^\s+`{3,}\s*(py|ipy)")
 NOT_RUN: Final = re.compile(r"^<!-- not run: \S.* -->$")
 OUTPUT: Final = "<!-- output -->"
+#: Documents whose snippets need Spark, by their paths in the project: tests/spark runs them.
+WITH_SPARK: Final = frozenset({"docs/guide/spark.md"})
 #: Other words for Python, under which a block would be shown in colour but would not run.
 ALIASES: Final = {"py", "python3", "pycon", "ipython"}
 
@@ -97,10 +99,21 @@ def snippets(markdown: str) -> list[Snippet]:
     return found
 
 
-def run(found: Sequence[Snippet], path: Path) -> None:
-    """Run ``found`` in order in one module; an error's traceback shows lines of ``path``."""
+def run(
+    found: Sequence[Snippet],
+    path: Path,
+    *,
+    name: str | None = None,
+    given: Mapping[str, object] | None = None,
+) -> None:
+    """Run ``found`` in order in one module; an error's traceback shows lines of ``path``.
+
+    The module is called ``name``, which may be ``__main__``, and begins with the variables ``given``.
+    """
     # A real module, because annotations of classes are looked up by the module's name.
-    module = types.ModuleType(f"snippets_of_{path.stem}")
+    module = types.ModuleType(name or f"snippets_of_{path.stem}")
+    vars(module).update(given or {})
+    covered = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module
     try:
         for snippet in found:
@@ -114,6 +127,8 @@ def run(found: Sequence[Snippet], path: Path) -> None:
                 )
     finally:
         del sys.modules[module.__name__]
+        if covered is not None:
+            sys.modules[module.__name__] = covered
 
 
 def _run_one(snippet: Snippet, path: Path, module: types.ModuleType) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.docs.snippets import SnippetError, run, snippets
+from tests.docs.snippets import WITH_SPARK, SnippetError, run, snippets
 
 PROJECT = Path(__file__).parents[2]
 FILES = [
@@ -17,9 +18,10 @@ FILES = [
     *sorted((PROJECT / "bench").glob("*.md")),
 ]
 NAMES = [str(path.relative_to(PROJECT)) for path in FILES]
+WITHOUT_SPARK = [PROJECT / name for name in NAMES if name not in WITH_SPARK]
 
 
-@pytest.mark.parametrize("path", FILES, ids=NAMES)
+@pytest.mark.parametrize("path", WITHOUT_SPARK, ids=lambda path: str(path.relative_to(PROJECT)))
 def test_what_a_document_shows_runs(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +97,18 @@ def test_a_class_of_a_block_finds_its_annotations() -> None:
     )
 
     run(found, Path("annotated.md"))
+
+
+def test_a_document_may_run_as_the_main_program_with_variables_that_are_given() -> None:
+    main = sys.modules["__main__"]
+    found = snippets(
+        "```python\nclass A: ...\nassert A.__module__ == '__main__'\nprint(x)\n```\n"
+        "<!-- output -->\n```text\n1\n```\n"
+    )
+
+    run(found, Path("main.md"), name="__main__", given={"x": 1})
+
+    assert sys.modules["__main__"] is main
 
 
 def test_a_block_with_a_reason_above_is_not_run() -> None:
