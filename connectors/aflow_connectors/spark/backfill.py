@@ -23,6 +23,7 @@ from aflow_connectors.spark.results import Place
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from aflow_connectors.spark.driving import Backfill
     from aflow_connectors.spark.source import SparkSource
 
 Rows: TypeAlias = "DataFrame | SparkSource[Any]"
@@ -48,7 +49,9 @@ async def backfill(
     get ends that stand for these. ``sources`` gives the rows of each source, by the name of its step: a DataFrame,
     whose rows become dicts, or ``SparkSource(df, of=Payment)`` for records of a class. ``sinks`` says where the
     records of each sink go: a new folder for Parquet files, a function that is given the DataFrame, ``Results(…)``
-    for either with a schema, or None for nowhere.
+    for either with a schema, or None for nowhere. Or a ``SparkSink`` or ``SparkTableSink`` of the live job, in whose
+    output history then stands, as if written before a checkpoint: the live job that begins from the savepoint adds to
+    it, and whatever fails, it is there once.
 
     Records with an event time before ``until`` (aware datetime, or epoch ms) are taken, and those from it on left to
     the live job. What is open then, windows, timers and all other state of keys, goes into ``savepoint``, a new
@@ -71,32 +74,40 @@ async def backfill(
     """
     check_packages()
     # Behind the check, since it needs what is checked.
-    from aflow_connectors.spark.driving import prepared
+    from aflow_connectors.spark.preparing import check_session, prepared
 
-    work = await to_thread.run_sync(
-        lambda: prepared(
-            _planned(build, sources, sinks, key_groups, told=event_time_for_processing_time),
-            session,
-            sources,
-            sinks,
-            until=None if until is None else to_timestamp(until),
-            savepoint=savepoint,
-            partitions=partitions,
-            staging=staging,
-        )
-    )
+    plan = _planned(build, sources, sinks, key_groups, told=event_time_for_processing_time)
+    end = None if until is None else to_timestamp(until)
+    await to_thread.run_sync(check_session, session)
     calls = Calls(session)
+    prepare = partial(
+        prepared,
+        plan,
+        session,
+        sources,
+        sinks,
+        until=end,
+        savepoint=savepoint,
+        partitions=partitions,
+        staging=staging,
+    )
+    work = await calls.run(prepare, f"preparing the backfill of flow {plan.flow!r}")
+    return await _run(work, calls)
+
+
+async def _run(work: Backfill, calls: Calls) -> Backfilled:
+    flow = work.plan.flow
     try:
         for fragment in work.plan.fragments:
-            what = f"fragment {fragment.index} of flow {work.plan.flow!r}"
+            what = f"fragment {fragment.index} of flow {flow!r}"
             await calls.run(partial(work.run, fragment), what)
         for sink in work.sinks:
             await calls.run(partial(work.write, sink), f"writing the results of sink {sink!r}")
-        await calls.run(work.save, "writing the savepoint")
-        return await calls.run(work.done, "counting records")
+        await calls.run(work.save, f"writing the savepoint of flow {flow!r}")
+        return await calls.run(work.done, f"counting the records of flow {flow!r}")
     finally:
         with CancelScope(shield=True):
-            await to_thread.run_sync(work.remove_staging)
+            await to_thread.run_sync(work.end)
 
 
 def explain(

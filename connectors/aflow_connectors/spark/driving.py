@@ -11,98 +11,60 @@ Results come before the savepoint, whose manifest comes last: if there is a save
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
-from uuid import uuid4
+from threading import Lock
+from typing import TYPE_CHECKING, Final
 
 from aflow.backfill.exchange import opened
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
-from aflow.backfill.savepoint import check_savepoint_path, write_savepoint
-from aflow.errors import FlowDefinitionError, shown
+from aflow.backfill.savepoint import LeftPart, write_savepoint
+from aflow.connect import Committable, ConnectorError
 from aflow.model.time import Timestamp
-from aflow_connectors.spark.columns import RowsIn, RowsOut
+from aflow_connectors.spark.columns import RowsOut
+from aflow_connectors.spark.destinations import Destination
 from aflow_connectors.spark.done import Backfilled, StepDone
-from aflow_connectors.spark.results import Place, Results
+from aflow_connectors.spark.paths import path_of
 from aflow_connectors.spark.rows import StepCounts
 from aflow_connectors.spark.schemas import declared, inferred, spark_schema
-from aflow_connectors.spark.sending import sent_columns, sent_fragment
+from aflow_connectors.spark.sending import sent_columns
 from aflow_connectors.spark.shipping import mapped
-from aflow_connectors.spark.source import SparkSource
 from aflow_connectors.spark.staging import Staging
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from aflow_connectors.spark.backfill import Rows
+#: Seconds that the end of a backfill waits for a thread that still writes.
+_PATIENCE: Final = 10
 
 #: Parcels of a sink whose records say which columns there are, where nobody else does.
 _SAMPLE: Final = 16
-
-
-def prepared(
-    plan: FragmentPlan,
-    session: SparkSession,
-    sources: Mapping[str, Rows],
-    sinks: Mapping[str, Place],
-    *,
-    until: Timestamp | None,
-    savepoint: str | PathLike[str] | None,
-    partitions: int | None,
-    staging: str | None,
-) -> Backfill:
-    """A backfill that can begin, as far as can be checked before. Raises as ``backfill``."""
-    if (until is None) != (savepoint is None):
-        raise FlowDefinitionError(
-            "a savepoint is where a live job goes on at the end of the history: give backfill() both until= and "
-            "savepoint=, or neither"
-        )
-    folder = None if savepoint is None else check_savepoint_path(savepoint)
-    shared = _shared(staging, folder, session)
-    count = _partitions(partitions, session, plan.key_groups)
-    orders = {
-        one.index: sent_fragment(
-            one, plan, subtasks=count, until=until, source=_rows_in(sources.get(one.head.name), one)
-        )
-        for one in plan.fragments
-    }
-    return Backfill(
-        session=session,
-        plan=plan,
-        sinks=_destinations(sinks, session),
-        until=until,
-        savepoint=folder,
-        shared=shared,
-        staging=Staging(
-            session,
-            plan,
-            shared,
-            count,
-            function=lambda one: orders[one.index],
-            rows=lambda one: _frame(sources[one.head.name]),
-        ),
-    )
 
 
 @dataclass(slots=True, kw_only=True)
 class Backfill:
     """One backfill under way; its methods block."""
 
-    session: SparkSession
     plan: FragmentPlan
-    sinks: Mapping[str, Results | None]
+    sinks: Mapping[str, Destination | None]
     until: Timestamp | None
     savepoint: Path | None
     shared: str
     staging: Staging
-    counted: dict[str, int] = field(default_factory=dict[str, int])
     seconds: dict[str, float] = field(default_factory=dict[str, float])
+    #: By sink, what was prepared for the savepoint.
+    _prepared: dict[str, Sequence[Committable]] = field(
+        init=False, default_factory=dict[str, Sequence[Committable]]
+    )
+    _counted: list[StepCounts] | None = field(init=False, default=None)
+    #: Held while results or the savepoint are written, by threads that nobody may wait for any more.
+    _writing: Lock = field(init=False, default_factory=Lock)
+    #: Set by who waits no longer: no savepoint comes into being behind that.
+    _given_up: bool = field(init=False, default=False)
 
     def run(self, fragment: Fragment) -> None:
         """Run a fragment, or note that it runs with its reader."""
@@ -112,41 +74,95 @@ class Backfill:
             self._took(f"fragment {fragment.index}", began)
 
     def write(self, sink: str) -> None:
-        """Write the results of a sink."""
+        """Write the results of a sink, or prepare them."""
         began = time.monotonic()
-        results = self.sinks[sink]
-        if results is not None:
-            rows = self.staging.leaving_by(self._into(sink))
-            schema = _schema_of(results, rows, sink)
-            if schema is not None:
-                owner = f"sink {sink!r}"
-                columns = RowsOut(declared(schema, owner=owner), owner=owner)
-                results.write(mapped(rows, sent_columns(columns, sink=sink), schema))
-            self._took(f"results of {sink}", began)
+        destination = self.sinks[sink]
+        if destination is None:
+            return
+        with self._turn():
+            table = self._table(sink, destination)
+            scratch = f"{self.shared}/results-{len(self._prepared)}"
+            prepared = destination.write(table, records=self._records_into(sink), scratch=scratch)
+            self._prepared[sink] = prepared
+        self._took(f"results of {sink}", began)
 
     def save(self) -> None:
-        """Write the savepoint, if there is to be one."""
+        """Write the savepoint, if there is to be one, and let readers see what was prepared."""
         began = time.monotonic()
-        if self.savepoint is not None and self.until is not None:
-            now = time.time_ns() // 1_000_000
-            parts = self.staging.parts()
-            write_savepoint(self.savepoint, self.plan, parts, until=self.until, created_at=now)
-            self._took("savepoint", began)
+        with self._turn():
+            if self.savepoint is not None and self.until is not None:
+                write_savepoint(
+                    self.savepoint,
+                    self.plan,
+                    self._parts(),
+                    until=self.until,
+                    created_at=time.time_ns() // 1_000_000,
+                    committables={sink: some for sink, some in self._prepared.items() if some},
+                )
+            for destination in self._destinations():
+                destination.show()
+        self._took("savepoint", began)
 
     def done(self) -> Backfilled:
         """What was done."""
-        counts = self.staging.counts()
-        steps = tuple(self._steps(counts))
+        counts = self._counts()
         return Backfilled(
             flow=self.plan.flow,
             until=self.until,
             savepoint=self.savepoint,
-            steps=steps,
-            results={sink: self._records_into(sink, counts) for sink in self.sinks},
+            steps=tuple(self._steps(counts)),
+            results={sink: self._records_into(sink) for sink in self.sinks},
             left_out=sum(one.left_out for one in counts),
             partitions=self.staging.partitions,
             seconds=self.seconds,
         )
+
+    def end(self) -> None:
+        """Remove what only the backfill needs: what was prepared and is not shown, and the staging folder."""
+        self._given_up = True
+        # If a thread still writes, what it has prepared stays: nobody sees it, and the next run removes it.
+        if self._writing.acquire(timeout=_PATIENCE):
+            try:
+                for destination in self._destinations():
+                    destination.drop()
+            finally:
+                self._writing.release()
+        folder = path_of(self.shared)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @contextmanager
+    def _turn(self) -> Generator[None]:
+        with self._writing:
+            self._check_wanted()
+            yield
+
+    def _check_wanted(self) -> None:
+        if self._given_up:
+            raise ConnectorError(f"the backfill of flow {self.plan.flow!r} was cancelled")
+
+    def _parts(self) -> Iterator[LeftPart]:
+        yield from self.staging.parts()
+        # Behind the last part the savepoint gets its name at once.
+        self._check_wanted()
+
+    def _table(self, sink: str, destination: Destination) -> DataFrame | None:
+        """The records of a sink in columns; None if it got none, and nobody says which columns there would be."""
+        rows = self.staging.leaving_by(self._into(sink))
+        schema = destination.columns() or _first_columns(rows, sink)
+        if schema is None:
+            return None
+        owner = f"sink {sink!r}"
+        columns = RowsOut(declared(schema, owner=owner), owner=owner)
+        return mapped(rows, sent_columns(columns, sink=sink), schema)
+
+    def _destinations(self) -> list[Destination]:
+        return [one for one in self.sinks.values() if one is not None]
+
+    def _counts(self) -> list[StepCounts]:
+        if self._counted is None:
+            self._counted = self.staging.counts()
+        return self._counted
 
     def _steps(self, counts: Iterable[StepCounts]) -> Iterator[StepDone]:
         summed: dict[tuple[int, str], tuple[int, int]] = {}
@@ -167,69 +183,19 @@ class Backfill:
             if way.sink is not None and way.sink.name == sink
         ]
 
-    def _records_into(self, sink: str, counts: Iterable[StepCounts]) -> int:
+    def _records_into(self, sink: str) -> int:
         numbers = {way.number for _, way in self._into(sink)}
-        return sum(count for one in counts for way, count in one.exits.items() if way in numbers)
+        return sum(
+            count for one in self._counts() for way, count in one.exits.items() if way in numbers
+        )
 
     def _took(self, what: str, began: float) -> None:
         self.seconds[what] = time.monotonic() - began
 
-    def remove_staging(self) -> None:
-        """Remove what went between fragments, where that is a folder that this machine sees."""
-        path = Path(unquote(urlsplit(self.shared).path))
-        if urlsplit(self.shared).scheme in ("", "file"):
-            shutil.rmtree(path, ignore_errors=True)
 
-
-def _schema_of(results: Results, rows: DataFrame, sink: str) -> StructType | None:
-    """The columns of what a sink got; None if it got nothing, and nobody says what it would have been."""
+def _first_columns(rows: DataFrame, sink: str) -> StructType | None:
+    """The columns of what a sink got; None if it got nothing."""
     owner = f"sink {sink!r}"
-    if results.schema is not None:
-        return spark_schema(results.schema, owner=owner)
     sample = rows.select("payload").limit(_SAMPLE).collect()
     records = [one for row in sample for one in opened(bytes(row.payload), 0).values]
     return spark_schema(inferred(records, owner=owner), owner=owner) if records else None
-
-
-def _results(place: Place) -> Results | None:
-    return place if place is None or isinstance(place, Results) else Results(to=place)
-
-
-def _rows_in(rows: Rows | None, fragment: Fragment) -> RowsIn[Any] | None:
-    """What makes records of a source; None for a fragment that has none."""
-    if rows is None or fragment.keyed:
-        return None
-    frame, of = _frame(rows), _class(rows)
-    return RowsIn(frame.columns, of, owner=f"source {fragment.head.name!r}")
-
-
-def _frame(rows: Rows) -> DataFrame:
-    return rows.dataframe() if isinstance(rows, SparkSource) else rows
-
-
-def _class(rows: Rows) -> type[Any] | None:
-    return rows.of if isinstance(rows, SparkSource) else None
-
-
-def _shared(staging: str | None, savepoint: Path | None, session: SparkSession) -> str:
-    """The URI of a new folder that driver and executors see alike: in ``staging``, or beside the savepoint."""
-    if staging is not None:
-        return f"{staging.rstrip('/')}/aflow-{uuid4().hex}"
-    if savepoint is not None:
-        beside = savepoint.absolute()
-        return (beside.parent / f".{beside.name}.{uuid4().hex}.staging").as_uri()
-    if not (session.conf.get("spark.master", "local") or "").startswith("local"):
-        raise FlowDefinitionError(
-            "without a savepoint, backfill() needs staging=, a folder that driver and executors see alike"
-        )
-    return Path(tempfile.mkdtemp(prefix="aflow-staging-")).as_uri()
-
-
-def _partitions(wanted: int | None, session: SparkSession, key_groups: int) -> int:
-    if wanted is None:
-        return min(int(session.conf.get("spark.sql.shuffle.partitions") or 200), key_groups)
-    if type(wanted) is not int or not 1 <= wanted <= key_groups:
-        raise FlowDefinitionError(
-            f"partitions= is a number from 1 to the number of key groups, {key_groups}, not {shown(wanted)}"
-        )
-    return wanted

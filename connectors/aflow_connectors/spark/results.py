@@ -26,8 +26,8 @@ class Results:
     ``to`` is a new folder for Parquet files (a path or URI that Spark writes to), or a function that is given the
     DataFrame: ``lambda table: table.writeTo("catalog.totals").append()``. It is called once, in a worker thread, and
     may use the DataFrame as often as it likes: nothing is computed again. ``schema`` is a DDL string, a ``StructType``
-    or a ``pyarrow.Schema``; without it some thousand of the records give the columns. Records are dicts, dataclasses, named
-    tuples or Structs. ``overwrite=True`` replaces what is in the folder.
+    or a ``pyarrow.Schema``; without it some thousand of the records give the columns. Records are dicts, dataclasses,
+    named tuples or Structs. ``overwrite=True`` replaces what is in the folder.
     """
 
     to: Target

@@ -83,8 +83,13 @@ class SparkSink(FileSink[T]):
         return OutputFile(target, sink=context.name, overwrite=self.overwrite)
 
     def _parts(self) -> Parts:
-        # Spark's folders are often called out.parquet, which for other sinks is the name of a file.
-        return Parts(self.path, "part", self.suffix)
+        return folder_parts(self.path)
+
+
+def folder_parts(path: Path) -> Parts:
+    """The names of the files of a ``SparkSink``."""
+    # Spark's folders are often called out.parquet, which for other sinks is the name of a file.
+    return Parts(path, "part", SparkSink.suffix)
 
 
 class FolderWriter(ParquetWriter[T]):

@@ -43,7 +43,7 @@ PIECE: Final = "aflow_piece"
 HISTORY: Final = "history"
 
 #: Those of Spark's own catalog, for which overwriting by partition is known to do what it says here.
-_FORMATS: Final = frozenset({"parquet", "orc", "avro", "json", "csv"})
+_FORMATS: Final = frozenset({"orc", "parquet"})
 
 _MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 
@@ -162,7 +162,7 @@ class SparkTable:
         details = dict(_below(_DETAILS, described))
         kind = details.get("Provider", "of no known format")
         if kind.lower() not in _FORMATS:
-            known = ", ".join(sorted(_FORMATS))
+            known = " and ".join(sorted(_FORMATS))
             raise self.error(
                 f"it is {kind}, and the sink writes into tables of Spark's own catalog in {known}: give it one of "
                 f"these, or write a folder with SparkSink and load that"

@@ -1,0 +1,171 @@
+"""What a backfill is given, checked before anything runs: what would fail in the end fails now, if it can be known."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from uuid import uuid4
+
+from aflow.backfill.fragments import Fragment, FragmentPlan
+from aflow.backfill.savepoint import check_savepoint_path
+from aflow.errors import ConnectorError, FlowDefinitionError, shown
+from aflow.model.time import Timestamp
+from aflow_connectors.spark.calls import is_of_spark, telling_line
+from aflow_connectors.spark.columns import RowsIn
+from aflow_connectors.spark.destinations import Destination, ResultsDestination
+from aflow_connectors.spark.driving import Backfill
+from aflow_connectors.spark.history_folder import HistoryFolder
+from aflow_connectors.spark.history_table import HistoryTable
+from aflow_connectors.spark.paths import is_local, uri_of
+from aflow_connectors.spark.results import Place, Results
+from aflow_connectors.spark.sending import sent_fragment
+from aflow_connectors.spark.sink import SparkSink
+from aflow_connectors.spark.source import SparkSource
+from aflow_connectors.spark.staging import Staging
+from aflow_connectors.spark.table_sink import SparkTableSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from aflow_connectors.spark.backfill import Rows
+
+T = TypeVar("T")
+
+
+def prepared(
+    plan: FragmentPlan,
+    session: SparkSession,
+    sources: Mapping[str, Rows],
+    sinks: Mapping[str, Place],
+    *,
+    until: Timestamp | None,
+    savepoint: str | PathLike[str] | None,
+    partitions: int | None,
+    staging: str | None,
+) -> Backfill:
+    """A backfill that can begin, as far as can be checked before; blocks. Raises as ``backfill``."""
+    if (until is None) != (savepoint is None):
+        raise FlowDefinitionError(
+            "a savepoint is where a live job goes on at the end of the history: give backfill() both until= and "
+            "savepoint=, or neither"
+        )
+    folder = None if savepoint is None else check_savepoint_path(savepoint)
+    count = _partitions(partitions, session, plan.key_groups)
+    # A function that gives the DataFrame is called once.
+    frames = {name: _frame(rows, name) for name, rows in sources.items()}
+    orders = {
+        one.index: sent_fragment(
+            one, plan, subtasks=count, until=until, source=_rows_in(one, sources, frames)
+        )
+        for one in plan.fragments
+    }
+    destinations = {name: _destination(place, name, session) for name, place in sinks.items()}
+    for one in destinations.values():
+        if one is not None:
+            one.check()
+    shared = _shared(staging, folder, session)
+    return Backfill(
+        plan=plan,
+        sinks=destinations,
+        until=until,
+        savepoint=folder,
+        shared=shared,
+        staging=Staging(
+            session,
+            plan,
+            shared,
+            count,
+            function=lambda one: orders[one.index],
+            rows=lambda one: frames[one.head.name],
+        ),
+    )
+
+
+def check_session(session: SparkSession) -> None:
+    """Raises ``FlowDefinitionError`` for what is no session, and ``ConnectorError`` for one that has ended."""
+    # Those of Connect are of another class.
+    if not all(hasattr(type(session), name) for name in ("conf", "createDataFrame", "read")):
+        raise FlowDefinitionError(
+            f"backfill() needs a session of Spark in session=, not {shown(cast(object, session))}: "
+            f"SparkSession.builder.getOrCreate() makes one, as does local_session() on this machine"
+        )
+    try:
+        session.range(0).schema  # noqa: B018
+    # A stopped one raises errors of several classes, AttributeError among them.
+    except Exception as exc:
+        raise ConnectorError(
+            f"the Spark session does not answer ({telling_line(exc)}): if it was stopped, start another one"
+        ) from exc
+
+
+def _destination(place: Place, sink: str, session: SparkSession) -> Destination | None:
+    match place:
+        case None:
+            return None
+        case SparkSink():
+            return HistoryFolder(place, sink)
+        case SparkTableSink():
+            return HistoryTable(place, sink)
+        case Results():
+            return ResultsDestination(place, sink, session)
+        case _:
+            return ResultsDestination(Results(to=place), sink, session)
+
+
+def _rows_in(
+    fragment: Fragment, sources: Mapping[str, Rows], frames: Mapping[str, DataFrame]
+) -> RowsIn[Any] | None:
+    """What makes records of a source; None for a fragment that has none."""
+    if fragment.keyed:
+        return None
+    name = fragment.head.name
+    rows = sources[name]
+    of = rows.of if isinstance(rows, SparkSource) else None
+    return RowsIn(_of_spark(name, lambda: frames[name].columns), of, owner=f"source {name!r}")
+
+
+def _frame(rows: Rows, source: str) -> DataFrame:
+    frame = _of_spark(source, rows.dataframe) if isinstance(rows, SparkSource) else rows
+    # Instances are not asked: they take an attribute's name for that of a column.
+    if not hasattr(type(frame), "sparkSession"):
+        raise FlowDefinitionError(
+            f"source {source!r}: backfill() reads a DataFrame of Spark, or SparkSource(dataframe, of=…), not "
+            f"{shown(cast(object, frame))}"
+        )
+    return frame
+
+
+def _of_spark(source: str, ask: Callable[[], T]) -> T:
+    try:
+        return ask()
+    except Exception as exc:
+        if not is_of_spark(exc):
+            raise
+        raise ConnectorError(f"source {source!r}: {telling_line(exc)}") from exc
+
+
+def _shared(staging: str | None, savepoint: Path | None, session: SparkSession) -> str:
+    """A new folder, as Spark takes it, that driver and executors see alike: in ``staging``, or beside the savepoint."""
+    if staging is not None:
+        return f"{staging.rstrip('/')}/aflow-{uuid4().hex}"
+    if savepoint is not None:
+        beside = savepoint.absolute()
+        return uri_of(beside.parent / f".{beside.name}.{uuid4().hex}.staging")
+    if not is_local(session):
+        raise FlowDefinitionError(
+            "without a savepoint, backfill() needs staging=, a folder that driver and executors see alike"
+        )
+    return uri_of(Path(tempfile.mkdtemp(prefix="aflow-staging-")))
+
+
+def _partitions(wanted: int | None, session: SparkSession, key_groups: int) -> int:
+    if wanted is None:
+        return min(int(session.conf.get("spark.sql.shuffle.partitions") or 200), key_groups)
+    if type(wanted) is not int or not 1 <= wanted <= key_groups:
+        raise FlowDefinitionError(
+            f"partitions= is a number from 1 to the number of key groups, {key_groups}, not {shown(wanted)}"
+        )
+    return wanted
