@@ -59,7 +59,7 @@ class Left:
     """What running over a partition leaves besides the records that went out."""
 
     state: Mapping[str, OperatorSnapshot]
-    """Of the step that reads by key, if the fragment has one."""
+    """Of the step that reads by key, if the fragment has one, and history an end from which a live job goes on."""
     steps: Mapping[str, tuple[int, int]]
     """Records that went into each step, and that came out of its main output."""
     exits: Mapping[int, int]
@@ -97,8 +97,9 @@ async def run_fragment(
         return await run.through(inbox, outbox, resources or NoResources(), together)
     except BaseExceptionGroup as group:
         first = first_cause(group)
+        # Of the outbox: exits are sinks to the task, and to nobody else.
         if isinstance(first, SinkError) and first.__cause__ is not None:
-            first = first.__cause__  # of the outbox: exits are sinks to the task, and to nobody else
+            first = first.__cause__
         raise first from first.__cause__  # what users' code raised, with its frames
 
 
@@ -157,9 +158,13 @@ class _FragmentTask(StreamTask):
 
     #: By step, as far as it belongs to keys.
     state: Mapping[str, OperatorSnapshot] = {}
+    #: False where nothing goes on from what is left: then users need not say by which type it is stored.
+    leaves_state = False
 
     async def _finish(self) -> None:
         await super()._finish()
+        if not self.leaves_state:
+            return
         captured = {one.name: one.capture(changes=False) for one in self.chain.operators[:1]}
         self.state = {name: one.encoded() for name, one in captured.items() if one is not None}
 
@@ -188,7 +193,7 @@ class _FragmentBuilder(Builder):
         self._build_subtask(self._plan.tasks[0], self._partition.subtask, writers)
 
     def _shells(self, task: TaskPlan) -> list[StreamTask]:
-        return [
+        shells = [
             _FragmentTask(
                 task.name,
                 subtask,
@@ -199,6 +204,9 @@ class _FragmentBuilder(Builder):
             )
             for subtask in range(task.parallelism)
         ]
+        for one in shells:
+            one.leaves_state = self._fragment.keyed and self._partition.until is not None
+        return list[StreamTask](shells)
 
     def _input(
         self,

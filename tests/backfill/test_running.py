@@ -158,3 +158,14 @@ def test_records_of_a_class_that_only_a_function_knows_are_refused_by_name() -> 
 
     with pytest.raises(af.OperatorError, match=r"Local.* cannot go from one executor to another"):
         run_both(build)
+
+
+def test_where_nothing_goes_on_nobody_has_to_say_how_state_is_stored() -> None:
+    def build(bids: af.Stream[Bid]) -> af.Stream[Any]:
+        plain = bids.map(Plain).key_by(lambda plain: plain.bid.who)
+        return plain.window(af.Count(3)).apply(len, name="counted")
+
+    live, found = run_both(build)
+
+    assert found == live
+    assert len(live) > 50
