@@ -9,7 +9,18 @@ from typing import Any
 
 import aflow as af
 from tests.backfill.items import Item, Items, keyed, millis
-from tests.backfill.steps import EVEN, M, Step, chained, of_window, plus, total
+from tests.backfill.steps import (
+    EVEN,
+    FAILED,
+    RETRY,
+    M,
+    Step,
+    Unavailable,
+    chained,
+    of_window,
+    plus,
+    total,
+)
 
 
 def tumbling(items: Items, name: str) -> Items:
@@ -85,6 +96,37 @@ def explained(items: Items, name: str) -> Items:
     windows = keyed(items).window(af.Tumbling(millis(50)))
     odd = windows.fold(int, plus, name=name, then=Explained())
     return odd.side(EVEN).map(lambda item: replace(item, n=-item.n)).union(odd)
+
+
+class Listed(af.WindowFunction[int, list[Item], Item]):
+    """All records of a window, which remembers something, and forgets it when it goes."""
+
+    sums = af.ValueState("sums", of=int)
+    gone = af.ValueState("gone", of=int)
+
+    def process(self, value: list[Item], ctx: af.WindowContext[int]) -> list[Item]:
+        cell = ctx.window_state(self.sums)
+        cell.set(cell.get(0) + total(value))
+        gone = ctx.state(self.gone).get(0)
+        return [Item(ctx.key, cell.get(0) * 10 + min(gone, 1), ctx.window.max_timestamp)]
+
+    def on_clear(self, ctx: af.WindowContext[int]) -> None:
+        ctx.state(self.gone).set(1)
+
+
+def listed(items: Items, name: str) -> Items:
+    windows = keyed(items).window(af.Tumbling(millis(110)))
+    return windows.process(Listed(), name=name, of=Item)
+
+
+def lenient_sessions(items: Items, name: str) -> Items:
+    windows = keyed(items).window(af.Session(millis(10)), lateness=millis(30))
+    return windows.apply(total, name=name, of=Item).map(of_window)
+
+
+def evicted_sessions(items: Items, name: str) -> Items:
+    windows = keyed(items).window(af.Session(millis(15)), evictor=af.evictors.Time(millis(10)))
+    return windows.apply(total, name=name, of=Item).map(of_window)
 
 
 def evicted(items: Items, name: str) -> Items:
@@ -251,6 +293,25 @@ def handled_in_order(items: Items, name: str) -> Items:
     return keyed(items).process_async(InOrderAsked(), name=name, capacity=3)
 
 
+class SometimesFailing(LaterAsked):
+    """Fails for some, at first or for good."""
+
+    async def process(self, value: Item, ctx: af.AsyncContext[int]) -> list[Item]:
+        results = await super().process(value, ctx)
+        if value.n % 4 == 0:
+            raise Unavailable(f"{value.n} is unknown")
+        return results
+
+
+def handled_or_not(items: Items, name: str) -> Items:
+    """What a handler did that has failed has not happened."""
+    told = keyed(items).process_async(
+        SometimesFailing(), name=name, capacity=3, retry=RETRY, on_error=af.DeadLetter(FAILED)
+    )
+    failed = told.side(FAILED).map(lambda failed: replace(failed.value, n=-failed.value.n))
+    return told.union(failed, told.side(EVEN))
+
+
 def silent(items: Items, name: str) -> Items:
     return keyed(items).process(Silent(), name=name)
 
@@ -265,6 +326,9 @@ KEYED: Sequence[Step] = [
     Step("sessions folded", sessions_folded, keeps_order=True),
     Step("dynamic sessions", dynamic_sessions, keeps_order=True),
     Step("explained", explained),
+    Step("listed", listed),
+    Step("lenient sessions", lenient_sessions, keeps_order=True),
+    Step("evicted sessions", evicted_sessions, keeps_order=True),
     Step("evicted", evicted),
     Step("evicted by count", evicted_by_count, needs_order=True),
     Step("early", early, needs_order=True),
@@ -280,5 +344,6 @@ KEYED: Sequence[Step] = [
     Step("later", later),
     Step("silent", silent, needs_order=True),
     Step("handled", handled),
+    Step("handled or not", handled_or_not),
     Step("handled in order", handled_in_order, needs_order=True, keeps_order=True),
 ]

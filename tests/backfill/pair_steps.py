@@ -119,6 +119,37 @@ def grouped(left: Items, right: Items, name: str) -> Items:
     return groups.map(of_window)
 
 
+def grouped_early(left: Items, right: Items, name: str) -> Items:
+    """Fires for each record, and tells how many there are; all together do not depend on the order."""
+    trigger = af.triggers.EventTime(early=af.triggers.Count(1))
+    groups = keyed(left).co_group(
+        keyed(right),
+        af.Tumbling(millis(90)),
+        into=lambda lefts, rights: len(lefts) + len(rights),
+        name=name,
+        trigger=trigger,
+        of=Item,
+        other_of=Item,
+    )
+    return groups.map(of_window)
+
+
+def sessions_joined(left: Items, right: Items, name: str) -> Items:
+    """Pairs of one session, at the time of the later one, which is not that of the result."""
+    joined = keyed(left).window_join(
+        keyed(right), af.Session(millis(8)), into=_pair, name=name, of=Item, other_of=Item
+    )
+    return joined.process(AtItsTime())
+
+
+class AtItsTime(af.ProcessFunction[Item, Item]):
+    """Items say the time that they have."""
+
+    def process(self, value: Item, ctx: af.ProcessContext) -> list[Item]:
+        assert ctx.timestamp is not None
+        return [Item(value.key, value.n, ctx.timestamp)]
+
+
 def grouped_sessions(left: Items, right: Items, name: str) -> Items:
     groups = keyed(left).co_group(
         keyed(right), af.Session(millis(9)), into=_totals, name=name, of=Item, other_of=Item
@@ -164,6 +195,8 @@ PAIRS: Sequence[PairStep] = [
     PairStep("as of join, recent", recent, right_needs_order=True),
     PairStep("window join", in_windows),
     PairStep("co-group", grouped),
+    PairStep("co-group, early", grouped_early),
+    PairStep("join of sessions", sessions_joined),
     PairStep("co-group of sessions", grouped_sessions),
     PairStep("connect", both),
 ]

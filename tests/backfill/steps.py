@@ -177,6 +177,27 @@ def answered_by_key(items: Items, name: str) -> Items:
     return keyed(items).map_async(asked, name=name, capacity=4, of=Item)
 
 
+def worthwhile_by_key(items: Items, name: str) -> Items:
+    return keyed(items).filter_async(worthy, name=name, capacity=3, of=Item)
+
+
+def copied_by_key(items: Items, name: str) -> Items:
+    return keyed(items).flat_map_async(copies, name=name, capacity=3, of=Item)
+
+
+def answered_together_by_key(items: Items, name: str) -> Items:
+    return keyed(items).map_batch_async(
+        asked_together, name=name, size=3, delay=millis(2), capacity=2, of=Item
+    )
+
+
+def answered_or_not_by_key(items: Items, name: str) -> Items:
+    answers = keyed(items).map_async(
+        asked_in_vain, name=name, capacity=4, on_error=af.DeadLetter(FAILED), of=Item
+    )
+    return answers.side(FAILED).map(lambda failed: replace(failed.value, n=-1)).union(answers)
+
+
 STATELESS: Sequence[Step] = [
     Step("map", mapped, keeps_order=True),
     Step("filter", filtered, keeps_order=True),
@@ -196,6 +217,10 @@ STATELESS: Sequence[Step] = [
     Step("flat_map_async", copied),
     Step("map_batch_async", answered_together, keeps_order=True),
     Step("map_async by key", answered_by_key, keeps_order=True),
+    Step("filter_async by key", worthwhile_by_key, keeps_order=True),
+    Step("flat_map_async by key", copied_by_key),
+    Step("map_batch_async by key", answered_together_by_key, keeps_order=True),
+    Step("dead letters by key", answered_or_not_by_key),
 ]
 
 
