@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from aflow.errors import ConnectorError
 from aflow_connectors.spark import local_session
 from bench.harness import Measurement
 from bench.spark import enrichment, passing, reading, windows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def measure(records: int, rounds: int) -> Measurement:
@@ -20,18 +24,23 @@ def measure(records: int, rounds: int) -> Measurement:
         except ConnectorError as exc:
             raise SystemExit(f"spark: {exc}") from exc
         try:
-            events = windows.events(session, folder, records)
-            figures: dict[str, float | int | bool | str] = {
-                "records": records,
-                **passing.figures(events, rounds),
-                **enrichment.figures(session, records // 8, rounds),
-                **windows.figures(session, events, folder, rounds),
-                **reading.figures(events, folder, rounds),
-                "rounds": rounds,
-                "verified": True,
-            }
+            return measured(session, folder, records, rounds)
         finally:
             session.stop()
+
+
+def measured(session: SparkSession, folder: Path, records: int, rounds: int) -> Measurement:
+    """The same in a session that is there."""
+    events = windows.events(session, folder, records)
+    figures: dict[str, float | int | bool | str] = {
+        "records": records,
+        **passing.figures(events, rounds),
+        **enrichment.figures(session, records // 8, rounds),
+        **windows.figures(session, events, folder, rounds),
+        **reading.figures(events, folder, rounds),
+        "rounds": rounds,
+        "verified": True,
+    }
     budgets = [*passing.BUDGETS, *enrichment.BUDGETS, *windows.BUDGETS, *reading.BUDGETS]
     return Measurement("spark", figures, budgets)
 

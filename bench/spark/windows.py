@@ -9,6 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions
+
 import aflow as af
 from aflow_connectors.spark import Results, SparkSource, backfill
 from bench.harness import Budget, run_async
@@ -55,36 +57,48 @@ def events(session: SparkSession, folder: Path, records: int) -> DataFrame:
 def figures(
     session: SparkSession, events: DataFrame, folder: Path, rounds: int
 ) -> dict[str, float]:
-    """Both read Parquet, and write their results as Parquet; aflow also writes the state, of windows that are open."""
+    """All read Parquet, and write their results as Parquet; aflow also writes the state, of windows that are open.
+
+    Spark SQL has ``window`` for this, which is what the budget is about; it is faster with arithmetic on the column.
+    """
     # In the middle of a window, so that each key has one that is open.
     until = events.count() * STEP // WINDOW * WINDOW - WINDOW // 2
+    some = events.where(f"at < {until}")
     times = medians(
         "windows",
         {
-            "spark": _native(session, events, folder / "native", until),
+            "window": _native(session, _by_window(some), folder / "window", until),
+            "arithmetic": _native(session, _by_arithmetic(some), folder / "arithmetic", until),
             "aflow": _ours(session, events, folder, until),
         },
         rounds,
     )
     return {
         "windows_per_s": round(until / STEP / times["aflow"]),
-        "windows_ratio": round(times["spark"] / times["aflow"], 3),
+        "windows_ratio": round(times["window"] / times["aflow"], 3),
+        "windows_arithmetic_ratio": round(times["arithmetic"] / times["aflow"], 3),
     }
 
 
-def _native(
-    session: SparkSession, events: DataFrame, out: Path, until: int
-) -> Callable[[], object]:
+def _by_window(events: DataFrame) -> DataFrame:
+    moments = events.selectExpr("who", "price", "timestamp_millis(at) as moment")
+    return (
+        moments.groupBy("who", functions.window("moment", f"{WINDOW} milliseconds"))
+        .agg({"price": "sum"})
+        .selectExpr("who", "unix_millis(window.start) as start", "`sum(price)` as total")
+    )
+
+
+def _by_arithmetic(events: DataFrame) -> DataFrame:
+    starts = events.selectExpr("who", "price", f"at - at % {WINDOW} as start")
+    summed = starts.groupBy("who", "start").agg({"price": "sum"})
+    return summed.withColumnRenamed("sum(price)", "total")
+
+
+def _native(session: SparkSession, sums: DataFrame, out: Path, until: int) -> Callable[[], object]:
     def run() -> object:
-        closed = until // WINDOW * WINDOW
-        sums = (
-            events.where(f"at < {until}")
-            .groupBy("who", (events["at"] - events["at"] % WINDOW).alias("start"))
-            .agg({"price": "sum"})
-            .withColumnRenamed("sum(price)", "total")
-            .where(f"start < {closed}")
-        )
-        sums.write.mode("overwrite").parquet(str(out))
+        closed = sums.where(f"start < {until // WINDOW * WINDOW}")
+        closed.write.mode("overwrite").parquet(str(out))
         return _checksum(session, out)
 
     return run

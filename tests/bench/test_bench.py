@@ -12,7 +12,11 @@ from bench.__main__ import BENCHMARKS, main
 from bench.harness import compare
 
 
-@pytest.mark.parametrize("name", [one.name for one in BENCHMARKS if one.name != "fairness"])
+@pytest.mark.parametrize(
+    "name",
+    # Fairness takes long, and Spark has a session of its own, and a test (tests/spark/test_benchmark.py).
+    [one.name for one in BENCHMARKS if one.name not in ("fairness", "spark")],
+)
 def test_a_benchmark_verifies_its_result_and_writes_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

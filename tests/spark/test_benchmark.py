@@ -1,0 +1,22 @@
+"""The benchmark of Spark measures what it says, and verifies it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.spark import measured
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_benchmark_verifies_its_results(spark: SparkSession, tmp_path: Path) -> None:
+    found = measured(spark, tmp_path, records=24_000, rounds=1)
+
+    assert found.figures["verified"]
+    assert {one.figure for one in found.budgets} <= set(found.figures)
