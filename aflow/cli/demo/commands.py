@@ -1,9 +1,9 @@
-"""``aflow demo`` and ``aflow demo weather`` on the command line."""
+"""``aflow demo``, ``aflow demo weather`` and ``aflow demo backfill`` on the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -25,6 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _RECORDS: Final = click.option(
     "--records", type=click.IntRange(min=1), help="Stop after so many flights."
 )
+_DAY: Final = click.DateTime(["%Y-%m-%d"])
 
 
 def _output(default: str) -> Callable[[F], F]:
@@ -73,8 +74,9 @@ def demo(
 ) -> None:
     """Replay the flights of 2013 from New York with the weather: worst hours and days, storms, days of aircraft.
 
-    With --kill-after you see a crash, and that nothing of it shows in the results. 'aflow demo weather' is another
-    demo: each flight asks a service for its weather.
+    With --kill-after you see a crash, and that nothing of it shows in the results. There are two other demos. In
+    'aflow demo weather' each flight asks a service for its weather; 'aflow demo backfill' computes half a year on
+    Spark and goes on live.
     """
     given = given_on_command_line(context)
     if context.invoked_subcommand is not None:
@@ -141,6 +143,79 @@ def weather(
 
         asking = Asking(output=output, records=records, parallelism=parallelism, seed=seed)
         context.exit(run_asking(asking))
+
+
+@demo.command(context_settings=NAMES)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("aflow-demo/backfill"),
+    show_default=True,
+    help="The folder for tables, results and the savepoint; results are Parquet.",
+)
+@click.option(
+    "--until",
+    type=_DAY,
+    default="2013-07-01",
+    show_default=True,
+    help="The day (UTC) on which the history on Spark ends and the live job begins.",
+)
+@click.option("--since", type=_DAY, help="Leave out what was before that day.")
+@click.option("--end", type=_DAY, help="Leave out what is from that day on.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Cores of Spark, and tasks of each step there.",
+)
+@click.option(
+    "--parallelism",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Subtasks of each keyed step in the live jobs.",
+)
+@TRACEBACK
+@click.pass_context
+def backfill(
+    context: click.Context,
+    /,
+    output: Path,
+    until: datetime,
+    since: datetime | None,
+    end: datetime | None,
+    partitions: int,
+    parallelism: int,
+    traceback: bool,
+) -> None:
+    """Compute January to June on Spark, July to December live from what that leaves, and compare with a live year.
+
+    One pipeline runs three times: over the history, on Spark's executors; live, from the savepoint with all windows,
+    sessions and timers that were open; and live from the beginning. You see what was computed where. Spark needs Java.
+
+    Exit status: 0 both ways give the same rows, 1 they do not; others are those of 'aflow run'.
+    """
+    with explained(context, traceback=traceback):
+        from aflow.cli.demo.history.command import HandOver, run_hand_over
+        from aflow.cli.demo.history.tables import Period
+
+        period = Period(_midnight(since), _midnight(end))
+        cut = until.replace(tzinfo=UTC)
+        if not ((since or until) <= until <= (end or until)):
+            raise click.UsageError("--until must not be before --since, nor after --end")
+        chosen = HandOver(
+            output=output,
+            until=cut,
+            period=period,
+            partitions=partitions,
+            parallelism=parallelism,
+        )
+        context.exit(run_hand_over(chosen))
+
+
+def _midnight(day: datetime | None) -> datetime | None:
+    return None if day is None else day.replace(tzinfo=UTC)
 
 
 def _needs_aiohttp() -> None:
