@@ -42,11 +42,10 @@ class SparkTableSink(Sink[T]):
     the table has one more column, ``aflow_piece STRING``, by which it is partitioned (alone, or with others of yours):
     it says which sink, writer and checkpoint a row comes from (``totals-00000-000012``), and what one writer has
     written for one checkpoint is a partition. It is written by overwriting that partition alone, so to commit twice
-    changes nothing. Tables must be of Spark's own catalog, and in a file format: Parquet, ORC, Avro, JSON or CSV.
-    There is one partition for each writer and checkpoint in which it has written something: take checkpoints every
-    few minutes rather than seconds. Partitions older than all checkpoints and savepoints to which somebody may go back
-    can be merged into one of them. Of a table with a LOCATION of its own, Spark forgets a partition that is dropped,
-    and leaves its folder.
+    changes nothing. The table must be of Spark's own catalog, and in Parquet or ORC. Writers that have written nothing
+    make no partition; still, take checkpoints every few minutes rather than seconds. Partitions older than all
+    checkpoints and savepoints to which somebody may go back can be merged into one of them. Of a table with a LOCATION
+    of its own, Spark forgets a partition that is dropped, and leaves its folder.
 
     The name of the sink in the flow is its identity in the table: jobs that write into one table need sinks of
     different names. A run that does not go on from a checkpoint is refused if an earlier one of this name has written
