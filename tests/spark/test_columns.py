@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+import aflow as af
 from aflow.connect import ConnectorError
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.spark.arrow import pa
@@ -396,6 +397,21 @@ def test_a_schema_is_inferred_from_records() -> None:
         "x": "double",
         "price": "decimal128(3, 2)",
     }
+
+
+def test_a_schema_is_inferred_from_classes_inside_of_others() -> None:
+    sums = [af.Windowed("UA", af.TimeWindow(0, 1_000), [Flight(7, "UA", seen=["JFK"])])]
+
+    out = RowsOut(declared(spark_schema(inferred(sums), owner="sums"), owner="sums"), owner="sums")
+
+    assert out.batch(sums).to_pylist() == [
+        {
+            "key": "UA",
+            "window": {"start": 0, "end": 1_000},
+            "value": [{"number": 7, "carrier": "UA", "delay": 0.0, "seen": ["JFK"]}],
+            "firing": 1,
+        }
+    ]
 
 
 def test_a_schema_is_inferred_from_classes() -> None:

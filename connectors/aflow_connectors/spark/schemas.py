@@ -107,12 +107,23 @@ def inferred(records: Sequence[object], *, owner: str = "schema_of") -> ArrowSch
 
 def _inferred_type(name: str, values: list[object], owner: str) -> Any:
     try:
-        found = pa.array(values).type
+        found = pa.array([_without_classes(value) for value in values]).type
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as exc:
         raise FlowDefinitionError(
             f"{owner}: column {name!r} has no one type: {_said(exc)}; say it, in schema="
         ) from exc
     return _as_in_spark(name, found, owner)
+
+
+def _without_classes(value: object) -> object:
+    """``value`` with dicts for instances of classes with fields, which Arrow knows nothing of."""
+    if isinstance(value, list):
+        return [_without_classes(one) for one in cast("list[object]", value)]
+    try:
+        fields = fields_of(value)
+    except TypeError:
+        return value
+    return {name: _without_classes(one) for name, one in fields.items()}
 
 
 def _as_in_spark(name: str, found: Any, owner: str) -> Any:
