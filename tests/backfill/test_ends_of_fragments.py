@@ -15,8 +15,8 @@ import pytest
 import aflow as af
 from aflow.backfill.blocks import Block
 from aflow.backfill.exchange import ExitEncoder
-from tests.backfill.items import Item, Items, drawn, keyed, millis
-from tests.backfill.keyed_steps import handled, tumbling
+from tests.backfill.items import Item, Items, drawn, key_of, keyed, millis
+from tests.backfill.keyed_steps import tumbling
 from tests.backfill.one_fragment import (
     Results,
     Rows,
@@ -29,7 +29,7 @@ from tests.backfill.one_fragment import (
     run_one,
     source_rows,
 )
-from tests.backfill.steps import asked
+from tests.backfill.steps import asked, asked_together
 
 ITEMS = drawn(Random(1), 100)
 BAD = replace(ITEMS[50], n=-7)
@@ -149,7 +149,11 @@ def test_what_fails_in_users_code_is_named_with_step_record_and_key(what: str, b
 
 
 def between(items: Items) -> af.Stream[Any]:
-    return handled(items.map_async(asked, name="asked", capacity=4), "handled")
+    """Calls in both fragments, with time limits, which are alarms."""
+    minute = millis(60_000)
+    before = items.map_async(asked, name="asked", capacity=4, timeout=minute)
+    called = before.key_by(key_of).map_async(asked, name="by key", capacity=4, timeout=minute)
+    return called.map_batch_async(asked_together, name="together", size=50, delay=minute)
 
 
 @pytest.mark.parametrize("by_key", [False, True])
