@@ -82,14 +82,10 @@ def map_async(
     process. Up to ``prefetch`` thousand rows of a partition are read ahead of the calls.
 
     ``fn``, and what it refers to, is pickled. Raises ``FlowDefinitionError`` for what does not pickle, and for
-    arguments that make no sense. What fails in a task fails the Spark job with the name of the step, the record and
-    the frames of ``fn``.
+    arguments that make no sense. What fails in a task fails the Spark job with step, record and the frames of ``fn``.
     """
     check_packages()
     check_bound("prefetch", prefetch)
-    from aflow_connectors.spark.columns import RowsIn
-    from aflow_connectors.spark.schemas import declared, spark_schema
-
     options: CallOptions[Any] = {
         "capacity": capacity,
         "ordered": ordered,
@@ -103,6 +99,20 @@ def map_async(
     }
     step = _name_of(fn) if name is None else name
     fragment = calling_fragment(fn, options, name=step, using=using, into=into)
+    return _enriched(df, step, fragment, schema, of, prefetch)
+
+
+def _enriched(
+    df: DataFrame,
+    step: str,
+    fragment: Fragment,
+    schema: Schema,
+    of: type[Any] | None,
+    prefetch: int,
+) -> DataFrame:
+    from aflow_connectors.spark.columns import RowsIn
+    from aflow_connectors.spark.schemas import declared, spark_schema
+
     owner = f"step {step!r}"
     spark = spark_schema(schema, owner=owner)
     RowsIn(df.columns, of, owner=owner)  # refuses what does not fit together
