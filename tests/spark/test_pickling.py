@@ -11,8 +11,11 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 DRIVER = """
+from __future__ import annotations
+
 import sys
 from dataclasses import dataclass
+from datetime import date
 from enum import Enum
 from typing import NamedTuple, TypedDict
 
@@ -30,15 +33,17 @@ class Pair(NamedTuple):
 
 class Row(TypedDict):
     pair: Pair
+    day: date
 
 @dataclass(frozen=True, slots=True)
 class Payment:
     row: Row
+    before: Payment | None = None
 
 class Struct(msgspec.Struct):
     number: int
 
-said = '{"row":{"pair":["a",1]}}'
+said = '{"row":{"pair":["a",1],"day":"2013-07-01"}}'
 paid = msgspec.json.decode(said, type=Payment)
 sys.stdout.buffer.write(dumps((Payment, lambda: msgspec.json.decode(said, type=Payment))))
 assert msgspec.json.decode(said, type=Payment) == paid
@@ -71,8 +76,10 @@ def test_classes_that_msgspec_has_seen_come_as_they_are_and_structs_are_refused_
 
     executor = run(EXECUTOR, driver.stdout)
 
-    expected = "True Payment(row={'pair': Pair(kind=<Kind.A: 'a'>, number=1)})"
-    assert executor.stdout.decode().strip() == expected
+    assert executor.stdout.decode().strip() == (
+        "True Payment(row={'pair': Pair(kind=<Kind.A: 'a'>, number=1), "
+        "'day': datetime.date(2013, 7, 1)}, before=None)"
+    )
     assert driver.stderr.decode().strip() == (
         "Struct is a msgspec.Struct of the main program, which cannot be sent to executors as it is: put it into a "
         "module that they can import, or make a dataclass of it"
