@@ -1,13 +1,18 @@
-"""What the documents about Spark show runs, as a script would, in the session of the other tests."""
+"""What the guide to Spark shows runs, as a script would, in the session of the other tests; so does its example."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.docs.snippets import WITH_SPARK, run, snippets
+from tests.examples.test_examples import WITH_SPARK as EXAMPLES
+from tests.examples.test_examples import promised
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,3 +31,28 @@ def test_what_a_document_about_spark_shows_runs(
 
     # As the main program, whose functions and classes go to executors by value.
     run(snippets(path.read_text("utf-8")), path, name="__main__", given={"spark": spark})
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
+def test_an_example_on_spark_runs_and_prints_what_it_says(
+    path: Path, in_another_process: Callable[..., str]
+) -> None:
+    printed = in_another_process(path)
+
+    assert printed.strip() == promised(path.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
+def test_without_java_an_example_says_in_one_sentence_what_is_missing(
+    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    done = subprocess.run(
+        [sys.executable, str(path)], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("Spark needs Java 17 or newer: JAVA_HOME is")
+    assert done.stderr.count("\n") == 1
