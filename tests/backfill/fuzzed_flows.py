@@ -61,10 +61,14 @@ class Drawn:
         return {f"out {n}": stream for n, stream in enumerate(made) if n not in read}
 
     @property
-    def merges(self) -> bool:
-        """True if it has sessions: what a record at the very end of one belongs to, a live job decides as it comes."""
-        names = [line.step.name for line in self.lines if not isinstance(line.step, str)]
-        return any("sessions" in name for name in names)
+    def merges_results(self) -> bool:
+        """True if it has sessions of what other steps give at the very moment to which time has come: what touches the
+        end of a session is chance in a live job then, however long it waits for what is late."""
+        return any(
+            "sessions" in line.step.name and any(self.lines[one].depth for one in line.reads)
+            for line in self.lines
+            if not isinstance(line.step, str)
+        )
 
     def __str__(self) -> str:
         return "\n".join(f"{n}: {_text(line)}" for n, line in enumerate(self.lines))
@@ -118,7 +122,7 @@ class RandomCase:
         case = Case(
             flow.build,
             sources,
-            max_delay=2000 if flow.merges else random.choice([1, 2, 100, 2000]),
+            max_delay=2000 if flow.merges_results else random.choice([2, 10, 100, 2000]),
             seen_before_time=random.random() < 0.2,
         )
         return RandomCase(flow, case)
