@@ -6,17 +6,22 @@ gets all records once more, or those from T on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
+import aflow as af
+from aflow.testing import virtual_time
 from tests.backfill.comparing import Case, Results, from_on, together
-from tests.backfill.items import Item, Items, drawn
+from tests.backfill.items import Item, Items, at_of, drawn, keyed, millis
 from tests.backfill.keyed_steps import reduced, sessions, tumbling
-from tests.backfill.pair_steps import pairs_or_left
-from tests.backfill.steps import timed_again
+from tests.backfill.locally import backfill_locally
+from tests.backfill.pair_steps import Both, pairs_or_left
+from tests.backfill.steps import of_window, plus, timed_again
 from tests.backfill.test_each_step import PAIR_STEPS, STEPS, case_of
 
 
@@ -87,3 +92,60 @@ def test_behind_another_time_everything_waits_for_the_live_job(
 
     assert case.over_history() == case.live()
     assert _both_ways(case, 250, tmp_path) == case.live()
+
+
+def test_one_keyed_stream_may_be_read_by_many_also_twice_by_one(tmp_path: Path) -> None:
+    def build(streams: Mapping[str, Items]) -> Mapping[str, Items]:
+        one = keyed(streams["items"])
+        between = (millis(-3), millis(10))
+        return {
+            "out of pairs": one.interval_join(
+                one, between=between, into=_later, name="pairs", of=Item, other_of=Item
+            ),
+            "out of both": one.connect(one).process(Both(), name="both"),
+            "out of sums": one.window(af.Tumbling(millis(50)))
+            .fold(int, plus, name="sums")
+            .map(of_window),
+        }
+
+    case = Case(build, {"items": drawn(Random(1), 100)}, max_delay=100)
+
+    assert case.over_history(parallelism=3) == case.live()
+    assert _both_ways(case, 300, tmp_path) == case.live()
+
+
+def _later(one: Item, other: Item) -> Item:
+    return Item(one.key, one.n * 31 + other.n, max(one.at, other.at))
+
+
+def test_pipelines_of_one_source_that_see_other_times_in_it_are_cut_each_at_its_own(
+    tmp_path: Path,
+) -> None:
+    def flow(items: Sequence[Item], sinks: Sequence[af.CollectSink[Any]]) -> af.Flow:
+        made = af.Flow("two times")
+        source = made.source(items, name="items")
+        thirds = source.map(lambda item: Item(item.key, item.n, item.at // 3))
+        for stream, name, sink in zip((source, thirds), ("one", "third"), sinks, strict=True):
+            timed = stream.event_time(at_of, max_delay=millis(100), name=f"time of {name}")
+            tumbling(timed, f"windows of {name}").to(sink, name=name)
+        return made
+
+    items = drawn(Random(1), 200)
+    whole, rest = ([af.CollectSink[Any](), af.CollectSink[Any]()] for _ in range(2))
+
+    async def main() -> Mapping[str, list[Item]]:
+        await flow(items, whole).run()
+        savepoint = tmp_path / "savepoint"
+        done = await backfill_locally(
+            flow([], rest), {"items": items}, until=150, savepoint=savepoint
+        )
+        checkpoints = af.Checkpointing(storage=tmp_path / "checkpoints")
+        await flow(items, rest).run(restore=savepoint, checkpointing=checkpoints)
+        return done.results
+
+    past = virtual_time.run(main)
+
+    for name, expected, live in zip(("one", "third"), whole, rest, strict=True):
+        assert Counter([*past[name], *live.values]) == Counter(expected.values)
+        assert past[name]
+        assert live.values
