@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import aflow as af
-from aflow_connectors.spark import backfill
-from aflow_connectors.spark.source import SparkSource
+from aflow_connectors.spark import Backfilled, Results, SparkSource, backfill
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,11 +38,17 @@ BIDS = [Bid(f"bidder {number * 31 % 17}", number * 90, number % 100) for number 
 UNTIL = 100_500
 
 
+async def in_cents(bid: Bid) -> Bid:
+    await asyncio.sleep(0.001)
+    return replace(bid, price=bid.price * 100)
+
+
 def build(bids: Any, sums: Any) -> af.Flow:
     flow = af.Flow("sums")
     (
         flow.source(bids, name="bids")
         .event_time(lambda bid: bid.at, max_delay=timedelta(seconds=1))
+        .map_async(in_cents, name="in cents")
         .key_by(lambda bid: bid.who)
         .window(af.Tumbling(timedelta(seconds=10)))
         .fold(int, lambda total, bid: total + bid.price, name="sum")
@@ -57,29 +64,38 @@ def frame(spark: SparkSession) -> DataFrame:
     )
 
 
-async def test_history_on_spark_and_the_live_job_behind_it_are_one_live_job(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    whole, live = af.CollectSink[Sum](), af.CollectSink[Sum]()
-    await build(BIDS, whole).run()
-
+async def history_and_live(
+    spark: SparkSession, folder: Path
+) -> tuple[Backfilled, list[Sum], list[Sum]]:
+    """What a backfill has done, its results, and those of the live job behind it."""
+    live = af.CollectSink[Sum]()
     done = await backfill(
         build,
         session=spark,
         sources={"bids": SparkSource(frame(spark), of=Bid)},
-        sinks={"sums": str(tmp_path / "sums")},
+        sinks={"sums": Results(folder / "sums", "who string, start long, total long")},
         until=UNTIL,
-        savepoint=tmp_path / "savepoint",
+        savepoint=folder / "savepoint",
     )
     await build(BIDS, live).run(
-        restore=str(tmp_path / "savepoint"),
-        checkpointing=af.Checkpointing(every=timedelta(seconds=10), storage=tmp_path / "state"),
+        restore=folder / "savepoint",
+        checkpointing=af.Checkpointing(every=timedelta(seconds=10), storage=folder / "state"),
         parallelism=3,
     )
+    rows = pq.read_table(folder / "sums").to_pylist()
+    return done, [Sum(**row) for row in rows], live.values
 
-    history = [Sum(**row.asDict()) for row in spark.read.parquet(str(tmp_path / "sums")).collect()]
-    assert sorted(history + live.values, key=repr) == sorted(whole.values, key=repr)
+
+async def test_history_on_spark_and_the_live_job_behind_it_are_one_live_job(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    whole = af.CollectSink[Sum]()
+    await build(BIDS, whole).run()
+
+    done, history, live = await history_and_live(spark, tmp_path)
+
+    assert sorted(history + live, key=repr) == sorted(whole.values, key=repr)
     assert history
-    assert live.values
+    assert live
     assert done.results == {"sums": len(history)}
     assert done.left_out == sum(bid.at >= UNTIL for bid in BIDS)

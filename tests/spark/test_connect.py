@@ -7,14 +7,17 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+import aflow as af
 from aflow.errors import ConnectorError
 from aflow_connectors.spark import SparkSource
 from aflow_connectors.spark.calls import call
 from tests.connectors.files.reading import records
+from tests.spark.test_backfill import BIDS, Sum, build, history_and_live
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +64,11 @@ async def found(session: SparkSession) -> dict[str, object]:
         written = await records(SparkSource(frame, snapshot=folder))
         read_again = await records(SparkSource(frame, snapshot=folder))
     streamed = await records(SparkSource(frame))
+    with tempfile.TemporaryDirectory() as folder:
+        done, history, live = await history_and_live(session, Path(folder))
     return {
+        "backfilled": done.results["sums"] == len(history),
+        "history and live": sorted(map(repr, history + live)),
         "cancelled": await seconds_until_cancelled(session),
         "error": await error_of(session),
         "written": repr(written),
@@ -106,3 +113,15 @@ def test_an_error_comes_with_its_telling_line(there: dict[str, Any]) -> None:
 def test_a_snapshot_and_a_stream_have_the_same_records(there: dict[str, Any]) -> None:
     assert there["ids"] == [0, 1, 2, 3, 4]
     assert there["written"] == there["read again"] == there["streamed"]
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_a_backfill_leaves_a_savepoint_from_which_the_live_job_goes_on(
+    there: dict[str, Any],
+) -> None:
+    whole = af.CollectSink[Sum]()
+    await build(BIDS, whole).run()
+
+    assert there["backfilled"]
+    assert there["history and live"] == sorted(map(repr, whole.values))

@@ -1,0 +1,194 @@
+"""A backfill whose tasks fail, are killed or are too slow the first time, for tests in a process of its own.
+
+What must not change is printed: the results, all that the savepoint holds, and what the backfill says it has done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+import aflow as af
+from aflow.backfill.contents import rows_of, stored_parts
+from aflow_connectors.spark import Results, SparkSource, backfill, local_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RECORDS = 20_000
+UNTIL = RECORDS * 10 - 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bid:
+    who: str
+    at: int
+    price: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """What happens in the first attempt of a task, at a point of the flow; nothing if there is no ``folder``."""
+
+    folder: str
+
+    def raises(self, point: str, partition: int | None = None) -> None:
+        if self._strikes(point, partition):
+            raise RuntimeError(f"{point} fails the first time")
+
+    def kills(self, point: str, partition: int | None = None) -> None:
+        if self._strikes(point, partition):
+            os._exit(1)
+
+    def delays(self, point: str, partition: int | None = None) -> None:
+        if self._strikes(point, partition):
+            time.sleep(0.2)
+
+    def _strikes(self, point: str, partition: int | None) -> bool:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if not self.folder or context is None or partition not in (None, context.partitionId()):
+            return False
+        attempt = context.attemptNumber()
+        Path(self.folder, f"{point}, attempt {attempt}").touch()
+        return attempt == 0
+
+
+class Streaks(af.KeyedProcess[str, Bid, Bid]):
+    """Passes bids on, and remembers much of each bidder; a timer tells who was silent."""
+
+    last = af.ValueState("last", of=Bid)
+    padding = af.ValueState("padding", of=bytes)
+
+    def __init__(self, strikes: Disturbance) -> None:
+        self.strikes = strikes
+
+    def process(self, value: Bid, ctx: af.Context[str]) -> list[Bid]:
+        fail_while_state_is_yielded(self.strikes)
+        if value.at > UNTIL - 2_000:
+            self.strikes.raises("late in the partition", partition=0)
+        ctx.state(self.last).set(value)
+        ctx.state(self.padding).set(b"." * 300_000)
+        ctx.set_event_timer(value.at + 3_000)
+        return [value]
+
+    def on_timer(self, at: int, ctx: af.Context[str]) -> list[Bid]:
+        last = ctx.state(self.last).get()
+        assert last is not None
+        return [Bid(f"silent {last.who}", at, 0)]
+
+
+def fail_while_state_is_yielded(disturbance: Disturbance) -> None:
+    """Once in a process: the first piece of the state has left when partition 1 fails."""
+    from aflow_connectors.spark import executing
+
+    plain = executing.encoded_part
+    if plain.__module__ == __name__:
+        return
+
+    def encoded_part(snapshots: Any) -> Iterator[bytes]:
+        pieces = plain(snapshots)
+        yield next(pieces)
+        disturbance.raises("between two pieces of state", partition=1)
+        yield from pieces
+
+    executing.encoded_part = encoded_part
+
+
+async def look_up(disturbance: Disturbance, bid: Bid) -> Bid:
+    await asyncio.sleep(0.001)
+    if bid.at > UNTIL - 3_000:
+        disturbance.raises("an async step")
+    return bid
+
+
+def summed(strikes: Disturbance, slow: Disturbance, total: int, bid: Bid) -> int:
+    if bid.at > UNTIL - 2_500:
+        strikes.kills("a worker", partition=0)
+        slow.delays("a slow one", partition=1)
+    return total + bid.price
+
+
+def build(strikes: Disturbance, slow: Disturbance, bids: Any, sums: Any) -> af.Flow:
+    flow = af.Flow("disturbed")
+    (
+        flow.source(bids, name="bids")
+        .event_time(lambda bid: bid.at, max_delay=timedelta(seconds=1))
+        .map_async(partial(look_up, strikes), name="look up", capacity=500)
+        .key_by(lambda bid: bid.who)
+        .process(Streaks(strikes), name="streaks")
+        .key_by(lambda bid: bid.price % 11)
+        .window(af.Tumbling(timedelta(seconds=7)))
+        .fold(int, partial(summed, strikes, slow), name="sum")
+        .map(lambda one: {"key": one.key, "start": one.window.start, "total": one.value})
+        .to(sums, name="sums")
+    )
+    return flow
+
+
+async def run(session: SparkSession, strikes: Disturbance, slow: Disturbance) -> dict[str, Any]:
+    """What a backfill leaves."""
+    frame = session.range(RECORDS).selectExpr(
+        "concat('bidder ', id * 31 % 57) AS who", "id * 10 AS at", "id % 100 AS price"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        done = await backfill(
+            partial(build, strikes, slow),
+            session=session,
+            sources={"bids": SparkSource(frame, of=Bid)},
+            sinks={"sums": Results(f"{folder}/sums", "key long, start long, total long")},
+            until=UNTIL,
+            savepoint=f"{folder}/savepoint",
+        )
+        results = pq.read_table(f"{folder}/sums").to_pylist()
+        parts = stored_parts(f"{folder}/savepoint")
+        state = [asdict(row) for one in parts for row in rows_of(one)]
+        beside = sorted(path.name for path in Path(folder).iterdir())
+    return {
+        "results": sorted(results, key=repr),
+        "state": sorted(state, key=repr),
+        "steps": [asdict(one) for one in done.steps],
+        "told": [done.results, done.left_out],
+        "beside": beside,
+    }
+
+
+async def told(master: str, conf: dict[str, str], *, slow: bool) -> None:
+    session = local_session("disturbed", conf={"spark.master": master, **conf})
+    none = Disturbance("")
+    with tempfile.TemporaryDirectory() as folder:
+        undisturbed = await run(session, none, none)
+        some = Disturbance(folder)
+        disturbed = await run(session, *((none, some) if slow else (some, none)))
+        points = sorted(os.listdir(folder))
+    session.stop()
+    assert len(undisturbed["state"]) > 100
+    assert len(undisturbed["results"]) > 100
+    print(json.dumps({"same": undisturbed == disturbed, "points": points}))
+
+
+def retried() -> None:
+    asyncio.run(told("local[2,3]", {}, slow=False))
+
+
+def speculated() -> None:
+    conf = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.multiplier": "1.1",
+        "spark.executor.memory": "600m",
+    }
+    asyncio.run(told(os.environ["SPECULATION_MASTER"], conf, slow=True))
