@@ -16,8 +16,9 @@ from tests.backfill.keyed_steps import KEYED
 from tests.backfill.pair_steps import PAIRS, PairStep
 from tests.backfill.steps import STATELESS, Step
 
-#: A flow is not to have more keyed steps behind each other.
+#: A flow is not to have more keyed steps behind each other, nor more of those that pair each with each.
 DEPTH = 4
+JOINS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Line:
     in_order: bool = False
     timeless: bool = False
     depth: int = 0
+    joins: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,8 @@ class Drawn:
                 case str(name):
                     made.append(sources[name])
                 case PairStep() as pair:
-                    made.append(pair.make(inputs[0], inputs[1], f"{pair.name} {number}"))
+                    joined = pair.make(inputs[0], inputs[1], f"{pair.name} {number}")
+                    made.append(joined.filter(_one_of_some) if pair.multiplies else joined)
                 case Step() as step:
                     made.append(step.make(inputs[0], f"{step.name} {number}"))
         read = {one for line in self.lines for one in line.reads}
@@ -90,6 +93,7 @@ def _line(random: Random, lines: Sequence[Line]) -> Line:
         in_order=before.in_order and step.keeps_order,
         timeless=step.timeless,
         depth=before.depth + (steps is KEYED),
+        joins=before.joins,
     )
 
 
@@ -97,8 +101,20 @@ def _paired(random: Random, lines: Sequence[Line]) -> Line:
     able = [n for n, line in enumerate(lines) if not line.timeless and line.depth < DEPTH]
     left, right = random.choice(able), random.choice(able)
     in_order = lines[right].in_order
-    pair = random.choice([one for one in PAIRS if in_order or not one.right_needs_order])
-    return Line(pair, (left, right), depth=1 + max(lines[left].depth, lines[right].depth))
+    joins = lines[left].joins + lines[right].joins
+    pair = random.choice(
+        [
+            one
+            for one in PAIRS
+            if (in_order or not one.right_needs_order) and (joins < JOINS or not one.multiplies)
+        ]
+    )
+    depth = 1 + max(lines[left].depth, lines[right].depth)
+    return Line(pair, (left, right), depth=depth, joins=joins + pair.multiplies)
+
+
+def _one_of_some(item: Item) -> bool:
+    return item.n % 8 < 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ class PairStep:
     name: str
     make: Callable[[Items, Items, str], Items]
     right_needs_order: bool = False
+    multiplies: bool = False
+    """True if it gives pairs, of which there may be many."""
 
 
 def union(left: Items, right: Items, name: str) -> Items:
@@ -188,15 +190,15 @@ def both(left: Items, right: Items, name: str) -> Items:
 
 PAIRS: Sequence[PairStep] = [
     PairStep("union", union),
-    PairStep("interval join", pairs),
-    PairStep("left interval join", pairs_or_left),
-    PairStep("full interval join", pairs_or_either),
+    PairStep("interval join", pairs, multiplies=True),
+    PairStep("left interval join", pairs_or_left, multiplies=True),
+    PairStep("full interval join", pairs_or_either, multiplies=True),
     PairStep("as of join", as_of, right_needs_order=True),
     PairStep("as of join, recent", recent, right_needs_order=True),
-    PairStep("window join", in_windows),
+    PairStep("window join", in_windows, multiplies=True),
     PairStep("co-group", grouped),
     PairStep("co-group, early", grouped_early),
-    PairStep("join of sessions", sessions_joined),
+    PairStep("join of sessions", sessions_joined, multiplies=True),
     PairStep("co-group of sessions", grouped_sessions),
     PairStep("connect", both),
 ]

@@ -39,15 +39,16 @@ def test_a_live_job_goes_on_from_what_a_backfill_has_left(name: str, tmp_path: P
     case, expected = case_of(name)
     random = Random(name)
 
-    for until in random.sample(moments(case), k=2):
-        savepoint = tmp_path / str(until)
-        past = case.over_history(until=until, savepoint=savepoint, parallelism=random.randint(1, 3))
-        rest = dict(case.sources)
-        if random.random() < 0.5:
-            rest = {source: from_on(items, until) for source, items in rest.items()}
-        live = case.live(rest, savepoint=savepoint, parallelism=random.randint(1, 3))
+    until = random.choice(moments(case))
+    savepoint = tmp_path / "savepoint"
 
-        assert together(past, live) == expected, f"until {until}"
+    past = case.over_history(until=until, savepoint=savepoint, parallelism=random.randint(1, 3))
+    rest = dict(case.sources)
+    if random.random() < 0.5:
+        rest = {source: from_on(items, until) for source, items in rest.items()}
+    live = case.live(rest, savepoint=savepoint, parallelism=random.randint(1, 3))
+
+    assert together(past, live) == expected, f"until {until}"
 
 
 def _both_ways(case: Case, until: int, folder: Path) -> Results:
