@@ -54,23 +54,26 @@ async def backfill(
     it, and whatever fails, it is there once.
 
     Records with an event time before ``until`` (aware datetime, or epoch ms) are taken, and those from it on left to
-    the live job. What is open then, windows, timers and all other state of keys, goes into ``savepoint``, a new
-    folder that the driver writes. With ``until=None`` and ``savepoint=None`` history is all there is: time runs to
-    its end, and nothing is left open.
+    the live job, at the step that gives them event time: what stands before that gets all rows. What is open then,
+    windows, timers and all other state of keys, goes into ``savepoint``, a new folder (a path or ``file:`` URI) that
+    the driver writes. With ``until=None`` and ``savepoint=None`` history is all there is: time runs to its end, and
+    nothing is left open.
 
     ``partitions`` is the number of tasks of each keyed step, by default that of Spark's shuffles, at most
     ``key_groups``; the live job may have another parallelism, but must have the same ``key_groups``. ``staging`` is a
-    folder that driver and executors see alike, for what goes from fragment to fragment; by default one beside the
-    savepoint, which is removed in the end.
+    folder (a path or URI) that driver and executors see alike, for what goes from fragment to fragment; by default one
+    beside the savepoint. What is written there is removed in the end, if it is in a file system of the driver.
 
     With ``event_time_for_processing_time`` windows of processing time are not refused but fire in event time, where the
     window alone says when it ends; those that are left open give their results as soon as the live job begins.
 
-    Cancelling it cancels what Spark does, and leaves no savepoint; results may have been written by then.
+    Cancelling it cancels what Spark does, and leaves no savepoint; results in folders, and those given to functions,
+    may have been written by then.
 
-    Raises ``FlowDefinitionError`` before anything runs for what cannot run over history, with the name of each step
-    that is in the way, ``CheckpointError`` for a savepoint that cannot be written, and ``ConnectorError`` for what
-    fails in Spark, with the message of the step that has failed.
+    Raises, before anything runs, ``FlowDefinitionError`` for what cannot run over history, with the name of each step
+    that is in the way, ``SinkError`` for results that would find something there already, and ``CheckpointError`` for
+    a savepoint that cannot be written. What fails in Spark is a ``ConnectorError`` with the message of the step that
+    has failed.
     """
     check_packages()
     # Behind the check, since it needs what is checked.
@@ -99,8 +102,7 @@ async def _run(work: Backfill, calls: Calls) -> Backfilled:
     flow = work.plan.flow
     try:
         for fragment in work.plan.fragments:
-            what = f"fragment {fragment.index} of flow {flow!r}"
-            await calls.run(partial(work.run, fragment), what)
+            await calls.run(partial(work.run, fragment), work.what(fragment))
         for sink in work.sinks:
             await calls.run(partial(work.write, sink), f"writing the results of sink {sink!r}")
         await calls.run(work.save, f"writing the savepoint of flow {flow!r}")

@@ -14,9 +14,12 @@ class StepDone:
     """A step, over all partitions of a fragment."""
 
     fragment: int
+    """By its index, as ``explain`` shows it."""
     name: str
     records_in: int
+    """0 for a source."""
     records_out: int
+    """Of its main output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,4 +40,5 @@ class Backfilled:
     partitions: int
     """Of keyed fragments."""
     seconds: Mapping[str, float]
-    """By what was done: the fragments (those that were one Spark job together), the results, the savepoint."""
+    """By what was done: the fragments, of which one that has no pass of its own is in that of its reader, the results,
+    the savepoint."""

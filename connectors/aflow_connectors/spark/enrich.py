@@ -78,8 +78,9 @@ def map_async(
 
     ``capacity`` and the other options are those of ``Stream.map_async``, and count for each Spark task; as many tasks
     run at once as executors have cores. Only ``ordered`` is False by default: rows of a DataFrame have no order.
-    With True those of a partition keep the one they come in. What ``using`` opens is opened once in each worker
-    process. Up to ``prefetch`` thousand rows of a partition are read ahead of the calls.
+    With True those of a partition keep the one they come in. There is one output, so ``DeadLetter`` is refused. What
+    ``using`` opens, once in each worker process, is the second argument of ``fn``. Up to ``prefetch`` thousand rows of
+    a partition are read ahead of the calls.
 
     ``fn``, and what it refers to, is pickled. Raises ``FlowDefinitionError`` for what does not pickle, and for
     arguments that make no sense. What fails in a task fails the Spark job with step, record and the frames of ``fn``.

@@ -48,8 +48,8 @@ class SparkSink(FileSink[T]):
     another scheme than ``file`` is refused. A folder with output of an earlier run is refused, too, unless
     ``overwrite``, which removes that when the new run begins (without checkpoints: ends).
 
-    Raises ``FlowDefinitionError`` for arguments, and in the job ``SinkError`` with the path and the reason;
-    ``ConnectorError`` if a package is missing, or if Spark cannot read the text of ``schema``.
+    Raises ``FlowDefinitionError`` for arguments, ``ConnectorError`` if a package is missing, and in the job
+    ``SinkError`` with the path and the reason, also if Spark cannot read the text of ``schema``.
     """
 
     suffix = ".parquet"

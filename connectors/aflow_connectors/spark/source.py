@@ -51,6 +51,8 @@ class SparkSource(Source[T]):
     becomes an aware datetime in UTC, a TIMESTAMP_NTZ a naive one. ``concurrency`` is how many files a subtask reads at
     a time.
 
+    A backfill reads the DataFrame itself: of the arguments only ``frame`` and ``of`` count there.
+
     Raises ``SourceError`` for what Spark cannot compute or write, with Spark's own error as the cause. If the job is
     cancelled, so is what Spark does for it.
     """
