@@ -83,17 +83,8 @@ async def backfill(
     end = None if until is None else to_timestamp(until)
     await to_thread.run_sync(check_session, session)
     calls = Calls(session)
-    prepare = partial(
-        prepared,
-        plan,
-        session,
-        sources,
-        sinks,
-        until=end,
-        savepoint=savepoint,
-        partitions=partitions,
-        staging=staging,
-    )
+    prepare = partial(prepared, plan, session, sources, sinks, until=end, savepoint=savepoint)
+    prepare = partial(prepare, partitions=partitions, staging=staging)
     work = await calls.run(prepare, f"preparing the backfill of flow {plan.flow!r}")
     return await _run(work, calls)
 
