@@ -14,10 +14,10 @@ from aflow_connectors.files.parquet_instants import InstantsOfSpark
 
 V = TypeVar("V")
 
-#: Rows that are decoded at a time, and that become Python values at a time: each of the latter is a hop to a thread and
-#: back, and holds Python's lock for about as many µs.
+#: Rows that are decoded at a time, and become Python values, at most: each time is a hop to a thread and back.
 _DECODED: Final = 8192
-_PREPARED: Final = 4096
+#: Values that become Python's at a time, at most: a thousand of them hold Python's lock for some 150 µs.
+_VALUES: Final = 24_576
 
 
 class ParquetPosition(NamedTuple):
@@ -136,5 +136,6 @@ class Rows(Generic[V]):
                 skip = max(0, skip - batch.num_rows)
                 if instants is not None:
                     rest = instants.said(rest)
-                for begin in range(0, rest.num_rows, _PREPARED):
-                    yield group, self._convert(python_rows(arrow, rest.slice(begin, _PREPARED)))
+                prepared = max(1, _VALUES // max(1, rest.num_columns))
+                for begin in range(0, rest.num_rows, prepared):
+                    yield group, self._convert(python_rows(arrow, rest.slice(begin, prepared)))
