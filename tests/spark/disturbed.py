@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 import aflow as af
 from aflow.backfill.contents import rows_of, stored_parts
+from aflow.errors import ConnectorError
 from aflow_connectors.spark import Results, SparkSource, backfill, local_session
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Disturbance:
 
     def delays(self, point: str, partition: int | None = None) -> None:
         if self._strikes(point, partition):
-            time.sleep(0.2)
+            time.sleep(1)
 
     def _strikes(self, point: str, partition: int | None) -> bool:
         from pyspark import TaskContext
@@ -92,8 +93,9 @@ class Streaks(af.KeyedProcess[str, Bid, Bid]):
 
 def fail_while_state_is_yielded(disturbance: Disturbance) -> None:
     """Once in a process: the first piece of the state has left when partition 1 fails."""
-    from aflow_connectors.spark import executing
+    from aflow_connectors.spark import executing as module
 
+    executing: Any = module
     plain = executing.encoded_part
     if plain.__module__ == __name__:
         return
@@ -174,16 +176,23 @@ async def told(master: str, conf: dict[str, str], *, slow: bool) -> None:
         disturbed = await run(session, *((none, some) if slow else (some, none)))
         points = sorted(os.listdir(folder))
     session.stop()
+    stopped = ""
+    try:
+        await run(session, none, none)
+    except ConnectorError as exc:
+        stopped = str(exc)
     assert len(undisturbed["state"]) > 100
     assert len(undisturbed["results"]) > 100
-    print(json.dumps({"same": undisturbed == disturbed, "points": points}))
+    print(json.dumps({"same": undisturbed == disturbed, "points": points, "stopped": stopped}))
 
 
 def retried() -> None:
+    """Failures, and a worker that is killed; then the session is stopped."""
     asyncio.run(told("local[2,3]", {}, slow=False))
 
 
 def speculated() -> None:
+    """A task so slow that Spark begins it a second time, which it does on another host only."""
     conf = {
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
@@ -191,4 +200,4 @@ def speculated() -> None:
         "spark.speculation.multiplier": "1.1",
         "spark.executor.memory": "600m",
     }
-    asyncio.run(told(os.environ["SPECULATION_MASTER"], conf, slow=True))
+    asyncio.run(told(os.environ["AFLOW_SPARK_CLUSTER"], conf, slow=True))

@@ -66,6 +66,12 @@ class Backfill:
     #: Set by who waits no longer: no savepoint comes into being behind that.
     _given_up: bool = field(init=False, default=False)
 
+    def what(self, fragment: Fragment) -> str:
+        """What runs when ``fragment`` does, for a message."""
+        *first, last = map(str, self.staging.together(fragment))
+        which = f"fragments {', '.join(first)} and {last}" if first else f"fragment {last}"
+        return f"{which} of flow {self.plan.flow!r}"
+
     def run(self, fragment: Fragment) -> None:
         """Run a fragment, or note that it runs with its reader."""
         began = time.monotonic()

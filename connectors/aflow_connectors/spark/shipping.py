@@ -110,16 +110,19 @@ def _with_causes_told(results: Iterator[Any]) -> Iterator[Any]:
     except Exception as exc:
         if exc.__cause__ is None:
             raise
-        exc.add_note(f"{CAUSED_BY}\n{_told(exc.__cause__)}")
+        if told := _told(exc.__cause__):
+            exc.add_note(f"{CAUSED_BY}\n{told}")
         raise (exc.with_traceback(None) if isinstance(exc, AflowError) else exc) from None
 
 
 def _told(cause: BaseException) -> str:
-    """The traceback of ``cause``, without frames of aflow where there are others."""
+    """The traceback of ``cause``, without frames of aflow where there are others; empty if it is ours alone."""
     told = traceback.TracebackException.from_exception(cause)
     theirs = [frame for frame in told.stack if not frame.filename.startswith(_OURS)]
     if theirs:
         told.stack = traceback.StackSummary.from_list(theirs)
+    elif type(cause).__module__.startswith("aflow"):
+        return ""
     return "".join(told.format()).rstrip()
 
 

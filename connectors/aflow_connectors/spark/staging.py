@@ -55,6 +55,14 @@ class Staging:
         readers = {way.reader for way in fragment.exits}
         return not fragment.keyed and len(readers) == 1 and None not in readers
 
+    def together(self, fragment: Fragment) -> list[int]:
+        """The fragments that run when ``fragment`` does, by their indexes."""
+        feeding = {one.index: one for one, _ in self.plan.feeding(fragment)}
+        return [
+            *(index for index, one in feeding.items() if self.goes_with_reader(one)),
+            fragment.index,
+        ]
+
     def leaving_by(self, ways: list[tuple[Fragment, Exit]]) -> DataFrame:
         """The rows of exits."""
         by_fragment: dict[int, list[int]] = {}

@@ -1,0 +1,243 @@
+"""A backfill that is cancelled, or fails, says why in few words and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from anyio import to_thread
+
+import aflow as af
+from aflow.errors import CheckpointError, ConnectorError, FlowDefinitionError
+from aflow_connectors.spark import Results, SparkSink, SparkSource, backfill
+from tests.spark.test_backfill import UNTIL, Bid, Sum, frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+
+
+def build(
+    bids: Any,
+    sums: Any,
+    *,
+    step: Callable[[Bid], Any] = lambda bid: bid,
+    key: Callable[[Bid], Any] = lambda bid: bid.who,
+) -> af.Flow:
+    flow = af.Flow("sums")
+    (
+        flow.source(bids, name="bids")
+        .event_time(lambda bid: bid.at, max_delay=timedelta(seconds=1))
+        .map(step, name="check")
+        .key_by(key)
+        .window(af.Tumbling(timedelta(seconds=10)))
+        .fold(int, lambda total, bid: total + bid.price, name="sum")
+        .map(lambda one: Sum(str(one.key), one.window.start, one.value), name="make")
+        .to(sums, name="sums")
+    )
+    return flow
+
+
+async def run(spark: SparkSession, folder: Path, **more: Any) -> object:
+    """A backfill; ``more`` are arguments of it, or of ``build``."""
+    steps = {name: more.pop(name) for name in ("step", "key") if name in more}
+    arguments: dict[str, Any] = {
+        "session": spark,
+        "sources": {"bids": SparkSource(frame(spark), of=Bid)},
+        "sinks": {"sums": str(folder / "sums")},
+        "until": UNTIL,
+        "savepoint": folder / "savepoint",
+        **more,
+    }
+    return await backfill(partial(build, **steps), **arguments)
+
+
+def slow(bid: Bid) -> Bid:
+    time.sleep(0.05)
+    return bid
+
+
+def jobs(spark: SparkSession) -> list[int]:
+    return list(spark.sparkContext.statusTracker().getActiveJobsIds())
+
+
+def wait_for_job(spark: SparkSession) -> None:
+    while not jobs(spark):
+        time.sleep(0.05)
+
+
+@pytest.mark.asyncio
+async def test_a_backfill_that_is_cancelled_ends_its_spark_job_and_leaves_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    threads = threading.active_count()
+    task = asyncio.ensure_future(run(spark, tmp_path, step=slow))
+    await to_thread.run_sync(wait_for_job, spark)
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert jobs(spark) == []
+    assert list(tmp_path.iterdir()) == []
+    # Those of anyio are kept for who needs one next.
+    kept = [one for one in threading.enumerate() if "AnyIO" in one.name]
+    assert threading.active_count() - len(kept) <= threads
+
+
+def check(bid: Bid) -> Bid:
+    if bid.at > 90_000:
+        raise ValueError("no such card\nas 4711")
+    return bid
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("steps", "said", "frame_of"),
+    [
+        pytest.param(
+            {"step": check},
+            "step 'check' failed on record Bid(who='bidder ",
+            "in check\n",
+            id="source",
+        ),
+        pytest.param(
+            {"key": lambda bid: object()},
+            "step 'key_by #1' failed on record Bid(who='bidder ",
+            "",
+            id="keys",
+        ),
+    ],
+)
+async def test_what_fails_in_an_executor_is_told_with_the_step_the_record_and_the_users_frames(
+    spark: SparkSession, tmp_path: Path, steps: dict[str, Any], said: str, frame_of: str
+) -> None:
+    with pytest.raises(ConnectorError) as caught:
+        await run(spark, tmp_path, **steps)
+
+    notes = "\n".join(getattr(caught.value, "__notes__", []))
+    assert str(caught.value).startswith(f"fragments 0 and 1 of flow 'sums' failed: {said}")
+    assert len(str(caught.value).splitlines()) == 1
+    assert frame_of in notes
+    assert "aflow/" not in notes
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.asyncio
+async def test_a_record_without_place_in_the_declared_columns_is_told_with_column_type_and_value(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    columns = "who string, start int, total string"
+
+    with pytest.raises(ConnectorError) as caught:
+        await run(spark, tmp_path, sinks={"sums": Results(tmp_path / "sums", columns)})
+
+    assert str(caught.value).startswith(
+        "writing the results of sink 'sums' failed: sink 'sums': column 'total' is declared as string, and "
+    )
+    assert "does not fit: it is no str; record Sum(who='bidder" in str(caught.value)
+    assert not (tmp_path / "savepoint").exists()
+
+
+def refused(
+    spark: SparkSession, folder: Path, connection: socket.socket
+) -> dict[str, tuple[dict[str, Any], str]]:
+    """What is refused before anything runs: with which arguments, and what is said."""
+    taken = folder / "taken"
+    taken.mkdir()
+    (taken / "part-00000-000007.parquet").touch()
+    lock = threading.Lock()
+    return {
+        "a lock": (
+            {"step": lambda bid: (lock, bid)[1]},
+            "step 'check' cannot be sent to executors: cannot pickle '_thread.lock' object (<lambda> → lock)",
+        ),
+        "a socket": (
+            {"step": lambda bid: (connection, bid)[1]},
+            "step 'check' cannot be sent to executors: cannot pickle 'socket' object (<lambda> → connection)",
+        ),
+        "columns": (
+            {"sinks": {"sums": Results(folder / "sums", "who strin")}},
+            "sink 'sums': Spark makes no schema of 'who strin'",
+        ),
+        "a column that is not there": (
+            {"sources": {"bids": SparkSource(frame(spark).drop("price"), of=Bid)}},
+            "source 'bids': Bid has a field 'price', and there is no such column: who, at",
+        ),
+        "a frame that is none": (
+            {"sources": {"bids": SparkSource(lambda: frame(spark).select("nothing"), of=Bid)}},
+            "source 'bids': [UNRESOLVED_COLUMN.WITH_SUGGESTION]",
+        ),
+        "a list": (
+            {"sources": {"bids": [1, 2]}},
+            "source 'bids': backfill() reads a DataFrame of Spark, or SparkSource(dataframe, of=…), not [1, 2]",
+        ),
+        "results that are there": (
+            {"sinks": {"sums": str(taken)}},
+            f"sink 'sums': {taken} is there already: remove it",
+        ),
+        "results that are there, as a URI": (
+            {"sinks": {"sums": taken.as_uri()}},
+            f"sink 'sums': {taken} is there already: remove it",
+        ),
+        "output that is there": (
+            {"sinks": {"sums": SparkSink(taken)}},
+            f"sink 'sums': {taken}/part-00000-000007.parquet is there already: remove it",
+        ),
+        "no sink": ({"sinks": {"sums": 7}}, "the results of a sink go into a folder, "),
+        "a savepoint that is there": (
+            {"savepoint": taken},
+            f"there is something at {taken} already",
+        ),
+        "a source of another name": (
+            {"sources": {"bidz": frame(spark)}},
+            "build() has a parameter 'bids', which is none of the sources ('bidz')",
+        ),
+        "a sink of another name": (
+            {"sinks": {"sumz": None}},
+            "build() has a parameter 'sums', which is none of the sources ('bids') and none of the sinks ('sumz')",
+        ),
+        "one sink more": (
+            {"sinks": {"sums": None, "sumz": None}},
+            "sinks names 'sumz', and the flow has no sink of that name, but 'sums'",
+        ),
+        "a naive end": (
+            {"until": datetime(2020, 1, 1)},  # noqa: DTZ001
+            "has no time zone",
+        ),
+        "no session": (
+            {"session": None},
+            "backfill() needs a session of Spark in session=, not None",
+        ),
+    }
+
+
+@pytest.mark.asyncio
+async def test_what_cannot_work_is_refused_in_one_sentence_before_anything_runs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    told: dict[str, str] = {}
+    before = spark.sparkContext.statusTracker().getJobIdsForGroup()
+
+    with socket.socket() as connection:
+        cases = refused(spark, tmp_path, connection)
+        for name, (more, _) in cases.items():
+            try:
+                await run(spark, tmp_path, **more)
+            except (CheckpointError, ConnectorError, FlowDefinitionError) as exc:
+                told[name] = str(exc)
+
+    for name, (_, said) in cases.items():
+        assert said in told[name]
+        assert "\n" not in told[name]
+    assert spark.sparkContext.statusTracker().getJobIdsForGroup() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["taken"]
