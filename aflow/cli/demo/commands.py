@@ -169,13 +169,7 @@ def weather(
     show_default=True,
     help="Cores of Spark, and tasks of each step there.",
 )
-@click.option(
-    "--parallelism",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="Subtasks of each keyed step in the live jobs.",
-)
+@PARALLELISM
 @TRACEBACK
 @click.pass_context
 def backfill(

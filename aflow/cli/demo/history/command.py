@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +37,7 @@ class HandOver:
     """What of the year is taken."""
     partitions: int = 2
     """Cores of Spark, and tasks of each of its steps."""
-    parallelism: int = 3
+    parallelism: int = 1
     """Subtasks of each keyed step in live jobs."""
 
 
@@ -72,36 +71,38 @@ class _HandOver:
 
     def run(self) -> int:
         planes = self.data.folder / "planes.csv"
-        with self._doing("writing", "writing the tables of 2013 as Parquet"):
-            self.files.clear()
-            flights = write_tables(self.data, self.files, self.chosen.period)
+        self.files.clear()
         self.console.print(
-            f"{counted(flights, 'flight')}: those before {self._until} on Spark, the others live from its savepoint. "
-            f"Then all of them live, to compare.",
+            f"Flights of 2013: those before {self._until} on Spark, the others live from its savepoint, "
+            f"then all of them live.",
             soft_wrap=True,
         )
         history = self._on_spark(planes)
         live = self._live(Where.LIVE, planes)
-        whole = self._live(Where.WHOLE, planes) if self._complete(live, flights) else None
-        if whole is None or not self._complete(whole, flights):
+        complete = self._complete(live, history)
+        whole = self._live(Where.WHOLE, planes) if complete else None
+        if whole is None or not self._complete(whole, history):
             self.console.print("stopped: there is nothing to compare")
             return STOPPED_AT_ONCE
         return self._told(history, live, whole)
 
     def _on_spark(self, planes: Path) -> OnSpark:
-        with self._doing("history on Spark", f"on Spark: everything before {self._until}"):
+        with self.console.status(f"on Spark: everything before {self._until}"):
+            began = time.monotonic()
             history = on_spark(
                 self.files,
                 planes,
+                partial(write_tables, self.data, self.files, self.chosen.period),
                 until=self.chosen.until,
                 partitions=self.chosen.partitions,
             )
-        self.seconds["starting Spark"] = history.start_s
-        self.seconds["history on Spark"] -= history.start_s
-        taken = self._taken(history)
+            self.seconds["starting"] = history.ready_s
+            self.seconds["history on Spark"] = time.monotonic() - began - history.ready_s
+        taken = sum(one.records_out for one in history.done.steps if one.name == "every flight")
         self.console.print(
-            f"On Spark: {counted(taken, 'flight')} before {self._until}, in {self.seconds['history on Spark']:.1f} s "
-            f"and {history.start_s:.1f} s for its start."
+            f"On Spark: {counted(taken, 'flight')} of {history.flights:,} in "
+            f"{self.seconds['history on Spark']:.1f} s, and {history.ready_s:.1f} s to start it and write the tables.",
+            soft_wrap=True,
         )
         return history
 
@@ -112,30 +113,23 @@ class _HandOver:
         self.seconds[said] = ran.seconds
         return ran
 
-    def _complete(self, ran: Ran, flights: int) -> bool:
+    def _complete(self, ran: Ran, history: OnSpark) -> bool:
         """Whether a job has read all, and was not stopped."""
-        return ran.status == DONE and ran.metrics.steps["every flight"].records_in == flights
+        read = ran.metrics.steps["every flight"].records_in
+        return ran.status == DONE and read == history.flights
 
     def _told(self, history: OnSpark, live: Ran, whole: Ran) -> int:
-        with self._doing("comparing", "comparing row for row"):
+        with self.console.status("comparing row for row"):
+            began = time.monotonic()
             opened = open_at(self.files.savepoint)
             compared = compare(self.files)
-        differences = sum(one.differences for one in compared)
+            self.seconds["comparing"] = time.monotonic() - began
         show_steps(self.console, history.done, live.metrics, whole.metrics, opened)
         show_results(self.console, compared)
+        differences = sum(one.differences for one in compared)
         show_totals(self.console, self.seconds, self.files, differences)
         return FAILED if differences else DONE
 
     @property
     def _until(self) -> str:
         return f"{self.chosen.until:%Y-%m-%d %H:%M} UTC"
-
-    def _taken(self, history: OnSpark) -> int:
-        return sum(one.records_out for one in history.done.steps if one.name == "every flight")
-
-    @contextmanager
-    def _doing(self, what: str, said: str) -> Generator[None]:
-        began = time.monotonic()
-        with self.console.status(said):
-            yield
-        self.seconds[what] = time.monotonic() - began

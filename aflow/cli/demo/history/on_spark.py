@@ -6,7 +6,8 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,22 +30,36 @@ _CONF: Final = {
 
 @dataclass(frozen=True, slots=True)
 class OnSpark:
-    """What Spark has done, and how many seconds it took to start."""
+    """What Spark has done."""
 
     done: Backfilled
-    start_s: float
+    flights: int
+    """All that were written."""
+    ready_s: float
+    """Seconds until Spark had started and the tables were written."""
 
 
-def on_spark(files: HistoryFiles, planes: Path, *, until: datetime, partitions: int) -> OnSpark:
+def on_spark(
+    files: HistoryFiles,
+    planes: Path,
+    write: Callable[[], int],
+    *,
+    until: datetime,
+    partitions: int,
+) -> OnSpark:
     """Run the pipeline over all that is before ``until``, and leave results and a savepoint in ``files``.
 
-    Raises ``ConnectorError`` in one sentence for what Spark needs and this machine lacks, and what ``backfill`` raises.
+    ``write`` writes the tables, and returns how many flights; in a thread, while Spark starts. Raises what it raises,
+    ``ConnectorError`` in one sentence for what Spark needs and this machine lacks, and what ``backfill`` raises.
     """
     began = time.monotonic()
-    with _stderr_into(files.spark_log):
-        session = local_session("aflow demo backfill", cores=partitions, conf=_CONF)
-    start_s = time.monotonic() - began
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        with _stderr_into(files.spark_log):
+            session = local_session("aflow demo backfill", cores=partitions, conf=_CONF)
     try:
+        written = writing.result()
+        ready_s = time.monotonic() - began
         # Spark leaves row groups alone that are all behind the end: what is before it is read, and a little more.
         before = f"time_hour < timestamp'{until:%Y-%m-%d %H:%M:%S%z}'"
         flights = session.read.parquet(str(files.flights)).where(before)
@@ -64,7 +79,7 @@ def on_spark(files: HistoryFiles, planes: Path, *, until: datetime, partitions: 
         )
     finally:
         session.stop()
-    return OnSpark(done, start_s)
+    return OnSpark(done, written, ready_s)
 
 
 @contextmanager

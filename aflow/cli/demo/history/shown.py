@@ -44,10 +44,10 @@ def show_steps(
         on_spark[step.name] += step.records_in
     table = _table(
         "What was computed where: records into each step",
-        ("on Spark", "then live", "all live"),
+        ("Spark", "then live", "all live"),
         first="step",
     )
-    table.add_column("open at the hand-over")
+    table.add_column("open between")
     for name in _STEPS:
         numbers = on_spark[name], live.steps[name].records_in, whole.steps[name].records_in
         table.add_row(name, *(f"{number:,}" for number in numbers), opened.get(name, ""))
@@ -73,7 +73,7 @@ def show_totals(
         f"{times}; together {sum(seconds.values()):.1f} s.",
         f"Files: {files.folder}{os.sep}{{{both}, {Where.WHOLE.value}, savepoint}}; "
         f"'aflow savepoint show {files.savepoint}' shows what went from Spark to the live job.",
-        f"Spark and then live against all live, row for row: {counted(differences, 'difference')}.",
+        f"Row for row, Spark and then live against all live: differences: {differences:,}.",
     ):
         console.print(line, soft_wrap=True, markup=False)
 
@@ -86,10 +86,7 @@ def open_at(savepoint: Path) -> dict[str, str]:
             what = _unfinished(row)
             if what is not None:
                 found.setdefault(row.operator, Counter())[what] += 1
-    return {
-        step: ", ".join(counted(number, what) for what, number in whats.items())
-        for step, whats in found.items()
-    }
+    return {step: _in_words(whats) for step, whats in found.items()}
 
 
 def _unfinished(row: StateRow) -> str | None:
@@ -102,10 +99,14 @@ def _unfinished(row: StateRow) -> str | None:
             return "timer"
         case "operator" | "broadcast":
             return None
-        case "keyed":
-            return "side of a key"
         case _:
             return "key"
+
+
+def _in_words(whats: Counter[str]) -> str:
+    # Keys that have a timer need not be counted twice.
+    told = {what: number for what, number in whats.items() if what != "key" or len(whats) == 1}
+    return ", ".join(counted(number, what) for what, number in told.items())
 
 
 def _table(title: str, numbers: Sequence[str], *, first: str) -> Table:
