@@ -24,7 +24,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from functools import partial
+from itertools import chain, starmap
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -33,7 +35,7 @@ from aflow.backfill.fragments import Exit
 from aflow.errors import InternalError, OperatorError, shown
 from aflow.model.batch import Batch
 from aflow.model.codecs import CodecError
-from aflow.model.codecs.record_kinds import RecordForm, form_named, form_of
+from aflow.model.codecs.record_kinds import FormCode, RecordForm, form_named, form_of
 from aflow.model.time import Timestamp
 from aflow.runtime.key_owners import KeyOwners
 
@@ -93,14 +95,12 @@ class ExitEncoder:
         keys, times = batch.keys, batch.timestamps
         if keys is None or times is None:
             raise InternalError(f"a batch without keys or times leaves {way.origin.name!r}")
+        values = batch.values
         for part, indexes in enumerate(self._dealt(batch, keys)):
             for some in _runs(indexes, times):
                 first = times[some[0]]
-                payload = self._payload(
-                    [keys[index] for index in some],
-                    [times[index] - first for index in some],
-                    [batch.values[index] for index in some],
-                )
+                offsets = [time - first for time in _picked(times, some)]
+                payload = self._payload(_picked(keys, some), offsets, _picked(values, some))
                 yield Parcel(way.number, part, first, payload)
 
     def _dealt(self, batch: Batch[Any], keys: Sequence[Hashable]) -> Iterable[list[int]]:
@@ -152,17 +152,17 @@ def opened(payload: bytes | memoryview, time: Timestamp) -> Opened:
     elif header == _TUPLE:
         values = list(zip(*columns, strict=True))
     else:
-        make = _made(header)
-        values = [make(parts) for parts in zip(*columns, strict=True)]
+        values = _made(header)(columns)
     return Opened(keys, [time + after for after in times] if time else times, values)
 
 
 def _runs(indexes: list[int], times: Sequence[Timestamp]) -> Iterator[list[int]]:
     """``indexes`` in the order of their times, in pieces that are not too many records nor too long a time."""
-    moments = [times[index] for index in indexes]
-    if any(one > other for one, other in pairwise(moments)):
+    moments = _picked(times, indexes)
+    ordered = sorted(moments)
+    if ordered != moments:
         indexes = sorted(indexes, key=times.__getitem__)
-        moments = [times[index] for index in indexes]
+        moments = ordered
     start = 0
     while start < len(indexes):
         stop = min(start + _MOST, len(indexes))
@@ -170,6 +170,11 @@ def _runs(indexes: list[int], times: Sequence[Timestamp]) -> Iterator[list[int]]
             stop = bisect_right(moments, moments[start] + _SPAN, start, stop)
         yield indexes[start:stop]
         start = stop
+
+
+def _picked(column: Sequence[Any], indexes: list[int]) -> list[Any]:
+    """The items at ``indexes``."""
+    return list(itemgetter(*indexes)(column)) if len(indexes) > 1 else [column[i] for i in indexes]
 
 
 def _columns(values: list[Any]) -> tuple[str, Sequence[Sequence[object]]]:
@@ -182,19 +187,22 @@ def _columns(values: list[Any]) -> tuple[str, Sequence[Sequence[object]]]:
     kind = kinds.pop()
     if kind is dict:
         return (_VALUE, [values]) if _are_plain(values) else (_PICKLED, [])
-    header, rows = _in_columns(kind, values)
-    columns = list(zip(*rows, strict=True))
+    if kind is tuple:
+        header, columns = _TUPLE, _of_items(values)
+    else:
+        known = _known(kind)
+        header, columns = (_PICKLED, None) if known is None else (known.header, known.take(values))
     if not columns or not all(_PLAIN.issuperset(map(type, column)) for column in columns):
         return _PICKLED, []
     return header, columns
 
 
-def _in_columns(kind: type, values: list[Any]) -> tuple[str, Iterable[Sequence[object]]]:
-    """The header of values of one class, and what each of them is made of; nothing where pickle has to."""
-    if kind is tuple:
-        return _TUPLE, values if len(set(map(len, values))) == 1 else ()
-    known = _known(kind)
-    return (_PICKLED, ()) if known is None else (known.header, known.form.rows(values) or ())
+def _of_items(values: list[Any]) -> list[list[Any]] | None:
+    """The columns of tuples; None if they are not of one length."""
+    lengths = set(map(len, values))
+    if len(lengths) > 1:
+        return None
+    return [list(map(itemgetter(index), values)) for index in range(lengths.pop())]
 
 
 def _are_plain(values: list[dict[Any, object]]) -> bool:
@@ -209,7 +217,8 @@ class _Known:
     """A class whose instances go without pickle, and how a payload names it: the code of its form before the header."""
 
     header: str
-    form: RecordForm
+    take: Callable[[list[Any]], list[list[Any]] | None]
+    """The columns of some instances; None if one has more than its fields."""
 
 
 #: The classes that were seen; None for those that have no form, or are not found by their name.
@@ -223,21 +232,56 @@ def _known(kind: type) -> _Known | None:
         except CodecError:
             _KNOWN[kind] = None
         else:
-            _KNOWN[kind] = _Known(f"{form.code} {form.header}", form)
+            _KNOWN[kind] = _Known(f"{form.code} {form.header}", _taker(kind, form))
     return _KNOWN[kind]
 
 
-#: By header, what makes a value of the items of its columns.
-_MAKERS: Final[dict[str, Callable[[Sequence[Any]], object]]] = {}
+def _taker(kind: type, form: RecordForm) -> Callable[[list[Any]], list[list[Any]] | None]:
+    """The fastest way to the columns of instances of ``kind``."""
+    if form.closed and form.code == FormCode.NAMED_TUPLE:
+        return _of_items
+    if form.closed and form.code in (FormCode.DATACLASS, FormCode.STRUCT):
+        getters = [attrgetter(name) for name in form.fields]
+        return lambda values: [list(map(get, values)) for get in getters]
+    if form.code == FormCode.DATACLASS and form.by_dict:
+        return partial(_of_attributes, form.fields)
+
+    def take(values: list[Any]) -> list[list[Any]] | None:
+        rows = form.rows(values)
+        return None if rows is None else [list(column) for column in zip(*rows, strict=True)]
+
+    return take
 
 
-def _made(header: str) -> Callable[[Sequence[Any]], object]:
+def _of_attributes(names: Sequence[str], values: list[Any]) -> list[list[Any]] | None:
+    """The columns of instances that have a ``__dict__``; None if there is anything else in one."""
+    held = [value.__dict__ for value in values]
+    if set(map(len, held)) != {len(names)}:
+        return None
+    try:
+        return [list(map(itemgetter(name), held)) for name in names]
+    except KeyError:  # as many, but others
+        return None
+
+
+#: By header, what makes values of columns.
+_MAKERS: Final[dict[str, Callable[[list[list[Any]]], list[Any]]]] = {}
+
+
+def _made(header: str) -> Callable[[list[list[Any]]], list[Any]]:
     """Raises ``CodecError`` and ``ImportError`` for a class that is not here, or another one."""
     make = _MAKERS.get(header)
     if make is None:
         code, _, rest = header.partition(" ")
-        make = _MAKERS[header] = form_named(int(code), rest).make
+        make = _MAKERS[header] = _maker(form_named(int(code), rest))
     return make
+
+
+def _maker(form: RecordForm) -> Callable[[list[list[Any]]], list[Any]]:
+    called = form.called
+    if called is not None:
+        return lambda columns: list(starmap(called, zip(*columns, strict=True)))
+    return lambda columns: list(map(form.make, zip(*columns, strict=True)))
 
 
 def forget_classes() -> None:

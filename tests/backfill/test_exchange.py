@@ -169,3 +169,13 @@ def test_keys_that_are_equal_keep_their_own_types() -> None:
     parcels = _sent(["a", "b", "c", "d"], [1, True, 1.0, Decimal(2)])
 
     assert [type(key) for key in _opened(parcels)[0]] == [int, bool, float, Decimal]
+
+
+def test_what_a_record_has_beside_its_fields_comes_along() -> None:
+    plain = Plain("a", 1.0)
+    plain.__dict__["note"] = "beside"
+
+    there = _opened(_sent([plain, Plain("b", 2.0)]))[1]
+
+    assert there[0].__dict__ == {"name": "a", "at": 1.0, "note": "beside"}
+    assert there[1].__dict__ == {"name": "b", "at": 2.0}

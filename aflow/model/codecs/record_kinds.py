@@ -62,7 +62,21 @@ class RecordForm:
     rows: Callable[[list[Any]], Iterable[Sequence[object]] | None]
     """The parts of each of some instances; None if one might have something beside them."""
     make: Callable[[Sequence[Any]], Any]
-    """The instance of so many parts, made without calling ``__init__``."""
+    """The instance of so many parts, made without calling an ``__init__`` that the user has written."""
+    called: Callable[..., Any] | None = None
+    """What makes the same of the parts as arguments, where it is the class itself."""
+    by_dict: bool = False
+    """True if the parts of an instance are in its ``__dict__``, and nowhere else."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the parts."""
+        return tuple(self.header.partition("(")[2][:-1].split(","))
+
+    @property
+    def closed(self) -> bool:
+        """True if an instance can have nothing beside its parts."""
+        return self.more is _no_more
 
 
 def form_of(kind: type[Any]) -> RecordForm:
@@ -224,13 +238,16 @@ def _of_dataclass(kind: type) -> RecordForm:
     if kind.__dictoffset__ == 0 and slots == set(fields):
         parts = _attributes(fields)
         make = quick or _slots_maker(kind, fields)
-        return form(parts=parts, more=_no_more, rows=partial(map, parts), make=make)
+        called = kind if quick else None
+        return form(parts=parts, more=_no_more, rows=partial(map, parts), make=make, called=called)
     by_dict = quick or partial(_by_dict, kind, fields)
     return form(
         parts=_attributes(fields),
         more=partial(_beside, kind, frozenset(fields), tuple(slots - set(fields))),
         rows=(lambda values: None) if slots or not fields else _dict_rows(fields),
         make=partial(_by_attribute, kind, fields) if slots else by_dict,
+        called=None if slots or quick is None else kind,
+        by_dict=not slots,
     )
 
 
