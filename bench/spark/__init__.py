@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """``records`` events in Parquet: passed through, read, and in windows; an eighth of them are called for."""
+    """``records`` events in Parquet: passed through, read, and in windows; half of them are called for."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         try:
@@ -35,7 +35,7 @@ def measured(session: SparkSession, folder: Path, records: int, rounds: int) -> 
     figures: dict[str, float | int | bool | str] = {
         "records": records,
         **passing.figures(events, rounds),
-        **enrichment.figures(session, records // 8, rounds),
+        **enrichment.figures(session, records // 2, rounds),
         **windows.figures(session, events, folder, rounds),
         **reading.figures(events, folder, rounds),
         "rounds": rounds,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BUDGETS = [Budget("windows_ratio", at_least=0.35)]
 
 KEYS = 1_000
-WINDOW = 10_000
+WINDOW = 60_000
 #: Milliseconds from one event to the next.
 STEP = 1
 
