@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from aflow.errors import ConnectorError
 from aflow_connectors.spark import local_session
 from bench.harness import Measurement
-from bench.spark import enrichment, passing, reading, windows
+from bench.spark import cold, enrichment, passing, reading, windows
+from bench.spark.session import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,13 +21,15 @@ def measure(records: int, rounds: int) -> Measurement:
     with TemporaryDirectory() as name:
         folder = Path(name)
         try:
-            session = local_session("bench", conf=_settings(folder))
+            session = local_session("bench", conf=settings(folder))
         except ConnectorError as exc:
             raise SystemExit(f"spark: {exc}") from exc
         try:
-            return measured(session, folder, records, rounds)
+            measurement = measured(session, folder, records, rounds)
         finally:
             session.stop()
+        measurement.figures.update(cold.figures(records, rounds))
+        return measurement
 
 
 def measured(session: SparkSession, folder: Path, records: int, rounds: int) -> Measurement:
@@ -43,13 +46,3 @@ def measured(session: SparkSession, folder: Path, records: int, rounds: int) -> 
     }
     budgets = [*passing.BUDGETS, *enrichment.BUDGETS, *windows.BUDGETS, *reading.BUDGETS]
     return Measurement("spark", figures, budgets)
-
-
-def _settings(folder: Path) -> dict[str, str]:
-    # Java compiles as it does for everybody: a session for tests starts faster and runs slower, which would favour us.
-    return {
-        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
-        "spark.driver.memory": "2g",
-        "spark.local.dir": str(folder / "local"),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-    }

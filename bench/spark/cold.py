@@ -1,0 +1,47 @@
+"""The windows in a process that has done nothing before: what somebody waits for who runs a backfill once.
+
+``python -m bench.spark.cold window|aflow RECORDS`` prints the seconds, without those that the session takes to start.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from aflow_connectors.spark import local_session
+from bench.harness import timed
+from bench.spark import windows
+from bench.spark.session import settings
+
+
+def figures(records: int, rounds: int) -> dict[str, float]:
+    """The best of ``rounds`` processes for each program, in turn."""
+    times: dict[str, list[float]] = {"window": [], "aflow": []}
+    for _ in range(rounds):
+        for program, some in times.items():
+            command = [sys.executable, "-m", "bench.spark.cold", program, str(records)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            some.append(float(json.loads(done.stdout.splitlines()[-1])))
+    return {"windows_cold_ratio": round(min(times["window"]) / min(times["aflow"]), 3)}
+
+
+def main(program: str, records: int) -> None:
+    """Run one of the programs once."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        session = local_session("bench", conf=settings(folder))
+        try:
+            # The rows are written by plain Spark in both cases, so neither finds the other's code compiled.
+            events = windows.events(session, folder, records)
+            run = windows.programs(session, events, folder)[program]
+            seconds, _ = timed(run)
+        finally:
+            session.stop()
+    print(json.dumps(seconds))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
