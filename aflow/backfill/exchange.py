@@ -2,8 +2,9 @@
 
 Records that leave by one exit, for one part of the reader, within a short time, travel together in a *parcel*:
 whoever moves and sorts them has one row for hundreds of them. In a parcel they are in the order of event time, and
-those of one moment in the order in which they left. A parcel spans ten seconds of event time at most, so a reader who
-gets parcels by their first times has few open at once, however disordered the history is (``merging.py``).
+those of one moment in the order in which they left. A parcel spans ten seconds of event time at most, or as much as
+time has advanced with each batch so far: a reader who gets parcels by their first times (``merging.py``) has few open
+at once, however disordered the history is, and in a history of one record a minute they are no parcels of one.
 
 Payloads are read by the code that wrote them, in the same run, and never stored for longer, so they may be pickled:
 with what runs in executors comes code anyhow. Most are not, since pickling a dataclass takes 4 us, and what has only
@@ -46,7 +47,7 @@ _PICKLED, _VALUE, _TUPLE = "", ".", "("
 
 #: Records in a parcel, at most.
 _MOST: Final = 1024
-#: Milliseconds of event time from its first record to its last, at most.
+#: Milliseconds of event time from its first record to its last that are always allowed.
 _SPAN: Final = 10_000
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -81,6 +82,9 @@ class ExitEncoder:
         self._way = way
         self._readers = readers
         self._owners = KeyOwners(way.origin.name, key_groups, readers)
+        #: Batches so far, and the middle time of the first one.
+        self._batches = 0
+        self._began: Timestamp = 0
 
     def parcels(self, batch: Batch[Any]) -> Iterator[Parcel]:
         """The records of ``batch``. Raises ``OperatorError`` for what can be no key, and for what does not pickle."""
@@ -95,13 +99,28 @@ class ExitEncoder:
         keys, times = batch.keys, batch.timestamps
         if keys is None or times is None:
             raise InternalError(f"a batch without keys or times leaves {way.origin.name!r}")
-        values = batch.values
+        if not times:
+            return
+        values, span = batch.values, self._span(times)
         for part, indexes in enumerate(self._dealt(batch, keys)):
-            for some in _runs(indexes, times):
+            for some in _runs(indexes, times, span):
                 first = times[some[0]]
                 offsets = [time - first for time in _picked(times, some)]
                 payload = self._payload(_picked(keys, some), offsets, _picked(values, some))
                 yield Parcel(way.number, part, first, payload)
+
+    def _span(self, times: Sequence[Timestamp]) -> int:
+        """How long (ms) parcels may be: what has come in order may be in batches as they came.
+
+        Middle times, since some records may be years away. Where a history is in no order they stay where they are, and
+        so where it comes several times: then parcels are short.
+        """
+        middle = sorted(times)[len(times) // 2]
+        self._batches += 1
+        if self._batches == 1:
+            self._began = middle
+            return _SPAN
+        return max(_SPAN, abs(middle - self._began) // (self._batches - 1))
 
     def _dealt(self, batch: Batch[Any], keys: Sequence[Hashable]) -> Iterable[list[int]]:
         """For each part, the places of its records in the batch."""
@@ -156,8 +175,8 @@ def opened(payload: bytes | memoryview, time: Timestamp) -> Opened:
     return Opened(keys, [time + after for after in times] if time else times, values)
 
 
-def _runs(indexes: list[int], times: Sequence[Timestamp]) -> Iterator[list[int]]:
-    """``indexes`` in the order of their times, in pieces that are not too many records nor too long a time."""
+def _runs(indexes: list[int], times: Sequence[Timestamp], span: int) -> Iterator[list[int]]:
+    """``indexes`` in the order of their times, in pieces of not too many records nor more than ``span`` ms."""
     moments = _picked(times, indexes)
     ordered = sorted(moments)
     if ordered != moments:
@@ -166,8 +185,8 @@ def _runs(indexes: list[int], times: Sequence[Timestamp]) -> Iterator[list[int]]
     start = 0
     while start < len(indexes):
         stop = min(start + _MOST, len(indexes))
-        if moments[stop - 1] - moments[start] > _SPAN:
-            stop = bisect_right(moments, moments[start] + _SPAN, start, stop)
+        if moments[stop - 1] - moments[start] > span:
+            stop = bisect_right(moments, moments[start] + span, start, stop)
         yield indexes[start:stop]
         start = stop
 

@@ -126,6 +126,36 @@ def test_parcels_hold_records_in_the_order_of_time_within_ten_seconds(
     assert sorted(_opened(parcels)[1]) == list(range(len(times)))
 
 
+def _lengths(times: list[int]) -> list[int]:
+    """Of the parcels of records that come in batches of 100."""
+    encoder = _encoder()
+    batches = (times[at : at + 100] for at in range(0, len(times), 100))
+    sent = (encoder.parcels(Batch(some, some, ["k"] * len(some))) for some in batches)
+    return [len(opened(one.payload, one.time).times) for parcels in sent for one in parcels]
+
+
+def test_records_minutes_apart_travel_together_if_they_come_about_in_order() -> None:
+    in_order = [number * 60_000 for number in range(2_000)]
+    disordered = [at + at * 7 % 11 * 600_000 for at in in_order]
+    with_one_of_long_ago = [*in_order[:150], -(10**12), *in_order[150:]]
+
+    for times in (in_order, disordered, with_one_of_long_ago):
+        lengths = _lengths(times)
+
+        # The first batch says nothing of that.
+        assert lengths[:100] == [1] * 100
+        assert len(lengths) < 100 + 4 * 19
+
+
+def test_parcels_stay_short_where_a_history_is_in_no_order() -> None:
+    shuffled = [number * 7_919 % 20_000 * 60_000 for number in range(20_000)]
+
+    lengths = _lengths(shuffled)
+
+    assert max(lengths) < 10
+    assert lengths.count(1) > 19_000
+
+
 def test_parcels_hold_so_many_records_at_most() -> None:
     parcels = _sent(list(range(3_000)))
 
