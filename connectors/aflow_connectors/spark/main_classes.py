@@ -8,30 +8,48 @@ back in the ``__main__`` of the executor's process.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeGuard
 
 from aflow.backfill.exchange import forget_classes
 
 
-def classes_of_main(dumps: Callable[[object], bytes]) -> tuple[type, ...]:
-    """The classes at the top of ``__main__`` that were defined there, as far as ``dumps`` can pickle them."""
+def classes_of_main(dumps: Callable[[object], bytes]) -> dict[str, type]:
+    """The classes that were defined in ``__main__``, and inside of these, as far as ``dumps`` can pickle them."""
     main = sys.modules.get("__main__")
-    found = [
-        value
-        for name, value in vars(main).items()
-        if isinstance(value, type) and value.__module__ == "__main__" and value.__qualname__ == name
-    ]
-    return tuple(one for one in found if _pickles(one, dumps))
+    found = [one for name, one in vars(main).items() if _is_named(one, name)]
+    return {
+        one.__qualname__: one
+        for outer in found
+        if _pickles(outer, dumps)
+        for one in _with_inner(outer)
+    }
 
 
-def adopt(classes: tuple[type, ...]) -> None:
+def adopt(classes: Mapping[str, type]) -> None:
     """Give ``classes`` their names in this process's ``__main__``: in an executor, not where they come from."""
     main = sys.modules["__main__"]
-    new = [one for one in classes if getattr(main, one.__qualname__, None) is not one]
-    for one in new:
-        setattr(main, one.__qualname__, one)
+    new = False
+    for name, one in classes.items():
+        # What is defined inside of a class has lost the name of that on its way.
+        if one.__qualname__ != name:
+            one.__qualname__ = name
+        if "." not in name and getattr(main, name, None) is not one:
+            setattr(main, name, one)
+            new = True
     if new:
         forget_classes()
+
+
+def _with_inner(outer: type) -> Iterator[type]:
+    yield outer
+    for name, one in vars(outer).items():
+        if _is_named(one, f"{outer.__qualname__}.{name}"):
+            yield from _with_inner(one)
+
+
+def _is_named(value: object, name: str) -> TypeGuard[type]:
+    return isinstance(value, type) and value.__module__ == "__main__" and value.__qualname__ == name
 
 
 def _pickles(value: object, dumps: Callable[[object], bytes]) -> bool:

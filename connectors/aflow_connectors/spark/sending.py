@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from aflow_connectors.spark.shipping import Cargo, MapBatches, shipped
 class _WithClasses:
     """What executors have to know, and the classes of the user's script that they may meet."""
 
-    classes: tuple[type, ...]
+    classes: Mapping[str, type]
     content: Any
 
 
