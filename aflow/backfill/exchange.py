@@ -8,14 +8,16 @@ at once, however disordered the history is, and in a history of one record a min
 
 Payloads are read by the code that wrote them, in the same run, and never stored for longer, so they may be pickled:
 with what runs in executors comes code anyhow. Most are not, since pickling a dataclass takes 4 us, and what has only
-plain fields a twentieth of that. A payload is msgpack of ``[header, keys, times, columns …]``, where times count from
-the first one, and *plain* is None, bool, int, float, str and bytes. The header is
+plain fields a twentieth of that; one with a datetime goes as columns too, which are pickled, in a third. A payload is
+msgpack of ``[header, keys, times, columns …]``, where times count from the first one, and *plain* is None, bool, int,
+float, str and bytes. The header is
 
 - the code and the header of a class, as in ``aflow.model.codecs.records``, if all records are instances of it with
   plain fields: a column for each field;
 - ``(`` for tuples of plain values, of one length: a column for each item;
 - ``.`` for plain values, and for dicts of str and them: one column;
-- empty for all else: the pickle of keys and values stands for the keys.
+- empty for all else: the pickle of keys, header and columns stands for the keys; in there, an empty header says that
+  the values themselves stand for the columns.
 """
 
 from __future__ import annotations
@@ -138,15 +140,14 @@ class ExitEncoder:
         return dealt
 
     def _payload(self, keys: list[Any], times: list[int], values: list[Any]) -> bytes:
-        if _PLAIN.issuperset(map(type, keys)):
+        header, columns = _columns(values)
+        if header != _PICKLED and _all_plain(keys, header, columns):
             with suppress(
                 OverflowError, ValueError
             ):  # an int of more than 64 bits, half a surrogate
-                header, columns = _columns(values)
-                if header != _PICKLED:
-                    return _encode((header, keys, times, *columns))
+                return _encode((header, keys, times, *columns))
         try:
-            return _encode((_PICKLED, pickle.dumps((keys, values), 5), times))
+            return _encode((_PICKLED, pickle.dumps((keys, header, columns), 5), times))
         except Exception as exc:  # whatever a class's own pickling raises
             raise self._unpicklable(values, exc) from exc
 
@@ -165,7 +166,9 @@ def opened(payload: bytes | memoryview, time: Timestamp) -> Opened:
     # Hot path (benchmark `spark`).
     header, keys, times, *columns = _decode(payload)
     if header == _PICKLED:
-        keys, values = pickle.loads(keys)  # ours: see above
+        keys, header, columns = pickle.loads(keys)  # ours: see above
+    if header == _PICKLED:
+        values = columns
     elif header == _VALUE:
         values = columns[0]
     elif header == _TUPLE:
@@ -196,24 +199,29 @@ def _picked(column: Sequence[Any], indexes: list[int]) -> list[Any]:
     return list(itemgetter(*indexes)(column)) if len(indexes) > 1 else [column[i] for i in indexes]
 
 
-def _columns(values: list[Any]) -> tuple[str, Sequence[Sequence[object]]]:
-    """What is in ``values``, as columns of plain values, and how to make them again; no columns where pickle has to."""
+def _columns(values: list[Any]) -> tuple[str, Sequence[Any]]:
+    """What is in ``values``, as columns, and how to make them again; themselves where that cannot be said."""
     kinds = set(map(type, values))
-    if _PLAIN.issuperset(kinds):
+    if kinds == {dict} or _PLAIN.issuperset(kinds):
         return _VALUE, [values]
     if len(kinds) != 1:
-        return _PICKLED, []
+        return _PICKLED, values
     kind = kinds.pop()
-    if kind is dict:
-        return (_VALUE, [values]) if _are_plain(values) else (_PICKLED, [])
     if kind is tuple:
         header, columns = _TUPLE, _of_items(values)
     else:
         known = _known(kind)
         header, columns = (_PICKLED, None) if known is None else (known.header, known.take(values))
-    if not columns or not all(_PLAIN.issuperset(map(type, column)) for column in columns):
-        return _PICKLED, []
-    return header, columns
+    return (header, columns) if columns else (_PICKLED, values)
+
+
+def _all_plain(keys: list[Any], header: str, columns: Sequence[list[Any]]) -> bool:
+    """Whether msgpack gives back what it was given."""
+    if not _PLAIN.issuperset(map(type, keys)):
+        return False
+    if header == _VALUE and type(columns[0][0]) is dict:
+        return _are_plain(columns[0])
+    return all(_PLAIN.issuperset(map(type, column)) for column in columns)
 
 
 def _of_items(values: list[Any]) -> list[list[Any]] | None:
