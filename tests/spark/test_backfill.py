@@ -99,3 +99,38 @@ async def test_history_on_spark_and_the_live_job_behind_it_are_one_live_job(
     assert live
     assert done.results == {"sums": len(history)}
     assert done.left_out == sum(bid.at >= UNTIL for bid in BIDS)
+
+
+def with_alarms(bids: Any, sums: Any, alarms: Any) -> af.Flow:
+    flow = af.Flow("sums and alarms")
+    timed = flow.source(bids, name="bids").event_time(lambda bid: bid.at)
+    high = timed.filter(lambda bid: bid.price == 99).key_by(lambda bid: bid.who)
+    high.deduplicate(name="first").to(alarms, name="alarms")
+    each = timed.key_by(lambda bid: bid.who).window(af.Tumbling(timedelta(seconds=10)))
+    total = each.fold(int, lambda total, bid: total + bid.price, name="sum")
+    total.map(lambda one: Sum(one.key, one.window.start, one.value)).to(sums, name="sums")
+    return flow
+
+
+async def test_where_no_record_came_before_the_end_the_live_job_begins_with_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sums, alarms = af.CollectSink[Sum](), af.CollectSink[Bid]()
+    early = frame(spark).where("at < 5000")  # in which no price is 99
+    done = await backfill(
+        with_alarms,
+        session=spark,
+        sources={"bids": SparkSource(early, of=Bid)},
+        sinks={"sums": None, "alarms": None},
+        until=5_000,
+        savepoint=tmp_path / "savepoint",
+    )
+
+    await with_alarms(BIDS, sums, alarms).run(
+        restore=tmp_path / "savepoint",
+        checkpointing=af.Checkpointing(every=timedelta(seconds=10), storage=tmp_path / "state"),
+    )
+
+    assert done.results == {"sums": 0, "alarms": 0}
+    assert {bid.who for bid in alarms.values} == {bid.who for bid in BIDS if bid.price == 99}
+    assert sum(one.total for one in sums.values) == sum(bid.price for bid in BIDS)

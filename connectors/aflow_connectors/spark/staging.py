@@ -17,6 +17,7 @@ import msgspec
 
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
 from aflow.backfill.savepoint import LeftPart
+from aflow.model.time import MIN_TIMESTAMP
 from aflow_connectors.spark.rows import LAYOUT, REPORT, STATE, StepCounts
 from aflow_connectors.spark.shipping import MapBatches, mapped
 
@@ -92,9 +93,26 @@ class Staging:
     def _input(self, fragment: Fragment) -> DataFrame:
         if not fragment.keyed:
             return self.rows(fragment)
-        rows = self.leaving_by(self.plan.feeding(fragment))
+        rows = self.leaving_by(self.plan.feeding(fragment)).unionByName(self._seeds(fragment))
         parted = rows.repartitionById(self.partitions, "part")
         return parted.sortWithinPartitions("ts", "input", "place")
+
+    def _seeds(self, fragment: Fragment) -> DataFrame:
+        """A row for each partition, a report of nothing: Spark leaves out all of an exchange that has no rows.
+
+        Each partition leaves state, also where no record has come before the end of the history.
+        """
+        nothing = StepCounts(fragment.index, 0, {}, {}, 0)
+        row = {
+            "exit": str(REPORT),
+            "part": "CAST(id AS INT)",
+            "input": "0",
+            "ts": f"CAST('{MIN_TIMESTAMP}' AS BIGINT)",
+            "place": "0L",
+            "payload": f"CAST('{msgspec.json.encode(nothing).decode()}' AS BINARY)",
+        }
+        columns = (f"{value} AS {name}" for name, value in row.items())
+        return self.session.range(0, self.partitions, 1, 1).selectExpr(*columns)
 
     def _with(self, index: int, exits: list[int]) -> DataFrame:
         frame = self._frames[index]
