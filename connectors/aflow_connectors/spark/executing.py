@@ -101,7 +101,9 @@ class _Execution:
         for batch in batches:
             told = _reports_in(batch.column("exit"))
             if told:
-                passed.append(batch.slice(0, told))
+                # As ours: Spark may have found out that a column is never null, which is another schema.
+                columns = batch.slice(0, told).columns
+                passed.append(pa.RecordBatch.from_arrays(columns, schema=_schema()))
             rows = batch.slice(told)
             if rows.num_rows:
                 self._check_part(rows.column("part"))
