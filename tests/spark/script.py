@@ -1,0 +1,157 @@
+"""A script as users write it: all classes are its own. It backfills twice, and in between a class is changed.
+
+Run by ``test_backfill_scripts``; prints what it found as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+import pyarrow.parquet as pq
+
+import aflow as af
+from aflow_connectors.spark import SparkSource, backfill, local_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Kind(Enum):
+    CARD = "card"
+    CASH = "cash"
+
+
+class Row(NamedTuple):
+    who: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """The first one; a cell of a notebook that is run again makes another."""
+
+    row: Row
+    kind: Kind
+
+
+class Report:
+    @dataclass(frozen=True, slots=True)
+    class Line:
+        kind: str
+        count: int
+        last: int
+
+
+CHANGED = """
+@dataclass(frozen=True, slots=True)
+class Payment:
+    row: Row
+    kind: Kind
+    fee: int = 3
+
+    def cost(self) -> int:
+        return self.fee
+"""
+
+
+@dataclass(frozen=True)
+class Last:
+    """What is remembered of a kind."""
+
+    payment: Payment
+    count: int
+
+
+class Lines(af.KeyedProcess[Kind, Payment, "Report.Line"]):
+    last = af.ValueState("last", of=Last)
+
+    def process(self, value: Payment, ctx: af.Context[Kind]) -> list[Report.Line]:
+        before = ctx.state(self.last).get()
+        count = 1 if before is None else before.count + 1
+        ctx.state(self.last).set(Last(value, count))
+        cost = value.cost() if hasattr(value, "cost") else 0
+        return [Report.Line(ctx.key.value, count, value.row.at + cost)]
+
+
+@asynccontextmanager
+async def opened(folder: str) -> AsyncGenerator[str]:
+    Path(folder, f"{os.getpid()} {uuid4().hex}").touch()
+    yield "open"
+
+
+async def paid(row: Row, resource: str) -> Payment:
+    assert resource == "open"
+    await asyncio.sleep(0)
+    return Payment(row, Kind.CARD if row.at % 3 else Kind.CASH)
+
+
+def build(opened_in: str, rows: Any, lines: Any) -> af.Flow:
+    flow = af.Flow("script")
+    (
+        flow.source(rows, name="rows")
+        .event_time(lambda row: row.at, max_delay=timedelta(seconds=1))
+        .map_async(paid, name="paid", using=af.Resource(partial(opened, opened_in)))
+        .key_by(lambda payment: payment.kind, of=Kind)
+        .process(Lines(), name="counted")
+        .key_by(lambda line: line.kind)
+        .reduce(
+            lambda one, other: max(one, other, key=lambda line: line.count),
+            of=Report.Line,
+            name="best",
+        )
+        .to(lines, name="lines")
+    )
+    return flow
+
+
+async def history(session: SparkSession) -> dict[str, Any]:
+    frame = session.range(0, 1_000, 1, 6).selectExpr("concat('payer ', id % 7) AS who", "id AS at")
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as opened_in:
+        await backfill(
+            partial(build, opened_in),
+            session=session,
+            sources={"rows": SparkSource(frame, of=Row)},
+            sinks={"lines": f"{folder}/lines"},
+            until=900,
+            savepoint=f"{folder}/savepoint",
+        )
+        live = af.CollectSink[Report.Line]()
+        await build(opened_in, [Row("live", 950), Row("late", 1)], live).run(
+            restore=f"{folder}/savepoint",
+            checkpointing=af.Checkpointing(every=timedelta(seconds=10), storage=f"{folder}/state"),
+        )
+        best = max(pq.read_table(f"{folder}/lines").to_pylist(), key=lambda row: row["count"])
+        by_process = Counter(name.split()[0] for name in os.listdir(opened_in))
+    here = by_process.pop(str(os.getpid()))
+    return {
+        "best": list(best.values()),
+        "live": [[one.kind, one.count, one.last] for one in live.values],
+        "opened in a worker": sorted(by_process.values()),
+        "opened here": here,
+    }
+
+
+async def twice() -> None:
+    session = local_session("script")
+    first = await history(session)
+    exec(CHANGED, globals())
+    second = await history(session)
+    session.stop()
+    print(json.dumps([first, second]))
+
+
+if __name__ == "__main__":
+    asyncio.run(twice())
