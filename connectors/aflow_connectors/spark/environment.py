@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from aflow.errors import ConnectorError, FlowDefinitionError
@@ -37,6 +38,8 @@ _INSTALL_PACKAGES: Final = 'pip install "aflow[spark]"'
 
 #: Seconds for `java -version`, which takes a tenth of one.
 _PATIENCE: Final = 30
+
+_IMPORTING: Final = Lock()
 
 _DEFAULTS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -129,6 +132,16 @@ def check_python(master: str) -> None:
             f"PYSPARK_PYTHON is {chosen}, but on {master} Spark's workers need the running Python with its packages: "
             f"unset it, or set it to {sys.executable}"
         )
+
+
+def import_pyspark() -> None:
+    """Import what the connector needs of pyspark, one thread at a time.
+
+    Its modules import each other in circles: where two threads begin at different ones, Python hands one of them a
+    module that is not complete. The writers of a sink begin at the same time, each in a thread.
+    """
+    with _IMPORTING:
+        import_module("pyspark.sql.pandas.types")
 
 
 def first_line(exc: BaseException) -> str:
