@@ -395,7 +395,7 @@ def test_a_schema_is_inferred_from_records() -> None:
         "at": "timestamp[us, tz=UTC]",
         "tags": "list<item: struct<a: int64>>",
         "x": "double",
-        "price": "decimal128(3, 2)",
+        "price": "decimal128(38, 18)",  # of Decimal("1.50"): others may be longer
     }
 
 

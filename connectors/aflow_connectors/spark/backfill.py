@@ -39,7 +39,7 @@ async def backfill(
     until: Instant | None,
     savepoint: str | PathLike[str] | None,
     partitions: int | None = None,
-    staging: str | None = None,
+    staging: str | PathLike[str] | None = None,
     key_groups: int = DEFAULT_KEY_GROUPS,
     event_time_for_processing_time: bool = False,
 ) -> Backfilled:

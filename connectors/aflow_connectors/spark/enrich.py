@@ -134,8 +134,9 @@ def _enriched(
 def schema_of(records: Sequence[object]) -> ArrowSchema:
     """The ``pyarrow.Schema`` of ``records``, some results as ``fn`` gives them: for ``schema=`` of ``map_async``.
 
-    Whole numbers are 64 bits wide, moments in microseconds. Raises ``FlowDefinitionError`` for a column that is None
-    in all of them, or has values of several kinds.
+    Whole numbers are 64 bits wide, moments in microseconds, and decimals have 38 digits, of them 18 behind the point,
+    or more if the records do. Raises ``FlowDefinitionError`` for a column that is None in all of them, or has values of
+    several kinds.
     """
     check_packages()
     from aflow_connectors.spark.schemas import inferred

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import uuid4
@@ -44,7 +44,7 @@ def prepared(
     until: Timestamp | None,
     savepoint: str | PathLike[str] | None,
     partitions: int | None,
-    staging: str | None,
+    staging: str | PathLike[str] | None,
 ) -> Backfill:
     """A backfill that can begin, as far as can be checked before; blocks. Raises as ``backfill``."""
     if (until is None) != (savepoint is None):
@@ -147,10 +147,12 @@ def _of_spark(source: str, ask: Callable[[], T]) -> T:
         raise ConnectorError(f"source {source!r}: {telling_line(exc)}") from exc
 
 
-def _shared(staging: str | None, savepoint: Path | None, session: SparkSession) -> str:
+def _shared(
+    staging: str | PathLike[str] | None, savepoint: Path | None, session: SparkSession
+) -> str:
     """A new folder, as Spark takes it, that driver and executors see alike: in ``staging``, or beside the savepoint."""
     if staging is not None:
-        return f"{staging.rstrip('/')}/aflow-{uuid4().hex}"
+        return f"{fspath(staging).rstrip('/')}/aflow-{uuid4().hex}"
     if savepoint is not None:
         beside = savepoint.absolute()
         return uri_of(beside.parent / f".{beside.name}.{uuid4().hex}.staging")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.fields import fields_of
 from aflow_connectors.spark.arrow import pa
+from aflow_connectors.spark.environment import import_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -44,6 +45,7 @@ def spark_schema(schema: Schema, *, owner: str) -> StructType:
 
     Raises ``FlowDefinitionError``, which begins with ``owner``, for what is no schema.
     """
+    import_pyspark()
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
@@ -135,6 +137,8 @@ def _as_in_spark(name: str, found: Any, owner: str) -> Any:
         )
     if pa.types.is_timestamp(found):
         return pa.timestamp("us", tz=None if found.tz is None else "UTC")
+    if pa.types.is_decimal(found):
+        return _wide_decimal(found)
     if pa.types.is_list(found):
         return pa.list_(_as_in_spark(f"{name}[]", found.value_type, owner))
     if pa.types.is_struct(found):
@@ -147,8 +151,15 @@ def _as_in_spark(name: str, found: Any, owner: str) -> Any:
     return found
 
 
+def _wide_decimal(found: Any) -> Any:
+    """As Spark takes a ``Decimal`` of Python: records to come may be longer than the first ones were."""
+    whole = found.precision - found.scale
+    return pa.decimal128(38, min(max(found.scale, 18), max(38 - whole, 0)))
+
+
 def _spark_types() -> Any:
     """What Spark converts schemas with; its types name those of pyarrow."""
+    import_pyspark()
     return import_module("pyspark.sql.pandas.types")
 
 
