@@ -151,17 +151,20 @@ def weather(
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("aflow-demo/backfill"),
     show_default=True,
-    help="The folder for tables, results and the savepoint; results are Parquet.",
+    help="The folder for tables, results and the savepoint.",
 )
 @click.option(
     "--until",
     type=_DAY,
+    metavar="YYYY-MM-DD",
     default="2013-07-01",
     show_default=True,
     help="The day (UTC) on which the history on Spark ends and the live job begins.",
 )
-@click.option("--since", type=_DAY, help="Leave out what was before that day.")
-@click.option("--end", type=_DAY, help="Leave out what is from that day on.")
+@click.option(
+    "--since", type=_DAY, metavar="YYYY-MM-DD", help="Leave out what was before that day."
+)
+@click.option("--end", type=_DAY, metavar="YYYY-MM-DD", help="Leave out what is from that day on.")
 @click.option(
     "--partitions",
     type=click.IntRange(min=1),

@@ -71,7 +71,7 @@ class _HandOver:
 
     def run(self) -> int:
         planes = self.data.folder / "planes.csv"
-        self.files.clear()
+        self.files.begin()
         self.console.print(
             f"Flights of 2013: those before {self._until} on Spark, the others live from its savepoint, "
             f"then all of them live.",

@@ -15,6 +15,7 @@ from aflow.cli.demo.history.hours import Hour
 from aflow.cli.demo.history.silence import Grounded, Silent
 from aflow.cli.demo.history.stretches import Stretch
 from aflow.cli.demo.weather import Observation
+from aflow.errors import SinkError
 from aflow_connectors.files import ParquetSink, ParquetSource
 
 #: What the pipeline's sinks are called, and what their rows are.
@@ -79,14 +80,18 @@ class HistoryFiles:
         """The folder for the rows of a sink."""
         return self.folder / where.value / sink
 
-    def clear(self) -> None:
-        """Remove what an earlier run has left."""
-        for folder in (
-            self.savepoint,
-            self.checkpoints,
-            *(self.folder / where.value for where in Where),
-        ):
-            rmtree(folder, ignore_errors=True)
+    def begin(self) -> None:
+        """Make the folder, without what an earlier run has left there. Raises ``SinkError`` if that cannot be done."""
+        results = (self.folder / where.value for where in Where)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for folder in (self.savepoint, self.checkpoints, *results):
+                if folder.exists():
+                    rmtree(folder)
+        except OSError as exc:
+            raise SinkError(
+                f"cannot write into {self.folder}: {exc.strerror or exc}; --output names another folder"
+            ) from exc
 
     def flights_source(self) -> ParquetSource[Flight]:
         """Reads the flights for a live job."""
