@@ -223,3 +223,23 @@ def test_the_python_of_a_cluster_is_its_own_affair(monkeypatch: pytest.MonkeyPat
 def test_a_session_without_cores_is_refused() -> None:
     with pytest.raises(FlowDefinitionError, match="cores must be at least 1, not 0"):
         local_session("none", cores=0)
+
+
+def test_threads_that_need_pyspark_at_once_all_get_it() -> None:
+    program = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import pyarrow as pa
+from aflow_connectors.spark.schemas import spark_schema
+sys.setswitchinterval(1e-5)
+schemas = [pa.schema([("n", pa.int64())]), "n long"] * 4
+with ThreadPoolExecutor(8) as threads:
+    made = [threads.submit(spark_schema, schema, owner="a sink") for schema in schemas]
+assert [one.exception() for one in made[::2]] == [None] * 4, made
+assert {type(one.exception()).__name__ for one in made[1::2]} == {"FlowDefinitionError"}  # without a session
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=PROJECT
+    )
+
+    assert done.stderr == ""
