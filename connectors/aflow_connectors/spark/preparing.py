@@ -19,7 +19,7 @@ from aflow_connectors.spark.destinations import Destination, ResultsDestination
 from aflow_connectors.spark.driving import Backfill
 from aflow_connectors.spark.history_folder import HistoryFolder
 from aflow_connectors.spark.history_table import HistoryTable
-from aflow_connectors.spark.paths import is_local, uri_of
+from aflow_connectors.spark.paths import is_local, path_of, uri_of
 from aflow_connectors.spark.results import Place, Results
 from aflow_connectors.spark.sending import sent_fragment
 from aflow_connectors.spark.sink import SparkSink
@@ -52,6 +52,7 @@ def prepared(
             "a savepoint is where a live job goes on at the end of the history: give backfill() both until= and "
             "savepoint=, or neither"
         )
+    check_apart(sinks)
     folder = None if savepoint is None else check_savepoint_path(savepoint)
     count = _partitions(partitions, session, plan.key_groups)
     # A function that gives the DataFrame is called once.
@@ -82,6 +83,24 @@ def prepared(
             rows=lambda one: frames[one.head.name],
         ),
     )
+
+
+def check_apart(sinks: Mapping[str, Place]) -> None:
+    """Raises ``FlowDefinitionError`` for two sinks with one folder, of which the second would replace the first."""
+    first: dict[str, str] = {}
+    for name, place in sinks.items():
+        match place.to if isinstance(place, Results) else place:
+            case str() | PathLike() as to:
+                folder = str(path_of(fspath(to)) or to)
+            case SparkSink() as sink:
+                folder = str(sink.path.absolute())
+            case _:
+                continue
+        if folder in first:
+            raise FlowDefinitionError(
+                f"sinks {first[folder]!r} and {name!r} both write to {folder}: give each a folder of its own"
+            )
+        first[folder] = name
 
 
 def check_session(session: SparkSession) -> None:
