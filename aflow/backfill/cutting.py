@@ -15,7 +15,7 @@ from typing import Final
 from aflow.backfill.event_time_only import in_event_time
 from aflow.backfill.fragments import NEVER, Exit, Fragment, FragmentPlan
 from aflow.backfill.refusals import refuse
-from aflow.errors import InternalError
+from aflow.errors import FlowDefinitionError, InternalError, shown
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge, HashByKey, Kind, Node
 from aflow.machines.windows.trigger import Trigger
@@ -43,6 +43,10 @@ def cut(
     that can be (see ``event_time_only``), instead of being refused. Raises ``FlowDefinitionError`` for a flow that is
     incomplete, and for one that cannot run over history, with a line for each step that is in the way.
     """
+    if type(key_groups) is not int or key_groups < 1:
+        raise FlowDefinitionError(
+            f"key_groups must be a whole number from 1 on, as in the live job's Options, not {shown(key_groups)}"
+        )
     graph.validate()
     refuse(graph, event_time_for_processing_time=event_time_for_processing_time)
     heads = [node for node in graph if is_head(node)]

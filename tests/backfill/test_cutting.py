@@ -474,3 +474,9 @@ def test_each_fragment_comes_after_those_that_feed_it(flow: af.Flow) -> None:
         feeding = plan.feeding(one)
         assert bool(feeding) is one.keyed
         assert all(other.index < one.index for other, _ in feeding)
+
+
+@pytest.mark.parametrize("groups", [0, -1, "x", True], ids=repr)
+def test_a_number_of_key_groups_that_is_none_is_refused(groups: Any) -> None:
+    with pytest.raises(af.FlowDefinitionError, match="key_groups must be a whole number from 1 on"):
+        cut(af.Flow("any").graph, key_groups=groups)

@@ -32,6 +32,9 @@ GRACE: Final = 5.0
 
 _log: Final = logging.getLogger("aflow.spark")
 
+#: How many coroutines are named that have not ended when they should have.
+_NAMED: Final = 5
+
 Main: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -272,8 +275,10 @@ def _copied(tasks: weakref.WeakSet[asyncio.Task[Any]]) -> list[asyncio.Task[Any]
 
 
 def _names(tasks: Iterable[asyncio.Task[Any]]) -> list[str]:
-    """For a person: what the tasks that have not ended run, and where that is."""
-    return [_name(task) for task in tasks if not task.done()]
+    """For a person: what the first of the tasks that have not ended run, and where that is, and how many more."""
+    there = [task for task in tasks if not task.done()]
+    names = [_name(task) for task in there[:_NAMED]]
+    return [*names, f"and {len(there) - _NAMED} more"] if len(there) > _NAMED else names
 
 
 def _name(task: asyncio.Task[Any]) -> str:
