@@ -17,15 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
-
 import aflow as af
 from aflow.backfill.contents import rows_of, stored_parts
 from aflow.errors import ConnectorError
 from aflow_connectors.spark import Results, SparkSource, backfill, local_session
+from tests.spark.parquet_rows import parquet_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 RECORDS = 20_000
 UNTIL = RECORDS * 10 - 4_000
@@ -140,21 +139,24 @@ def build(strikes: Disturbance, slow: Disturbance, bids: Any, sums: Any) -> af.F
     return flow
 
 
-async def run(session: SparkSession, strikes: Disturbance, slow: Disturbance) -> dict[str, Any]:
-    """What a backfill leaves."""
-    frame = session.range(RECORDS).selectExpr(
+def bids(session: SparkSession) -> DataFrame:
+    return session.range(RECORDS).selectExpr(
         "concat('bidder ', id * 31 % 57) AS who", "id * 10 AS at", "id % 100 AS price"
     )
+
+
+async def run(frame: DataFrame, strikes: Disturbance, slow: Disturbance) -> dict[str, Any]:
+    """What a backfill leaves."""
     with tempfile.TemporaryDirectory() as folder:
         done = await backfill(
             partial(build, strikes, slow),
-            session=session,
+            session=frame.sparkSession,
             sources={"bids": SparkSource(frame, of=Bid)},
             sinks={"sums": Results(f"{folder}/sums", "key long, start long, total long")},
             until=UNTIL,
             savepoint=f"{folder}/savepoint",
         )
-        results = pq.read_table(f"{folder}/sums").to_pylist()
+        results = parquet_rows(f"{folder}/sums")
         parts = stored_parts(f"{folder}/savepoint")
         state = [asdict(row) for one in parts for row in rows_of(one)]
         beside = sorted(path.name for path in Path(folder).iterdir())
@@ -169,16 +171,16 @@ async def run(session: SparkSession, strikes: Disturbance, slow: Disturbance) ->
 
 async def told(master: str, conf: dict[str, str], *, slow: bool) -> None:
     session = local_session("disturbed", conf={"spark.master": master, **conf})
-    none = Disturbance("")
+    frame, none = bids(session), Disturbance("")
     with tempfile.TemporaryDirectory() as folder:
-        undisturbed = await run(session, none, none)
+        undisturbed = await run(frame, none, none)
         some = Disturbance(folder)
-        disturbed = await run(session, *((none, some) if slow else (some, none)))
+        disturbed = await run(frame, *((none, some) if slow else (some, none)))
         points = sorted(os.listdir(folder))
     session.stop()
     stopped = ""
     try:
-        await run(session, none, none)
+        await run(frame, none, none)
     except ConnectorError as exc:
         stopped = str(exc)
     assert len(undisturbed["state"]) > 100

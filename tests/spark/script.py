@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-import pyarrow.parquet as pq
+import pyarrow.parquet
 
 import aflow as af
 from aflow_connectors.spark import SparkSource, backfill, local_session
@@ -45,6 +45,9 @@ class Payment:
 
     row: Row
     kind: Kind
+
+    def cost(self) -> int:
+        return 0
 
 
 class Report:
@@ -82,8 +85,7 @@ class Lines(af.KeyedProcess[Kind, Payment, "Report.Line"]):
         before = ctx.state(self.last).get()
         count = 1 if before is None else before.count + 1
         ctx.state(self.last).set(Last(value, count))
-        cost = value.cost() if hasattr(value, "cost") else 0
-        return [Report.Line(ctx.key.value, count, value.row.at + cost)]
+        return [Report.Line(ctx.key.value, count, value.row.at + value.cost())]
 
 
 @asynccontextmanager
@@ -133,7 +135,9 @@ async def history(session: SparkSession) -> dict[str, Any]:
             restore=f"{folder}/savepoint",
             checkpointing=af.Checkpointing(every=timedelta(seconds=10), storage=f"{folder}/state"),
         )
-        best = max(pq.read_table(f"{folder}/lines").to_pylist(), key=lambda row: row["count"])
+        reader: Any = pyarrow.parquet  # which has no types
+        rows: list[dict[str, Any]] = reader.read_table(f"{folder}/lines").to_pylist()
+        best = max(rows, key=lambda row: row["count"])
         by_process = Counter(name.split()[0] for name in os.listdir(opened_in))
     here = by_process.pop(str(os.getpid()))
     return {

@@ -8,11 +8,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
 import pytest
 
 import aflow as af
 from aflow_connectors.spark import Backfilled, Results, SparkSource, backfill
+from tests.spark.parquet_rows import parquet_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,9 +59,11 @@ def build(bids: Any, sums: Any) -> af.Flow:
 
 
 def frame(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame(
+    session: Any = spark  # whose overloads name types of pandas
+    made: DataFrame = session.createDataFrame(
         [(bid.who, bid.at, bid.price) for bid in BIDS], "who string, at long, price int"
     )
+    return made
 
 
 async def history_and_live(
@@ -82,7 +84,7 @@ async def history_and_live(
         checkpointing=af.Checkpointing(every=timedelta(seconds=10), storage=folder / "state"),
         parallelism=3,
     )
-    rows = pq.read_table(folder / "sums").to_pylist()
+    rows = parquet_rows(folder / "sums")
     return done, [Sum(**row) for row in rows], live.values
 
 

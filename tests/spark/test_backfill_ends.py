@@ -100,6 +100,10 @@ def check(bid: Bid) -> Bid:
     return bid
 
 
+def no_key(bid: Bid) -> object:
+    return object()
+
+
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("steps", "said", "frame_of"),
@@ -111,7 +115,7 @@ def check(bid: Bid) -> Bid:
             id="source",
         ),
         pytest.param(
-            {"key": lambda bid: object()},
+            {"key": no_key},
             "step 'key_by #1' failed on record Bid(who='bidder ",
             "",
             id="keys",
@@ -148,6 +152,14 @@ async def test_a_record_without_place_in_the_declared_columns_is_told_with_colum
     assert not (tmp_path / "savepoint").exists()
 
 
+def holding(held: object) -> Callable[[Bid], Bid]:
+    def step(bid: Bid) -> Bid:
+        assert held is not None
+        return bid
+
+    return step
+
+
 def refused(
     spark: SparkSession, folder: Path, connection: socket.socket
 ) -> dict[str, tuple[dict[str, Any], str]]:
@@ -158,12 +170,12 @@ def refused(
     lock = threading.Lock()
     return {
         "a lock": (
-            {"step": lambda bid: (lock, bid)[1]},
-            "step 'check' cannot be sent to executors: cannot pickle '_thread.lock' object (<lambda> → lock)",
+            {"step": holding(lock)},
+            "step 'check' cannot be sent to executors: cannot pickle '_thread.lock' object (step → held)",
         ),
         "a socket": (
-            {"step": lambda bid: (connection, bid)[1]},
-            "step 'check' cannot be sent to executors: cannot pickle 'socket' object (<lambda> → connection)",
+            {"step": holding(connection)},
+            "step 'check' cannot be sent to executors: cannot pickle 'socket' object (step → held)",
         ),
         "columns": (
             {"sinks": {"sums": Results(folder / "sums", "who strin")}},

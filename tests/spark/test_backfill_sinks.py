@@ -14,7 +14,7 @@ from aflow_connectors.spark import SparkSink, SparkSource, SparkTableSink, backf
 from tests.spark.test_backfill import BIDS, UNTIL, Bid, Sum, frame
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
@@ -35,6 +35,10 @@ def build(bids: Any, folder: Any, table: Any, probe: Any = None) -> af.Flow:
     sums.to(table, name="table")
     sums.filter(lambda one: one.start == 0).to(probe or af.CollectSink[Sum](), name="probe")
     return flow
+
+
+def failing(table: DataFrame) -> None:
+    table.select("nothing")
 
 
 async def live(sums: tuple[Any, Any], tmp_path: Path, storage: str) -> None:
@@ -78,7 +82,7 @@ async def test_history_and_what_the_live_job_adds_are_there_once_whatever_fails_
     (folder / ".history-1").mkdir(parents=True)
     (folder / ".part-00007-000001.parquet.pending").write_bytes(b"half")
     with pytest.raises(ConnectorError, match="writing the results of sink 'probe' failed"):
-        await history(lambda table: table.select("nothing"))
+        await history(failing)
     assert [one.name for one in folder.iterdir()] == []
     assert not (tmp_path / "savepoint").exists()
 
