@@ -14,6 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from aflow.errors import ConnectorError, FlowDefinitionError
+from aflow_connectors.spark.interrupts import interrupts_held
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +81,8 @@ def local_session(
         )
     builder = SparkSession.builder.master(master).appName(name)
     try:
-        return builder.config(map=dict(settings)).getOrCreate()
+        with interrupts_held():
+            return builder.config(map=dict(settings)).getOrCreate()
     # What keeps a JVM from starting comes in many classes.
     except Exception as exc:
         raise ConnectorError(f"cannot start Spark on {master}: {first_line(exc)}") from exc
