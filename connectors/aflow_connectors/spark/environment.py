@@ -14,7 +14,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from aflow.errors import ConnectorError, FlowDefinitionError
-from aflow_connectors.spark.interrupts import interrupts_held
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,8 +80,7 @@ def local_session(
         )
     builder = SparkSession.builder.master(master).appName(name)
     try:
-        with interrupts_held():
-            return builder.config(map=dict(settings)).getOrCreate()
+        return builder.config(map=dict(settings)).getOrCreate()
     # What keeps a JVM from starting comes in many classes.
     except Exception as exc:
         raise ConnectorError(f"cannot start Spark on {master}: {first_line(exc)}") from exc

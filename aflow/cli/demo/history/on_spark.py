@@ -17,6 +17,7 @@ from typing import Final
 
 from aflow.cli.demo.flights import Flight
 from aflow.cli.demo.history.files import RESULTS, HistoryFiles, Where
+from aflow.cli.demo.history.interrupts import interrupts_held
 from aflow.cli.demo.history.pipeline import build
 from aflow.cli.demo.weather import Observation
 from aflow_connectors.spark import Backfilled, Results, SparkSource, backfill, local_session
@@ -55,7 +56,7 @@ def on_spark(
     began = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(write)
-        with _stderr_into(files.spark_log):
+        with interrupts_held(), _stderr_into(files.spark_log):
             session = local_session("aflow demo backfill", cores=partitions, conf=_CONF)
     try:
         written = writing.result()

@@ -15,7 +15,7 @@ from types import FrameType
 
 @contextmanager
 def interrupts_held() -> Generator[None]:
-    """Hold back SIGINT inside, and let it come at the end, if it came. Does nothing in threads, which get no signals."""
+    """Hold back SIGINT inside, and let it come at the end if it came. Does nothing in threads, which get no signals."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield

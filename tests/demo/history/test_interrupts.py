@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aflow_connectors.spark.interrupts import interrupts_held
+from aflow.cli.demo.history.interrupts import interrupts_held
 
 
 @pytest.fixture(autouse=True)
