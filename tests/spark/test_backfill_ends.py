@@ -224,7 +224,7 @@ def refused(
         ),
         "a naive end": (
             {"until": datetime(2020, 1, 1)},  # noqa: DTZ001
-            "has no time zone",
+            "until=: event time datetime.datetime(2020, 1, 1, 0, 0) has no time zone",
         ),
         "no session": (
             {"session": None},

@@ -38,7 +38,7 @@ def build(bids: Any, folder: Any, table: Any, probe: Any = None) -> af.Flow:
 
 
 def failing(table: DataFrame) -> None:
-    table.select("nothing")
+    table.select("nothing").count()
 
 
 async def live(sums: tuple[Any, Any], tmp_path: Path, storage: str) -> None:

@@ -13,8 +13,9 @@ from aflow.backfill.cutting import cut
 from aflow.backfill.drawing import explain as drawn
 from aflow.backfill.ends import Build, built, check_ends
 from aflow.backfill.fragments import FragmentPlan
+from aflow.errors import FlowDefinitionError
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
-from aflow.model.time import Instant, to_timestamp
+from aflow.model.time import Instant, Timestamp, to_timestamp
 from aflow_connectors.spark.calls import Calls
 from aflow_connectors.spark.done import Backfilled
 from aflow_connectors.spark.environment import check_packages
@@ -80,7 +81,7 @@ async def backfill(
     from aflow_connectors.spark.preparing import check_session, prepared
 
     plan = _planned(build, sources, sinks, key_groups, told=event_time_for_processing_time)
-    end = None if until is None else to_timestamp(until)
+    end = _moment(until)
     await to_thread.run_sync(check_session, session)
     calls = Calls(session)
     prepare = partial(prepared, plan, session, sources, sinks, until=end, savepoint=savepoint)
@@ -118,7 +119,14 @@ def explain(
     ``backfill`` does.
     """
     plan = _planned(build, sources, sinks, key_groups, told=event_time_for_processing_time)
-    return drawn(plan, until=None if until is None else to_timestamp(until))
+    return drawn(plan, until=_moment(until))
+
+
+def _moment(until: Instant | None) -> Timestamp | None:
+    try:
+        return None if until is None else to_timestamp(until)
+    except FlowDefinitionError as exc:
+        raise FlowDefinitionError(f"until=: {exc}") from exc
 
 
 def _planned(
