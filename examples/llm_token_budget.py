@@ -21,7 +21,7 @@ Prints:
     ticket 7: other, since nothing fits
     ticket 8: access, since there is something about "password"
     10 requests for 8 tickets: 1 refused, 1 fell silent, 0 over the limit
-    1,337 tokens at 1,000 a minute: it took 1.1 minutes or more
+    1,342 tokens at 1,000 a minute: it took 1.1 minutes or more
 """
 
 from __future__ import annotations

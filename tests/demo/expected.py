@@ -32,7 +32,7 @@ class Expected:
 
 def expected(table: Path, max_delay: timedelta) -> Expected:
     """What the pipeline should make of the whole table of flights."""
-    flights = _in_order_of_departure(pd.read_csv(table))
+    flights = _in_order_of_departure(pd.read_csv(table, float_precision="round_trip"))
     # What the flights before each one have earned.
     watermark = flights["at"].cummax().shift() - max_delay - pd.Timedelta(milliseconds=1)
     flights["hour"] = flights["at"].dt.floor("h")

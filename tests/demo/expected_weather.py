@@ -55,7 +55,9 @@ def expected_weather(flights: Frame, weather: Frame) -> ExpectedWeather:
 
 def read_flights(folder: Path) -> Frame:
     """The table of flights by scheduled departure, which is ``at``."""
-    flights = pd.read_csv(folder / "flights.csv.zip").rename(columns={"dep_delay": "delay"})
+    flights = pd.read_csv(folder / "flights.csv.zip", float_precision="round_trip").rename(
+        columns={"dep_delay": "delay"}
+    )
     hours = pd.to_datetime(flights["time_hour"], utc=True)
     flights["at"] = hours + pd.to_timedelta(flights["minute"], unit="min")
     flights["scheduled"] = _texts(flights["at"])
@@ -64,7 +66,7 @@ def read_flights(folder: Path) -> Frame:
 
 def read_weather(folder: Path) -> Frame:
     """The table of weather by time, which is ``observed``."""
-    weather = pd.read_csv(folder / "weather.csv")
+    weather = pd.read_csv(folder / "weather.csv", float_precision="round_trip")
     weather["observed"] = pd.to_datetime(weather["time_hour"], utc=True)
     weather["time_hour"] = _texts(weather["observed"])
     return weather.sort_values("observed", kind="stable").reset_index(drop=True)

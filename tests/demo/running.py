@@ -41,6 +41,10 @@ class Answers:
         return (self.folder / f"{name}.jsonl").read_text().splitlines()
 
 
+#: pandas leaves numbers of numpy's in some cells.
+_SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY
+
+
 def answers(
     flights: af.Source[Flight],
     folder: Path,
@@ -57,4 +61,4 @@ def answers(
 
 def in_order(rows: Rows) -> Rows:
     """``rows`` sorted by what stands in them."""
-    return sorted(rows, key=lambda row: orjson.dumps(row, option=orjson.OPT_SORT_KEYS))
+    return sorted(rows, key=lambda row: orjson.dumps(row, option=_SORTED))

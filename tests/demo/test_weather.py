@@ -120,7 +120,7 @@ class TestRoughEdges:
     """What the docstrings of ``weather`` and ``data`` say of the tables is true of the ones that are installed."""
 
     def test_rows_are_sorted_by_airport_and_by_time_there(self, data: FlightData) -> None:
-        table = pd.read_csv(data.folder / "weather.csv")
+        table = pd.read_csv(data.folder / "weather.csv", float_precision="round_trip")
 
         assert len(table) == 26_115
         assert list(table["origin"].unique()) == ["EWR", "JFK", "LGA"]
