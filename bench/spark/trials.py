@@ -11,7 +11,7 @@ from bench.harness import timed
 def medians(
     what: str, programs: Mapping[str, Callable[[], object]], rounds: int
 ) -> dict[str, float]:
-    """Seconds of each program, the median of ``rounds`` after one run to warm up.
+    """Seconds of each program, the median of ``rounds`` after one run to warm up; of 0 rounds, those of that run.
 
     Raises ``SystemExit`` unless all runs of all programs give the same result.
     """
@@ -23,6 +23,6 @@ def medians(
             expected = result if expected is None else expected
             if result != expected:
                 raise SystemExit(f"{what}: {name} gave {result}, and not {expected}")
-            if number:
+            if number or not rounds:
                 times[name].append(seconds)
     return {name: statistics.median(some) for name, some in times.items()}

@@ -98,25 +98,28 @@ async def test_spark_reads_what_is_committed_with_the_declared_types(
 
 
 @pytest.mark.parametrize(
-    "schema",
+    ("schema", "digits"),
     [
-        lambda: "id long, card string, amount decimal(10, 2), at timestamp",
-        lambda: PAYMENTS,
-        lambda: pa.schema(
-            {
-                "id": pa.int64(),
-                "card": pa.large_string(),
-                "amount": pa.decimal128(10, 2),
-                "at": pa.timestamp("ns", tz="Europe/Berlin"),
-            }
+        (lambda: "id long, card string, amount decimal(10, 2), at timestamp", (10, 2)),
+        (lambda: PAYMENTS, (10, 2)),
+        (
+            lambda: pa.schema(
+                {
+                    "id": pa.int64(),
+                    "card": pa.large_string(),
+                    "amount": pa.decimal128(10, 2),
+                    "at": pa.timestamp("ns", tz="Europe/Berlin"),
+                }
+            ),
+            (10, 2),
         ),
-        lambda: None,
+        (lambda: None, (38, 18)),  # room for longer ones
     ],
     ids=["text", "StructType", "pyarrow.Schema", "the first records"],
 )
 @pytest.mark.asyncio
 async def test_columns_may_be_declared_in_several_ways(
-    spark: SparkSession, tmp_path: Path, schema: Callable[[], Any]
+    spark: SparkSession, tmp_path: Path, schema: Callable[[], Any], digits: tuple[int, int]
 ) -> None:
     sink = SparkSink[Payment](tmp_path / "out", schema=schema())
     payment = Payment(1, "4711", Decimal("12345678.50"), datetime(2013, 7, 1, tzinfo=UTC))
@@ -130,7 +133,7 @@ async def test_columns_may_be_declared_in_several_ways(
         {
             "id": pa.int64(),
             "card": pa.string(),
-            "amount": pa.decimal128(10, 2),
+            "amount": pa.decimal128(*digits),
             "at": pa.timestamp("us", tz="UTC"),
         }
     )
