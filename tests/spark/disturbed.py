@@ -26,7 +26,7 @@ from tests.spark.parquet_rows import parquet_rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-RECORDS = 20_000
+RECORDS = 8_000
 UNTIL = RECORDS * 10 - 4_000
 
 
@@ -80,7 +80,7 @@ class Streaks(af.KeyedProcess[str, Bid, Bid]):
         if value.at > UNTIL - 2_000:
             self.strikes.raises("late in the partition", partition=0)
         ctx.state(self.last).set(value)
-        ctx.state(self.padding).set(b"." * 300_000)
+        ctx.state(self.padding).set(b"." * 200_000)
         ctx.set_event_timer(value.at + 3_000)
         return [value]
 
@@ -96,7 +96,7 @@ def fail_while_state_is_yielded(disturbance: Disturbance) -> None:
 
     executing: Any = module
     plain = executing.encoded_part
-    if plain.__module__ == __name__:
+    if not disturbance.folder or plain.__module__ == __name__:
         return
 
     def encoded_part(snapshots: Any) -> Iterator[bytes]:
@@ -169,37 +169,40 @@ async def run(frame: DataFrame, strikes: Disturbance, slow: Disturbance) -> dict
     }
 
 
-async def told(master: str, conf: dict[str, str], *, slow: bool) -> None:
-    session = local_session("disturbed", conf={"spark.master": master, **conf})
+async def compared(session: SparkSession, *, slow: bool) -> dict[str, Any]:
+    """Whether a backfill leaves the same when it is disturbed, and where that was."""
     frame, none = bids(session), Disturbance("")
     with tempfile.TemporaryDirectory() as folder:
         undisturbed = await run(frame, none, none)
         some = Disturbance(folder)
         disturbed = await run(frame, *((none, some) if slow else (some, none)))
         points = sorted(os.listdir(folder))
+    assert len(undisturbed["state"]) > 100
+    assert len(undisturbed["results"]) > 100
+    return {"same": undisturbed == disturbed, "points": points}
+
+
+async def without_session(session: SparkSession) -> str:
+    """What is said when the session was stopped."""
+    frame, none = bids(session), Disturbance("")
     session.stop()
-    stopped = ""
     try:
         await run(frame, none, none)
     except ConnectorError as exc:
-        stopped = str(exc)
-    assert len(undisturbed["state"]) > 100
-    assert len(undisturbed["results"]) > 100
-    print(json.dumps({"same": undisturbed == disturbed, "points": points, "stopped": stopped}))
-
-
-def retried() -> None:
-    """Failures, and a worker that is killed; then the session is stopped."""
-    asyncio.run(told("local[2,3]", {}, slow=False))
+        return str(exc)
+    return ""
 
 
 def speculated() -> None:
     """A task so slow that Spark begins it a second time, which it does on another host only."""
     conf = {
+        "spark.master": os.environ["AFLOW_SPARK_CLUSTER"],
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
         "spark.speculation.quantile": "0.5",
         "spark.speculation.multiplier": "1.1",
         "spark.executor.memory": "600m",
     }
-    asyncio.run(told(os.environ["AFLOW_SPARK_CLUSTER"], conf, slow=True))
+    session = local_session("speculated", conf=conf)
+    print(json.dumps(asyncio.run(compared(session, slow=True))))
+    session.stop()

@@ -1,6 +1,6 @@
 """A script as users write it: all classes are its own. It backfills twice, and in between a class is changed.
 
-Run by ``test_backfill_scripts``; prints what it found as JSON.
+Run by ``test_backfill_elsewhere``; prints what it found as JSON.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncGenerator
@@ -148,14 +149,20 @@ async def history(session: SparkSession) -> dict[str, Any]:
     }
 
 
-async def twice() -> None:
-    session = local_session("script")
-    first = await history(session)
+async def everything() -> None:
+    # Tasks that fail are tried again, as on a cluster.
+    session = local_session("script", conf={"spark.master": "local[2,3]"})
+    twice = [await history(session)]
     exec(CHANGED, globals())
-    second = await history(session)
-    session.stop()
-    print(json.dumps([first, second]))
+    twice.append(await history(session))
+    # The rest has nothing to do with scripts: it is here because Spark takes so long to start.
+    sys.path.insert(0, os.getcwd())
+    from tests.spark.disturbed import compared, without_session
+
+    disturbed = await compared(session, slow=False)
+    stopped = await without_session(session)
+    print(json.dumps({"twice": twice, "disturbed": disturbed, "stopped": stopped}))
 
 
 if __name__ == "__main__":
-    asyncio.run(twice())
+    asyncio.run(everything())
