@@ -154,12 +154,12 @@ class EventTimeOperator(Operator):
 
     def on_split_start(self, split: str) -> None:
         self._begin(split)
-        if _MIXED in self._splits:
-            # Restored from a job with another parallelism, in which an exchange stood before this step: no record will
-            # ever come from there, and nobody waits for it.
-            self.on_split_end(_MIXED)
 
     def on_split(self, split: str) -> None:
+        if _MIXED in self._splits:
+            # Restored from a job in which an exchange stood before this step. What was in flight there has come, before
+            # anything of a split; no record will ever come from there again, and nobody waits for it.
+            self.on_split_end(_MIXED)
         self._current = self._splits[split]
 
     def on_split_end(self, split: str) -> None:

@@ -432,6 +432,37 @@ def test_a_mixed_stream_among_as_many_as_before_goes_on_where_it_was(
     assert news(after) == [Watermark(watermark), *records(200), Watermark(199)]
 
 
+def test_splits_wait_for_each_other_and_for_what_was_in_flight_to_the_mixed_stream_before_them() -> (
+    None
+):
+    """Restored is a job in which an exchange stood before the step, and splits come right out of the source now."""
+    split, mixed = bounded(), bounded()
+    for name, newest in {"a": 100, "b": 50}.items():
+        split.operator.on_split_start(name)
+        split.operator.on_split(name)
+        split.push(newest)
+    mixed.push(10)
+    after = bounded()
+    after.restore(*(one.snapshot() or OperatorSnapshot() for one in (split, mixed)))
+
+    for name in ("a", "b"):
+        after.operator.on_split_start(name)
+    after.push(12)  # was in flight
+    after.operator.on_split("a")
+    after.push(110)
+    after.operator.on_split("b")
+    after.push(60)
+
+    assert news(after) == [
+        Watermark(9),
+        *records(12),
+        Watermark(11),
+        Watermark(49),
+        *records(110, 60),
+        Watermark(59),
+    ]
+
+
 def two_mixed_streams() -> list[OperatorSnapshot]:
     """What two subtasks write, of which the first has come to 100 and the second to 50."""
     written: list[OperatorSnapshot] = []
