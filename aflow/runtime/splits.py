@@ -41,10 +41,15 @@ class Progress:
     """Which subtask has read each split that has not ended, as far as that is known."""
     parallelism: int = 0
     """How many subtasks there were; 0 if that is not known."""
+    in_flight: bool = False
+    """True if records were in flight from a subtask to the one of the same number: what follows must go that way."""
 
     def reader(self, split: str, parallelism: int) -> int | None:
-        """Who of so many subtasks has read ``split``; None if nobody has, since there were fewer or more of them."""
-        return self.readers.get(split) if parallelism == self.parallelism else None
+        """Who of so many subtasks is to go on with ``split``; None if that does not matter, or nobody knows."""
+        reader = self.readers.get(split)
+        if reader is None or not (self.in_flight or parallelism == self.parallelism):
+            return None
+        return reader % parallelism
 
 
 class SplitQueue:
@@ -53,7 +58,8 @@ class SplitQueue:
     A source that reads few splits at a time deals them out on demand, so that a subtask with small splits takes
     more of them; one that reads all its splits at once deals them in turn. Splits that a checkpoint has found half
     read come first: they go on where they were read, since records of theirs may be in flight there, which nothing
-    that follows may overtake; with another parallelism they are dealt in turn.
+    that follows may overtake. With another parallelism they are dealt in turn; but if such records were in flight, to
+    where these are put.
     """
 
     def __init__(

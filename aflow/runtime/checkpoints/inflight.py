@@ -79,6 +79,15 @@ def records_of(in_flight: InFlight) -> int:
     )
 
 
+def has_in_flight(snapshot: OperatorSnapshot) -> bool:
+    """True if records were in flight to the step."""
+    return any(
+        isinstance(element, bytes)
+        for part in snapshot.operator.get(IN_FLIGHT, ())
+        for element in cast("tuple[Any, ...]", PLAIN.decode(part))[-1]
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class InFlightCodec:
     """Turns records in flight into bytes and back."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aflow.connect import Committable
 from aflow.graph.declared import declared_steps
+from aflow.graph.nodes import Forward
 from aflow.graph.plan import Plan
 from aflow.model.batch import Batch
 from aflow.model.key_groups import KeyGroupRange
@@ -16,6 +17,7 @@ from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.inflight import (
     InFlightCodec,
     Origin,
+    has_in_flight,
     restored_channels,
     restored_in_chain,
 )
@@ -37,6 +39,8 @@ class Restoration:
     """True if the checkpoint is in the storage of this job, so that later ones can build upon its parts."""
     changes: ChangePlan
     """What becomes of each state."""
+    forwarded: bool
+    """True if records were in flight from a subtask to the one of the same number."""
 
     @classmethod
     def of(
@@ -51,7 +55,7 @@ class Restoration:
         """Raises ``RestoreError`` if the job cannot go on from the checkpoint, or would lose some of it unasked."""
         changes = changes_of(plan, restored)
         changes.check(allow_dropped_state=allow_dropped_state)
-        return cls(restored, codec, own, changes)
+        return cls(restored, codec, own, changes, _forwarded(plan, restored))
 
     def state_of(self, step: str, groups: KeyGroupRange) -> OperatorSnapshot | None:
         """What a step remembered, for a subtask that owns ``groups``; None for one that is new."""
@@ -68,7 +72,8 @@ class Restoration:
         parallelism = (
             one.parallelism for one in self.restored.manifest.steps if one.name == source
         )
-        return read_progress(source, snapshot, next(parallelism, 0))
+        progress = read_progress(source, snapshot, next(parallelism, 0))
+        return replace(progress, in_flight=self.forwarded)
 
     def committables(self, sink: str) -> list[Committable]:
         """What all writers of a sink had prepared."""
@@ -127,6 +132,15 @@ def changes_of(plan: Plan, restored: Restored) -> ChangePlan:
     ]
     key_groups = (restored.manifest.key_groups, plan.key_groups)
     return change_plan(stored, declared_steps(plan), key_groups=key_groups)
+
+
+def _forwarded(plan: Plan, restored: Restored) -> bool:
+    return any(
+        node.name in restored.states and has_in_flight(restored.states[node.name])
+        for task in plan.tasks
+        for node in task.nodes
+        if any(isinstance(edge.partitioning, Forward) for edge in node.inputs)
+    )
 
 
 def _links(step: StepState, groups: KeyGroupRange) -> Iterator[Link]:

@@ -18,9 +18,12 @@ from aflow.testing.scripted import Line
 Row = tuple[str, int]
 
 
-def dealt(readers: Mapping[str, int], *, before: int, now: int) -> list[list[str]]:
+def dealt(
+    readers: Mapping[str, int], *, before: int, now: int, in_flight: bool = False
+) -> list[list[str]]:
     """Which splits each subtask goes on with."""
-    progress = Progress({split: Place(1) for split in "bcd"}, ["a"], readers, before)
+    places = {split: Place(1) for split in "bcd"}
+    progress = Progress(places, ["a"], readers, before, in_flight=in_flight)
     queue = SplitQueue("numbers", ScriptedSource[int](1), now, progress)
     return [[one.split.id for one in queue.begun(subtask)] for subtask in range(now)]
 
@@ -34,6 +37,15 @@ def test_with_another_parallelism_splits_are_dealt_in_turn(
     now: int, expected: list[list[str]]
 ) -> None:
     assert dealt({"b": 1, "c": 1, "d": 1}, before=2, now=now) == expected
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"), [(2, [["b", "d"], ["c"]]), (4, [[], ["c"], ["b", "d"], []])]
+)
+def test_with_another_parallelism_splits_follow_their_records_in_flight(
+    now: int, expected: list[list[str]]
+) -> None:
+    assert dealt({"b": 2, "c": 1, "d": 2}, before=3, now=now, in_flight=True) == expected
 
 
 def test_splits_of_checkpoints_that_do_not_tell_who_read_them_are_dealt_in_turn() -> None:
