@@ -6,6 +6,8 @@ CONSTRAINTS ?= constraints.txt
 
 BIN := .venv/bin
 PINS := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
+# More than four would wait for the tests of Spark, which share a session.
+PROCESSES := -n auto --maxprocesses 4
 WHAT := pyproject.toml $(CONSTRAINTS) scripts/make-venv
 
 SETUP := .venv/setup.stamp
@@ -57,7 +59,7 @@ java: # Spark needs it: install it where that can be done, else say how
 	@scripts/have-java
 
 test: java lint types ## everything: format, lint, types, architecture, unit, conformance, doc snippets, examples
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q $(PROCESSES)
 
 lint: $(SETUP) ## check format and lint rules
 	@$(BIN)/ruff format --check --quiet . || { echo "'make format' does that"; exit 1; }
@@ -68,7 +70,7 @@ types: $(SETUP) ## mypy strict and pyright strict
 	@$(BIN)/basedpyright --warnings
 
 unit: $(SETUP) ## the tests that take less than a second each
-	@$(BIN)/python -m pytest -q -m 'not slow'
+	@$(BIN)/python -m pytest -q -m 'not slow' $(PROCESSES)
 
 format: $(SETUP) ## format, and fix what lint can fix
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .

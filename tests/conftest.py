@@ -7,10 +7,29 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
 
 import pytest
 
+from tests.conformance import report
+
+#: Tests that share a session of Spark.
+SPARK: Final = Path(__file__).with_name("spark")
+
 IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(report)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What stays in one process where tests run in several: a file, and all that use the one session of Spark."""
+    for item in items:
+        group = "spark" if item.path.parent == SPARK else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")

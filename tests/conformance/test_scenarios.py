@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import pytest
@@ -48,13 +48,14 @@ def _is_later(area: str) -> bool:
         if not _is_later(scenario.area)
     ],
 )
-def test_scenario(scenario: Scenario, request: pytest.FixtureRequest) -> None:
+def test_scenario(scenario: Scenario, record_property: Callable[[str, object], None]) -> None:
     driver = driver_for(scenario)
     try:
         run(scenario, driver)
 
         # Weaker evidence: a difference is a question, not a failure.
         questions = differences(driver, scenario.implied)
-        request.config.stash[IMPLIED].extend(f"{scenario.name}: {each}" for each in questions)
+        for question in questions:
+            record_property(IMPLIED, f"{scenario.name}: {question}")
     finally:
         driver.close()

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import aflow as af
 from aflow.connect import BadRecord
 from aflow.model.codecs import RECORDS, CodecError
+from tests.stable_ids import stable
 
 T = TypeVar("T")
 
@@ -192,7 +193,7 @@ def mixed(one: object) -> object:
         ("left", None),
         msgspec.UNSET,
     ],
-    ids=repr,
+    ids=stable,
 )
 @pytest.mark.parametrize("around", [alone, in_a_row, mixed])
 def test_a_record_comes_back_equal_and_of_its_type(

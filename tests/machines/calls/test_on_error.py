@@ -16,6 +16,7 @@ from aflow.machines.calls.on_error import (
     check_on_error,
 )
 from aflow.model.tags import Tag
+from tests.stable_ids import stable
 
 
 def zero(value: int, error: BaseException) -> int:
@@ -25,7 +26,7 @@ def zero(value: int, error: BaseException) -> int:
 TAG = Tag[FailedCall[int]]("failed")
 
 
-@pytest.mark.parametrize("policy", [Fail(), Drop(), DeadLetter(TAG), Fallback(zero)], ids=str)
+@pytest.mark.parametrize("policy", [Fail(), Drop(), DeadLetter(TAG), Fallback(zero)], ids=stable)
 def test_there_are_four_policies(policy: object) -> None:
     check_on_error(policy)
 

@@ -19,6 +19,7 @@ from aflow.machines.windows.triggers import (
 )
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
 from tests.machines.windows.asked import Asked
+from tests.stable_ids import stable
 
 CONTINUE = TriggerResult.CONTINUE
 FIRE = TriggerResult.FIRE
@@ -411,7 +412,7 @@ def test_never_does_not_fire() -> None:
         Never(),
         Purging(EventTime(early=ProcessingTime())),
     ],
-    ids=str,
+    ids=stable,
 )
 def test_clear_leaves_the_other_windows_as_they_are_and_nothing_of_its_own(
     trigger: Trigger[Any],

@@ -14,6 +14,7 @@ from aflow.model.tags import Tag
 from aflow.operators.calls.settings import CallOrder, CallResults
 from aflow.testing import At, Mode
 from tests.operators.calls.slots import SlotsHarness
+from tests.stable_ids import stable
 
 FAILED = Tag[FailedCall[Any]]("failed")
 ERROR = ConnectionError("no answer")
@@ -228,7 +229,7 @@ def test_a_deadline_that_has_passed_lets_the_next_record_of_its_key_go_on() -> N
     assert step.asked == [200]
 
 
-@pytest.mark.parametrize("policy", [Drop(), Fallback(nothing)], ids=str)
+@pytest.mark.parametrize("policy", [Drop(), Fallback(nothing)], ids=stable)
 def test_a_deadline_function_that_raises_fails_the_job_whatever_the_policy(policy: Any) -> None:
     step = SlotsHarness(deadline=key_until, on_error=policy)
 

@@ -31,6 +31,7 @@ from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.sessions import SessionAggregateOperator
 from aflow.testing import Mode, OperatorHarness
 from tests.operators.windows.general_steps import SUM, Event, Says
+from tests.stable_ids import stable
 
 TUMBLING = TumblingWindows(10)
 SESSIONS = SessionWindows(10)
@@ -65,7 +66,7 @@ def made(**parts: Any) -> WindowLogic:
         {"assigner": SlidingWindows(10, 5, domain=TimeDomain.PROCESSING)},
         {"assigner": SessionWindows(10, domain=TimeDomain.PROCESSING)},
     ],
-    ids=str,
+    ids=stable,
 )
 def test_what_the_fast_operators_cannot_do_is_done_by_the_general_one(
     parts: dict[str, Any],
