@@ -9,11 +9,13 @@ those that do read by key, and are heads themselves.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count, starmap
 from typing import Final
 
 from aflow.backfill.event_time_only import in_event_time
 from aflow.backfill.fragments import NEVER, Exit, Fragment, FragmentPlan
+from aflow.backfill.partial import making_parts, merging_parts
 from aflow.backfill.refusals import refuse
 from aflow.errors import FlowDefinitionError, InternalError, shown
 from aflow.graph.flow_graph import FlowGraph
@@ -55,13 +57,15 @@ def cut(
     numbers = count()
     fragments: list[Fragment] = []
     for index, head in enumerate(heads):
-        nodes = (in_event_time(head), *_reached(graph, head)[1:])
+        nodes = (_over_history(head), *_reached(graph, head)[1:])
+        exits = list(_exits(nodes, readers, index_of, numbers))
+        nodes, exits = _with_parts(graph, nodes, exits, heads)
         feeding = ((one, way) for one in fragments for way in one.exits if way.reader == index)
         fragments.append(
             Fragment(
                 index,
                 nodes,
-                tuple(_exits(nodes, readers, index_of, numbers)),
+                tuple(exits),
                 cuts_at=_cuts(nodes),
                 every_moment=_sees_every_moment(nodes[0]),
                 behind=2 if head.windows is not None and head.windows.assigner.merging else 1,
@@ -69,6 +73,32 @@ def cut(
             )
         )
     return FragmentPlan(graph.name, tuple(fragments), key_groups)
+
+
+def _over_history(head: Node) -> Node:
+    changed = in_event_time(head)
+    return merging_parts(head) if changed is head else changed
+
+
+def _with_parts(
+    graph: FlowGraph, nodes: tuple[Node, ...], exits: list[Exit], heads: list[Node]
+) -> tuple[tuple[Node, ...], list[Exit]]:
+    """Steps of one fragment and its exits, with a step more in front of each that leads to windows in parts."""
+    names = {node.name for node in graph}
+    above = 1 + max(node.id for node in graph)
+    ways: list[Exit] = []
+    for way in exits:
+        part = None
+        if way.reader is not None:
+            head = heads[way.reader]
+            name = f"{head.name} (partial)"
+            name = name if name not in names else f"{name} {way.number}"
+            edge = Edge(way.origin, way.side)
+            part = making_parts(head, edge, id=above + way.number, name=name)
+        if part is not None:
+            nodes, way = (*nodes, part), replace(way, origin=part, side=None)
+        ways.append(way)
+    return nodes, ways
 
 
 def is_head(node: Node) -> bool:

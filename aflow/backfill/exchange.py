@@ -15,7 +15,7 @@ float, str and bytes. The header is
 - the code and the header of a class, as in ``aflow.model.codecs.records``, if all records are instances of it with
   plain fields: a column for each field;
 - ``(`` for tuples of plain values, of one length: a column for each item;
-- ``.`` for plain values, and for dicts of str and them: one column;
+- ``.`` for plain values, for lists of them, and for dicts of str and them: one column;
 - empty for all else: the pickle of keys, header and columns stands for the keys; in there, an empty header says that
   the values themselves stand for the columns.
 """
@@ -202,7 +202,7 @@ def _picked(column: Sequence[Any], indexes: list[int]) -> list[Any]:
 def _columns(values: list[Any]) -> tuple[str, Sequence[Any]]:
     """What is in ``values``, as columns, and how to make them again; themselves where that cannot be said."""
     kinds = set(map(type, values))
-    if kinds == {dict} or _PLAIN.issuperset(kinds):
+    if kinds in ({dict}, {list}) or _PLAIN.issuperset(kinds):
         return _VALUE, [values]
     if len(kinds) != 1:
         return _PICKLED, values
@@ -221,6 +221,8 @@ def _all_plain(keys: list[Any], header: str, columns: Sequence[list[Any]]) -> bo
         return False
     if header == _VALUE and type(columns[0][0]) is dict:
         return _are_plain(columns[0])
+    if header == _VALUE and type(columns[0][0]) is list:
+        return _PLAIN.issuperset(map(type, chain.from_iterable(columns[0])))
     return all(_PLAIN.issuperset(map(type, column)) for column in columns)
 
 

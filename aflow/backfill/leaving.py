@@ -41,12 +41,7 @@ class ExitWriter(Writer[Any]):
     def _add_columns(self, batch: Batch[Any]) -> None:
         """What an exchange needs to put records in order."""
         if batch.timestamps is None or batch.keys is None:
-            raise OperatorError(
-                f"step {self._way.origin.name!r} sent records without a timestamp to a step that reads by key: history "
-                f"has no other order; write .event_time(…) in front of it",
-                operator=self._way.origin.name,
-                record=batch.values[0],
-            )
+            raise without_time(self._way.origin.name, batch.values[0])
         self._times += batch.timestamps
         self._keys += batch.keys
 
@@ -54,3 +49,13 @@ class ExitWriter(Writer[Any]):
         batch = Batch(self._values, self._times or None, self._keys or None)
         self._values, self._times, self._keys = [], [], []
         return Leaving(self._way, batch)
+
+
+def without_time(step: str, record: object) -> OperatorError:
+    """What is raised for a record that has no place in history."""
+    return OperatorError(
+        f"step {step!r} sent records without a timestamp to a step that reads by key: history has no other order; "
+        f"write .event_time(…) in front of it",
+        operator=step,
+        record=record,
+    )

@@ -66,6 +66,10 @@ def encode_key(key: Hashable) -> bytes:
 
 def check_key(key: Hashable) -> None:
     """Raise ``UnsupportedKey`` if ``key`` cannot be one, for steps that need no hash: all refuse the same keys."""
+    # Hot path: once for each key and window. Most keys are one of these, and text in ASCII has no lone surrogates.
+    kind = type(key)
+    if kind is int or (kind is str and key.isascii()):  # type: ignore[attr-defined]
+        return
     encode_key(key)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aflow.model.codecs import Codec
-from aflow.state.aggregate import Aggregate, own_codec
+from aflow.state.aggregate import Aggregate, is_commutative, own_codec
 from aflow.state.layouts import Many, state_codec
 
 
@@ -30,6 +30,8 @@ class Accumulation:
     merge: Callable[[Any, Any], Any] | None = None
     """None: accumulators cannot be merged (a fold that was given no ``merge``)."""
     fresh: Callable[[], Any] | None = None
+    commutative: bool = False
+    """True if ``add`` and ``merge`` give the same in whatever order records come."""
     codec: Codec[Any] | None = None
     """How snapshots store accumulators where no type is declared; None: as plain Python values."""
 
@@ -61,6 +63,7 @@ def aggregating(aggregate: Aggregate[Any, Any, Any]) -> Accumulation:
         aggregate.result,
         aggregate.merge,
         create,
+        is_commutative(aggregate),
         own_codec(aggregate),
     )
 
@@ -76,7 +79,7 @@ def listing(fn: Callable[[list[Any]], Any], of: type[Any] | None) -> Accumulatio
         lambda values: fn(values.copy()),
         _joined,
         list,
-        Many(state_codec(of)),
+        codec=Many(state_codec(of)),
     )
 
 

@@ -24,6 +24,9 @@ class Aggregate(Protocol[IN, ACC, OUT]):
     Snapshots store accumulators by the type that the step or state declares with ``of=``; without it by the ``Codec``
     in the attribute ``codec``, if there is one; else accumulators must be plain Python values.
 
+    Where the result is exactly the same in whatever order values are added and accumulators are merged, say so with
+    ``commutative = True`` in the class: a backfill on Spark then aggregates windows before it moves records.
+
     >>> class Mean(Aggregate[float, tuple[float, int], float]):
     ...     def create(self) -> tuple[float, int]:
     ...         return 0.0, 0
@@ -63,6 +66,17 @@ def accumulator_codec(aggregate: Aggregate[Any, ACC, Any], of: type[ACC] | None)
     """How snapshots store the accumulators of ``aggregate``. Raises ``FlowDefinitionError``."""
     codec = own_codec(aggregate)
     return state_codec(of) if of is not None or codec is None else codec
+
+
+def is_commutative(aggregate: Aggregate[Any, Any, Any]) -> bool:
+    """True if ``aggregate`` says that no order matters. Raises ``FlowDefinitionError`` if it says something else."""
+    said = cast("object", getattr(aggregate, "commutative", False))
+    if not isinstance(said, bool):
+        raise FlowDefinitionError(
+            f"{type(aggregate).__name__}.commutative must be True or False, not {shown(said)}: whether values may be "
+            f"added, and accumulators merged, in any order; give the attribute another name if it is something else"
+        )
+    return said
 
 
 def own_codec(aggregate: Aggregate[Any, ACC, Any]) -> Codec[ACC] | None:

@@ -65,6 +65,7 @@ def figures(
     return {
         "windows_per_s": round(_until(events) / STEP / times["aflow"]),
         "windows_ratio": round(times["window"] / times["aflow"], 3),
+        "windows_fold_ratio": round(times["window"] / times["fold"], 3),
         "windows_arithmetic_ratio": round(times["arithmetic"] / times["aflow"], 3),
     }
 
@@ -78,7 +79,8 @@ def programs(
     return {
         "window": _native(session, _by_window(some), folder / "window", until),
         "arithmetic": _native(session, _by_arithmetic(some), folder / "arithmetic", until),
-        "aflow": _ours(session, events, folder, until),
+        "aflow": _ours(session, events, folder, until, build),
+        "fold": _ours(session, events, folder, until, build_fold),
     }
 
 
@@ -112,7 +114,11 @@ def _native(session: SparkSession, sums: DataFrame, out: Path, until: int) -> Ca
 
 
 def _ours(
-    session: SparkSession, events: DataFrame, folder: Path, until: int
+    session: SparkSession,
+    events: DataFrame,
+    folder: Path,
+    until: int,
+    build: Callable[[Any, Any], af.Flow],
 ) -> Callable[[], object]:
     savepoint, out = folder / "savepoint", folder / "sums"
 
@@ -140,16 +146,28 @@ def _ours(
 def build(events: Any, sums: Any) -> af.Flow:
     """A sum for each key and window."""
     flow = af.Flow("windows")
-    (
-        flow.source(events, name="events")
-        .event_time(lambda event: event.at)
-        .key_by(lambda event: event.who)
-        .window(af.Tumbling(timedelta(milliseconds=WINDOW)))
-        .fold(int, lambda total, event: total + event.price, name="sum")
-        .map(lambda one: Sum(one.key, one.window.start, one.value))
-        .to(sums, name="sums")
-    )
+    windows = _windows(flow, events)
+    _end(windows.aggregate(af.aggregates.sum(lambda event: event.price), name="sum"), sums)
     return flow
+
+
+def build_fold(events: Any, sums: Any) -> af.Flow:
+    """The same by a fold, which needs all records behind the exchange."""
+    flow = af.Flow("windows")
+    windows = _windows(flow, events)
+    _end(windows.fold(int, lambda total, event: total + event.price, name="sum"), sums)
+    return flow
+
+
+def _windows(flow: af.Flow, events: Any) -> af.WindowedStream[str, Event]:
+    timed = flow.source(events, name="events").event_time(lambda event: event.at)
+    keyed = timed.key_by(lambda event: event.who)
+    return keyed.window(af.Tumbling(timedelta(milliseconds=WINDOW)))
+
+
+def _end(results: af.Stream[af.Windowed[str, int]], sums: Any) -> None:
+    sums_of = results.map(lambda one: Sum(one.key, one.window.start, one.value))
+    sums_of.to(sums, name="sums")
 
 
 def _checksum(session: SparkSession, out: Path) -> object:

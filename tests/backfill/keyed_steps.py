@@ -48,6 +48,35 @@ def sliding(items: Items, name: str) -> Items:
     return windows.aggregate(af.aggregates.count(), name=name).map(of_window)
 
 
+def summed(items: Items, name: str) -> Items:
+    """Floats, which are added up exactly in any order."""
+    windows = keyed(items).window(af.Tumbling(millis(70), offset=millis(-20)), lateness=millis(40))
+    tenths = windows.aggregate(af.aggregates.sum(_tenths), name=name)
+    return tenths.map(lambda one: of_window(replace_value(one, round(one.value * 10)))).union(
+        tenths.late
+    )
+
+
+def _tenths(item: Item) -> float:
+    return item.n / 10
+
+
+def several(items: Items, name: str) -> Items:
+    windows = keyed(items).window(af.Sliding(millis(100), millis(20), offset=millis(10)))
+    some = af.aggregates.fields(
+        _together, n=af.aggregates.count(), total=af.aggregates.sum(_number)
+    )
+    return windows.aggregate(some, name=name).map(of_window)
+
+
+def _together(n: int, total: int) -> int:
+    return n * 1000 + total
+
+
+def _number(item: Item) -> int:
+    return item.n
+
+
 def sliding_folded(items: Items, name: str) -> Items:
     windows = keyed(items).window(af.Sliding(millis(90), millis(30)))
     return windows.fold(int, plus, name=name).map(of_window)
@@ -320,6 +349,8 @@ KEYED: Sequence[Step] = [
     Step("tumbling", tumbling, keeps_order=True),
     Step("lenient", lenient),
     Step("sliding", sliding, keeps_order=True),
+    Step("summed", summed),
+    Step("several", several, keeps_order=True),
     Step("sliding folded", sliding_folded, keeps_order=True),
     Step("sliding applied", sliding_applied, keeps_order=True),
     Step("sessions", sessions, keeps_order=True),

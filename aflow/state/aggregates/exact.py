@@ -56,9 +56,9 @@ def value(total: Total) -> int | float:
 
     Beyond the largest float it is an infinity, and stays one; with infinities of both signs, or a NaN, it is NaN.
     """
+    if len(total) == 1:
+        return total[0]
     whole, *floats = total
-    if not floats:
-        return whole
     if whole:
         floats += _expansion_of(Fraction(whole))
     return _expansion(floats)[0]

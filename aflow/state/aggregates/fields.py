@@ -7,7 +7,7 @@ from inspect import signature
 from typing import Any, Final, TypeVar
 
 from aflow.errors import FlowDefinitionError, shown
-from aflow.state.aggregate import Aggregate, accumulator_codec
+from aflow.state.aggregate import Aggregate, accumulator_codec, is_commutative
 from aflow.state.aggregates.stored import FieldsCodec
 from aflow.state.specs import check_aggregate
 
@@ -54,6 +54,7 @@ class _Fields(Aggregate[Any, list[Any], Any]):
         self._adds: Final = [part.add for part in parts]
         self._merges: Final = [part.merge for part in parts]
         self._results: Final = [part.result for part in parts]
+        self.commutative: Final = all(map(is_commutative, parts))
         self.codec: Final = FieldsCodec(
             {name: accumulator_codec(part, None) for name, part in aggregates.items()}
         )

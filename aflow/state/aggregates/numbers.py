@@ -52,6 +52,8 @@ def mean(of: Callable[[T], float]) -> Aggregate[T, Average, float]:
 
 
 class _Count(Aggregate[Any, int, int]):
+    commutative: Final = True
+
     def create(self) -> int:
         return 0
 
@@ -66,14 +68,21 @@ class _Count(Aggregate[Any, int, int]):
 
 
 class _Sum(Aggregate[Any, Total, Any]):
+    commutative: Final = True
+
     def __init__(self, of: Callable[[Any], Any]) -> None:
         self._of: Final = of
 
     def create(self) -> Total:
-        return exact.nothing()
+        return [0]
 
     def add(self, acc: Total, value: Any) -> Total:
-        exact.plus(acc, self._of(value))
+        # Hot path: once per record.
+        number = self._of(value)
+        if type(number) is int:
+            acc[0] += number
+        else:
+            exact.plus(acc, number)
         return acc
 
     def merge(self, a: Total, b: Total) -> Total:
@@ -85,6 +94,8 @@ class _Sum(Aggregate[Any, Total, Any]):
 
 
 class _Mean(Aggregate[Any, Average, float]):
+    commutative: Final = True
+
     def __init__(self, of: Callable[[Any], Any]) -> None:
         self._of: Final = of
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -18,8 +20,10 @@ import msgspec
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
 from aflow.backfill.savepoint import LeftPart
 from aflow.model.time import MIN_TIMESTAMP
+from aflow_connectors.spark.paths import path_of
 from aflow_connectors.spark.rows import LAYOUT, REPORT, STATE, StepCounts
 from aflow_connectors.spark.shipping import MapBatches, mapped
+from aflow_connectors.spark.staged_files import Piece, files_of, payloads, pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,19 +80,41 @@ class Staging:
         """The state that keyed fragments have left, fragment by fragment."""
         for fragment in self.plan.fragments:
             if fragment.keyed:
-                rows = self._with(fragment.index, [STATE]).select("part", "ts", "payload")
-                pieces = rows.orderBy("part", "ts").toLocalIterator()
-                for part, some in groupby(pieces, key=lambda row: int(row.part)):
-                    chunks = (bytes(row.payload) for row in some)
+                for part, some in groupby(self._pieces(fragment.index), key=itemgetter(0)):
+                    chunks = (chunk for _, _, chunk in some)
                     yield LeftPart(fragment, part, self.partitions, chunks)
 
     def counts(self) -> list[StepCounts]:
         """What the partitions tell of themselves."""
         return [
-            msgspec.json.decode(bytes(row.payload), type=StepCounts)
+            msgspec.json.decode(payload, type=StepCounts)
             for index in self._written
-            for row in self._with(index, [REPORT]).select("payload").collect()
+            for payload in self._reports(index)
         ]
+
+    def _reports(self, index: int) -> Iterator[bytes]:
+        files = files_of(self._folder(index), REPORT)
+        if files is not None:
+            return payloads(files)
+        rows = self._with(index, [REPORT]).select("payload").collect()
+        return (bytes(row.payload) for row in rows)
+
+    def _pieces(self, index: int) -> Iterator[Piece]:
+        """The state that a fragment has left, by part and number."""
+        files = files_of(self._folder(index), STATE)
+        found = None if files is None else pieces(files)
+        if found is not None:
+            return found
+        rows = self._with(index, [STATE]).select("part", "ts", "payload")
+        ordered = rows.orderBy("part", "ts").toLocalIterator()
+        return ((int(row.part), int(row.ts), bytes(row.payload)) for row in ordered)
+
+    def _folder(self, index: int) -> Path | None:
+        """Where the rows of a fragment are, if that may be on this machine."""
+        return path_of(self._uri(index))
+
+    def _uri(self, index: int) -> str:
+        return f"{self.folder}/fragment-{index}"
 
     def _input(self, fragment: Fragment) -> DataFrame:
         if not fragment.keyed:
@@ -121,10 +147,7 @@ class Staging:
         return frame.where(frame.exit.isin(exits)).select(*_COLUMNS)
 
     def _stored(self, fragment: Fragment, frame: DataFrame) -> DataFrame:
-        path = f"{self.folder}/fragment-{fragment.index}"
-        writer = frame.write.mode("overwrite")
-        if len(fragment.exits) > 1:
-            writer = writer.partitionBy("exit")  # each exit is read by itself
-        writer.parquet(path)
+        path = self._uri(fragment.index)
+        frame.write.mode("overwrite").partitionBy("exit").parquet(path)  # each is read by itself
         self._written.append(fragment.index)
         return self.session.read.schema(LAYOUT).parquet(path)

@@ -1,0 +1,215 @@
+"""Windows that are aggregated in parts: in front of the exchange what each task has, behind it all of them.
+
+A window that folds records into an accumulator needs no records behind the exchange where accumulators can be merged in
+any order: then a task sends one accumulator for each key and window, in place of all their records. Data bases know
+this as partial aggregation, stream processors as local and global aggregation. The step behind the exchange is the
+live one, with the same state; but ``add`` is ``merge`` there.
+
+That is done for tumbling windows, and sliding ones whose slide divides their size, of event time and with the default
+trigger, whose aggregate says that it is ``commutative``. Others depend on the order in which records come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from aflow.backfill.leaving import without_time
+from aflow.errors import InternalError
+from aflow.graph.nodes import Edge, Kind, Node
+from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows, WindowAssigner
+from aflow.machines.windows.triggers import EventTime
+from aflow.model.batch import BATCH_RECORDS, Batch
+from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
+from aflow.operators.accumulation import Accumulation
+from aflow.operators.base import RAISED, Operator
+from aflow.operators.windows.choice import window_operator
+from aflow.operators.windows.logic import WindowLogic
+
+#: Accumulators in a task before they leave. Each may be some hundred bytes.
+_HELD: Final = 65_536
+
+#: Records that have to come for each accumulator, or aggregating in front of the exchange is not worth it.
+_WORTH: Final = 2
+
+
+def merging_parts(head: Node) -> Node:
+    """The same step, reading accumulators, if its windows can be aggregated in parts; other steps as they are."""
+    found = _parts_of(head)
+    if found is None:
+        return head
+    logic = replace(found.logic, accumulation=_merging(found.accumulation))
+    return replace(head, operator=lambda: window_operator(logic))
+
+
+def making_parts(head: Node, edge: Edge, *, id: int, name: str) -> Node | None:
+    """The step in front of the exchange by ``edge``; None if the windows of ``head`` need all records."""
+    found = _parts_of(head)
+    if found is None:
+        return None
+    part, accumulation = found.part, found.accumulation
+    return Node(
+        id=id,
+        name=name,
+        kind=Kind.STEP,
+        what="window.partial",
+        inputs=(Edge(edge.origin, edge.side),),
+        operator=lambda: PartialWindowOperator(part, accumulation),
+        has_time=True,
+        detail=f"merged by {head.name}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """How the windows of a step are aggregated in parts."""
+
+    logic: WindowLogic
+    accumulation: Accumulation
+    part: TumblingWindows
+    """Records in one of these are in the same windows of the step."""
+
+
+def _parts_of(head: Node) -> _Parts | None:
+    logic = head.windows
+    if logic is None or len(head.inputs) != 1:
+        return None
+    accumulation, trigger = logic.accumulation, logic.trigger
+    if (
+        accumulation is None
+        or not accumulation.commutative
+        or accumulation.merge is None
+        or type(trigger) is not EventTime
+        or trigger != EventTime()
+        or logic.evictor is not None
+        or logic.function is not None
+    ):
+        return None
+    part = _part(logic.assigner)
+    return None if part is None else _Parts(logic, accumulation, part)
+
+
+def _part(assigner: WindowAssigner[Any]) -> TumblingWindows | None:
+    if assigner.domain is not TimeDomain.EVENT:
+        return None
+    if type(assigner) is TumblingWindows:
+        return assigner
+    if isinstance(assigner, SlidingWindows) and type(assigner) is SlidingWindows:
+        shared = assigner.slide < assigner.size and assigner.size % assigner.slide == 0
+        return TumblingWindows(assigner.slide, assigner.offset) if shared else None
+    return None
+
+
+def _merging(accumulation: Accumulation) -> Accumulation:
+    merge = accumulation.merge
+    assert merge is not None  # else there are no parts
+    return replace(accumulation, first=_itself, add=merge)
+
+
+def _itself(part: Any) -> Any:
+    return part
+
+
+class PartialWindowOperator(Operator):
+    """Folds records by key and part of time, and sends the accumulators when there are many, and at the end.
+
+    Each has the time at which its part begins. Where hardly two records go into one accumulator, it stops holding them,
+    and sends one for each record. Whether a key can be one is found out where it leaves.
+    """
+
+    def __init__(
+        self, part: TumblingWindows, accumulation: Accumulation, *, held: int = _HELD
+    ) -> None:
+        self._start_of = part.start_of
+        self._size = part.size
+        self._accumulation = accumulation
+        self._most = held
+        #: Accumulators by part of time and key.
+        self._parts: dict[Timestamp, dict[Hashable, Any]] = {}
+        #: Records since the last time that accumulators left.
+        self._records = 0
+        self._worth = True
+
+    def process(self, batch: Batch[Any]) -> None:
+        keys, times = batch.keys, batch.timestamps
+        if keys is None:
+            raise InternalError(f"step {self.name!r} got a batch without keys")
+        if times is None:
+            raise without_time(self.name, batch.values[0])
+        if not self._worth:
+            self._pass_on(batch, keys, times)
+            return
+        start = self._start_of(min(times))
+        if max(times) < start + self._size:
+            self._add_all(batch, keys, self._parts.setdefault(start, {}))
+        else:
+            self._add_each(batch, keys, times)
+        self._records += len(batch)
+        held = sum(map(len, self._parts.values()))
+        if held >= self._most:
+            self._worth = held * _WORTH <= self._records
+            self._send()
+
+    def end_input(self) -> None:
+        self._send()
+
+    def _add_all(
+        self, batch: Batch[Any], keys: Sequence[Hashable], contents: dict[Hashable, Any]
+    ) -> None:
+        """Fold a batch that lies in one part."""
+        # Hot path (benchmark `spark`).
+        add, first = self._accumulation.add, self._accumulation.first
+        left = iter(batch.values)
+        try:
+            for key, value in zip(keys, left, strict=False):
+                try:
+                    held = contents[key]
+                except KeyError:
+                    contents[key] = first(value)
+                else:
+                    contents[key] = add(held, value)
+        except RAISED as exc:
+            raise self.failure(exc, batch, left) from exc
+
+    def _add_each(
+        self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]
+    ) -> None:
+        # Hot path too, of a history in no order.
+        add, first = self._accumulation.add, self._accumulation.first
+        parts, start_of = self._parts, self._start_of
+        left = iter(batch.values)
+        try:
+            for key, time, value in zip(keys, times, left, strict=False):
+                start = start_of(time)
+                contents = parts[start] if start in parts else parts.setdefault(start, {})
+                if key in contents:
+                    contents[key] = add(contents[key], value)
+                else:
+                    contents[key] = first(value)
+        except RAISED as exc:
+            raise self.failure(exc, batch, left) from exc
+
+    def _pass_on(
+        self, batch: Batch[Any], keys: Sequence[Hashable], times: Iterable[Timestamp]
+    ) -> None:
+        left = iter(batch.values)
+        try:
+            values = list(map(self._accumulation.first, left))
+        except RAISED as exc:
+            raise self.failure(exc, batch, left) from exc
+        self.output.emit(Batch(values, list(map(self._time_of, times)), keys))
+
+    def _send(self) -> None:
+        for start in sorted(self._parts):
+            contents = self._parts.pop(start)
+            keys, values = list(contents), list(contents.values())
+            at = max(start, MIN_TIMESTAMP)
+            for begin in range(0, len(keys), BATCH_RECORDS):
+                some = values[begin : begin + BATCH_RECORDS]
+                chosen = keys[begin : begin + BATCH_RECORDS]
+                self.output.emit(Batch(some, [at] * len(some), chosen))
+        self._records = 0
+
+    def _time_of(self, time: Timestamp) -> Timestamp:
+        return max(self._start_of(time), MIN_TIMESTAMP)
