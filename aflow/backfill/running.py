@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from aflow.backfill.blocks import Inbox, Outbox
 from aflow.backfill.feeding import ExchangeFeed, SourceFeed
@@ -27,6 +27,7 @@ from aflow.machines.batch_size import BatchSize
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
 from aflow.model.time import Timestamp
 from aflow.operators.base import Operator, TwoInputOperator
+from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.event_time import EventTimeOperator
 from aflow.runtime.build import Builder
 from aflow.runtime.build import Resources as Resources
@@ -38,6 +39,9 @@ from aflow.runtime.options import Options
 from aflow.runtime.outputs import Link, StepOutput
 from aflow.runtime.task import Chain, StreamTask, TaskInput
 from aflow.state.snapshot import OperatorSnapshot
+
+#: Steps of a task in which state that cannot be stored shows at once, and not at the end of a long history.
+_TRIALS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,13 +164,28 @@ class _FragmentTask(StreamTask):
     state: Mapping[str, OperatorSnapshot] = {}
     #: False where nothing goes on from what is left: then users need not say by which type it is stored.
     leaves_state = False
+    #: How often it is still looked whether there is any state yet that may turn out not to be storable.
+    _trials = _TRIALS
+
+    def _step(self) -> None:
+        super()._step()
+        if self._trials and self.leaves_state:
+            self._trials -= 1
+            head = self.chain.operators[0]
+            # Calls that are under way are state too, and will be none at the end.
+            if head.size().entries and not isinstance(head, AsyncOperator):
+                self._trials = 0
+                self._captured()
 
     async def _finish(self) -> None:
         await super()._finish()
-        if not self.leaves_state:
-            return
+        if self.leaves_state:
+            self.state = self._captured()
+
+    def _captured(self) -> Mapping[str, OperatorSnapshot]:
+        """Raises ``CheckpointError`` for state that cannot be stored."""
         captured = {one.name: one.capture(changes=False) for one in self.chain.operators[:1]}
-        self.state = {name: one.encoded() for name, one in captured.items() if one is not None}
+        return {name: one.encoded() for name, one in captured.items() if one is not None}
 
 
 class _FragmentBuilder(Builder):

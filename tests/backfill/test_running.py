@@ -160,6 +160,29 @@ def test_records_of_a_class_that_only_a_function_knows_are_refused_by_name() -> 
         run_both(build)
 
 
+def test_state_that_cannot_be_stored_fails_with_the_first_of_it() -> None:
+    """Not at the end, which may be hours away."""
+    seen: list[int] = []
+
+    def count(value: Plain) -> bool:
+        seen.append(value.bid.at)
+        return True
+
+    flow = af.Flow("unstorable")
+    plain = flow.source(list[Bid](), name="bids").event_time(lambda bid: bid.at).map(Plain)
+    windows = plain.key_by(lambda one: one.bid.who).window(af.Tumbling(millis(5)))
+    windows.apply(lambda some: list(map(count, some)), name="held").to(
+        af.CollectSink[Any](), name="out"
+    )
+    bids = [Bid(f"bidder {n % 3}", n, n) for n in range(1000)]
+
+    with pytest.raises(af.CheckpointError, match=r"'held' cannot store .*Plain"):
+        virtual_time.run(
+            lambda: backfill_locally(flow, {"bids": bids}, until=1000, parallelism=1, block=50)
+        )
+    assert len(seen) < 100
+
+
 def test_where_nothing_goes_on_nobody_has_to_say_how_state_is_stored() -> None:
     def build(bids: af.Stream[Bid]) -> af.Stream[Any]:
         plain = bids.map(Plain).key_by(lambda plain: plain.bid.who)

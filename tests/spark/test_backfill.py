@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import aflow as af
-from aflow_connectors.spark import Backfilled, Results, SparkSource, backfill
+from aflow_connectors.spark import Backfilled, Results, SparkSource, backfill, staging
 from tests.spark.parquet_rows import parquet_rows
 
 if TYPE_CHECKING:
@@ -88,9 +88,12 @@ async def history_and_live(
     return done, [Sum(**row) for row in rows], live.values
 
 
+@pytest.mark.parametrize("seen", [True, False], ids=["staging seen", "not seen by the driver"])
 async def test_history_on_spark_and_the_live_job_behind_it_are_one_live_job(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: bool
 ) -> None:
+    if not seen:
+        monkeypatch.setattr(staging, "files_of", lambda fragment, exit: None)
     whole = af.CollectSink[Sum]()
     await build(BIDS, whole).run()
 
@@ -109,7 +112,7 @@ def with_alarms(bids: Any, sums: Any, alarms: Any) -> af.Flow:
     high = timed.filter(lambda bid: bid.price == 99).key_by(lambda bid: bid.who)
     high.deduplicate(name="first").to(alarms, name="alarms")
     each = timed.key_by(lambda bid: bid.who).window(af.Tumbling(timedelta(seconds=10)))
-    total = each.fold(int, lambda total, bid: total + bid.price, name="sum")
+    total = each.aggregate(af.aggregates.sum(lambda bid: bid.price), name="sum")
     total.map(lambda one: Sum(one.key, one.window.start, one.value)).to(sums, name="sums")
     return flow
 
