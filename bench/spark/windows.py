@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pyspark.sql import functions
 
 import aflow as af
@@ -27,8 +27,7 @@ WINDOW = 10_000
 STEP = 1
 
 
-@dataclass(slots=True)
-class Event:
+class Event(msgspec.Struct):
     """What a row becomes."""
 
     who: str
@@ -36,8 +35,7 @@ class Event:
     price: int
 
 
-@dataclass(slots=True)
-class Sum:
+class Sum(msgspec.Struct):
     """A result."""
 
     who: str
