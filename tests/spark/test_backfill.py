@@ -93,7 +93,7 @@ async def test_history_on_spark_and_the_live_job_behind_it_are_one_live_job(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: bool
 ) -> None:
     if not seen:
-        monkeypatch.setattr(staging, "files_of", lambda fragment, exit: None)
+        monkeypatch.setattr(staging, "files_of", _not_seen)
     whole = af.CollectSink[Sum]()
     await build(BIDS, whole).run()
 
@@ -104,6 +104,10 @@ async def test_history_on_spark_and_the_live_job_behind_it_are_one_live_job(
     assert live
     assert done.results == {"sums": len(history)}
     assert done.left_out == sum(bid.at >= UNTIL for bid in BIDS)
+
+
+def _not_seen(fragment: Path | None, exit: int) -> None:
+    """Nothing is seen from here."""
 
 
 def with_alarms(bids: Any, sums: Any, alarms: Any) -> af.Flow:
