@@ -7,7 +7,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 PINS := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 # More than four would wait for the tests of Spark, which share a session.
-PROCESSES := -n auto --maxprocesses 4
+PROCESSES := -n auto --maxprocesses 4 --dist loadgroup
 WHAT := pyproject.toml $(CONSTRAINTS) scripts/make-venv
 
 SETUP := .venv/setup.stamp

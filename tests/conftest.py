@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What stays in one process where tests run in several: a file, and all that use the one session of Spark."""
     for item in items:
-        group = "spark" if item.path.parent == SPARK else str(item.path)
+        group = "spark" if SPARK in item.path.parents else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))
 
 

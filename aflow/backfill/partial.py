@@ -21,6 +21,7 @@ from aflow.graph.nodes import Edge, Kind, Node
 from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows, WindowAssigner
 from aflow.machines.windows.triggers import EventTime
 from aflow.model.batch import BATCH_RECORDS, Batch
+from aflow.model.keys import check_key
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, Operator
@@ -29,9 +30,13 @@ from aflow.operators.windows.logic import WindowLogic
 
 #: Accumulators in a task before they leave. Each may be some hundred bytes.
 _HELD: Final = 65_536
+#: Records in all of them before they leave, whose accumulators may have grown.
+_FOLDED: Final = 1_000_000
 
 #: Records that have to come for each accumulator, or aggregating in front of the exchange is not worth it.
 _WORTH: Final = 2
+#: If it was not, it is tried again behind so many times the records.
+_AGAIN: Final = 16
 
 
 def merging_parts(head: Node) -> Node:
@@ -114,8 +119,8 @@ def _itself(part: Any) -> Any:
 class PartialWindowOperator(Operator):
     """Folds records by key and part of time, and sends the accumulators when there are many, and at the end.
 
-    Each has the time at which its part begins. Where hardly two records go into one accumulator, it stops holding them,
-    and sends one for each record. Whether a key can be one is found out where it leaves.
+    Each has the time at which its part begins. Where hardly two records go into one accumulator, none are held for a
+    while, and one for each record is sent.
     """
 
     def __init__(
@@ -129,7 +134,8 @@ class PartialWindowOperator(Operator):
         self._parts: dict[Timestamp, dict[Hashable, Any]] = {}
         #: Records since the last time that accumulators left.
         self._records = 0
-        self._worth = True
+        #: Records that are still to be passed on, each as an accumulator.
+        self._passing = 0
 
     def process(self, batch: Batch[Any]) -> None:
         keys, times = batch.keys, batch.timestamps
@@ -137,7 +143,8 @@ class PartialWindowOperator(Operator):
             raise InternalError(f"step {self.name!r} got a batch without keys")
         if times is None:
             raise without_time(self.name, batch.values[0])
-        if not self._worth:
+        if self._passing > 0:
+            self._passing -= len(batch)
             self._pass_on(batch, keys, times)
             return
         start = self._start_of(min(times))
@@ -147,8 +154,9 @@ class PartialWindowOperator(Operator):
             self._add_each(batch, keys, times)
         self._records += len(batch)
         held = sum(map(len, self._parts.values()))
-        if held >= self._most:
-            self._worth = held * _WORTH <= self._records
+        if held >= self._most or self._records >= _FOLDED:
+            if held * _WORTH > self._records:
+                self._passing = self._records * _AGAIN
             self._send()
 
     def end_input(self) -> None:
@@ -166,6 +174,7 @@ class PartialWindowOperator(Operator):
                 try:
                     held = contents[key]
                 except KeyError:
+                    check_key(key)
                     contents[key] = first(value)
                 else:
                     contents[key] = add(held, value)
@@ -186,6 +195,7 @@ class PartialWindowOperator(Operator):
                 if key in contents:
                     contents[key] = add(contents[key], value)
                 else:
+                    check_key(key)
                     contents[key] = first(value)
         except RAISED as exc:
             raise self.failure(exc, batch, left) from exc

@@ -25,7 +25,8 @@ class Aggregate(Protocol[IN, ACC, OUT]):
     in the attribute ``codec``, if there is one; else accumulators must be plain Python values.
 
     Where the result is exactly the same in whatever order values are added and accumulators are merged, say so with
-    ``commutative = True`` in the class: a backfill on Spark then aggregates windows before it moves records.
+    ``commutative = True`` in the class: a backfill on Spark then aggregates windows before it moves records. It moves
+    accumulators instead, pickled unless they are plain; many are held at once, so they should be small.
 
     >>> class Mean(Aggregate[float, tuple[float, int], float]):
     ...     def create(self) -> tuple[float, int]:

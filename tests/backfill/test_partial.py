@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -252,6 +252,33 @@ def test_where_each_record_has_an_accumulator_of_its_own_none_is_held() -> None:
 
     push(step, (1, 12), (1, 13))
     assert sent(step)[5:] == [(10, 1), (10, 1)]
+
+    for _ in range(16):
+        push(step, *[(1, 30)] * 5)
+    assert len(sent(step)) == 7 + 16 * 5  # until there were sixteen times as many
+    push(step, (1, 41), (1, 42))
+    step.operator.end_input()
+    assert sent(step)[-1] == (40, 2)
+
+
+def test_what_cannot_be_a_key_is_told_with_its_record() -> None:
+    for times in ([1, 2], [1, 99]):
+        step = harness()
+        with pytest.raises(OperatorError, match="cannot be a key") as info:
+            step.operator.process(Batch(["good", "bad"], times, [1, datetime(2013, 1, 1)]))  # noqa: DTZ001
+
+        assert info.value.record == "bad"
+
+
+def test_accumulators_leave_when_many_records_went_into_them() -> None:
+    """They may have grown."""
+    step = harness()
+    for _ in range(1000):
+        push(step, *[(1, 1)] * 1000)
+        if sent(step):
+            break
+
+    assert sent(step) == [(0, 1_000_000)]
 
 
 def test_a_part_that_begins_before_time_does_is_at_its_beginning() -> None:

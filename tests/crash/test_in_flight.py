@@ -102,8 +102,9 @@ def test_records_in_flight_are_all_there_and_in_order_when_the_next_attempt_has_
     assert sorted(sink.values) == expected(count)
 
 
+@pytest.mark.parametrize("chaining", [True, False], ids=["then chained", "then unchained"])
 def test_records_of_a_key_keep_their_order_when_their_split_moves_to_another_subtask(
-    tmp_path: Path,
+    chaining: bool, tmp_path: Path
 ) -> None:
     count, sink = 30_000, LedgerSink[Row](delay=1.0)
     deep = af.Options(chaining=False, batch_records=16, channel_records=1024)
@@ -111,7 +112,10 @@ def test_records_of_a_key_keep_their_order_when_their_split_moves_to_another_sub
     in_flight = where_in_flight(in_order(3, count, sink), 2, deep, tmp_path)
     sink.delay = 0.0
     run_flow(
-        in_order(3, count, sink), parallelism=3, options=deep, checkpointing=checkpointing(tmp_path)
+        in_order(3, count, sink),
+        parallelism=3,
+        options=replace(deep, chaining=chaining),
+        checkpointing=checkpointing(tmp_path),
     )
 
     assert in_flight >= {"folded"}

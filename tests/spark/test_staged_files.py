@@ -68,5 +68,19 @@ def test_what_spark_does_not_call_complete_is_not_read(tmp_path: Path) -> None:
     assert files_of(None, -1) is None
 
 
+def test_what_spark_does_not_read_is_not_read_and_what_cannot_be_opened_is_left_to_it(
+    tmp_path: Path,
+) -> None:
+    folder = written(tmp_path, [(0, 0, b"a")]) / "exit=-1"
+    for name in (".hidden.parquet", "_temporary.parquet", "more.crc"):
+        (folder / name).write_bytes(b"?")
+    files = files_of(tmp_path, -1)
+    assert files is not None
+    assert list(payloads(files)) == [b"a"]
+
+    (folder / "broken.parquet").write_bytes(b"?")
+    assert files_of(tmp_path, -1) is None
+
+
 def test_an_exit_without_rows_has_no_files(tmp_path: Path) -> None:
     assert files_of(written(tmp_path, []), 7) == []

@@ -8,7 +8,7 @@ from typing import Any
 
 from aflow.connect import Committable
 from aflow.graph.declared import declared_steps
-from aflow.graph.nodes import Forward
+from aflow.graph.nodes import Forward, Kind
 from aflow.graph.plan import Plan
 from aflow.model.batch import Batch
 from aflow.model.key_groups import KeyGroupRange
@@ -39,8 +39,8 @@ class Restoration:
     """True if the checkpoint is in the storage of this job, so that later ones can build upon its parts."""
     changes: ChangePlan
     """What becomes of each state."""
-    forwarded: bool
-    """True if records were in flight from a subtask to the one of the same number."""
+    forwarded: frozenset[str]
+    """The sources of which records were in flight from a subtask to the one of the same number."""
 
     @classmethod
     def of(
@@ -73,7 +73,7 @@ class Restoration:
             one.parallelism for one in self.restored.manifest.steps if one.name == source
         )
         progress = read_progress(source, snapshot, next(parallelism, 0))
-        return replace(progress, in_flight=self.forwarded)
+        return replace(progress, in_flight=source in self.forwarded)
 
     def committables(self, sink: str) -> list[Committable]:
         """What all writers of a sink had prepared."""
@@ -134,13 +134,21 @@ def changes_of(plan: Plan, restored: Restored) -> ChangePlan:
     return change_plan(stored, declared_steps(plan), key_groups=key_groups)
 
 
-def _forwarded(plan: Plan, restored: Restored) -> bool:
-    return any(
-        node.name in restored.states and has_in_flight(restored.states[node.name])
-        for task in plan.tasks
-        for node in task.nodes
-        if any(isinstance(edge.partitioning, Forward) for edge in node.inputs)
-    )
+def _forwarded(plan: Plan, restored: Restored) -> frozenset[str]:
+    """The sources of which records were in flight on the way to the first exchange that shares them out."""
+    #: By step, the sources whose records come to it as they were read.
+    sources: dict[int, frozenset[str]] = {}
+    found: set[str] = set()
+    for node in (node for task in plan.tasks for node in task.nodes):
+        if node.kind is Kind.SOURCE:
+            sources[node.id] = frozenset([node.name])
+            continue
+        forward = [edge for edge in node.inputs if isinstance(edge.partitioning, Forward)]
+        coming = (sources.get(edge.origin.id, frozenset()) for edge in forward)
+        sources[node.id] = frozenset[str]().union(*coming)
+        if node.name in restored.states and has_in_flight(restored.states[node.name]):
+            found |= sources[node.id]
+    return frozenset(found)
 
 
 def _links(step: StepState, groups: KeyGroupRange) -> Iterator[Link]:

@@ -2,7 +2,7 @@
 
 Integers are added as integers. Of floats a few are kept as they came, and now and then replaced by an expansion: floats
 of falling size whose exact sum is the exact sum of all (J. R. Shewchuk, "Adaptive Precision Floating-Point Arithmetic
-and Fast Robust Geometric Predicates", 1997). ``math.fsum`` rounds a sum once, so an expansion is that sum, the rounded
+and Fast Robust Geometric Predicates", 1997). A sum that is beyond the largest float goes on as an integer and a rest. ``math.fsum`` rounds a sum once, so an expansion is that sum, the rounded
 rest, the rounded rest of the rest, and so on until nothing is left: two or three floats for ordinary data.
 """
 
@@ -13,10 +13,13 @@ from math import fsum, inf, isfinite
 from typing import Final, TypeAlias
 
 Total: TypeAlias = list[int | float]
-"""The sum of the integers, followed by floats whose exact sum is that of all floats; none if there was no float."""
+"""The sum of the integers, followed by floats, none if there was no float: together their exact sum."""
 
 #: So many entries a total may have before its floats are made fewer. More is faster, and takes more space for each key.
 _LIMIT: Final = 16
+
+#: Integers as large as this may be beyond the largest float together with floats.
+_FLOATS: Final = 2**1000
 
 
 def nothing() -> Total:
@@ -54,18 +57,33 @@ def join(total: Total, other: Total) -> None:
 def value(total: Total) -> int | float:
     """The sum: an int, and exact, if all numbers were; else the float nearest to the exact sum of all.
 
-    Beyond the largest float it is an infinity, and stays one; with infinities of both signs, or a NaN, it is NaN.
+    Beyond the largest float it is an infinity; with infinities of both signs, or a NaN among the numbers, it is NaN.
     """
     if len(total) == 1:
         return total[0]
     whole, *floats = total
     if whole:
-        floats += _expansion_of(Fraction(whole))
+        if abs(whole) < _FLOATS:
+            floats += _expansion_of(Fraction(whole))
+        elif all(map(isfinite, floats)):
+            return _expansion_of(whole + _exact(floats))[0]
     return _expansion(floats)[0]
 
 
 def _shorten(total: Total) -> None:
-    total[1:] = _expansion(total[1:])
+    floats = total[1:]
+    shorter = _expansion(floats)
+    if not isfinite(shorter[0]) and all(map(isfinite, floats)):
+        # An infinity would not be the same in whatever order: what is added next may bring the sum back.
+        sum_of_all = _exact(floats)
+        whole = int(sum_of_all)
+        total[0] += whole
+        shorter = _expansion_of(sum_of_all - whole)
+    total[1:] = shorter
+
+
+def _exact(floats: list[int | float]) -> Fraction:
+    return sum(map(Fraction, floats), Fraction())
 
 
 def _expansion(floats: list[int | float]) -> list[float]:
@@ -86,7 +104,7 @@ def _expansion(floats: list[int | float]) -> list[float]:
 def _out_of_range(floats: list[int | float]) -> list[float]:
     if odd := [number for number in floats if not isfinite(number)]:
         return [float(sum(odd))]
-    return _expansion_of(sum(map(Fraction, floats), Fraction()))
+    return _expansion_of(_exact(floats))
 
 
 def _expansion_of(exact: Fraction) -> list[float]:

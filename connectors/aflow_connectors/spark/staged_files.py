@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aflow_connectors.files.optional import pyarrow_parquet
+from aflow_connectors.spark.arrow import pa
 
 Piece = tuple[int, int, bytes]
 """Part, number in it, and bytes."""
@@ -19,10 +20,19 @@ _AT_ONCE: Final = 8
 
 
 def files_of(fragment: Path | None, exit: int) -> list[Path] | None:
-    """The files with the rows of ``exit`` in the folder of a fragment; None if it cannot be seen whole from here."""
+    """The files with the rows of ``exit`` in the folder of a fragment; None if they cannot be read from here."""
     if fragment is None or not (fragment / "_SUCCESS").is_file():
         return None
-    return sorted((fragment / f"exit={exit}").glob("*.parquet"))
+    folder = fragment / f"exit={exit}"
+    try:
+        if not folder.exists():
+            return []
+        files = sorted(one for one in folder.iterdir() if one.suffix == ".parquet" and _shown(one))
+        for file in files:
+            _opened(file)
+    except (OSError, pa.ArrowException):
+        return None
+    return files
 
 
 def payloads(files: Sequence[Path]) -> Iterator[bytes]:
@@ -50,6 +60,11 @@ def _in_order(numbered: Sequence[tuple[list[tuple[int, int]], Path]]) -> Iterato
     for numbers, file in numbered:
         for (part, number), data in zip(numbers, payloads([file]), strict=True):
             yield part, number, data
+
+
+def _shown(file: Path) -> bool:
+    """False for what Spark does not read either."""
+    return not file.name.startswith((".", "_"))
 
 
 def _opened(file: Path) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from random import Random
 from typing import Any
 
 import pytest
@@ -48,11 +49,33 @@ def test_the_sum_is_the_float_nearest_to_the_exact_sum(numbers: list[float]) -> 
     assert total_of([*numbers, 0.0]) == nearest(numbers)
 
 
-def test_a_total_beyond_all_floats_is_infinite_and_stays_so() -> None:
+def test_a_total_beyond_all_floats_is_infinite_as_long_as_it_is_beyond() -> None:
     assert total_of([MAX, MAX, -MAX]) == MAX
     assert total_of([MAX] * 40) == math.inf
-    assert total_of([*[-MAX] * 40, *[MAX] * 40, 1.0]) == -math.inf
+    assert total_of([-MAX] * 40) == -math.inf
+    assert total_of([*[-MAX] * 40, *[MAX] * 40, 1.0]) == 1.0
+    assert total_of([*[MAX] * 40, *[-MAX] * 39, -1e300]) == nearest([MAX, -1e300])
     assert total_of([10**400, 1.0]) == math.inf
+    assert total_of([10**400, 0.5, -(10**400)]) == 0.5
+    assert total_of([10**400, math.inf]) == math.inf
+    assert total_of([10**400, -math.inf]) == -math.inf
+
+
+#: Their sums go beyond the largest float and come back.
+LARGE = st.floats(-MAX, MAX) | st.sampled_from([MAX, -MAX, 1.0, 0.1, 5e-324])
+
+
+@given(st.lists(LARGE, max_size=60), st.randoms(use_true_random=False), st.data())
+@settings(max_examples=100)
+def test_no_order_and_no_parts_change_the_sum(
+    numbers: list[float], random: Random, data: st.DataObject
+) -> None:
+    shuffled = random.sample(numbers, len(numbers))
+    cut = data.draw(st.integers(0, len(numbers)))
+    aggregate: Agg = aggregates.sum()
+    parts = [added(aggregate, some) for some in (shuffled[:cut], shuffled[cut:])]
+
+    assert aggregate.result(aggregate.merge(*parts)) == total_of(numbers)
 
 
 @pytest.mark.parametrize("before", [0, 40])
