@@ -1,9 +1,10 @@
 """Sums without rounding: what was added in which order, and in how many parts, makes no difference.
 
-Integers are added as integers. Of floats a few are kept as they came, and now and then replaced by an expansion: floats
-of falling size whose exact sum is the exact sum of all (J. R. Shewchuk, "Adaptive Precision Floating-Point Arithmetic
-and Fast Robust Geometric Predicates", 1997). A sum that is beyond the largest float goes on as an integer and a rest. ``math.fsum`` rounds a sum once, so an expansion is that sum, the rounded
-rest, the rounded rest of the rest, and so on until nothing is left: two or three floats for ordinary data.
+Integers are added as integers. Of floats a few are kept as they came, and now and then replaced by an expansion:
+floats of falling size whose exact sum is the exact sum of all (J. R. Shewchuk, "Adaptive Precision Floating-Point
+Arithmetic and Fast Robust Geometric Predicates", 1997). A sum that is beyond the largest float goes on as an integer
+and a rest. ``math.fsum`` rounds a sum once, so an expansion is that sum, the rounded rest, the rounded rest of the
+rest, and so on until nothing is left: two or three floats for ordinary data.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def value(total: Total) -> int | float:
         if abs(whole) < _FLOATS:
             floats += _expansion_of(Fraction(whole))
         elif all(map(isfinite, floats)):
-            return _expansion_of(whole + _exact(floats))[0]
+            return _expansion_of(Fraction(whole) + _exact(floats))[0]
     return _expansion(floats)[0]
 
 
