@@ -51,13 +51,15 @@ Report = Callable[[str, str, float], None]
 class Slot:
     """One coroutine that makes calls."""
 
-    __slots__ = ("call", "cancelled", "context", "looking", "reported", "task")
+    __slots__ = ("begun", "call", "cancelled", "context", "looking", "reported", "task")
 
     def __init__(self, context: Context) -> None:
         #: In which it makes its calls.
         self.context = context
         #: Set when the slot is made.
         self.task: asyncio.Task[None]
+        #: True from the first step of its task.
+        self.begun = False
         #: What it is awaiting; None while it rests.
         self.call: Call | None = None
         #: True if its call was cancelled because it counts no more.
@@ -181,6 +183,13 @@ class CallSlots:
             name=f"call of {self.step}",
             context=slot.context,
         )
+        slot.task.add_done_callback(partial(self._ended, slot))
+
+    def _ended(self, slot: Slot, _task: asyncio.Task[None]) -> None:
+        if not slot.begun:  # it was cancelled before its first step, so that nothing of it has run
+            self._slots.discard(slot)
+            self._coming -= 1
+            self._operator.on_ready()
 
     def _described(self, error: BaseException) -> BaseException:
         if isinstance(error, SystemExit):
@@ -202,6 +211,7 @@ class CallSlots:
         cancelling = slot.task.cancelling
         context = slot.context
         clean = context.copy()
+        slot.begun = True
         self._coming -= 1
         try:
             while True:

@@ -97,6 +97,30 @@ async def old_timeout(number: int) -> int:
     return number
 
 
+def test_a_slot_that_is_cancelled_before_its_first_step_is_replaced() -> None:
+    """By a host that cancels whatever tasks it finds."""
+    under_way: list[int] = []
+    most = 0
+
+    async def ask(number: int) -> int:
+        nonlocal most
+        if number == 0:
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                if task.get_name() == "call of ask":
+                    task.cancel()
+        under_way.append(number)
+        most = max(most, len(under_way))
+        await asyncio.sleep(1)
+        under_way.remove(number)
+        return number
+
+    flow, sink = calling(ask, range(20), capacity=2)
+    run_flow(flow)
+
+    assert sink.values == list(range(20))
+    assert most == 2
+
+
 def test_a_timeout_of_a_library_that_cancels_its_task_is_an_error_as_any_other() -> None:
     flow, sink = calling(old_timeout, range(4), on_error=af.Fallback(lambda n, error: str(error)))
 
