@@ -53,6 +53,10 @@ def bridged(
     return _bridged(batches, work, prefetch, credits, grace)
 
 
+#: Seconds that the caller's thread sleeps at most before it looks for signals.
+_SLEEP: Final = 1.0
+
+
 def check_bound(name: str, number: object) -> None:
     """Raises ``FlowDefinitionError`` for what is no number of batches from 1 on."""
     if type(number) is not int or number < 1:
@@ -175,7 +179,8 @@ class _Crossing(Generic[B, R]):
                 if self._ended:
                     return _Step.END
                 self._caller_sleeps = True
-                self._changed.wait()
+                # A signal that comes in the moment before a thread sleeps does not wake it: an interrupt would be lost.
+                self._changed.wait(_SLEEP)
 
     def give(self, batch: B) -> None:
         """Add a batch to the input."""
