@@ -79,7 +79,7 @@ bench: $(SETUP) ## list the benchmarks; `.venv/bin/python -m bench NAME` runs on
 	@$(BIN)/python -m bench
 
 test-all-pythons: java ## the tests under each of Python 3.11 to 3.14 that this machine has
-	@scripts/test-all-pythons $(PINS) --group test --group types --editable '.[files,sketch,demo,spark]'
+	@PROCESSES='$(PROCESSES)' scripts/test-all-pythons $(PINS) --group test --group types --editable '.[files,sketch,demo,spark]'
 
 public-names: $(SETUP) ## write the list of public names anew, after they changed on purpose
 	@$(BIN)/python -m tests.architecture.public_names

@@ -58,8 +58,14 @@ def cut(
     fragments: list[Fragment] = []
     for index, head in enumerate(heads):
         nodes = (_over_history(head), *_reached(graph, head)[1:])
-        exits = list(_exits(nodes, readers, index_of, numbers))
-        nodes, exits = _with_parts(graph, nodes, exits, heads)
+        exits: list[Exit] = []
+        for way in _exits(nodes, readers, index_of, numbers):
+            part = _part_before(way, heads, graph)
+            if part is None:
+                exits.append(way)
+            else:
+                exits.append(replace(way, origin=part, side=None))
+                nodes = (*nodes, part)
         feeding = ((one, way) for one in fragments for way in one.exits if way.reader == index)
         fragments.append(
             Fragment(
@@ -80,25 +86,16 @@ def _over_history(head: Node) -> Node:
     return merging_parts(head) if changed is head else changed
 
 
-def _with_parts(
-    graph: FlowGraph, nodes: tuple[Node, ...], exits: list[Exit], heads: list[Node]
-) -> tuple[tuple[Node, ...], list[Exit]]:
-    """Steps of one fragment and its exits, with a step more in front of each that leads to windows in parts."""
-    names = {node.name for node in graph}
-    above = 1 + max(node.id for node in graph)
-    ways: list[Exit] = []
-    for way in exits:
-        part = None
-        if way.reader is not None:
-            head = heads[way.reader]
-            name = f"{head.name} (partial)"
-            name = name if name not in names else f"{name} {way.number}"
-            edge = Edge(way.origin, way.side)
-            part = making_parts(head, edge, id=above + way.number, name=name)
-        if part is not None:
-            nodes, way = (*nodes, part), replace(way, origin=part, side=None)
-        ways.append(way)
-    return nodes, ways
+def _part_before(way: Exit, heads: list[Node], graph: FlowGraph) -> Node | None:
+    """The step that aggregates what leaves ``way``; None unless it leads to windows that are aggregated in parts."""
+    if way.reader is None:
+        return None
+    head = heads[way.reader]
+    name = f"{head.name} (partial)"
+    if any(node.name == name for node in graph):
+        name = f"{name} {way.number}"
+    number = 1 + max(node.id for node in graph) + way.number
+    return making_parts(head, Edge(way.origin, way.side), id=number, name=name)
 
 
 def is_head(node: Node) -> bool:

@@ -19,13 +19,12 @@ from aflow.backfill.leaving import without_time
 from aflow.errors import InternalError
 from aflow.graph.nodes import Edge, Kind, Node
 from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows, WindowAssigner
-from aflow.machines.windows.triggers import EventTime
 from aflow.model.batch import BATCH_RECORDS, Batch
-from aflow.model.keys import check_key
-from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
+from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, Operator
-from aflow.operators.windows.choice import window_operator
+from aflow.operators.windows.choice import is_incremental, window_operator
+from aflow.operators.windows.folding import fold_by_time, fold_into
 from aflow.operators.windows.logic import WindowLogic
 
 #: Accumulators in a task before they leave. Each may be some hundred bytes.
@@ -59,7 +58,7 @@ def making_parts(head: Node, edge: Edge, *, id: int, name: str) -> Node | None:
         name=name,
         kind=Kind.STEP,
         what="window.partial",
-        inputs=(Edge(edge.origin, edge.side),),
+        inputs=(edge,),
         operator=lambda: PartialWindowOperator(part, accumulation),
         has_time=True,
         detail=f"merged by {head.name}",
@@ -80,30 +79,21 @@ def _parts_of(head: Node) -> _Parts | None:
     logic = head.windows
     if logic is None or len(head.inputs) != 1:
         return None
-    accumulation, trigger = logic.accumulation, logic.trigger
-    if (
-        accumulation is None
-        or not accumulation.commutative
-        or accumulation.merge is None
-        or type(trigger) is not EventTime
-        or trigger != EventTime()
-        or logic.evictor is not None
-        or logic.function is not None
-    ):
+    accumulation = logic.accumulation
+    if accumulation is None or not accumulation.commutative or not is_incremental(logic):
         return None
     part = _part(logic.assigner)
     return None if part is None else _Parts(logic, accumulation, part)
 
 
 def _part(assigner: WindowAssigner[Any]) -> TumblingWindows | None:
-    if assigner.domain is not TimeDomain.EVENT:
-        return None
-    if type(assigner) is TumblingWindows:
-        return assigner
-    if isinstance(assigner, SlidingWindows) and type(assigner) is SlidingWindows:
-        shared = assigner.slide < assigner.size and assigner.size % assigner.slide == 0
-        return TumblingWindows(assigner.slide, assigner.offset) if shared else None
-    return None
+    match assigner:
+        case TumblingWindows():
+            return assigner
+        case SlidingWindows(size, slide, offset) if slide < size and size % slide == 0:
+            return TumblingWindows(slide, offset)
+        case _:
+            return None
 
 
 def _merging(accumulation: Accumulation) -> Accumulation:
@@ -147,11 +137,13 @@ class PartialWindowOperator(Operator):
             self._passing -= len(batch)
             self._pass_on(batch, keys, times)
             return
-        start = self._start_of(min(times))
-        if max(times) < start + self._size:
-            self._add_all(batch, keys, self._parts.setdefault(start, {}))
+        start, end = self._part_at(min(times))
+        if max(times) < end:
+            fold_into(self._contents(start), batch, keys, self._accumulation, self)
         else:
-            self._add_each(batch, keys, times)
+            fold_by_time(
+                self._contents, self._part_at, batch, keys, times, self._accumulation, self
+            )
         self._records += len(batch)
         held = sum(map(len, self._parts.values()))
         if held >= self._most or self._records >= _FOLDED:
@@ -162,43 +154,12 @@ class PartialWindowOperator(Operator):
     def end_input(self) -> None:
         self._send()
 
-    def _add_all(
-        self, batch: Batch[Any], keys: Sequence[Hashable], contents: dict[Hashable, Any]
-    ) -> None:
-        """Fold a batch that lies in one part."""
-        # Hot path (benchmark `spark`).
-        add, first = self._accumulation.add, self._accumulation.first
-        left = iter(batch.values)
-        try:
-            for key, value in zip(keys, left, strict=False):
-                try:
-                    held = contents[key]
-                except KeyError:
-                    check_key(key)
-                    contents[key] = first(value)
-                else:
-                    contents[key] = add(held, value)
-        except RAISED as exc:
-            raise self.failure(exc, batch, left) from exc
+    def _part_at(self, time: Timestamp) -> tuple[Timestamp, Timestamp]:
+        start = self._start_of(time)
+        return start, start + self._size
 
-    def _add_each(
-        self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]
-    ) -> None:
-        # Hot path too, of a history in no order.
-        add, first = self._accumulation.add, self._accumulation.first
-        parts, start_of = self._parts, self._start_of
-        left = iter(batch.values)
-        try:
-            for key, time, value in zip(keys, times, left, strict=False):
-                start = start_of(time)
-                contents = parts[start] if start in parts else parts.setdefault(start, {})
-                if key in contents:
-                    contents[key] = add(contents[key], value)
-                else:
-                    check_key(key)
-                    contents[key] = first(value)
-        except RAISED as exc:
-            raise self.failure(exc, batch, left) from exc
+    def _contents(self, start: Timestamp) -> dict[Hashable, Any]:
+        return self._parts.setdefault(start, {})
 
     def _pass_on(
         self, batch: Batch[Any], keys: Sequence[Hashable], times: Iterable[Timestamp]

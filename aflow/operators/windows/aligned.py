@@ -23,6 +23,7 @@ from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, StateSize
+from aflow.operators.windows.folding import fold_by_time, fold_into
 from aflow.operators.windows.incremental import Contents, IncrementalWindows, Row, among
 from aflow.state.filing import Keyed
 
@@ -80,9 +81,11 @@ class WindowAggregateOperator(IncrementalWindows):
         elif not self._tumbling:
             self._add_to_several(batch, keys, times)
         elif max(times) < start + self._size:
-            self._add_all(batch, keys, start)
+            fold_into(self._unfired(start), batch, keys, self._accumulation, self)
         else:
-            self._add_on_time(batch, keys, times)
+            fold_by_time(
+                self._unfired, self._window_at, batch, keys, times, self._accumulation, self
+            )
         self._changed.add(keys)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
@@ -125,44 +128,13 @@ class WindowAggregateOperator(IncrementalWindows):
     def _row_count(self) -> int:
         return sum(map(len, self._open.values())) + sum(map(len, self._fired.values()))
 
-    def _add_all(self, batch: Batch[Any], keys: Sequence[Hashable], start: Timestamp) -> None:
-        """Fold a batch that lies in one window, on time."""
-        # Hot path (benchmark `keyed_window`).
-        contents = self._contents(start, fired=False)
-        add, first = self._accumulation.add, self._accumulation.first
-        left = iter(batch.values)
-        try:
-            for key, value in zip(keys, left, strict=False):
-                try:
-                    held = contents[key]
-                except KeyError:
-                    check_key(key)
-                    contents[key] = first(value)
-                else:
-                    contents[key] = add(held, value)
-        except RAISED as exc:
-            raise self.failure(exc, batch, left) from exc
+    def _window_at(self, time: Timestamp) -> tuple[Timestamp, Timestamp]:
+        """Start and end of the tumbling window that ``time`` is in."""
+        start = self._start_of(time)
+        return start, start + self._size
 
-    def _add_on_time(
-        self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]
-    ) -> None:
-        """Fold a batch that lies in several tumbling windows, all of them on time."""
-        add, first, start_of = self._accumulation.add, self._accumulation.first, self._start_of
-        windows = self._open
-        left = iter(batch.values)
-        try:
-            for key, time, value in zip(keys, times, left, strict=False):
-                start = start_of(time)
-                contents = (
-                    windows[start] if start in windows else self._contents(start, fired=False)
-                )
-                if key in contents:
-                    contents[key] = add(contents[key], value)
-                else:
-                    check_key(key)
-                    contents[key] = first(value)
-        except RAISED as exc:
-            raise self.failure(exc, batch, left) from exc
+    def _unfired(self, start: Timestamp) -> Contents:
+        return self._contents(start, fired=False)
 
     def _add_to_several(
         self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]

@@ -34,6 +34,11 @@ def window_operator(logic: WindowLogic) -> Operator:
     return WindowOperator(logic) if fast is None else fast
 
 
+def is_incremental(logic: WindowLogic) -> bool:
+    """True if records are folded as they come, and a window gives its result once event time has passed it."""
+    return _incremental(logic) is not None
+
+
 def check_logic(logic: WindowLogic) -> None:
     """Raises ``FlowDefinitionError`` for what no operator can do."""
     _check_parts(logic)

@@ -28,7 +28,8 @@ from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, StateSize
-from aflow.operators.windows.incremental import Contents, IncrementalWindows, Row, among
+from aflow.operators.windows.folding import fold_by_time
+from aflow.operators.windows.incremental import IncrementalWindows, Row, among
 from aflow.operators.windows.two_stacks import Panes, TwoStacks
 from aflow.state.filing import Keyed, KeyRow
 
@@ -85,7 +86,15 @@ class PaneAggregateOperator(IncrementalWindows):
         if self._gaps or self._ahead or self._first(min(times)) <= self._newest(self.watermark):
             self._add_each(batch, keys, times)
         else:
-            self._add_on_time(batch, keys, times)
+            fold_by_time(
+                self._panes.__getitem__,
+                self._pane_at,
+                batch,
+                keys,
+                times,
+                self._accumulation,
+                self,
+            )
         self._changed.add(keys)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
@@ -154,31 +163,6 @@ class PaneAggregateOperator(IncrementalWindows):
         return start + border, start + self._slide
 
     # --------------------------------------------------------------------------------------- records
-
-    def _add_on_time(
-        self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]
-    ) -> None:
-        """Fold a batch none of whose windows has fired."""
-        # Hot path (benchmark `sliding`): nearly all records of a batch are in two or three panes.
-        add, first = self._accumulation.add, self._accumulation.first
-        panes, pane_at = self._panes, self._pane_at
-        low = high = 0
-        contents: Contents = {}
-        left = iter(batch.values)
-        try:
-            for key, time, value in zip(keys, times, left, strict=False):
-                if not low <= time < high:
-                    low, high = pane_at(time)
-                    contents = panes[low]
-                try:
-                    held = contents[key]
-                except KeyError:
-                    check_key(key)
-                    contents[key] = first(value)
-                else:
-                    contents[key] = add(held, value)
-        except RAISED as exc:
-            raise self.failure(exc, batch, left) from exc
 
     def _add_each(
         self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]

@@ -74,7 +74,7 @@ class _Sum(Aggregate[Any, Total, Any]):
         self._of: Final = of
 
     def create(self) -> Total:
-        return [0]
+        return exact.nothing()
 
     def add(self, acc: Total, value: Any) -> Total:
         # Hot path: once per record.
