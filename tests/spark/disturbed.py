@@ -160,6 +160,7 @@ async def run(frame: DataFrame, strikes: Disturbance, slow: Disturbance) -> dict
         parts = stored_parts(f"{folder}/savepoint")
         state = [asdict(row) for one in parts for row in rows_of(one)]
         beside = sorted(path.name for path in Path(folder).iterdir())
+        beside += sorted({path.name[:5] for path in Path(folder, "sums").iterdir()})
     return {
         "results": sorted(results, key=repr),
         "state": sorted(state, key=repr),

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import aflow as af
-from aflow.errors import ConnectorError
+from aflow.errors import ConnectorError, SinkError
 from aflow_connectors.spark import SparkSink, SparkSource, SparkTableSink, backfill
+from aflow_connectors.spark.history_folder import HistoryBySpark, HistoryFiles, history_folder
+from tests.spark.parquet_rows import parquet_rows
 from tests.spark.test_backfill import BIDS, UNTIL, Bid, Sum, frame
 
 if TYPE_CHECKING:
@@ -97,3 +99,46 @@ async def test_history_and_what_the_live_job_adds_are_there_once_whatever_fails_
         assert in_folder() == expected
         assert in_table() == expected
     assert {one.name[0] for one in folder.iterdir()} == {"p"}
+
+
+async def test_the_folder_of_a_sink_is_refused_while_another_backfill_is_at_work_there(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "sums"
+    sink = SparkSink[Sum](folder, schema=COLUMNS)
+    first = history_folder(sink, "sums")
+    assert isinstance(first, HistoryFiles)
+    first.check()
+    first.begin()
+
+    with pytest.raises(SinkError, match="is in progress by another writer"):
+        history_folder(sink, "sums").check()
+
+    first.drop()
+    assert list(folder.iterdir()) == []
+    history_folder(sink, "sums").check()
+
+
+async def test_without_declared_columns_the_first_records_say_them_and_spark_writes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sink = SparkSink[Sum](tmp_path / "sums")
+    assert isinstance(history_folder(sink, "folder"), HistoryBySpark)
+    probe: list[list[Sum]] = []
+
+    def collected(table: DataFrame) -> None:
+        probe.append([Sum(**row.asDict()) for row in table.collect()])
+
+    done = await backfill(
+        build,
+        session=spark,
+        sources={"bids": SparkSource(frame(spark), of=Bid)},
+        sinks={"folder": sink, "table": collected, "probe": None},
+        until=UNTIL,
+        savepoint=tmp_path / "savepoint",
+    )
+
+    rows = [Sum(**row) for row in parquet_rows(tmp_path / "sums")]
+    assert sorted(rows, key=repr) == sorted(probe[0], key=repr)
+    assert len(rows) == done.results["folder"] > 100
+    assert {one.name[:5] for one in (tmp_path / "sums").iterdir()} == {"part-"}

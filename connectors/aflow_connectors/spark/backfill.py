@@ -93,6 +93,7 @@ async def backfill(
 async def _run(work: Backfill, calls: Calls) -> Backfilled:
     flow = work.plan.flow
     try:
+        await calls.run(work.begin, f"beginning the backfill of flow {flow!r}")
         for fragment in work.plan.fragments:
             await calls.run(partial(work.run, fragment), work.what(fragment))
         for sink in work.sinks:

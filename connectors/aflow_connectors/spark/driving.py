@@ -25,7 +25,7 @@ from aflow.backfill.savepoint import LeftPart, write_savepoint
 from aflow.connect import Committable, ConnectorError
 from aflow.model.time import Timestamp
 from aflow_connectors.spark.columns import RowsOut
-from aflow_connectors.spark.destinations import Destination
+from aflow_connectors.spark.destinations import Destination, FilesDestination, TableDestination
 from aflow_connectors.spark.done import Backfilled, StepDone
 from aflow_connectors.spark.paths import path_of
 from aflow_connectors.spark.rows import StepCounts
@@ -72,6 +72,13 @@ class Backfill:
         which = f"fragments {', '.join(first)} and {last}" if first else f"fragment {last}"
         return f"{which} of flow {self.plan.flow!r}"
 
+    def begin(self) -> None:
+        """Make what executors need to write results themselves."""
+        with self._turn():
+            for destination in self._destinations():
+                if isinstance(destination, FilesDestination):
+                    destination.begin()
+
     def run(self, fragment: Fragment) -> None:
         """Run a fragment, or note that it runs with its reader."""
         began = time.monotonic()
@@ -86,10 +93,11 @@ class Backfill:
         if destination is None:
             return
         with self._turn():
-            table = self._table(sink, destination)
-            scratch = f"{self.shared}/results-{len(self._prepared)}"
-            prepared = destination.write(table, records=self._records_into(sink), scratch=scratch)
-            self._prepared[sink] = prepared
+            match destination:
+                case FilesDestination():
+                    self._prepared[sink] = destination.take(self._files_of(sink))
+                case TableDestination():
+                    self._prepared[sink] = self._write_table(sink, destination)
         self._took(f"results of {sink}", began)
 
     def save(self) -> None:
@@ -152,7 +160,12 @@ class Backfill:
         # Behind the last part the savepoint gets its name at once.
         self._check_wanted()
 
-    def _table(self, sink: str, destination: Destination) -> DataFrame | None:
+    def _write_table(self, sink: str, destination: TableDestination) -> Sequence[Committable]:
+        table = self._table(sink, destination)
+        scratch = f"{self.shared}/results-{len(self._prepared)}"
+        return destination.write(table, records=self._records_into(sink), scratch=scratch)
+
+    def _table(self, sink: str, destination: TableDestination) -> DataFrame | None:
         """The records of a sink in columns; None if it got none, and nobody says which columns there would be."""
         rows = self.staging.leaving_by(self._into(sink))
         schema = destination.columns() or _first_columns(rows, sink)
@@ -194,6 +207,10 @@ class Backfill:
         return sum(
             count for one in self._counts() for way, count in one.exits.items() if way in numbers
         )
+
+    def _files_of(self, sink: str) -> list[str]:
+        numbers = {way.number for _, way in self._into(sink)}
+        return [name for one in self._counts() for way, name in one.files.items() if way in numbers]
 
     def _took(self, what: str, began: float) -> None:
         self.seconds[what] = time.monotonic() - began

@@ -6,9 +6,9 @@ accumulators, files or folders: the attempt whose rows Spark takes is the one th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from aflow_connectors.spark.arrow import pa
 from aflow_connectors.spark.bridge import Inbox, Outbox, bridged
 from aflow_connectors.spark.columns import RowsIn, RowsOut
 from aflow_connectors.spark.kept import kept
+from aflow_connectors.spark.result_files import Into, ResultFiles
 from aflow_connectors.spark.rows import REPORT, STATE, StepCounts
 
 #: A place is the fragment, the partition, and the number of the parcel in it: of 2^9, 2^22 and 2^32.
@@ -46,6 +47,8 @@ class Orders:
     until: Timestamp | None
     source: RowsIn[Any] | None = None
     """Makes records of the rows of a DataFrame: for a fragment that begins at a source."""
+    files: Mapping[int, Into] = field(default_factory=dict[int, Into])
+    """What the executor writes itself, by the number of the exit."""
 
 
 def execute(
@@ -57,11 +60,14 @@ def execute(
     """
     passed: list[Any] = []
     execution = _Execution(orders, number, digest)
-    with closing(bridged(execution.blocks(batches, passed), execution.work)) as leavings:
+    leavings = bridged(execution.blocks(batches, passed), execution.work)
+    with ResultFiles(orders.files, number) as files, closing(leavings):
         for leaving in leavings:
-            yield execution.encoded(leaving)
+            if not files.takes(leaving):
+                yield execution.encoded(leaving)
+        names = files.finish()
     yield from passed
-    yield from execution.left()
+    yield from execution.left(names)
 
 
 def decode(columns: RowsOut, batches: Iterator[Any]) -> Iterator[Any]:
@@ -151,8 +157,8 @@ class _Execution:
             [parcel.payload for parcel in parcels],
         )
 
-    def left(self) -> Iterator[Any]:
-        """What the partition leaves, as rows."""
+    def left(self, files: dict[int, str]) -> Iterator[Any]:
+        """What the partition leaves, as rows; ``files`` are what it has written."""
         left = self._left
         if left is None:
             raise ConnectorError(f"partition {self._number} has ended without an end")
@@ -165,6 +171,7 @@ class _Execution:
             steps=dict(left.steps),
             exits=dict(left.exits),
             left_out=left.left_out,
+            files=files,
         )
         to = self._number % self._orders.subtasks
         yield _rows([REPORT], [to], [0], [MIN_TIMESTAMP], [0], [msgspec.json.encode(counts)])

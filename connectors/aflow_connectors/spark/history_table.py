@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aflow.backfill.savepoint import SAVEPOINT
 from aflow.connect import Committable
 from aflow_connectors.files.pieces import Prepared
-from aflow_connectors.spark.destinations import Destination
+from aflow_connectors.spark.destinations import TableDestination
 from aflow_connectors.spark.table_columns import differences, misfits, parsed
 from aflow_connectors.spark.table_staging import Staging
 from aflow_connectors.spark.table_target import HISTORY, SparkTable, writing_session
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _PIECE: Final = f"part-{HISTORY}.parquet"
 
 
-class HistoryTable(Destination):
+class HistoryTable(TableDestination):
     """The table of a ``SparkTableSink``."""
 
     def __init__(self, target: SparkTableSink[Any], sink: str) -> None:

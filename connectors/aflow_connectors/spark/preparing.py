@@ -15,12 +15,13 @@ from aflow.errors import ConnectorError, FlowDefinitionError, shown
 from aflow.model.time import Timestamp
 from aflow_connectors.spark.calls import is_of_spark, telling_line
 from aflow_connectors.spark.columns import RowsIn
-from aflow_connectors.spark.destinations import Destination, ResultsDestination
+from aflow_connectors.spark.destinations import Destination, FilesDestination
 from aflow_connectors.spark.driving import Backfill
-from aflow_connectors.spark.history_folder import HistoryFolder
+from aflow_connectors.spark.history_folder import history_folder
 from aflow_connectors.spark.history_table import HistoryTable
 from aflow_connectors.spark.paths import is_local, path_of, uri_of
 from aflow_connectors.spark.results import Place, Results
+from aflow_connectors.spark.results_places import results_of
 from aflow_connectors.spark.sending import sent_fragment
 from aflow_connectors.spark.sink import SparkSink
 from aflow_connectors.spark.source import SparkSource
@@ -57,16 +58,24 @@ def prepared(
     count = _partitions(partitions, session, plan.key_groups)
     # A function that gives the DataFrame is called once.
     frames = {name: _frame(rows, name) for name, rows in sources.items()}
-    orders = {
-        one.index: sent_fragment(
-            one, plan, subtasks=count, until=until, source=_rows_in(one, sources, frames)
-        )
-        for one in plan.fragments
-    }
     destinations = {name: _destination(place, name, session) for name, place in sinks.items()}
     for one in destinations.values():
         if one is not None:
             one.check()
+    files = {
+        name: one.into for name, one in destinations.items() if isinstance(one, FilesDestination)
+    }
+    orders = {
+        one.index: sent_fragment(
+            one,
+            plan,
+            subtasks=count,
+            until=until,
+            source=_rows_in(one, sources, frames),
+            files=files,
+        )
+        for one in plan.fragments
+    }
     shared = _shared(staging, folder, session)
     return Backfill(
         plan=plan,
@@ -125,13 +134,13 @@ def _destination(place: Place, sink: str, session: SparkSession) -> Destination 
         case None:
             return None
         case SparkSink():
-            return HistoryFolder(place, sink)
+            return history_folder(place, sink)
         case SparkTableSink():
             return HistoryTable(place, sink)
         case Results():
-            return ResultsDestination(place, sink, session)
+            return results_of(place, sink, session)
         case _:
-            return ResultsDestination(Results(to=place), sink, session)
+            return results_of(Results(to=place), sink, session)
 
 
 def _rows_in(

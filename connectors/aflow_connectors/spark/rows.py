@@ -29,3 +29,5 @@ class StepCounts(msgspec.Struct, frozen=True):
     """Records that left, by the number of the exit."""
     left_out: int
     """Records at or behind the end of the history."""
+    files: dict[int, str] = {}
+    """What the partition has written itself, by the number of the exit: the name of a file."""

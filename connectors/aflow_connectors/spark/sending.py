@@ -13,6 +13,7 @@ from aflow_connectors.spark.columns import RowsIn, RowsOut
 from aflow_connectors.spark.executing import Orders, decode, execute
 from aflow_connectors.spark.main_classes import adopt, classes_of_main
 from aflow_connectors.spark.pickling import dumps
+from aflow_connectors.spark.result_files import Into
 from aflow_connectors.spark.shipping import Cargo, MapBatches, shipped
 
 
@@ -31,8 +32,12 @@ def sent_fragment(
     subtasks: int,
     until: Timestamp | None,
     source: RowsIn[Any] | None,
+    files: Mapping[str, Into],
 ) -> MapBatches:
-    """What runs ``fragment``. Raises ``FlowDefinitionError`` that names the step which does not pickle."""
+    """What runs ``fragment``; ``files`` are by the sink.
+
+    Raises ``FlowDefinitionError`` that names the step which does not pickle.
+    """
     check_picklable(fragment, dumps)
     orders = Orders(
         flow=plan.flow,
@@ -41,6 +46,11 @@ def sent_fragment(
         key_groups=plan.key_groups,
         until=until,
         source=source,
+        files={
+            way.number: files[way.sink.name]
+            for way in fragment.exits
+            if way.sink is not None and way.sink.name in files
+        },
     )
     what = f"fragment {fragment.index} of flow {plan.flow!r}"
     return shipped(run_partition, _pickled(orders), what=what)
