@@ -28,6 +28,10 @@ class Results:
     may use the DataFrame as often as it likes: nothing is computed again. ``schema`` is a DDL string, a ``StructType``
     or a ``pyarrow.Schema``; without it some thousand of the records give the columns. Records are dicts, dataclasses,
     named tuples or Structs. ``overwrite=True`` replaces what is in the folder.
+
+    With a ``schema`` executors write the files of a folder that is on a file system, as pyarrow does, compressed as
+    ``spark.sql.parquet.compression.codec`` says. Spark itself writes if the records have to say the columns, over Spark
+    Connect, for types that only it knows (intervals, variants, collations) and for Parquet that is to be encrypted.
     """
 
     to: Target
