@@ -12,3 +12,9 @@ def parquet_rows(folder: str | Path) -> list[dict[str, Any]]:
     reader: Any = pyarrow.parquet  # which has no types
     rows: list[dict[str, Any]] = reader.read_table(str(folder)).to_pylist()
     return rows
+
+
+def parquet_file(path: Path) -> Any:
+    """A ``pyarrow.parquet.ParquetFile``."""
+    reader: Any = pyarrow.parquet
+    return reader.ParquetFile(path)

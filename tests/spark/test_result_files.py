@@ -8,8 +8,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import pyarrow
-import pyarrow.parquet
 import pytest
 
 import aflow as af
@@ -22,7 +20,7 @@ from aflow_connectors.spark.columns import RowsOut
 from aflow_connectors.spark.result_files import Into, ResultFiles
 from aflow_connectors.spark.results_places import ResultsFolder, ResultsTable, results_of
 from aflow_connectors.spark.schemas import declared, spark_schema
-from tests.spark.parquet_rows import parquet_rows
+from tests.spark.parquet_rows import parquet_file, parquet_rows
 from tests.spark.test_backfill import UNTIL, Bid, build, frame
 
 if TYPE_CHECKING:
@@ -113,7 +111,7 @@ async def sums(spark: SparkSession, folder: Path, **more: Any) -> list[dict[str,
         build,
         session=spark,
         sources={"bids": SparkSource(more.pop("bids", frame(spark)), of=Bid)},
-        sinks={"sums": Results(folder / "sums", **{"schema": SCHEMA, **more})},
+        sinks={"sums": Results(folder / "sums", more.pop("schema", SCHEMA), **more)},
         until=UNTIL,
         savepoint=folder / "savepoint",
     )
@@ -133,7 +131,7 @@ async def test_a_folder_that_is_replaced_has_what_is_new_alone_and_one_without_r
 
     assert await sums(spark, tmp_path, bids=frame(spark).limit(0), overwrite=True) == []
 
-    assert pyarrow.parquet.read_schema(next(folder.glob("part-*.parquet"))).names == [
+    assert parquet_file(next(folder.glob("part-*.parquet"))).schema_arrow.names == [
         "who",
         "start",
         "total",
@@ -150,7 +148,7 @@ async def test_a_backfill_that_fails_leaves_no_folder_and_what_was_there_stays(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     folder = tmp_path / "sums"
-    misfit = {"schema": "who string, start long, total string"}
+    misfit: dict[str, Any] = {"schema": "who string, start long, total string"}
 
     with pytest.raises(ConnectorError, match="column 'total' is declared as string"):
         await sums(spark, tmp_path, **misfit)
@@ -207,7 +205,7 @@ async def test_files_are_compressed_as_the_session_says(
         spark.conf.unset(codec)
 
     for file in (tmp_path / "sums").glob("part-*.parquet"):
-        column = pyarrow.parquet.ParquetFile(file).metadata.row_group(0).column(0)
+        column = parquet_file(file).metadata.row_group(0).column(0)
         assert column.compression == "ZSTD"
 
 
@@ -285,7 +283,7 @@ def test_records_wait_in_memory_until_they_are_a_row_group(
             files.takes(leaving(3, [number, number]))
         name = files.finish()[3]
 
-    metadata: Any = pyarrow.parquet.ParquetFile(tmp_path / name).metadata
+    metadata = parquet_file(tmp_path / name).metadata
     assert [
         metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)
     ] == groups

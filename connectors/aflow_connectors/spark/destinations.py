@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from aflow.connect import Committable
 
@@ -68,3 +68,6 @@ class FilesDestination(Destination):
     @abstractmethod
     def take(self, files: Sequence[str]) -> Sequence[Committable]:
         """Make results of ``files`` of that folder, or prepare them; what is to be in the savepoint."""
+
+
+AnyDestination: TypeAlias = TableDestination | FilesDestination

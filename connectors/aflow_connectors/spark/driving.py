@@ -25,7 +25,7 @@ from aflow.backfill.savepoint import LeftPart, write_savepoint
 from aflow.connect import Committable, ConnectorError
 from aflow.model.time import Timestamp
 from aflow_connectors.spark.columns import RowsOut
-from aflow_connectors.spark.destinations import Destination, FilesDestination, TableDestination
+from aflow_connectors.spark.destinations import AnyDestination, FilesDestination, TableDestination
 from aflow_connectors.spark.done import Backfilled, StepDone
 from aflow_connectors.spark.paths import path_of
 from aflow_connectors.spark.rows import StepCounts
@@ -50,7 +50,7 @@ class Backfill:
     """One backfill under way; its methods block."""
 
     plan: FragmentPlan
-    sinks: Mapping[str, Destination | None]
+    sinks: Mapping[str, AnyDestination | None]
     until: Timestamp | None
     savepoint: Path | None
     shared: str
@@ -175,7 +175,7 @@ class Backfill:
         columns = RowsOut(declared(schema, owner=owner), owner=owner)
         return mapped(rows, sent_columns(columns, sink=sink), schema)
 
-    def _destinations(self) -> list[Destination]:
+    def _destinations(self) -> list[AnyDestination]:
         return [one for one in self.sinks.values() if one is not None]
 
     def _counts(self) -> list[StepCounts]:

@@ -23,7 +23,12 @@ from aflow_connectors.files.output import Place, let_go
 from aflow_connectors.files.parts import pending
 from aflow_connectors.files.pieces import Prepared, Recovery, show
 from aflow_connectors.spark.columns import RowsOut
-from aflow_connectors.spark.destinations import Destination, FilesDestination, TableDestination
+from aflow_connectors.spark.destinations import (
+    AnyDestination,
+    Destination,
+    FilesDestination,
+    TableDestination,
+)
 from aflow_connectors.spark.paths import uri_of
 from aflow_connectors.spark.result_files import Into
 from aflow_connectors.spark.schemas import declared
@@ -39,7 +44,7 @@ _HIDDEN: Final = ".history-"
 _CLAIM: Final = ".claim"
 
 
-def history_folder(target: SparkSink[Any], sink: str) -> Destination:
+def history_folder(target: SparkSink[Any], sink: str) -> AnyDestination:
     """The folder of a ``SparkSink``. Raises ``SinkError`` if Spark cannot read its schema."""
     owner = f"sink {sink!r}: {target.path}"
     schema = parsed(owner, target.schema)

@@ -15,7 +15,7 @@ from aflow.errors import ConnectorError, FlowDefinitionError, shown
 from aflow.model.time import Timestamp
 from aflow_connectors.spark.calls import is_of_spark, telling_line
 from aflow_connectors.spark.columns import RowsIn
-from aflow_connectors.spark.destinations import Destination, FilesDestination
+from aflow_connectors.spark.destinations import AnyDestination, FilesDestination
 from aflow_connectors.spark.driving import Backfill
 from aflow_connectors.spark.history_folder import history_folder
 from aflow_connectors.spark.history_table import HistoryTable
@@ -129,7 +129,7 @@ def check_session(session: SparkSession) -> None:
         ) from exc
 
 
-def _destination(place: Place, sink: str, session: SparkSession) -> Destination | None:
+def _destination(place: Place, sink: str, session: SparkSession) -> AnyDestination | None:
     match place:
         case None:
             return None

@@ -18,7 +18,7 @@ from aflow.connect import Committable, SinkError
 from aflow_connectors.files.optional import pyarrow_parquet
 from aflow_connectors.spark.columns import RowsOut
 from aflow_connectors.spark.destinations import (
-    Destination,
+    AnyDestination,
     FilesDestination,
     TableDestination,
 )
@@ -68,7 +68,7 @@ _ALIKE: Final = frozenset(
 )
 
 
-def results_of(results: Results, sink: str, session: SparkSession) -> Destination:
+def results_of(results: Results, sink: str, session: SparkSession) -> AnyDestination:
     """Where the results of a sink go. Raises ``FlowDefinitionError`` for what is no schema."""
     folder = None if callable(results.to) else local_path(fspath(results.to), session)
     owner = f"sink {sink!r}"
