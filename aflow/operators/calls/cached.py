@@ -102,7 +102,10 @@ class CachedOperator(AsyncOperator):
 
     def _lead(self, call: Call) -> None:
         self.calls.cache_misses += 1
-        super()._make_ready((call,))
+        if self._time_runs(call):
+            self._make_again((call,))
+        else:
+            super()._make_ready((call,))
 
     # ------------------------------------------------------------------------------------- what a call gave
 
@@ -154,6 +157,10 @@ class CachedOperator(AsyncOperator):
             if follower not in self._deadlines:
                 super()._begin_time(follower)
         return True
+
+    def _time_runs(self, call: Call) -> bool:
+        """Also that of one that has followed another, and leads now."""
+        return call.attempt > 0 or call in self._deadlines
 
     def _too_late(self, call: Call, error: TimeoutError) -> None:
         key, call.cache_key = call.cache_key, _LEFT

@@ -121,7 +121,8 @@ class GroupedOperator(AsyncOperator):
         self._wake_for_groups(now)
 
     def _make_again(self, calls: Iterable[Call]) -> None:
-        self._make_ready(calls)
+        # Not that of a subclass, which may have others called for, or none: these are to be called for.
+        GroupedOperator._make_ready(self, calls)
 
     def take(self) -> Call | None:
         self._form_group()
@@ -151,19 +152,23 @@ class GroupedOperator(AsyncOperator):
         """No further record may begin, so those whose time runs go without waiting for company."""
         if self._repeats or not self._some_begun():
             return
-        if self._ready and _any_begun(self._ready[0].company):
+        if self._ready and self._any_begun(self._ready[0].company):
             self._repeats.append(self._ready.popleft())  # the limits have kept it waiting
             return
-        begun = [call for call in self._line if call.attempt][: self._size]
+        begun = [call for call in self._line if self._time_runs(call)][: self._size]
         for call in begun:
             self._line.discard(call)
         self._repeats.append(Group(begun))
 
     def _some_begun(self) -> bool:
-        """True if somebody is to be called for again."""
-        if self.settings.retry is None:
+        """True if somebody's time runs who waits for a call."""
+        if self.settings.retry is None and not self._timed:
             return False
-        return _any_begun(self._line) or any(_any_begun(group.company) for group in self._ready)
+        begun = self._any_begun
+        return begun(self._line) or any(begun(group.company) for group in self._ready)
+
+    def _any_begun(self, calls: Iterable[Call]) -> bool:
+        return any(self._time_runs(call) for call in calls)
 
     def _let_join(self, group: Call) -> None:
         """A group that the limits of the step have kept waiting takes those along who have come meanwhile."""
@@ -254,10 +259,6 @@ class GroupedOperator(AsyncOperator):
             group.done = True
             self._under_way.discard(group)
             super()._cancel(group)
-
-
-def _any_begun(calls: Iterable[Call]) -> bool:
-    return any(call.attempt for call in calls)
 
 
 def _one_for_each(values: Sequence[Any], result: Any) -> list[Any]:

@@ -318,6 +318,10 @@ class AsyncOperator(RecordsInFlight):
             return True
         return self._begin_time(call)
 
+    def _time_runs(self, call: Call) -> bool:
+        """True from the first attempt on."""
+        return call.attempt > 0
+
     def _begin_time(self, call: Call) -> bool:
         """The time for a record begins; False if it is up already."""
         in_time, until = self._time_for(call)

@@ -190,6 +190,28 @@ def test_who_waits_for_company_is_not_forgotten_when_the_alarm_rings_for_others(
     assert calling.asked == [["c"]]
 
 
+def test_a_follower_that_leads_while_the_step_is_held_goes_without_waiting_for_company() -> None:
+    def until(value: tuple[str, int]) -> int:
+        return value[1]
+
+    settings = CallSettings(
+        call=unused,
+        groups=GroupSize(2, 50),
+        deadline=until,
+        on_error=Drop(),
+        cache=Cache(9, key=lambda value: value[0]),
+    )
+    calling = ByHand(calling_operator(settings)).push(("a", 100), ("slow", 5000), ("a", 3000))
+    assert calling.asked == [[("a", 100), ("slow", 5000)]]
+    calling.push(("new", 5000))
+    calling.operator.held = True
+
+    calling.clock(100)
+
+    assert calling.calls.timeouts == 1
+    assert calling.asked[1:] == [[("a", 3000)]]
+
+
 def test_records_whose_time_is_up_while_a_rate_limit_keeps_them_waiting_are_in_no_call() -> None:
     retry, rate = Retry(delay=timedelta(0)), RateLimit[Any](1, timedelta(seconds=1))
     calling = step(2, rate=rate, retry=retry, timeout=300, on_error=Drop()).push(1, 2)
