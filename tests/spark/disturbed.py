@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import aflow as af
 from aflow.backfill.contents import rows_of, stored_parts
 from aflow.errors import ConnectorError
-from aflow_connectors.spark import Results, SparkSource, backfill, local_session
+from aflow_connectors.spark import SparkSink, SparkSource, backfill, local_session
 from tests.spark.parquet_rows import parquet_rows
 
 if TYPE_CHECKING:
@@ -152,18 +152,22 @@ async def run(frame: DataFrame, strikes: Disturbance, slow: Disturbance) -> dict
             partial(build, strikes, slow),
             session=frame.sparkSession,
             sources={"bids": SparkSource(frame, of=Bid)},
-            sinks={"sums": Results(f"{folder}/sums", "key long, start long, total long")},
+            sinks={
+                "sums": SparkSink[Any](f"{folder}/sums", schema="key long, start long, total long")
+            },
             until=UNTIL,
             savepoint=f"{folder}/savepoint",
         )
         results = parquet_rows(f"{folder}/sums")
         parts = stored_parts(f"{folder}/savepoint")
-        state = [asdict(row) for one in parts for row in rows_of(one)]
+        state = [
+            repr(asdict(row)).replace(folder, "folder") for one in parts for row in rows_of(one)
+        ]
         beside = sorted(path.name for path in Path(folder).iterdir())
         beside += sorted({path.name[:5] for path in Path(folder, "sums").iterdir()})
     return {
         "results": sorted(results, key=repr),
-        "state": sorted(state, key=repr),
+        "state": sorted(state),
         "steps": [asdict(one) for one in done.steps],
         "told": [done.results, done.left_out],
         "beside": beside,

@@ -1,30 +1,29 @@
-"""Results that executors write themselves: what readers see is what Spark would have written, and nothing else."""
+"""Results that executors write themselves, for a ``SparkSink``: readers see what Spark would have written."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.types import ArrayType, IntegerType, StructField, StructType
 
 import aflow as af
-from aflow.backfill.blocks import Leaving
-from aflow.backfill.fragments import Exit
 from aflow.errors import ConnectorError, SinkError
-from aflow.model.batch import Batch
-from aflow_connectors.spark import Results, SparkSource, backfill, result_files
+from aflow_connectors.spark import Results, SparkSink, SparkSource, backfill
 from aflow_connectors.spark.columns import RowsOut
+from aflow_connectors.spark.history_folder import HistoryFiles, history_folder
 from aflow_connectors.spark.result_files import Into, ResultFiles
-from aflow_connectors.spark.results_places import ResultsFolder, ResultsTable, results_of
 from aflow_connectors.spark.schemas import declared, spark_schema
 from tests.spark.parquet_rows import parquet_file, parquet_rows
 from tests.spark.test_backfill import UNTIL, Bid, build, frame
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 SCHEMA = "who string, start long, total long"
 
@@ -73,183 +72,152 @@ async def test_spark_reads_what_executors_have_written_as_what_it_has_written_it
     spark: SparkSession, tmp_path: Path
 ) -> None:
     schema = ", ".join(f"{name} {kind}" for name, (kind, _) in VALUES.items())
-
-    def write(table: DataFrame) -> None:
-        table.write.parquet(str(tmp_path / "by spark"))
+    ours, theirs = (str(tmp_path / name) for name in ("ours", "theirs"))
 
     done = await backfill(
         of_all_types,
         session=spark,
         sources={"rows": spark.range(0, 2, 1, 2)},
         sinks={
-            "by_executors": Results(tmp_path / "by executors", schema),
-            "by_spark": Results(write, schema),
+            "by_executors": SparkSink[Any](ours, schema=schema),
+            "by_spark": Results(theirs, schema),
         },
         until=None,
         savepoint=None,
     )
 
-    ours, theirs = (
-        spark.read.parquet(str(tmp_path / name)) for name in ("by executors", "by spark")
-    )
-    assert ours.schema == theirs.schema
-    # As text, which an ancient day of another calendar would differ in, and NaN would not.
-    text = [
-        sorted(map(repr, table.selectExpr("to_json(struct(*)) AS t", "*").collect()))
-        for table in (ours, theirs)
-    ]
-    assert text[0] == text[1]
-    assert len(text[0]) == 6
+    def read(folder: str, **options: str) -> list[str]:
+        table = spark.read.options(**options).schema(schema).parquet(folder)
+        # As text, which an ancient day of another calendar would differ in, and NaN would not.
+        return sorted(map(repr, table.selectExpr("to_json(struct(*)) AS text", "*").collect()))
+
+    assert spark.read.parquet(ours).schema == spark.read.parquet(theirs).schema
+    assert len(read(ours)) == 6
+    assert read(ours) == read(theirs)
+    assert read(ours, datetimeRebaseMode="LEGACY") == read(ours)
+    assert read(ours, datetimeRebaseMode="EXCEPTION") == read(ours)
     assert done.results == {"by_executors": 6, "by_spark": 6}
-    assert (tmp_path / "by executors" / "_SUCCESS").exists()
-    assert not (tmp_path / "by executors" / "_temporary").exists()
+    assert {one.name[0] for one in Path(ours).iterdir()} == {"p"}
 
 
-async def sums(spark: SparkSession, folder: Path, **more: Any) -> list[dict[str, Any]]:
-    """The results of a backfill."""
+@pytest.mark.asyncio
+@pytest.mark.slow
+async def test_no_row_with_nan_is_lost_to_a_filter_of_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def numbers(rows: Any, sink: Any) -> af.Flow:
+        flow = af.Flow("numbers")
+        flow.source(rows, name="rows").map(lambda row: {"n": 1, "f": row["f"]}).to(
+            sink, name="sink"
+        )
+        return flow
+
+    rows = [{"f": 1.0}, {"f": float("nan")}]
+    history, live = (SparkSink[Any](tmp_path / name, schema="n long, f double") for name in "hl")
+    await backfill(
+        numbers,
+        session=spark,
+        sources={"rows": spark.range(0, 2, 1, 1).selectExpr("if(id = 0, 1D, double('NaN')) AS f")},
+        sinks={"sink": history},
+        until=None,
+        savepoint=None,
+    )
+    await numbers(rows, live).run()
+
+    for sink in (history, live):
+        table = spark.read.parquet(str(sink.path))
+        kept = [
+            table.where(filter_).count() for filter_ in ("f > 2", "f = double('NaN')", "f != 1")
+        ]
+        assert kept == [1, 1, 1]
+        group = parquet_file(next(sink.path.glob("part-*"))).metadata.row_group(0)
+        assert [group.column(number).is_stats_set for number in range(2)] == [True, False]
+
+
+async def sums(spark: SparkSession, folder: Path, **more: Any) -> None:
+    """A backfill into ``folder / "sums"``."""
     await backfill(
         build,
         session=spark,
-        sources={"bids": SparkSource(more.pop("bids", frame(spark)), of=Bid)},
-        sinks={"sums": Results(folder / "sums", more.pop("schema", SCHEMA), **more)},
+        sources={"bids": SparkSource(frame(spark), of=Bid)},
+        sinks={"sums": SparkSink[Any](folder / "sums", schema=more.pop("schema", SCHEMA), **more)},
         until=UNTIL,
         savepoint=folder / "savepoint",
     )
-    return sorted(parquet_rows(folder / "sums"), key=repr)
 
 
 @pytest.mark.asyncio
 @pytest.mark.slow
-async def test_a_folder_that_is_replaced_has_what_is_new_alone_and_one_without_results_has_columns(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    folder = tmp_path / "sums"
-    first = await sums(spark, tmp_path)
-    assert len(first) > 100
-    (folder / "of somebody").mkdir()
-    (tmp_path / "savepoint").rename(tmp_path / "first")
-
-    assert await sums(spark, tmp_path, bids=frame(spark).limit(0), overwrite=True) == []
-
-    assert parquet_file(next(folder.glob("part-*.parquet"))).schema_arrow.names == [
-        "who",
-        "start",
-        "total",
-    ]
-    assert spark.read.parquet(str(folder)).schema.names == ["who", "start", "total"]
-    assert sorted(one.name for one in folder.iterdir() if not one.name.startswith("part-")) == [
-        "_SUCCESS"
-    ]
-
-
-@pytest.mark.asyncio
-@pytest.mark.slow
-async def test_a_backfill_that_fails_leaves_no_folder_and_what_was_there_stays(
+async def test_a_backfill_that_fails_leaves_no_file_and_what_was_there_stays(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     folder = tmp_path / "sums"
     misfit: dict[str, Any] = {"schema": "who string, start long, total string"}
 
-    with pytest.raises(ConnectorError, match="column 'total' is declared as string"):
+    with pytest.raises(
+        ConnectorError, match=r"sink 'sums': .*: column 'total' is declared as string"
+    ):
         await sums(spark, tmp_path, **misfit)
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
-    before = await sums(spark, tmp_path)
+    await sums(spark, tmp_path)
+    before = sorted(folder.iterdir())
     (tmp_path / "savepoint").rename(tmp_path / "first")
-    with pytest.raises(ConnectorError, match="column 'total' is declared as string"):
+    with pytest.raises(
+        ConnectorError, match=r"sink 'sums': .*: column 'total' is declared as string"
+    ):
         await sums(spark, tmp_path, overwrite=True, **misfit)
-    assert sorted(parquet_rows(folder), key=repr) == before
-    assert not (folder / "_temporary").exists()
+    assert sorted(folder.iterdir()) == before
+
+    await sums(spark, tmp_path, overwrite=True)
+    assert len(parquet_rows(folder)) > 100
+    assert {one.name[0] for one in folder.iterdir()} == {"p"}
+
+
+def into(
+    folder: Path, session: SparkSession, *, schema: str = "n long", row_group: int = 100
+) -> Into:
+    owner = "sink 'n'"
+    rows = RowsOut(declared(spark_schema(schema, owner=owner), owner=owner), owner=owner)
+    return Into(owner=owner, folder=str(folder), columns=rows, row_group=row_group)
+
+
+def numbered(*values: Any) -> list[Any]:
+    return [{"n": value} for value in values]
+
+
+def row_groups(file: Path) -> list[int]:
+    metadata = parquet_file(file).metadata
+    return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
 
 
 @pytest.mark.slow
-def test_what_only_spark_can_write_as_the_session_says_is_left_to_it(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def kind(to: Any = tmp_path / "new", schema: str | None = SCHEMA, **conf: str) -> type:
-        for name, value in conf.items():
-            spark.conf.set(name.replace("_", "."), value)
-        try:
-            return type(results_of(Results(to, schema), "sums", spark))
-        finally:
-            for name in conf:
-                spark.conf.unset(name.replace("_", "."))
-
-    (tmp_path / "file").touch()
-    codec = "spark_sql_parquet_compression_codec"
-    assert kind() is ResultsFolder
-    assert kind(**{codec: "zstd"}) is ResultsFolder
-    assert kind(str(tmp_path / "new")) is ResultsFolder
-    assert kind((tmp_path / "new").as_uri()) is ResultsFolder
-    assert kind(schema=None) is ResultsTable
-    assert kind(print) is ResultsTable
-    assert kind("s3a://bucket/new") is ResultsTable
-    assert kind(tmp_path / "file") is ResultsTable
-    assert kind(schema="a interval day to second") is ResultsTable
-    assert kind(schema="a array<struct<b: variant>>") is ResultsTable
-    assert kind(schema="a string collate UNICODE_CI") is ResultsTable
-    assert kind(**{codec: "lz4"}) is ResultsTable
-    assert kind(parquet_crypto_factory_class="org.Factory") is ResultsTable
-
-
-@pytest.mark.asyncio
-@pytest.mark.slow
-async def test_files_are_compressed_as_the_session_says(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    codec = "spark.sql.parquet.compression.codec"
-    spark.conf.set(codec, "zstd")
-    try:
-        await sums(spark, tmp_path)
-    finally:
-        spark.conf.unset(codec)
-
-    for file in (tmp_path / "sums").glob("part-*.parquet"):
-        column = parquet_file(file).metadata.row_group(0).column(0)
-        assert column.compression == "ZSTD"
-
-
-def into(folder: Path, session: SparkSession) -> Into:
-    rows = RowsOut(
-        declared(spark_schema("n long", owner="sink 'n'"), owner="sink 'n'"), owner="sink 'n'"
-    )
-    return Into(
-        owner="sink 'n'", folder=str(folder), columns=rows, compression="snappy", metadata={}
-    )
-
-
-def leaving(way: int, values: list[int]) -> Leaving:
-    exit_ = Exit(number=way, origin=cast("Any", None), side=None)
-    return Leaving(exit_, Batch([{"n": value} for value in values], None, None))
-
-
-@pytest.mark.slow
-def test_files_of_an_attempt_have_names_of_their_own_and_only_what_leaves_by_their_exit(
+def test_files_of_an_attempt_have_names_of_their_own_and_what_leaves_by_their_exit(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     found: list[dict[int, str]] = []
     for _ in range(2):
-        with ResultFiles({3: into(tmp_path, spark)}, 7) as files:
-            assert files.takes(leaving(3, [1, 2]))
-            assert not files.takes(leaving(4, [9]))
-            assert files.takes(leaving(3, [3]))
+        with ResultFiles({3: into(tmp_path, spark), 5: into(tmp_path, spark)}, 7) as files:
+            assert 3 in files
+            assert 4 not in files
+            files.write(3, numbered(1, 2))
+            files.write(3, numbered(3))
             found.append(files.finish())
 
     first, second = (tmp_path / names[3] for names in found)
     assert first != second
+    assert [list(names) for names in found] == [[3], [3]]
     for file in (first, second):
-        assert parquet_rows(file) == [{"n": 1}, {"n": 2}, {"n": 3}]
+        assert parquet_rows(file) == numbered(1, 2, 3)
 
 
 @pytest.mark.slow
 def test_an_attempt_that_fails_removes_its_files_and_one_behind_the_end_finds_no_folder(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(result_files, "_RECORDS", 2)
-
     def fail() -> None:
-        with ResultFiles({3: into(tmp_path, spark)}, 7) as files:
-            files.takes(leaving(3, [1, 2, 3]))
+        with ResultFiles({3: into(tmp_path, spark, row_group=2)}, 7) as files:
+            files.write(3, numbered(1, 2, 3))
             assert len(list(tmp_path.iterdir())) == 1
             raise ZeroDivisionError
 
@@ -260,53 +228,91 @@ def test_an_attempt_that_fails_removes_its_files_and_one_behind_the_end_finds_no
     gone = tmp_path / "gone"
     with (
         pytest.raises(
-            ConnectorError, match=r"sink 'n': executor \S+ cannot write .*gone.*see alike"
+            ConnectorError, match=r"sink 'n': executor \S+ cannot write .*gone.* see alike"
         ),
         ResultFiles({3: into(gone, spark)}, 7) as files,
     ):
-        files.takes(leaving(3, [1, 2, 3]))
+        files.write(3, numbered(*range(100)))
     assert not gone.exists()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("limit", "groups"), [("_RECORDS", [4, 4, 2]), ("_BYTES", [4, 4, 2])])
-def test_records_wait_in_memory_until_they_are_a_row_group(
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    limit: str,
-    groups: list[int],
-) -> None:
-    monkeypatch.setattr(result_files, limit, 4 if limit == "_RECORDS" else 32)
-    with ResultFiles({3: into(tmp_path, spark)}, 7) as files:
-        for number in range(5):
-            files.takes(leaving(3, [number, number]))
+def test_row_groups_have_the_size_that_the_sink_says(spark: SparkSession, tmp_path: Path) -> None:
+    with ResultFiles({3: into(tmp_path, spark, row_group=300)}, 7) as files:
+        for number in range(0, 1_000, 250):
+            files.write(3, numbered(*range(number, number + 250)))
         name = files.finish()[3]
 
-    metadata = parquet_file(tmp_path / name).metadata
-    assert [
-        metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)
-    ] == groups
+    assert row_groups(tmp_path / name) == [300, 300, 300, 100]
+    assert parquet_rows(tmp_path / name) == numbered(*range(1_000))
 
 
 @pytest.mark.slow
-def test_what_somebody_wrote_meanwhile_and_what_is_not_seen_here_is_refused_before_anything_is_replaced(
+def test_large_records_do_not_wait_until_they_are_many(spark: SparkSession, tmp_path: Path) -> None:
+    large = "x" * 2**20
+    with ResultFiles({3: into(tmp_path, spark, schema="n string", row_group=10_000)}, 7) as files:
+        files.write(3, numbered(*(large for _ in range(200))))
+        name = files.finish()[3]
+
+    first, *others = row_groups(tmp_path / name)
+    assert first == 64  # of which nobody knew
+    assert max(others) <= 40
+
+
+@pytest.mark.slow
+def test_a_column_that_parquet_cannot_hold_is_told_with_the_sink(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    def begun(*, overwrite: bool) -> ResultsFolder:
-        made = results_of(Results(tmp_path / "sums", SCHEMA, overwrite), "sums", spark)
-        assert isinstance(made, ResultsFolder)
+    schema = StructType([StructField("n", ArrayType(IntegerType(), containsNull=False))])
+    owner = "sink 'n'"
+    rows = RowsOut(declared(schema, owner=owner), owner=owner)
+    where = Into(owner=owner, folder=str(tmp_path), columns=rows, row_group=100)
+
+    def write() -> None:
+        with ResultFiles({3: where}, 7) as files:
+            files.write(3, numbered([1, None]))
+            files.finish()
+
+    with pytest.raises(ConnectorError, match=r"sink 'n': executor \S+ cannot write .*non-nullable"):
+        write()
+
+
+@pytest.mark.slow
+def test_a_file_that_this_machine_does_not_see_is_refused_and_so_is_what_came_meanwhile(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def begun(**more: Any) -> HistoryFiles:
+        made = history_folder(SparkSink[Any](tmp_path / "sums", schema=SCHEMA, **more), "sums")
+        assert isinstance(made, HistoryFiles)
         made.check()
         made.begin()
         return made
 
-    one, other = begun(overwrite=False), begun(overwrite=True)
-    mine = tmp_path / "sums" / "mine"
-    mine.touch()
-    with pytest.raises(SinkError, match="is there already: remove it"):
-        one.take([])
-    one.drop()
+    history = begun()
     with pytest.raises(SinkError, match="which this machine does not see"):
-        other.take(["part-00.parquet"])
-    other.drop()
-    assert list((tmp_path / "sums").iterdir()) == [mine]
+        history.take(["part-00-00000-1.parquet"])
+    history.drop()
+    assert list((tmp_path / "sums").iterdir()) == []
+
+    history = begun()
+    piece = tmp_path / "sums" / "part-00000-000001.parquet"
+    piece.touch()
+    with pytest.raises(SinkError, match="is there already: remove it"):
+        history.take([])
+    history.drop()
+    assert list((tmp_path / "sums").iterdir()) == [piece]
+
+
+@pytest.mark.slow
+def test_what_spark_would_not_read_as_it_was_declared_is_refused(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    for schema, said in {
+        "a interval day to second": "'a' is interval day to second, and Spark reads no interval day",
+        "a array<struct<b: variant>>": "and Spark reads no variant from Parquet",
+        "a map<string, time>": "and Spark reads no time",
+        "a struct<>": "and Spark reads no struct<>",
+        "who string, Who long": "more than one column 'who', and to Spark upper and lower case",
+    }.items():
+        with pytest.raises(SinkError, match=re.escape(said)):
+            history_folder(SparkSink[Any](tmp_path / "sums", schema=schema), "sums")

@@ -113,7 +113,7 @@ class ParquetWriter(Writer[T]):
 class ParquetTable:
     """The blocking half: row groups of a file. Its methods run in a worker thread.
 
-    Sinks with another idea of columns have a ``columns`` of their own.
+    Sinks with another idea of columns, or for readers who need more, have a ``columns`` or ``new_writer`` of their own.
     """
 
     def __init__(self, output: Output, schema: object | None) -> None:
@@ -147,9 +147,13 @@ class ParquetTable:
 
     def _opened(self, schema: Any) -> Any:
         if self._writer is None:
-            self._writer = pyarrow_parquet(_NAME).ParquetWriter(self._output.file, schema)
+            self._writer = self.new_writer(schema)
             self._schema = schema
         return self._writer
+
+    def new_writer(self, schema: Any) -> Any:
+        """A ``pyarrow.parquet.ParquetWriter``."""
+        return pyarrow_parquet(_NAME).ParquetWriter(self._output.file, schema)
 
     def columns(self, records: Sequence[object]) -> Any:
         """A ``pyarrow.Table`` of ``records``, at least one. Raises ``SinkError`` for what does not fit."""

@@ -172,11 +172,6 @@ class RowsOut:
         #: For each type of records that was seen, what gets the columns out of them; None for mixed ones.
         self._getters: dict[type, list[Callable[[Any], Any]] | None] = {}
 
-    @property
-    def arrow(self) -> Any:
-        """The ``pyarrow.Schema`` of the batches."""
-        return self._schema.arrow
-
     def batch(self, records: Sequence[Any]) -> Any:
         """A ``pyarrow.RecordBatch``. Raises ``ConnectorError`` that names column, type, value and record."""
         columns = self._columns(records)

@@ -11,15 +11,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from os import fspath
+from pathlib import Path
+from shutil import rmtree
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from aflow.connect import Committable
+from aflow.connect import Committable, SinkError
+from aflow_connectors.spark.paths import local_path
+from aflow_connectors.spark.results import Results
+from aflow_connectors.spark.schemas import declared, spark_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from aflow_connectors.spark.result_files import Into
+
+#: What Spark leaves in a folder when a write fails.
+_UNFINISHED: Final = "_temporary"
 
 
 class Destination(ABC):
@@ -71,3 +80,50 @@ class FilesDestination(Destination):
 
 
 AnyDestination: TypeAlias = TableDestination | FilesDestination
+
+
+class ResultsDestination(TableDestination):
+    """A folder of Parquet files, or a function."""
+
+    def __init__(self, results: Results, sink: str, session: SparkSession) -> None:
+        self.sink = sink
+        self._results = results
+        #: Where it is, if this machine can look at it.
+        self._folder: Path | None = None
+        if not callable(results.to):
+            self._folder = local_path(fspath(results.to), session)
+
+    def check(self) -> None:
+        """Raises ``SinkError`` for a folder that is there, and ``FlowDefinitionError`` for what is no schema."""
+        self.columns()
+        folder = self._folder
+        if folder is not None and not self._results.overwrite and not _is_free(folder):
+            raise SinkError(
+                f"sink {self.sink!r}: {folder} is there already: remove it, write elsewhere, or say "
+                f"Results({str(folder)!r}, overwrite=True), which replaces it"
+            )
+
+    def columns(self) -> StructType | None:
+        if self._results.schema is None:
+            return None
+        owner = f"sink {self.sink!r}"
+        columns = spark_schema(self._results.schema, owner=owner)
+        declared(columns, owner=owner)
+        return columns
+
+    def write(
+        self, table: DataFrame | None, *, records: int, scratch: str
+    ) -> Sequence[Committable]:
+        if table is not None:
+            if self._folder is not None and _is_free(self._folder):
+                # To Spark a folder is there even if it is empty, or nothing but what a failed write has left.
+                rmtree(self._folder, ignore_errors=True)
+            self._results.write(table)
+        return ()
+
+
+def _is_free(folder: Path) -> bool:
+    """True if nothing is there that anybody has written."""
+    if not folder.is_dir():
+        return not folder.exists()
+    return all(one.name == _UNFINISHED for one in folder.iterdir())

@@ -1,7 +1,8 @@
 """A fragment of a flow inside an executor: Arrow batches of a partition in, Arrow batches of rows out.
 
-Records on their way to another fragment or to a sink are rows, and so is what the partition leaves. Nothing is told by
-accumulators, files or folders: the attempt whose rows Spark takes is the one that counts, and others have not happened.
+Records on their way to another fragment or to a sink are rows, and so is what the partition leaves; or results are in
+files, and a row has their names. Nothing is told by accumulators or folders: the attempt whose rows Spark takes is the
+one that counts, and others have not happened.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def execute(
     leavings = bridged(execution.blocks(batches, passed), execution.work)
     with ResultFiles(orders.files, number) as files, closing(leavings):
         for leaving in leavings:
-            if not files.takes(leaving):
+            if leaving.way.number in files:
+                files.write(leaving.way.number, leaving.batch.values)
+            else:
                 yield execution.encoded(leaving)
         names = files.finish()
     yield from passed

@@ -141,7 +141,11 @@ class _HistoryFolder(Place, Destination):
         if self._claim is not None:
             self._claim.close()
             self._claim = None
-            rmtree(self._hidden, ignore_errors=True)
+            # First away from those who write there still, since what they add would keep it from being removed.
+            gone = self._hidden.with_name(f"{self._hidden.name}-gone")
+            with suppress(OSError):
+                self._hidden.rename(gone)
+            rmtree(gone, ignore_errors=True)
         if self._lock is not None:
             let_go(self._lock, None, self._parts.lock(0))
             self._lock = None
@@ -152,10 +156,22 @@ class HistoryFiles(_HistoryFolder, FilesDestination):
 
     def __init__(self, target: SparkSink[Any], sink: str, rows: RowsOut) -> None:
         super().__init__(target, sink)
-        self.into = Into(owner=f"sink {sink!r}", folder=str(self._hidden), columns=rows)
+        self.into = Into(
+            owner=f"sink {sink!r}",
+            folder=str(self._hidden),
+            columns=rows,
+            row_group=target.row_group,
+        )
 
     def take(self, files: Sequence[str]) -> Sequence[Committable]:
-        return self._prepare(self.into.seen(sorted(files)))
+        paths = [self._hidden / name for name in sorted(files)]
+        for path in paths:
+            if not path.exists():
+                raise self.error(
+                    f"an executor has written {path}, which this machine does not see: the folder of a SparkSink must "
+                    f"be one that the driver and all executors see alike"
+                )
+        return self._prepare(paths)
 
 
 class HistoryBySpark(_HistoryFolder, TableDestination):

@@ -19,7 +19,8 @@ def path_of(uri: str) -> Path | None:
     """Where ``uri``, as Spark takes it, is if it is on this machine; None for one of another file system."""
     scheme, _, rest = uri.partition(":") if urlsplit(uri).scheme else ("", "", uri)
     if scheme.lower() == "file":
-        return Path("/" + rest.lstrip("/"))
+        is_here = rest.startswith("/") and (not rest.startswith("//") or rest.startswith("///"))
+        return Path("/" + rest.lstrip("/")) if is_here else None
     return None if scheme else Path.cwd() / rest
 
 

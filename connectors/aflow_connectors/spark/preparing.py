@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Mapping
 from os import PathLike, fspath
@@ -15,13 +16,16 @@ from aflow.errors import ConnectorError, FlowDefinitionError, shown
 from aflow.model.time import Timestamp
 from aflow_connectors.spark.calls import is_of_spark, telling_line
 from aflow_connectors.spark.columns import RowsIn
-from aflow_connectors.spark.destinations import AnyDestination, FilesDestination
+from aflow_connectors.spark.destinations import (
+    AnyDestination,
+    FilesDestination,
+    ResultsDestination,
+)
 from aflow_connectors.spark.driving import Backfill
 from aflow_connectors.spark.history_folder import history_folder
 from aflow_connectors.spark.history_table import HistoryTable
 from aflow_connectors.spark.paths import is_local, path_of, uri_of
 from aflow_connectors.spark.results import Place, Results
-from aflow_connectors.spark.results_places import results_of
 from aflow_connectors.spark.sending import sent_fragment
 from aflow_connectors.spark.sink import SparkSink
 from aflow_connectors.spark.source import SparkSource
@@ -53,8 +57,8 @@ def prepared(
             "a savepoint is where a live job goes on at the end of the history: give backfill() both until= and "
             "savepoint=, or neither"
         )
-    check_apart(sinks)
     folder = None if savepoint is None else check_savepoint_path(savepoint)
+    check_apart(sinks, folder)
     count = _partitions(partitions, session, plan.key_groups)
     # A function that gives the DataFrame is called once.
     frames = {name: _frame(rows, name) for name, rows in sources.items()}
@@ -94,22 +98,25 @@ def prepared(
     )
 
 
-def check_apart(sinks: Mapping[str, Place]) -> None:
-    """Raises ``FlowDefinitionError`` for two sinks with one folder, of which the second would replace the first."""
-    first: dict[str, str] = {}
+def check_apart(sinks: Mapping[str, Place], savepoint: Path | None = None) -> None:
+    """Raises ``FlowDefinitionError`` for one folder twice, or in another: what is written first would be replaced."""
+    folders = {} if savepoint is None else {"the savepoint": os.path.realpath(savepoint)}
     for name, place in sinks.items():
         match place.to if isinstance(place, Results) else place:
             case str() | PathLike() as to:
-                folder = str(path_of(fspath(to)) or to)
+                path = path_of(fspath(to))
+                folder = fspath(to).rstrip("/") if path is None else os.path.realpath(path)
             case SparkSink() as sink:
-                folder = str(sink.path.absolute())
+                folder = os.path.realpath(sink.path)
             case _:
                 continue
-        if folder in first:
-            raise FlowDefinitionError(
-                f"sinks {first[folder]!r} and {name!r} both write to {folder}: give each a folder of its own"
-            )
-        first[folder] = name
+        for other, there in folders.items():
+            if f"{folder}/".startswith(f"{there}/") or f"{there}/".startswith(f"{folder}/"):
+                raise FlowDefinitionError(
+                    f"sink {name!r} writes to {folder}, and {other} to {there}: give each a folder of its own, and "
+                    f"none inside another"
+                )
+        folders[f"sink {name!r}"] = folder
 
 
 def check_session(session: SparkSession) -> None:
@@ -138,9 +145,9 @@ def _destination(place: Place, sink: str, session: SparkSession) -> AnyDestinati
         case SparkTableSink():
             return HistoryTable(place, sink)
         case Results():
-            return results_of(place, sink, session)
+            return ResultsDestination(place, sink, session)
         case _:
-            return results_of(Results(to=place), sink, session)
+            return ResultsDestination(Results(to=place), sink, session)
 
 
 def _rows_in(

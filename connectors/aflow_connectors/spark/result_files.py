@@ -3,29 +3,31 @@
 Theory. A file of its own says nothing: its attempt may have lost, or not have ended. The rows of an attempt name its
 files, so those that Spark's rows name are the results, and all others are removed with the folder that they are in. The
 driver makes that folder before anything runs, and nobody else does: an attempt that goes on behind the end of the
-backfill finds none, and leaves nothing.
+backfill finds none.
 """
 
 from __future__ import annotations
 
+import errno
 import socket
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 from uuid import uuid4
 
-from aflow.backfill.blocks import Leaving
-from aflow.connect import ConnectorError, SinkError
-from aflow_connectors.files.optional import pyarrow_parquet
+from aflow.connect import ConnectorError
 from aflow_connectors.spark.arrow import pa
 from aflow_connectors.spark.columns import RowsOut
+from aflow_connectors.spark.parquet_files import parquet_writer
 
-#: Records, and bytes, that wait in memory until they are a row group.
-_RECORDS: Final = 65_536
+#: Bytes that wait in memory until they are a row group, whatever their number; about.
 _BYTES: Final = 32 * 2**20
+#: Records that become columns at once, at most, and the first ones, of which nobody knows how large they are.
+_AT_ONCE: Final = 4_096
+_FIRST: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,26 +39,8 @@ class Into:
     folder: str
     """A path that driver and executors see alike."""
     columns: RowsOut
-    compression: str = "snappy"
-    """As ``pyarrow`` calls it."""
-    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Of the files."""
-
-    @property
-    def schema(self) -> Any:
-        """The ``pyarrow.Schema`` of the files."""
-        return self.columns.arrow.with_metadata(self.metadata)
-
-    def seen(self, files: Sequence[str]) -> list[Path]:
-        """Where ``files`` are. Raises ``SinkError`` for one that is not there: executors have another folder."""
-        paths = [Path(self.folder) / name for name in files]
-        for path in paths:
-            if not path.exists():
-                raise SinkError(
-                    f"{self.owner}: an executor has written {path}, which this machine does not see: results go into "
-                    f"a folder that driver and executors see alike"
-                )
-        return paths
+    row_group: int
+    """Records."""
 
 
 class ResultFiles:
@@ -66,6 +50,10 @@ class ResultFiles:
         self._into = into
         self._number = number
         self._open: dict[int, _File] = {}
+
+    def __contains__(self, exit: int) -> bool:
+        """True if what leaves by ``exit`` is to be written here."""
+        return exit in self._into
 
     def __enter__(self) -> ResultFiles:
         return self
@@ -79,20 +67,16 @@ class ResultFiles:
         for file in self._open.values():
             file.abandon()
 
-    def takes(self, leaving: Leaving) -> bool:
-        """Write the records if they leave by an exit that has a file; False if not. Raises ``ConnectorError``."""
-        way = leaving.way.number
-        if way not in self._into:
-            return False
-        if way not in self._open:
-            name = f"part-{way:02}-{self._number:05}-{uuid4().hex}.parquet"
-            self._open[way] = _File(self._into[way], name)
-        self._open[way].write(leaving.batch.values)
-        return True
+    def write(self, exit: int, records: Sequence[Any]) -> None:
+        """Raises ``ConnectorError`` for records that do not fit, and files that cannot be written."""
+        if exit not in self._open:
+            name = f"part-{exit:02}-{self._number:05}-{uuid4().hex}.parquet"
+            self._open[exit] = _File(self._into[exit], name)
+        self._open[exit].write(records)
 
     def finish(self) -> dict[int, str]:
         """End the files; their names, by the exit. Raises ``ConnectorError``."""
-        names = {way: file.finish() for way, file in self._open.items()}
+        names = {exit: file.finish() for exit, file in self._open.items()}
         self._open.clear()
         return names
 
@@ -102,22 +86,33 @@ class _File:
         self._into = into
         self._name = name
         self._path = Path(into.folder) / name
+        #: Of the next row group.
         self._batches: list[Any] = []
+        self._rows = self._bytes = 0
+        self._at_once = min(_FIRST, into.row_group)
         self._writer: Any = None
 
-    def write(self, records: list[Any]) -> None:
-        self._batches.append(self._into.columns.batch(records))
-        rows = sum(one.num_rows for one in self._batches)
-        if rows >= _RECORDS or sum(one.nbytes for one in self._batches) >= _BYTES:
+    def write(self, records: Sequence[Any]) -> None:
+        begin = 0
+        while begin < len(records):
+            some = records[begin : begin + min(self._at_once, self._into.row_group - self._rows)]
+            begin += len(some)
+            self._add(self._into.columns.batch(some))
+
+    def _add(self, batch: Any) -> None:
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        # About an eighth of a row group of these.
+        self._at_once = max(1, min(_AT_ONCE, _BYTES // 8 * self._rows // max(self._bytes, 1)))
+        if self._rows >= self._into.row_group or self._bytes >= _BYTES:
             self._write_group()
 
     def finish(self) -> str:
         if self._batches:
             self._write_group()
-        try:
+        with self._errors():
             self._writer.close()
-        except OSError as exc:
-            raise self._error(exc) from exc
         return self._name
 
     def abandon(self) -> None:
@@ -129,22 +124,20 @@ class _File:
             self._path.unlink(missing_ok=True)
 
     def _write_group(self) -> None:
-        batches, self._batches = self._batches, []
-        table = pa.Table.from_batches(batches)
-        try:
+        table = pa.Table.from_batches(self._batches)
+        self._batches, self._rows, self._bytes = [], 0, 0
+        with self._errors():
             if self._writer is None:
-                self._writer = self._opened()
+                self._writer = parquet_writer(str(self._path), table.schema, owner="a backfill")
             self._writer.write_table(table, row_group_size=table.num_rows)
-        except OSError as exc:
-            raise self._error(exc) from exc
 
-    def _opened(self) -> Any:
-        into = self._into
-        writer = pyarrow_parquet("a backfill").ParquetWriter
-        return writer(str(self._path), into.schema, compression=into.compression)
-
-    def _error(self, exc: OSError) -> ConnectorError:
-        return ConnectorError(
-            f"{self._into.owner}: executor {socket.gethostname()} cannot write {self._path}: {exc}; "
-            f"the folder must be one that driver and executors see alike"
-        )
+    @contextmanager
+    def _errors(self) -> Generator[None]:
+        try:
+            yield
+        except (OSError, pa.ArrowException) as exc:
+            lost = isinstance(exc, OSError) and exc.errno == errno.ENOENT
+            hint = "; the folder must be one that driver and executors see alike" if lost else ""
+            raise ConnectorError(
+                f"{self._into.owner}: executor {socket.gethostname()} cannot write {self._path}: {exc}{hint}"
+            ) from exc

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from aflow.errors import FlowDefinitionError, shown
 
@@ -29,9 +29,8 @@ class Results:
     or a ``pyarrow.Schema``; without it some thousand of the records give the columns. Records are dicts, dataclasses,
     named tuples or Structs. ``overwrite=True`` replaces what is in the folder.
 
-    With a ``schema`` executors write the files of a folder that is on a file system, as pyarrow does, compressed as
-    ``spark.sql.parquet.compression.codec`` says. Spark itself writes if the records have to say the columns, over Spark
-    Connect, for types that only it knows (intervals, variants, collations) and for Parquet that is to be encrypted.
+    Spark writes it, in a job of its own behind all others. A ``SparkSink`` with a ``schema`` in its place is faster:
+    executors write its files while they compute.
     """
 
     to: Target
@@ -44,6 +43,8 @@ class Results:
                 f"the results of a sink go into a folder, to a function that is given the DataFrame, or where a "
                 f"SparkSink or SparkTableSink writes, not to {shown(self.to)}"
             )
+        if cast("object", self.to) == "":
+            raise FlowDefinitionError("the folder for the results of a sink has no name")
 
     def write(self, table: DataFrame) -> None:
         """Write the results; blocks."""

@@ -14,10 +14,11 @@ from aflow_connectors.files.output import Output
 from aflow_connectors.files.parquet_sink import ParquetTable
 from aflow_connectors.spark.calls import telling_line
 from aflow_connectors.spark.environment import check_packages
+from aflow_connectors.spark.parquet_files import parquet_writer
 
 # What needs pyarrow or pyspark is imported only where it is used: a sink says first which package is missing.
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from aflow_connectors.spark.columns import RowsOut
     from aflow_connectors.spark.schemas import ArrowSchema, Schema
@@ -38,7 +39,7 @@ def checked_schema(owner: str, schema: Schema | None) -> SinkSchema:
     from aflow_connectors.spark.schemas import spark_schema
 
     found = spark_schema(schema, owner=owner)
-    _check_in_arrow(owner, found)
+    _check_in_parquet(owner, found)
     return found
 
 
@@ -50,7 +51,7 @@ def parsed(owner: str, schema: SinkSchema) -> StructType | None:
 
     try:
         found = spark_schema(schema, owner=owner)
-        _check_in_arrow(owner, found)
+        _check_in_parquet(owner, found)
     except FlowDefinitionError as exc:
         raise SinkError(str(exc)) from exc
     # Without a session, Spark raises one of several classes, AssertionError among them.
@@ -90,8 +91,9 @@ class Columns:
 
         found = self.spark
         if found is None:
-            first = inferred(records, owner=self.owner)
-            found = self.declare(spark_schema(first, owner=self.owner))
+            first = spark_schema(inferred(records, owner=self.owner), owner=self.owner)
+            _check_in_parquet(self.owner, first)
+            found = self.declare(first)
         return RowsOut(_declared(self.owner, found), owner=self.owner)
 
 
@@ -114,6 +116,10 @@ class SharedTable(ParquetTable):
         except (ConnectorError, FlowDefinitionError) as exc:
             raise SinkError(str(exc)) from exc
         return pyarrow(self._columns.owner).Table.from_batches([batch])
+
+    def new_writer(self, schema: Any) -> Any:
+        """A ``pyarrow.parquet.ParquetWriter`` whose files Spark reads as its own."""
+        return parquet_writer(self._output.file, schema, owner=self._columns.owner)
 
     def finish(self) -> None:
         """Write the end of the file, if there is or must be one. Raises ``SinkError``."""
@@ -157,17 +163,52 @@ def _declared(owner: str, schema: StructType) -> Any:
     return declared(schema, owner=owner)
 
 
-def _check_in_arrow(owner: str, schema: StructType) -> None:
-    """Raise ``FlowDefinitionError`` for a type that Arrow lacks, and for a name that is there twice."""
-    from pyspark.sql.types import StructType
-
+def _check_in_parquet(owner: str, schema: StructType) -> None:
+    """Raise ``FlowDefinitionError`` for columns that Spark would not read from our files as they are declared."""
+    names = [name.lower() for name in schema.names]
     for field in schema.fields:
-        try:
-            _declared(owner, StructType([field]))
-        # Spark's errors for that name neither column nor type.
-        except Exception as exc:
+        if names.count(field.name.lower()) > 1:
             raise FlowDefinitionError(
-                f"{owner}: column {field.name!r} is {field.dataType.simpleString()}, which cannot be written from "
-                f"Python: {telling_line(exc)}"
-            ) from exc
+                f"{owner}: there is more than one column {field.name!r}, and to Spark upper and lower case are the same"
+            )
+        kind = field.dataType.simpleString()
+        if (other := _not_in_parquet(field.dataType)) is not None:
+            raise FlowDefinitionError(
+                f"{owner}: column {field.name!r} is {kind}, and Spark reads no {other.simpleString()} from Parquet "
+                f"that Python has written: declare a number, text or struct that stands for it"
+            )
     _declared(owner, schema)
+
+
+def _not_in_parquet(kind: DataType) -> DataType | None:
+    """``kind``, or what it holds, if Spark reads something else from Parquet that pyarrow has written, or nothing."""
+    from pyspark.sql import types
+
+    match kind:
+        case types.StructType():
+            inner = [field.dataType for field in kind.fields]
+            return next(filter(None, map(_not_in_parquet, inner)), None) if inner else kind
+        case types.ArrayType():
+            return _not_in_parquet(kind.elementType)
+        case types.MapType():
+            return _not_in_parquet(kind.keyType) or _not_in_parquet(kind.valueType)
+        case types.CharType() | types.VarcharType():
+            return kind
+        case (
+            types.BinaryType()
+            | types.BooleanType()
+            | types.DateType()
+            | types.DecimalType()
+            | types.DoubleType()
+            | types.FloatType()
+            | types.ByteType()
+            | types.IntegerType()
+            | types.LongType()
+            | types.ShortType()
+            | types.StringType()
+            | types.TimestampType()
+            | types.TimestampNTZType()
+        ):
+            return None
+        case _:
+            return kind
