@@ -91,7 +91,7 @@ class Streaks(af.KeyedProcess[str, Bid, Bid]):
 
 
 def fail_while_state_is_yielded(disturbance: Disturbance) -> None:
-    """Once in a process: the first piece of the state has left when partition 1 fails."""
+    """Once in a process: the first piece of the state has left, and results are in a file, when partition 1 fails."""
     from aflow_connectors.spark import executing as module
 
     executing: Any = module
@@ -102,7 +102,7 @@ def fail_while_state_is_yielded(disturbance: Disturbance) -> None:
     def encoded_part(snapshots: Any) -> Iterator[bytes]:
         pieces = plain(snapshots)
         yield next(pieces)
-        disturbance.raises("between two pieces of state", partition=1)
+        disturbance.raises(f"behind a piece of the state of {', '.join(snapshots)}", partition=1)
         yield from pieces
 
     executing.encoded_part = encoded_part
@@ -116,6 +116,7 @@ async def look_up(disturbance: Disturbance, bid: Bid) -> Bid:
 
 
 def summed(strikes: Disturbance, slow: Disturbance, total: int, bid: Bid) -> int:
+    fail_while_state_is_yielded(strikes)
     if bid.at > UNTIL - 2_500:
         strikes.kills("a worker", partition=0)
         slow.delays("a slow one", partition=1)

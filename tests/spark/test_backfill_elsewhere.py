@@ -40,7 +40,8 @@ def test_a_resource_is_opened_once_in_each_worker_process(found: dict[str, Any])
 def test_what_a_backfill_leaves_is_the_same_when_first_attempts_fail_late_or_are_killed(
     found: dict[str, Any],
 ) -> None:
-    points = ["an async step", "late in the partition", "between two pieces of state", "a worker"]
+    states = [f"behind a piece of the state of {step}" for step in ("streaks", "sum")]
+    points = ["an async step", "late in the partition", "a worker", *states]
     struck = sorted(f"{one}, attempt {number}" for one in points for number in (0, 1))
 
     assert found["disturbed"]["points"] == struck

@@ -1,10 +1,11 @@
 """Where the results of a backfill go, as the driver writes them. All of it blocks.
 
-Theory. Results are written when all is computed, and the savepoint behind them. What goes into the output of a sink of
-the live job is *prepared* for the savepoint, as a writer of that sink would prepare it for a checkpoint, and what was
-prepared is in the savepoint. So a crash leaves no savepoint, and what was prepared goes when the backfill is repeated;
-or the savepoint, and the live job that begins from it commits what is not to be seen yet. And whenever the live job
-goes back to the savepoint, it removes from its output what came behind it, and leaves history there.
+Theory. Results are written, or files of them are made results, when all is computed, and the savepoint behind them.
+What goes into the output of a sink of the live job is *prepared* for the savepoint, as a writer of that sink would
+prepare it for a checkpoint, and what was prepared is in the savepoint. So a crash leaves no savepoint, and what was
+prepared goes when the backfill is repeated; or the savepoint, and the live job that begins from it commits what is not
+to be seen yet. And whenever the live job goes back to the savepoint, it removes from its output what came behind it,
+and leaves history there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A backfill under way, on the driver: what it runs on Spark, and what it writes. All of it blocks.
 
-Each fragment is one pass. What comes of it is written once, to a staging folder, and read from there: a second action
-on the same DataFrame would run it again, and call users' services twice. Only a fragment that begins at a source and
-sends all it has to one other is not written: it runs in the same Spark job as its reader, in front of the shuffle.
+Each fragment is one pass. What comes of it is written once, to a staging folder, and read from there, but for results
+that executors write themselves (``result_files``): a second action on the same DataFrame would run it again, and call
+users' services twice. Only a fragment that begins at a source and sends all it has to one other is not written: it runs
+in the same Spark job as its reader, in front of the shuffle.
 
 Results come before the savepoint, whose manifest comes last: if there is a savepoint, all is done, but for what
 ``destinations`` has prepared and the live job would show.

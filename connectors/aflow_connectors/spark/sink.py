@@ -37,7 +37,8 @@ class SparkSink(FileSink[T]):
     Records are dicts, dataclasses, ``msgspec.Struct`` or NamedTuples, each with exactly the fields that are columns.
     ``schema`` says their names and types: text like ``"n BIGINT, at TIMESTAMP"`` (which needs an active session to
     read it), a ``StructType`` or a ``pyarrow.Schema``; without it they are those of the first row group, of
-    ``row_group`` records or as many as come before the first checkpoint. Moments are written in microseconds UTC.
+    ``row_group`` records or as many as come before the first checkpoint. Moments are written in microseconds UTC. Types
+    that Spark would not read as they were declared are refused: intervals, times of day, variants.
 
     With checkpoints each record is there exactly once, and visible when its checkpoint is complete: each writer makes
     a file for each checkpoint in which it has written something, ``part-00000-000012.parquet``. What is not complete
