@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import aflow as af
-from aflow_connectors.spark import Backfilled, Results, SparkSource, backfill, staging
+from aflow_connectors.spark import Backfilled, Results, SparkSource, backfill, preparing, staging
 from tests.spark.parquet_rows import parquet_rows
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ async def test_history_on_spark_and_the_live_job_behind_it_are_one_live_job(
 ) -> None:
     if not seen:
         monkeypatch.setattr(staging, "files_of", _not_seen)
+        monkeypatch.setattr(preparing, "local_path", _not_here)
     whole = af.CollectSink[Sum]()
     await build(BIDS, whole).run()
 
@@ -108,6 +109,10 @@ async def test_history_on_spark_and_the_live_job_behind_it_are_one_live_job(
 
 def _not_seen(fragment: Path | None, exit: int) -> None:
     """Nothing is seen from here."""
+
+
+def _not_here(uri: str, session: SparkSession) -> None:
+    """Nothing is on this machine."""
 
 
 def with_alarms(bids: Any, sums: Any, alarms: Any) -> af.Flow:

@@ -61,7 +61,6 @@ class Backfill:
     _prepared: dict[str, Sequence[Committable]] = field(
         init=False, default_factory=dict[str, Sequence[Committable]]
     )
-    _counted: list[StepCounts] | None = field(init=False, default=None)
     #: Held while results or the savepoint are written, by threads that nobody may wait for any more.
     _writing: Lock = field(init=False, default_factory=Lock)
     #: Set by who waits no longer: no savepoint comes into being behind that.
@@ -74,8 +73,9 @@ class Backfill:
         return f"{which} of flow {self.plan.flow!r}"
 
     def begin(self) -> None:
-        """Make what executors need to write results themselves."""
+        """Make what executors need to write results and state themselves."""
         with self._turn():
+            self.staging.begin()
             for destination in self._destinations():
                 if isinstance(destination, FilesDestination):
                     destination.begin()
@@ -120,7 +120,7 @@ class Backfill:
 
     def done(self) -> Backfilled:
         """What was done."""
-        counts = self._counts()
+        counts = self.staging.counts()
         return Backfilled(
             flow=self.plan.flow,
             until=self.until,
@@ -179,11 +179,6 @@ class Backfill:
     def _destinations(self) -> list[AnyDestination]:
         return [one for one in self.sinks.values() if one is not None]
 
-    def _counts(self) -> list[StepCounts]:
-        if self._counted is None:
-            self._counted = self.staging.counts()
-        return self._counted
-
     def _steps(self, counts: Iterable[StepCounts]) -> Iterator[StepDone]:
         summed: dict[tuple[int, str], tuple[int, int]] = {}
         for one in counts:
@@ -206,12 +201,20 @@ class Backfill:
     def _records_into(self, sink: str) -> int:
         numbers = {way.number for _, way in self._into(sink)}
         return sum(
-            count for one in self._counts() for way, count in one.exits.items() if way in numbers
+            count
+            for one in self.staging.counts()
+            for way, count in one.exits.items()
+            if way in numbers
         )
 
     def _files_of(self, sink: str) -> list[str]:
         numbers = {way.number for _, way in self._into(sink)}
-        return [name for one in self._counts() for way, name in one.files.items() if way in numbers]
+        return [
+            name
+            for one in self.staging.counts()
+            for way, name in one.files.items()
+            if way in numbers
+        ]
 
     def _took(self, what: str, began: float) -> None:
         self.seconds[what] = time.monotonic() - began

@@ -29,6 +29,7 @@ from aflow_connectors.spark.columns import RowsIn, RowsOut
 from aflow_connectors.spark.kept import kept
 from aflow_connectors.spark.result_files import Into, ResultFiles
 from aflow_connectors.spark.rows import REPORT, STATE, StepCounts
+from aflow_connectors.spark.state_files import write_state
 
 #: A place is the fragment, the partition, and the number of the parcel in it: of 2^9, 2^22 and 2^32.
 _PARCEL_BITS: Final = 32
@@ -50,6 +51,10 @@ class Orders:
     """Makes records of the rows of a DataFrame: for a fragment that begins at a source."""
     files: Mapping[int, Into] = field(default_factory=dict[int, Into])
     """What the executor writes itself, by the number of the exit."""
+    nowhere: frozenset[int] = frozenset()
+    """Exits whose records are counted, and dropped."""
+    state: str | None = None
+    """The folder into which the executor writes state; None if it gives rows instead."""
 
 
 def execute(
@@ -64,9 +69,10 @@ def execute(
     leavings = bridged(execution.blocks(batches, passed), execution.work)
     with ResultFiles(orders.files, number) as files, closing(leavings):
         for leaving in leavings:
-            if leaving.way.number in files:
-                files.write(leaving.way.number, leaving.batch.values)
-            else:
+            way = leaving.way.number
+            if way in files:
+                files.write(way, leaving.batch.values)
+            elif way not in orders.nowhere:
                 yield execution.encoded(leaving)
         names = files.finish()
     yield from passed
@@ -165,9 +171,14 @@ class _Execution:
         left = self._left
         if left is None:
             raise ConnectorError(f"partition {self._number} has ended without an end")
+        state = ""
         if self._keyed and self._orders.until is not None:
-            for piece, chunk in enumerate(encoded_part(left.state)):
-                yield _rows([STATE], [self._number], [0], [piece], [0], [chunk])
+            chunks = encoded_part(left.state)
+            if self._orders.state is not None:
+                state = write_state(self._orders.state, self._number, chunks)
+            else:
+                for piece, chunk in enumerate(chunks):
+                    yield _rows([STATE], [self._number], [0], [piece], [0], [chunk])
         counts = StepCounts(
             fragment=self._orders.fragment.index,
             subtask=self._number,
@@ -175,6 +186,7 @@ class _Execution:
             exits=dict(left.exits),
             left_out=left.left_out,
             files=files,
+            state=state,
         )
         to = self._number % self._orders.subtasks
         yield _rows([REPORT], [to], [0], [MIN_TIMESTAMP], [0], [msgspec.json.encode(counts)])

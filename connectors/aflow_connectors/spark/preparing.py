@@ -14,17 +14,17 @@ from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.backfill.savepoint import check_savepoint_path
 from aflow.errors import ConnectorError, FlowDefinitionError, shown
 from aflow.model.time import Timestamp
-from aflow_connectors.spark.calls import is_of_spark, telling_line
+from aflow_connectors.spark.calls import is_connect, is_of_spark, telling_line
 from aflow_connectors.spark.columns import RowsIn
 from aflow_connectors.spark.destinations import (
     AnyDestination,
-    FilesDestination,
     ResultsDestination,
+    TableDestination,
 )
 from aflow_connectors.spark.driving import Backfill
 from aflow_connectors.spark.history_folder import history_folder
 from aflow_connectors.spark.history_table import HistoryTable
-from aflow_connectors.spark.paths import is_local, path_of, uri_of
+from aflow_connectors.spark.paths import is_local, local_path, path_of, uri_of
 from aflow_connectors.spark.results import Place, Results
 from aflow_connectors.spark.sending import sent_fragment
 from aflow_connectors.spark.sink import SparkSink
@@ -66,9 +66,14 @@ def prepared(
     for one in destinations.values():
         if one is not None:
             one.check()
+    #: Of sinks whose records become no rows.
     files = {
-        name: one.into for name, one in destinations.items() if isinstance(one, FilesDestination)
+        name: None if one is None else one.into
+        for name, one in destinations.items()
+        if not isinstance(one, TableDestination)
     }
+    shared = _shared(staging, folder, session)
+    state = None if is_connect(session) else local_path(f"{shared}/state", session)
     orders = {
         one.index: sent_fragment(
             one,
@@ -77,10 +82,10 @@ def prepared(
             until=until,
             source=_rows_in(one, sources, frames),
             files=files,
+            state=None if state is None else str(state),
         )
         for one in plan.fragments
     }
-    shared = _shared(staging, folder, session)
     return Backfill(
         plan=plan,
         sinks=destinations,
@@ -94,6 +99,8 @@ def prepared(
             count,
             function=lambda one: orders[one.index],
             rows=lambda one: frames[one.head.name],
+            elsewhere=frozenset(files),
+            state=state,
         ),
     )
 

@@ -13,7 +13,7 @@ import msgspec
 #: ``payload``: as ``aflow.backfill.exchange`` encodes records.
 LAYOUT: Final = "exit int, part int, input int, ts long, place long, payload binary"
 
-#: A piece of the state that a partition of a keyed fragment leaves.
+#: A piece of the state that a partition of a keyed fragment leaves, if that is not in a file.
 STATE: Final = -1
 #: What a partition tells of itself, ``StepCounts`` as JSON.
 REPORT: Final = -2
@@ -31,3 +31,5 @@ class StepCounts(msgspec.Struct, frozen=True):
     """Records at or behind the end of the history."""
     files: dict[int, str] = {}
     """What the partition has written itself, by the number of the exit: the name of a file."""
+    state: str = ""
+    """The name of the file with what it remembers; empty if there is none."""

@@ -32,13 +32,15 @@ def sent_fragment(
     subtasks: int,
     until: Timestamp | None,
     source: RowsIn[Any] | None,
-    files: Mapping[str, Into],
+    files: Mapping[str, Into | None],
+    state: str | None,
 ) -> MapBatches:
-    """What runs ``fragment``; ``files`` are by the sink.
+    """What runs ``fragment``; ``files`` are of the sinks whose records become no rows, None for those dropped.
 
     Raises ``FlowDefinitionError`` that names the step which does not pickle.
     """
     check_picklable(fragment, dumps)
+    ways = {way.number: way.sink.name for way in fragment.exits if way.sink is not None}
     orders = Orders(
         flow=plan.flow,
         fragment=shippable(fragment),
@@ -46,11 +48,11 @@ def sent_fragment(
         key_groups=plan.key_groups,
         until=until,
         source=source,
-        files={
-            way.number: files[way.sink.name]
-            for way in fragment.exits
-            if way.sink is not None and way.sink.name in files
-        },
+        files={way: into for way, name in ways.items() if (into := files.get(name)) is not None},
+        nowhere=frozenset(
+            way for way, name in ways.items() if name in files and files[name] is None
+        ),
+        state=state,
     )
     what = f"fragment {fragment.index} of flow {plan.flow!r}"
     return shipped(run_partition, _pickled(orders), what=what)

@@ -12,9 +12,6 @@ from typing import Any, Final
 from aflow_connectors.files.optional import pyarrow_parquet
 from aflow_connectors.spark.arrow import pa
 
-Piece = tuple[int, int, bytes]
-"""Part, number in it, and bytes."""
-
 #: Rows at a time. Each is some megabytes.
 _AT_ONCE: Final = 8
 
@@ -40,26 +37,6 @@ def payloads(files: Sequence[Path]) -> Iterator[bytes]:
     for file in files:
         for batch in _opened(file).iter_batches(_AT_ONCE, columns=["payload"]):
             yield from batch.column("payload").to_pylist()
-
-
-def pieces(files: Sequence[Path]) -> Iterator[Piece] | None:
-    """All rows by part and number, a few at a time; None if they are in no such order in the files. Blocks."""
-    numbered: list[tuple[list[tuple[int, int]], Path]] = []
-    for file in files:
-        numbers = _opened(file).read(["part", "ts"])
-        columns = (numbers.column(name).to_pylist() for name in ("part", "ts"))
-        numbered.append((list(zip(*columns, strict=True)), file))
-    numbered.sort()
-    order = [number for numbers, _ in numbered for number in numbers]
-    if order != sorted(order):
-        return None
-    return _in_order(numbered)
-
-
-def _in_order(numbered: Sequence[tuple[list[tuple[int, int]], Path]]) -> Iterator[Piece]:
-    for numbers, file in numbered:
-        for (part, number), data in zip(numbers, payloads([file]), strict=True):
-            yield part, number, data
 
 
 def _shown(file: Path) -> bool:

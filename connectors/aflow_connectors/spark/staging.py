@@ -7,11 +7,11 @@ order of event time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,11 +19,13 @@ import msgspec
 
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
 from aflow.backfill.savepoint import LeftPart
+from aflow.connect import ConnectorError
 from aflow.model.time import MIN_TIMESTAMP
 from aflow_connectors.spark.paths import path_of
 from aflow_connectors.spark.rows import LAYOUT, REPORT, STATE, StepCounts
 from aflow_connectors.spark.shipping import MapBatches, mapped
-from aflow_connectors.spark.staged_files import Piece, files_of, payloads, pieces
+from aflow_connectors.spark.staged_files import files_of, payloads
+from aflow_connectors.spark.state_files import read_state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,21 +46,48 @@ class Staging:
     """What is mapped over the Arrow batches of a fragment's partitions."""
     rows: Callable[[Fragment], DataFrame]
     """The rows of a source."""
+    elsewhere: frozenset[str]
+    """Sinks whose records become no rows."""
+    state: Path | None
+    """The folder into which executors write state; None if they give rows instead."""
     _frames: dict[int, DataFrame] = field(default_factory=dict[int, "DataFrame"])
     #: Fragments whose rows are in the folder.
-    _written: list[int] = field(default_factory=list[int])
+    _written: set[int] = field(default_factory=set[int])
+    #: Those of them whose reports were not read.
+    _untold: list[int] = field(default_factory=list[int])
+    _told: list[StepCounts] = field(default_factory=list[StepCounts])
+
+    def begin(self) -> None:
+        """Make the folder into which executors write state. Raises ``ConnectorError``."""
+        if self.state is not None:
+            try:
+                self.state.mkdir(parents=True)
+            except OSError as exc:
+                raise ConnectorError(
+                    f"cannot make the staging folder {self.state.parent}: {exc.strerror or exc}"
+                ) from exc
 
     def run(self, fragment: Fragment) -> None:
         """Run ``fragment``; those before it have run."""
         frame = mapped(self._input(fragment), self.function(fragment), LAYOUT)
-        if not self.goes_with_reader(fragment):
-            frame = self._stored(fragment, frame)
-        self._frames[fragment.index] = frame
+        if self.goes_with_reader(fragment):
+            self._frames[fragment.index] = frame
+        elif self._only_tells(fragment):
+            self._told += _decoded(_collected(frame))
+        else:
+            self._frames[fragment.index] = self._stored(fragment, frame)
 
     def goes_with_reader(self, fragment: Fragment) -> bool:
         """True if the fragment is no pass of its own: all that it has goes through one shuffle."""
         readers = {way.reader for way in fragment.exits}
         return not fragment.keyed and len(readers) == 1 and None not in readers
+
+    def _only_tells(self, fragment: Fragment) -> bool:
+        """True if its rows are reports alone: to write and read them would take Spark some tenths of a second."""
+        by_rows = [
+            way for way in fragment.exits if way.sink is None or way.sink.name not in self.elsewhere
+        ]
+        return self.state is not None and not by_rows
 
     def together(self, fragment: Fragment) -> list[int]:
         """The fragments that run when ``fragment`` does, by their indexes."""
@@ -77,37 +106,34 @@ class Staging:
         return reduce(lambda one, other: one.unionByName(other), frames)
 
     def parts(self) -> Iterator[LeftPart]:
-        """The state that keyed fragments have left, fragment by fragment."""
-        for fragment in self.plan.fragments:
-            if fragment.keyed:
-                for part, some in groupby(self._pieces(fragment.index), key=itemgetter(0)):
-                    chunks = (chunk for _, _, chunk in some)
-                    yield LeftPart(fragment, part, self.partitions, chunks)
+        """The state that keyed fragments have left."""
+        if self.state is None:
+            yield from self._parts_in_rows()
+            return
+        fragments = {one.index: one for one in self.plan.fragments}
+        for one in self.counts():
+            if one.state:
+                chunks = read_state(self.state, one.state)
+                yield LeftPart(fragments[one.fragment], one.subtask, self.partitions, chunks)
 
     def counts(self) -> list[StepCounts]:
         """What the partitions tell of themselves."""
-        return [
-            msgspec.json.decode(payload, type=StepCounts)
-            for index in self._written
-            for payload in self._reports(index)
-        ]
+        while self._untold:
+            self._told += _decoded(self._reports(self._untold.pop()))
+        return self._told
 
     def _reports(self, index: int) -> Iterator[bytes]:
         files = files_of(self._folder(index), REPORT)
-        if files is not None:
-            return payloads(files)
-        rows = self._with(index, [REPORT]).select("payload").collect()
-        return (bytes(row.payload) for row in rows)
+        return _collected(self._with(index, [REPORT])) if files is None else payloads(files)
 
-    def _pieces(self, index: int) -> Iterator[Piece]:
-        """The state that a fragment has left, by part and number."""
-        files = files_of(self._folder(index), STATE)
-        found = None if files is None else pieces(files)
-        if found is not None:
-            return found
-        rows = self._with(index, [STATE]).select("part", "ts", "payload")
-        ordered = rows.orderBy("part", "ts").toLocalIterator()
-        return ((int(row.part), int(row.ts), bytes(row.payload)) for row in ordered)
+    def _parts_in_rows(self) -> Iterator[LeftPart]:
+        for fragment in self.plan.fragments:
+            if fragment.keyed:
+                rows = self._with(fragment.index, [STATE]).select("part", "ts", "payload")
+                ordered = rows.orderBy("part", "ts").toLocalIterator()
+                for part, some in groupby(ordered, key=attrgetter("part")):
+                    chunks = (bytes(row.payload) for row in some)
+                    yield LeftPart(fragment, int(part), self.partitions, chunks)
 
     def _folder(self, index: int) -> Path | None:
         """Where the rows of a fragment are, if that may be on this machine."""
@@ -149,5 +175,14 @@ class Staging:
     def _stored(self, fragment: Fragment, frame: DataFrame) -> DataFrame:
         path = self._uri(fragment.index)
         frame.write.mode("overwrite").partitionBy("exit").parquet(path)  # each is read by itself
-        self._written.append(fragment.index)
+        self._written.add(fragment.index)
+        self._untold.append(fragment.index)
         return self.session.read.schema(LAYOUT).parquet(path)
+
+
+def _collected(frame: DataFrame) -> Iterator[bytes]:
+    return (bytes(row.payload) for row in frame.select("payload").collect())
+
+
+def _decoded(reports: Iterable[bytes]) -> list[StepCounts]:
+    return [msgspec.json.decode(one, type=StepCounts) for one in reports]
