@@ -99,7 +99,7 @@ def _part(assigner: WindowAssigner[Any]) -> TumblingWindows | None:
 def _merging(accumulation: Accumulation) -> Accumulation:
     merge = accumulation.merge
     assert merge is not None  # else there are no parts
-    return replace(accumulation, first=_itself, add=merge)
+    return replace(accumulation, first=_itself, add=merge, number_of=None)
 
 
 def _itself(part: Any) -> Any:

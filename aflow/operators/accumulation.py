@@ -8,6 +8,7 @@ from typing import Any
 
 from aflow.model.codecs import Codec
 from aflow.state.aggregate import Aggregate, is_commutative, own_codec
+from aflow.state.aggregates.numbers import number_of
 from aflow.state.layouts import Many, state_codec
 
 
@@ -32,6 +33,8 @@ class Accumulation:
     fresh: Callable[[], Any] | None = None
     commutative: bool = False
     """True if ``add`` and ``merge`` give the same in whatever order records come."""
+    number_of: Callable[[Any], Any] | None = None
+    """Where the accumulator is an exact sum (``aflow.state.aggregates.exact``), what of a record is added."""
     codec: Codec[Any] | None = None
     """How snapshots store accumulators where no type is declared; None: as plain Python values."""
 
@@ -64,6 +67,7 @@ def aggregating(aggregate: Aggregate[Any, Any, Any]) -> Accumulation:
         aggregate.merge,
         create,
         is_commutative(aggregate),
+        number_of(aggregate),
         own_codec(aggregate),
     )
 

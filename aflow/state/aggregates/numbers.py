@@ -51,6 +51,11 @@ def mean(of: Callable[[T], float]) -> Aggregate[T, Average, float]:
     return _Mean(pick(of, "mean"))
 
 
+def number_of(aggregate: Aggregate[Any, Any, Any]) -> Callable[[Any], Any] | None:
+    """What of a record ``aggregate`` adds to an exact sum; None if that is not all that it does."""
+    return aggregate.of if type(aggregate) is _Sum else None
+
+
 class _Count(Aggregate[Any, int, int]):
     commutative: Final = True
 
@@ -71,14 +76,14 @@ class _Sum(Aggregate[Any, Total, Any]):
     commutative: Final = True
 
     def __init__(self, of: Callable[[Any], Any]) -> None:
-        self._of: Final = of
+        self.of: Final = of
 
     def create(self) -> Total:
         return exact.nothing()
 
     def add(self, acc: Total, value: Any) -> Total:
         # Hot path: once per record.
-        number = self._of(value)
+        number = self.of(value)
         if type(number) is int:
             acc[0] += number
         else:

@@ -62,10 +62,7 @@ def prepared(
     count = _partitions(partitions, session, plan.key_groups)
     # A function that gives the DataFrame is called once.
     frames = {name: _frame(rows, name) for name, rows in sources.items()}
-    destinations = {name: _destination(place, name, session) for name, place in sinks.items()}
-    for one in destinations.values():
-        if one is not None:
-            one.check()
+    destinations = {name: _checked(place, name, session) for name, place in sinks.items()}
     #: Of sinks whose records become no rows.
     files = {
         name: None if one is None else one.into
@@ -141,6 +138,14 @@ def check_session(session: SparkSession) -> None:
         raise ConnectorError(
             f"the Spark session does not answer ({telling_line(exc)}): if it was stopped, start another one"
         ) from exc
+
+
+def _checked(place: Place, sink: str, session: SparkSession) -> AnyDestination | None:
+    """Where the records of a sink go. Raises for what could not be written in the end, if that can be known."""
+    destination = _destination(place, sink, session)
+    if destination is not None:
+        destination.check()
+    return destination
 
 
 def _destination(place: Place, sink: str, session: SparkSession) -> AnyDestination | None:

@@ -1,0 +1,100 @@
+"""The loops in which fast window steps fold batches give what one ``add`` after the other gives."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import aflow as af
+from aflow.errors import OperatorError
+from aflow.model.batch import Batch
+from aflow.operators.accumulation import Accumulation, aggregating, folding
+from aflow.operators.base import OperatorContext
+from aflow.operators.pass_through import PassThroughOperator
+from aflow.operators.windows.folding import fold_by_time, fold_into
+from tests.operators.driver import ManualTime, RecordingOutput
+
+SUMS = aggregating(af.aggregates.sum(lambda value: value))
+ACCUMULATIONS = {
+    "sum": SUMS,
+    "mean": aggregating(af.aggregates.mean(lambda value: value)),
+    "fold": folding(list, lambda so_far, value: [*so_far, value]),
+}
+
+
+def step() -> PassThroughOperator:
+    operator = PassThroughOperator()
+    time = ManualTime(0)
+    operator.open(OperatorContext(name="step", output=RecordingOutput(), clock=time, alarm=time))
+    return operator
+
+
+def one_by_one(
+    accumulation: Accumulation, keys: Sequence[Hashable], values: Sequence[Any]
+) -> dict[Hashable, Any]:
+    contents: dict[Hashable, Any] = {}
+    for key, value in zip(keys, values, strict=True):
+        held = contents.get(key)
+        contents[key] = accumulation.first(value) if held is None else accumulation.add(held, value)
+    return contents
+
+
+@pytest.mark.parametrize("kind", ACCUMULATIONS)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.integers(0, 20),
+            st.integers() | st.booleans() | st.floats(allow_nan=False),
+        )
+    )
+)
+def test_a_batch_is_folded_as_its_records_would_be(
+    kind: str, records: list[tuple[int, int, Any]]
+) -> None:
+    accumulation = ACCUMULATIONS[kind]
+    keys, times, values = ([one[column] for one in records] for column in range(3))
+    batch = Batch(values, times, keys)
+
+    together: dict[Hashable, Any] = {}
+    fold_into(together, batch, keys, accumulation, step())
+    assert repr(together) == repr(one_by_one(accumulation, keys, values))
+
+    pieces: dict[int, dict[Hashable, Any]] = {}
+    fold_by_time(
+        lambda start: pieces.setdefault(start, {}),
+        lambda time: (time // 5 * 5, time // 5 * 5 + 5),
+        batch,
+        keys,
+        times,
+        accumulation,
+        step(),
+    )
+    for start, contents in pieces.items():
+        here = [index for index, time in enumerate(times) if start <= time < start + 5]
+        alone = one_by_one(accumulation, [keys[i] for i in here], [values[i] for i in here])
+        assert repr(contents) == repr(alone)
+
+
+@pytest.mark.parametrize("first", [1, "no number"])
+def test_what_is_no_number_is_told_with_its_record_and_changes_nothing_else(first: object) -> None:
+    values = [first, "no number", 5] if first == 1 else [first, 5]
+    contents: dict[Hashable, Any] = {}
+
+    with pytest.raises(OperatorError, match="'no number'") as caught:
+        fold_into(contents, Batch(values), ["a"] * len(values), SUMS, step())
+
+    assert caught.value.record == "no number"
+    assert contents == ({"a": [1]} if first == 1 else {})
+
+
+def test_what_can_be_no_key_is_refused_with_its_record() -> None:
+    keys: list[Any] = ["a", ["b"]]
+    with pytest.raises(OperatorError) as caught:
+        fold_into({}, Batch([1, 2]), keys, SUMS, step())
+
+    assert caught.value.record == 2
