@@ -69,3 +69,15 @@ async def gathered(values: Sequence[int], call: CallOne, in_flight: int) -> list
 async def one_by_one(values: Iterable[int], call: CallOne) -> list[int]:
     """A plain loop."""
     return [await call(value) for value in values]
+
+
+async def asleep(seconds: float, times: int, in_flight: int) -> None:
+    """Coroutines that sleep so many times each, and do nothing else: what timers leave of the time."""
+
+    async def sleep() -> None:
+        for _ in range(times):
+            await asyncio.sleep(seconds)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(in_flight):
+            group.create_task(sleep())
