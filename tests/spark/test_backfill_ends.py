@@ -253,3 +253,35 @@ async def test_what_cannot_work_is_refused_in_one_sentence_before_anything_runs(
         assert "\n" not in told[name]
     assert spark.sparkContext.statusTracker().getJobIdsForGroup() == before
     assert [one.name for one in tmp_path.iterdir()] == ["taken"]
+
+
+@pytest.mark.asyncio
+async def test_a_backfill_without_savepoint_leaves_no_staging_folder(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    alone: dict[str, Any] = {"until": None, "savepoint": None}
+
+    with pytest.raises(FlowDefinitionError, match="step 'check' cannot be sent to executors"):
+        await run(spark, tmp_path, step=holding(threading.Lock()), **alone)
+    with pytest.raises(ConnectorError, match="step 'check' failed"):
+        await run(spark, tmp_path, step=check, **alone)
+    await run(spark, tmp_path, **alone)
+
+    assert list(temporary.iterdir()) == []
+    assert list((tmp_path / "sums").iterdir()) != []
+
+
+@pytest.mark.asyncio
+async def test_staging_is_one_folder_also_where_this_process_has_left_that_in_which_spark_began(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun_in = Path.cwd()
+    monkeypatch.chdir(tmp_path)
+
+    await run(spark, tmp_path, staging="stage here")
+
+    assert list((tmp_path / "stage here").iterdir()) == []
+    assert not (begun_in / "stage here").exists()

@@ -162,7 +162,7 @@ class GroupedOperator(AsyncOperator):
 
     def _some_begun(self) -> bool:
         """True if somebody's time runs who waits for a call."""
-        if self.settings.retry is None and not self._timed:
+        if self.settings.retry is None and self.settings.cache is None:
             return False
         begun = self._any_begun
         return begun(self._line) or any(begun(group.company) for group in self._ready)

@@ -11,7 +11,6 @@ Results come before the savepoint, whose manifest comes last: if there is a save
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ from aflow.model.time import Timestamp
 from aflow_connectors.spark.columns import RowsOut
 from aflow_connectors.spark.destinations import AnyDestination, FilesDestination, TableDestination
 from aflow_connectors.spark.done import Backfilled, StepDone
-from aflow_connectors.spark.paths import path_of
+from aflow_connectors.spark.paths import path_of, remove_folder
 from aflow_connectors.spark.rows import StepCounts
 from aflow_connectors.spark.schemas import declared, inferred, spark_schema
 from aflow_connectors.spark.sending import sent_columns
@@ -144,7 +143,7 @@ class Backfill:
                 self._writing.release()
         folder = path_of(self.shared)
         if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
 
     @contextmanager
     def _turn(self) -> Generator[None]:

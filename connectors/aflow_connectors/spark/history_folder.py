@@ -29,7 +29,7 @@ from aflow_connectors.spark.destinations import (
     FilesDestination,
     TableDestination,
 )
-from aflow_connectors.spark.paths import uri_of
+from aflow_connectors.spark.paths import remove_folder, uri_of
 from aflow_connectors.spark.result_files import Into
 from aflow_connectors.spark.schemas import declared
 from aflow_connectors.spark.sink import SparkSink, folder_parts
@@ -85,8 +85,11 @@ class _HistoryFolder(Place, Destination):
         """Make the folder into which executors write."""
         with self.errors():
             make_folder(self.path)
-            self._hidden.mkdir()
-            self._claim = claim(self._hidden / _CLAIM)
+            # Under another name until it is claimed: one that is not would pass for abandoned.
+            made = self.path.absolute() / f".new{self._hidden.name}"
+            made.mkdir()
+            self._claim = claim(made / _CLAIM)
+            made.rename(self._hidden)
 
     def show(self) -> None:
         with self.errors():
@@ -141,11 +144,7 @@ class _HistoryFolder(Place, Destination):
         if self._claim is not None:
             self._claim.close()
             self._claim = None
-            # First away from those who write there still, since what they add would keep it from being removed.
-            gone = self._hidden.with_name(f"{self._hidden.name}-gone")
-            with suppress(OSError):
-                self._hidden.rename(gone)
-            rmtree(gone, ignore_errors=True)
+            remove_folder(self._hidden)
         if self._lock is not None:
             let_go(self._lock, None, self._parts.lock(0))
             self._lock = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -27,6 +29,15 @@ def path_of(uri: str) -> Path | None:
 def local_path(uri: str, session: SparkSession) -> Path | None:
     """As ``path_of``; None too if nobody knows to which file system Spark takes it that a path belongs."""
     return path_of(uri) if urlsplit(uri).scheme or is_local(session) else None
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove ``folder``, if that can be done, though somebody may still write there; blocks."""
+    # First away from those: what they add would keep it from being removed.
+    gone = folder.with_name(f"{folder.name}-gone")
+    with suppress(OSError):
+        folder.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def is_local(session: SparkSession) -> bool:

@@ -25,6 +25,7 @@ from aflow_connectors.spark.driving import Backfill
 from aflow_connectors.spark.history_folder import history_folder
 from aflow_connectors.spark.history_table import HistoryTable
 from aflow_connectors.spark.paths import is_local, local_path, path_of, uri_of
+from aflow_connectors.spark.result_files import Into
 from aflow_connectors.spark.results import Place, Results
 from aflow_connectors.spark.sending import sent_fragment
 from aflow_connectors.spark.sink import SparkSink
@@ -63,12 +64,7 @@ def prepared(
     # A function that gives the DataFrame is called once.
     frames = {name: _frame(rows, name) for name, rows in sources.items()}
     destinations = {name: _checked(place, name, session) for name, place in sinks.items()}
-    #: Of sinks whose records become no rows.
-    files = {
-        name: None if one is None else one.into
-        for name, one in destinations.items()
-        if not isinstance(one, TableDestination)
-    }
+    files = _by_no_rows(destinations)
     shared = _shared(staging, folder, session)
     state = None if is_connect(session) else local_path(f"{shared}/state", session)
     orders = {
@@ -98,6 +94,7 @@ def prepared(
             rows=lambda one: frames[one.head.name],
             elsewhere=frozenset(files),
             state=state,
+            private=staging is None and folder is None,
         ),
     )
 
@@ -138,6 +135,15 @@ def check_session(session: SparkSession) -> None:
         raise ConnectorError(
             f"the Spark session does not answer ({telling_line(exc)}): if it was stopped, start another one"
         ) from exc
+
+
+def _by_no_rows(destinations: Mapping[str, AnyDestination | None]) -> dict[str, Into | None]:
+    """The sinks whose records become no rows: what executors write into, None for those that they drop."""
+    return {
+        name: None if one is None else one.into
+        for name, one in destinations.items()
+        if not isinstance(one, TableDestination)
+    }
 
 
 def _checked(place: Place, sink: str, session: SparkSession) -> AnyDestination | None:
@@ -199,7 +205,10 @@ def _shared(
 ) -> str:
     """A new folder, as Spark takes it, that driver and executors see alike: in ``staging``, or beside the savepoint."""
     if staging is not None:
-        return f"{fspath(staging).rstrip('/')}/aflow-{uuid4().hex}"
+        name = f"{fspath(staging).rstrip('/')}/aflow-{uuid4().hex}"
+        # Spark has another folder for relative paths if this process has left the one it began in.
+        here = None if is_connect(session) else local_path(name, session)
+        return name if here is None else uri_of(here)
     if savepoint is not None:
         beside = savepoint.absolute()
         return uri_of(beside.parent / f".{beside.name}.{uuid4().hex}.staging")
@@ -207,7 +216,7 @@ def _shared(
         raise FlowDefinitionError(
             "without a savepoint, backfill() needs staging=, a folder that driver and executors see alike"
         )
-    return uri_of(Path(tempfile.mkdtemp(prefix="aflow-staging-")))
+    return uri_of(Path(tempfile.gettempdir()) / f"aflow-staging-{uuid4().hex}")
 
 
 def _partitions(wanted: int | None, session: SparkSession, key_groups: int) -> int:

@@ -50,6 +50,8 @@ class Staging:
     """Sinks whose records become no rows."""
     state: Path | None
     """The folder into which executors write state; None if they give rows instead."""
+    private: bool = False
+    """True if it is where others have their temporary files, too."""
     _frames: dict[int, DataFrame] = field(default_factory=dict[int, "DataFrame"])
     #: Fragments whose rows are in the folder.
     _written: set[int] = field(default_factory=set[int])
@@ -62,6 +64,8 @@ class Staging:
         if self.state is not None:
             try:
                 self.state.mkdir(parents=True)
+                if self.private:
+                    self.state.parent.chmod(0o700)
             except OSError as exc:
                 raise ConnectorError(
                     f"cannot make the staging folder {self.state.parent}: {exc.strerror or exc}"
