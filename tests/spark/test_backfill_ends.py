@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from anyio import to_thread
 import aflow as af
 from aflow.errors import CheckpointError, ConnectorError, FlowDefinitionError
 from aflow_connectors.spark import Results, SparkSink, SparkSource, backfill
+from aflow_connectors.spark.staging import Staging
 from tests.spark.test_backfill import UNTIL, Bid, Sum, frame
 
 if TYPE_CHECKING:
@@ -264,6 +266,15 @@ async def test_a_backfill_without_savepoint_leaves_no_staging_folder(
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     alone: dict[str, Any] = {"until": None, "savepoint": None}
 
+    modes: list[int] = []
+    plain = Staging.run
+
+    def looked_at(staging: Staging, fragment: Any) -> None:
+        modes.extend(stat.S_IMODE(one.stat().st_mode) for one in temporary.iterdir())
+        plain(staging, fragment)
+
+    monkeypatch.setattr(Staging, "run", looked_at)
+
     with pytest.raises(FlowDefinitionError, match="step 'check' cannot be sent to executors"):
         await run(spark, tmp_path, step=holding(threading.Lock()), **alone)
     with pytest.raises(ConnectorError, match="step 'check' failed"):
@@ -271,6 +282,7 @@ async def test_a_backfill_without_savepoint_leaves_no_staging_folder(
     await run(spark, tmp_path, **alone)
 
     assert list(temporary.iterdir()) == []
+    assert set(modes) == {0o700}  # others have their files beside it
     assert list((tmp_path / "sums").iterdir()) != []
 
 

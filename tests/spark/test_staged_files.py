@@ -63,7 +63,7 @@ def test_an_exit_without_rows_has_no_files(tmp_path: Path) -> None:
 
 def test_state_that_a_partition_leaves_is_read_as_it_was_written(tmp_path: Path) -> None:
     chunks = [b"a" * 3_000_000, b"", b"b" * 3_000_000]
-    first, again = (write_state(str(tmp_path), 7, iter(chunks)) for _ in range(2))
+    first, again = (write_state(tmp_path, 7, iter(chunks)) for _ in range(2))
 
     assert first != again
     assert b"".join(read_state(tmp_path, first)) == b"".join(chunks)
@@ -73,7 +73,7 @@ def test_state_that_a_partition_leaves_is_read_as_it_was_written(tmp_path: Path)
 def test_a_staging_folder_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     with pytest.raises(ConnectorError, match=r"executor \S+ cannot write state to .*see alike"):
-        write_state(str(gone), 0, [b"a"])
+        write_state(gone, 0, [b"a"])
     with pytest.raises(ConnectorError, match=r"cannot read state from .*gone/0.*see alike"):
         list(read_state(gone, "0"))
     assert not gone.exists()

@@ -28,28 +28,19 @@ def fold_into(
     add, first, number_of = accumulation.add, accumulation.first, accumulation.number_of
     left = iter(batch.values)
     try:
-        if number_of is None:
-            for key, value in zip(keys, left, strict=False):
-                try:
-                    held = contents[key]
-                except KeyError:
-                    check_key(key)
-                    contents[key] = first(value)
-                else:
+        for key, value in zip(keys, left, strict=False):
+            try:
+                held = contents[key]
+            except KeyError:
+                check_key(key)
+                contents[key] = first(value)
+            else:
+                if number_of is None:
                     contents[key] = add(held, value)
-        else:
-            for key, value in zip(keys, left, strict=False):
-                try:
-                    held = contents[key]
-                except KeyError:
-                    check_key(key)
-                    contents[key] = first(value)
-                else:  # as `add` does; its call would take as long as all of this
-                    number = number_of(value)
-                    if type(number) is int:
-                        held[0] += number
-                    else:
-                        plus(held, number)
+                elif type(number := number_of(value)) is int:
+                    held[0] += number  # as `add` does, whose call would take as long as all of this
+                else:
+                    plus(held, number)
     except RAISED as exc:
         raise step.failure(exc, batch, left) from exc
 

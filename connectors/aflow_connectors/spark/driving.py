@@ -1,9 +1,9 @@
 """A backfill under way, on the driver: what it runs on Spark, and what it writes. All of it blocks.
 
 Each fragment is one pass. What comes of it is written once, to a staging folder, and read from there, but for results
-that executors write themselves (``result_files``): a second action on the same DataFrame would run it again, and call
-users' services twice. Only a fragment that begins at a source and sends all it has to one other is not written: it runs
-in the same Spark job as its reader, in front of the shuffle.
+and state that executors write themselves (``result_files``, ``state_files``): a second action on the same DataFrame
+would run it again, and call users' services twice. Only a fragment that begins at a source and sends all it has to one
+other is not written: it runs in the same Spark job as its reader, in front of the shuffle.
 
 Results come before the savepoint, whose manifest comes last: if there is a savepoint, all is done, but for what
 ``destinations`` has prepared and the live job would show.
@@ -198,22 +198,17 @@ class Backfill:
         ]
 
     def _records_into(self, sink: str) -> int:
-        numbers = {way.number for _, way in self._into(sink)}
-        return sum(
-            count
-            for one in self.staging.counts()
-            for way, count in one.exits.items()
-            if way in numbers
-        )
+        numbers = self._numbers_of(sink)
+        counts = self.staging.counts()
+        return sum(count for one in counts for way, count in one.exits.items() if way in numbers)
 
     def _files_of(self, sink: str) -> list[str]:
-        numbers = {way.number for _, way in self._into(sink)}
-        return [
-            name
-            for one in self.staging.counts()
-            for way, name in one.files.items()
-            if way in numbers
-        ]
+        numbers = self._numbers_of(sink)
+        counts = self.staging.counts()
+        return [name for one in counts for way, name in one.files.items() if way in numbers]
+
+    def _numbers_of(self, sink: str) -> set[int]:
+        return {way.number for _, way in self._into(sink)}
 
     def _took(self, what: str, began: float) -> None:
         self.seconds[what] = time.monotonic() - began

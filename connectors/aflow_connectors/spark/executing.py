@@ -1,8 +1,8 @@
 """A fragment of a flow inside an executor: Arrow batches of a partition in, Arrow batches of rows out.
 
-Records on their way to another fragment or to a sink are rows, and so is what the partition leaves; or results are in
-files, and a row has their names. Nothing is told by accumulators or folders: the attempt whose rows Spark takes is the
-one that counts, and others have not happened.
+Records on their way to another fragment or to a sink are rows, and so is what the partition leaves; or results and
+state are in files, and a row has their names. Nothing is told by accumulators or folders: the attempt whose rows Spark
+takes is the one that counts, and others have not happened.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -53,7 +54,7 @@ class Orders:
     """What the executor writes itself, by the number of the exit."""
     nowhere: frozenset[int] = frozenset()
     """Exits whose records are counted, and dropped."""
-    state: str | None = None
+    state: Path | None = None
     """The folder into which the executor writes state; None if it gives rows instead."""
 
 

@@ -75,7 +75,7 @@ def prepared(
             until=until,
             source=_rows_in(one, sources, frames),
             files=files,
-            state=None if state is None else str(state),
+            state=state,
         )
         for one in plan.fragments
     }

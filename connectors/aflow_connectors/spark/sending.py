@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from aflow.backfill.fragments import Fragment, FragmentPlan
@@ -33,7 +34,7 @@ def sent_fragment(
     until: Timestamp | None,
     source: RowsIn[Any] | None,
     files: Mapping[str, Into | None],
-    state: str | None,
+    state: Path | None,
 ) -> MapBatches:
     """What runs ``fragment``; ``files`` are of the sinks whose records become no rows, None for those dropped.
 

@@ -55,9 +55,8 @@ class Staging:
     _frames: dict[int, DataFrame] = field(default_factory=dict[int, "DataFrame"])
     #: Fragments whose rows are in the folder.
     _written: set[int] = field(default_factory=set[int])
-    #: Those of them whose reports were not read.
-    _untold: list[int] = field(default_factory=list[int])
-    _told: list[StepCounts] = field(default_factory=list[StepCounts])
+    #: By fragment, what its partitions have told, as far as it was read.
+    _told: dict[int, list[StepCounts]] = field(default_factory=dict[int, list[StepCounts]])
 
     def begin(self) -> None:
         """Make the folder into which executors write state. Raises ``ConnectorError``."""
@@ -77,7 +76,7 @@ class Staging:
         if self.goes_with_reader(fragment):
             self._frames[fragment.index] = frame
         elif self._only_tells(fragment):
-            self._told += _decoded(_collected(frame))
+            self._told[fragment.index] = _decoded(_collected(frame))
         else:
             self._frames[fragment.index] = self._stored(fragment, frame)
 
@@ -122,9 +121,9 @@ class Staging:
 
     def counts(self) -> list[StepCounts]:
         """What the partitions tell of themselves."""
-        while self._untold:
-            self._told += _decoded(self._reports(self._untold.pop()))
-        return self._told
+        for index in self._written - self._told.keys():
+            self._told[index] = _decoded(self._reports(index))
+        return [one for some in self._told.values() for one in some]
 
     def _reports(self, index: int) -> Iterator[bytes]:
         files = files_of(self._folder(index), REPORT)
@@ -180,7 +179,6 @@ class Staging:
         path = self._uri(fragment.index)
         frame.write.mode("overwrite").partitionBy("exit").parquet(path)  # each is read by itself
         self._written.add(fragment.index)
-        self._untold.append(fragment.index)
         return self.session.read.schema(LAYOUT).parquet(path)
 
 

@@ -17,9 +17,9 @@ from aflow.connect import ConnectorError
 _CHUNK: Final = 4 * 2**20
 
 
-def write_state(folder: str, number: int, chunks: Iterable[bytes]) -> str:
+def write_state(folder: Path, number: int, chunks: Iterable[bytes]) -> str:
     """Write what partition ``number`` of a fragment leaves; the name of the file. Raises ``ConnectorError``."""
-    path = Path(folder) / f"{number:05}-{uuid4().hex}"
+    path = folder / f"{number:05}-{uuid4().hex}"
     try:
         with path.open("xb") as file:
             file.writelines(chunks)

@@ -171,13 +171,12 @@ def _check_in_parquet(owner: str, schema: StructType) -> None:
             raise FlowDefinitionError(
                 f"{owner}: there is more than one column {field.name!r}, and to Spark upper and lower case are the same"
             )
-        kind = field.dataType.simpleString()
         if (other := _not_in_parquet(field.dataType)) is not None:
             raise FlowDefinitionError(
-                f"{owner}: column {field.name!r} is {kind}, and Spark reads no {other.simpleString()} from Parquet "
-                f"that Python has written: declare a number, text or struct that stands for it"
+                f"{owner}: column {field.name!r} is {field.dataType.simpleString()}, and Spark reads no "
+                f"{other.simpleString()} from Parquet that Python has written: declare a number, text or struct that "
+                f"stands for it"
             )
-    _declared(owner, schema)
 
 
 def _not_in_parquet(kind: DataType) -> DataType | None:
