@@ -337,3 +337,18 @@ def test_a_window_of_a_day_is_aggregated_whatever_the_order_of_the_history() -> 
         place = item.key, item.at // day * day
         expected[place] = expected.get(place, 0) + 1
     assert found == expected
+
+
+def test_sums_of_parts_are_added_up_also_where_they_come_in_one_batch() -> None:
+    flow = of_windows(
+        tumbling, lambda windows: windows.aggregate(aggregates.sum(lambda one: one.n), name="sums")
+    )
+    head = cut(flow.graph).fragments[1].head
+    assert head.operator is not None
+    step = OperatorHarness[Any, Any](head.operator)
+
+    for totals in ([[2], [3]], [[5], [0, 0.5]]):
+        step.operator.process(Batch(list[Any](totals), [100, 100], [7, 7]))
+    step.watermark(250)
+
+    assert [one.value.value for one in step.output if isinstance(one, At)] == [10.5]
