@@ -111,6 +111,9 @@ class MailboxLoop:
                 self.run_mails()
             elif self.suspended is not None:
                 sleep = self._sleep = self._loop.create_future()
+                # uvloop counts the time to its next timer from when it last looked at the clock, as this makes it do.
+                # Otherwise all timers of the program (calls that sleep, retries, …) are late by what was done since.
+                self._loop.time()
                 try:
                     await sleep
                 finally:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from threading import Thread
 
 import pytest
+import uvloop
 
 from aflow.errors import MailboxClosed
 from aflow.machines.mail_order import Lane
@@ -172,3 +173,32 @@ async def test_other_coroutines_run_while_the_action_never_rests() -> None:
         group.create_task(tick())
 
     assert ticks == 5
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
+def test_timers_are_not_late_by_what_a_task_did_before_it_rested(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def measure() -> float:
+        event_loop, clock = asyncio.get_running_loop(), SystemClock()
+        turn = Turn(
+            event_loop, clock, budget=60
+        )  # so that the task rests in the pass that it worked in
+        await turn.hand_over()
+        rung: list[float] = []
+
+        def act() -> None:
+            event_loop.call_later(0.3, lambda: (rung.append(clock.steady()), loop.complete()))
+            while clock.steady() < began + 0.2:
+                pass
+            loop.suspend(Why.IDLE)
+
+        loop = MailboxLoop(act, loop=event_loop, turn=turn, clock=clock)
+        began = clock.steady()
+        await loop.run()
+        return rung[0] - began
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        late = runner.run(measure()) - 0.3
+
+    assert late < 0.1
