@@ -6,6 +6,8 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import Any, Final
 
+import msgspec
+
 from aflow.model.time import Timestamp
 
 
@@ -19,57 +21,35 @@ class Missing(Enum):
 NO_RESULT: Final = Missing.RESULT
 
 
-class Call:
+class Call(msgspec.Struct, eq=False):
     """One record and what has become of it. Compared by identity, so it can be a key.
 
-    Hot path: made once for each record of an asynchronous step, so it has no more attributes than every call needs,
-    and those that only some steps use are set by them.
+    Hot path: made once for each record of an asynchronous step. A Struct takes half the time of a class with slots.
     """
-
-    __slots__ = (
-        "attempt",
-        "begun_at",
-        "cache_key",
-        "company",
-        "done",
-        "error",
-        "key",
-        "result",
-        "segment",
-        "slot",
-        "timestamp",
-        "value",
-    )
 
     value: Any
     timestamp: Timestamp | None
     """Of the record (epoch ms)."""
     key: Hashable
     """None unless the stream is keyed."""
-    done: bool
+    done: bool = False
     """True once it is decided what becomes of the record: later answers count no more."""
-    result: Any
+    result: Any = NO_RESULT
     """What the call has given; ``NO_RESULT`` before, and for what is dropped. What handlers give is up to them."""
-    attempt: int
-    """How often it was called; set when a step with retries calls it for the first time."""
-    error: BaseException | None
+    attempt: int = 1
+    """How often it was called; counted by steps with retries or times, and 1 in all others."""
+    error: BaseException | None = None
     """Why the call failed for good; set for records whose failure goes to a side output."""
-    begun_at: float
+    begun_at: float = 0.0
     """When the latest attempt began (s, steady); set where latency matters."""
-    segment: Any
+    segment: Any = None
     """Where it stands among watermarks; belongs to the queue."""
-    slot: Any
+    slot: Any = None
     """Who is making the call now; belongs to the runtime."""
-    cache_key: Any
+    cache_key: Any = None
     """Who has the same one may have the same result; belongs to steps that share results."""
-    company: Any
+    company: Any = None
     """With which others it is made as one call; belongs to steps that call for groups."""
-
-    def __init__(self, value: object, timestamp: Timestamp | None, key: Hashable) -> None:
-        self.value = value
-        self.timestamp = timestamp
-        self.key = key
-        self.done = False
 
     def __repr__(self) -> str:
         return (

@@ -27,19 +27,17 @@ from aflow.operators.calls.settings import CallSettings
 class Group(Call):
     """A call for several records, its ``company``; its value is the list of their values. It is in no queue."""
 
-    __slots__ = ("begun", "left")
-
-    begun: bool
+    begun: bool = False
     """True from when a slot has it."""
-    left: int
+    left: int = 0
     """How many records its result is of use for; belongs to it from when it has begun."""
 
-    def __init__(self, members: list[Call]) -> None:
-        super().__init__([one.value for one in members], None, None)
-        self.company = members
-        self.begun = False
-        for member in members:
-            member.company = self
+    @classmethod
+    def of(cls, members: list[Call]) -> Group:
+        """One that has not begun."""
+        group = cls([], None, None, company=[])
+        group.join(members)
+        return group
 
     def join(self, members: list[Call]) -> None:
         """More records go along; it has not begun."""
@@ -145,7 +143,7 @@ class GroupedOperator(AsyncOperator):
         if formed := self._line_up():
             self._let_join(formed[0])
         elif members := self._line.take(now, company=self._company_may_come()):
-            self._ready.append(Group(members))
+            self._ready.append(Group.of(members))
         self._wake_for_groups(now)
 
     def _form_group_of_begun(self) -> None:
@@ -158,7 +156,7 @@ class GroupedOperator(AsyncOperator):
         begun = [call for call in self._line if self._time_runs(call)][: self._size]
         for call in begun:
             self._line.discard(call)
-        self._repeats.append(Group(begun))
+        self._repeats.append(Group.of(begun))
 
     def _some_begun(self) -> bool:
         """True if somebody's time runs who waits for a call."""

@@ -51,14 +51,13 @@ def send_failures(calls: Sequence[Call], settings: CallSettings, output: Output)
 
 def failed(step: str, call: Call, error: BaseException) -> OperatorError:
     """Describe ``error``, for which the job fails."""
-    attempts = getattr(call, "attempt", 1)  # who does not retry, does not count
     return OperatorError.of(
         step,
         error,
         record=call.value,
         key=call.key,
         timestamp=call.timestamp,
-        after=f" after {attempts} attempts" if attempts > 1 else "",
+        after=f" after {call.attempt} attempts" if call.attempt > 1 else "",
     )
 
 
@@ -135,5 +134,4 @@ def _together(calls: Sequence[Call], settings: CallSettings, step: str) -> list[
 
 def _failed(call: Call) -> FailedCall[Any]:
     error = call.error
-    attempts = getattr(call, "attempt", 1)  # who does not retry, does not count
-    return FailedCall(call.value, type(error).__name__, str(error), attempts)
+    return FailedCall(call.value, type(error).__name__, str(error), call.attempt)

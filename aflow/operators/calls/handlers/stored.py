@@ -36,8 +36,6 @@ HANDLERS: Final = "@handlers"
 class TimerCall(Call):
     """The handler of a timer: its value is a ``RungTimer``."""
 
-    __slots__ = ()
-
     @property
     def timer(self) -> RungTimer:
         return cast("RungTimer", self.value)  # see above
