@@ -16,8 +16,10 @@ the rules is Flink's ``StreamElementQueue``; scenarios: ``async_wait``.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from itertools import takewhile
+from operator import attrgetter
+from typing import Final, Protocol, TypeAlias, cast
 
 from aflow.machines.calls.call import Call
 from aflow.model.elements import Active, Idle, Watermark
@@ -29,12 +31,19 @@ Out: TypeAlias = list[list[Call] | Fence]
 """Runs of settled calls, none of them empty, and fences, in the order in which they leave."""
 
 
+_is_done: Final = attrgetter("done")
+
+
 class CallQueue(Protocol):
-    """Calls between their arrival and the moment at which their results may leave."""
+    """Calls between their arrival and the moment at which their results leave."""
+
+    def __len__(self) -> int:
+        """How many calls and fences are here."""
+        ...
 
     @property
-    def fences(self) -> int:
-        """How many of them are here."""
+    def calls(self) -> Collection[Call]:
+        """Those that are here, in the order in which they were put."""
         ...
 
     def put(self, calls: Sequence[Call]) -> None:
@@ -77,9 +86,12 @@ class OrderedCalls:
         self._waiting: deque[Call | _Fenced] = deque()
         self._fences = 0
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     @property
-    def fences(self) -> int:
-        return self._fences
+    def calls(self) -> Collection[Call]:
+        return [one for one in self._waiting if not isinstance(one, _Fenced)]
 
     def put(self, calls: Sequence[Call]) -> None:
         self._waiting.extend(calls)
@@ -97,18 +109,26 @@ class OrderedCalls:
 
     def take(self) -> Out:
         # Hot path.
-        waiting, run = self._waiting, list[Call]()
+        waiting = self._waiting
+        settled = list(takewhile(_is_done, waiting))
+        for _ in settled:
+            waiting.popleft()
+        if self._fences:
+            return self._runs(settled)
+        return [cast("list[Call]", settled)] if settled else []
+
+    def _runs(self, settled: list[Call | _Fenced]) -> Out:
         out: Out = []
-        while waiting and waiting[0].done:
-            one = waiting.popleft()
-            if type(one) is Call:
-                run.append(one)
-            elif isinstance(one, _Fenced):
+        run: list[Call] = []
+        for one in settled:
+            if isinstance(one, _Fenced):
                 self._fences -= 1
                 if run:
                     out.append(run)
                     run = []
                 out.append(one.fence)
+            else:
+                run.append(one)
         if run:
             out.append(run)
         return out
@@ -132,6 +152,8 @@ class UnorderedCalls:
     """Results leave in the order of completion, but not past a fence."""
 
     def __init__(self) -> None:
+        #: As an ordered set.
+        self._calls: dict[Call, None] = {}
         self._first = self._last = _Segment()
         #: From the first to the last.
         self._segments = deque((self._first,))
@@ -139,12 +161,16 @@ class UnorderedCalls:
         #: How many fences are in it.
         self._fences_out = 0
 
+    def __len__(self) -> int:
+        return len(self._calls) + len(self._segments) - 1 + self._fences_out
+
     @property
-    def fences(self) -> int:
-        return len(self._segments) - 1 + self._fences_out
+    def calls(self) -> Collection[Call]:
+        return self._calls
 
     def put(self, calls: Sequence[Call]) -> None:
         # Hot path.
+        self._calls.update(dict.fromkeys(calls))
         segment = self._last
         segment.left += len(calls)
         for call in calls:
@@ -170,10 +196,16 @@ class UnorderedCalls:
         return bool(self._first.settled or self._out)
 
     def take(self) -> Out:
+        # Hot path.
         out, self._out, self._fences_out = self._out, [], 0
         if self._first.settled:
             out.append(self._first.settled)
             self._first.settled = []
+        here = self._calls
+        for run in out:
+            if isinstance(run, list):
+                for call in run:
+                    del here[call]
         return out
 
     def _advance(self) -> None:

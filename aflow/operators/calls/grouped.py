@@ -102,7 +102,7 @@ class GroupedOperator(AsyncOperator):
 
     def counted(self) -> CallCounters:
         calls = super().counted()
-        calls.waiting = len(self._in_flight) - sum(group.left for group in self._under_way)
+        calls.waiting = len(self._queue.calls) - sum(group.left for group in self._under_way)
         return calls
 
     def emit(self) -> None:

@@ -33,8 +33,7 @@ class RecordsInFlight(Operator):
         self.held = False
         #: Called when ``emit`` has something to do; given by the runtime.
         self.on_settled: Callable[[], None] = nobody
-        #: Calls whose results were not emitted, in the order in which their records came; a dict, as an ordered set.
-        self._in_flight: dict[Call, None] = {}
+        #: Calls whose results were not emitted, and the fences between them.
         self._queue: CallQueue = (
             OrderedCalls() if settings.order is CallOrder.ORDERED else UnorderedCalls()
         )
@@ -58,11 +57,10 @@ class RecordsInFlight(Operator):
     @property
     def busy(self) -> bool:
         """True while something came in that has not left."""
-        return bool(self._in_flight) or self._queue.has_out
+        return len(self._queue) > 0
 
     def _put(self, calls: Sequence[Call]) -> None:
         """Take calls in, in order."""
-        self._in_flight.update(dict.fromkeys(calls))
         self._queue.put(calls)
         self._make_ready(calls if self._turns is None else self._turns.admit(calls))
 
@@ -155,9 +153,6 @@ class RecordsInFlight(Operator):
 
     def _emit_run(self, run: list[Call]) -> None:
         # Hot path.
-        in_flight = self._in_flight
-        for call in run:
-            del in_flight[call]
         if self._without_results:
             run = self._with_results(run)
         send_results(run, self.settings, self.output, self.name)
@@ -182,7 +177,7 @@ class RecordsInFlight(Operator):
 
     def capture(self, *, changes: bool) -> Captured:
         """The records whose results were not emitted. They are few, so all of them each time."""
-        return CapturedCalls(self._stored, self.context.subtask, list(self._in_flight))
+        return CapturedCalls(self._stored, self.context.subtask, list(self._queue.calls))
 
     def snapshot(self) -> OperatorSnapshot:
         return self.capture(changes=False).encoded()

@@ -104,7 +104,7 @@ class AsyncOperator(RecordsInFlight):
     def full(self) -> bool:
         """True while the task should take no more input. Fences count as records do."""
         calls = max(self._capacity, min(self.settings.capacity, _AT_LEAST))
-        return len(self._in_flight) + self._queue.fences >= self._share * calls
+        return len(self._queue) >= self._share * calls
 
     @property
     def waiting(self) -> int:
@@ -127,7 +127,7 @@ class AsyncOperator(RecordsInFlight):
         """What was counted until now, and how many calls are under way now."""
         calls = self.calls
         calls.in_flight = self.running
-        calls.waiting = len(self._in_flight) - self.running
+        calls.waiting = len(self._queue.calls) - self.running
         calls.limit = self._capacity
         return calls
 
@@ -437,7 +437,7 @@ class AsyncOperator(RecordsInFlight):
     def size(self) -> StateSize:
         """Each record whose results were not emitted is an entry, and each moment that one waits for is a timer."""
         timers = len(self._deadlines) + len(self._retries)
-        return StateSize(entries=len(self._in_flight), processing_timers=timers)
+        return StateSize(entries=len(self._queue.calls), processing_timers=timers)
 
     def _wake_at(self, at: Timestamp) -> None:
         if self._alarm_at is None or at < self._alarm_at:

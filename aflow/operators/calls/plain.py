@@ -49,7 +49,7 @@ class PlainOperator(AsyncOperator):
 
     @property
     def full(self) -> bool:
-        return len(self._in_flight) + self._queue.fences >= self._full_at
+        return len(self._queue) >= self._full_at
 
     def take(self) -> Call | None:
         if self._ready and self.running < self._most and not self.held:

@@ -71,7 +71,7 @@ class Queue(Driver):
         return {"returns": out}
 
     def see_size(self) -> int:
-        return len(self._calls) + self._queue.fences
+        return len(self._queue)
 
     def see_empty(self) -> bool:
         return self.see_size() == 0

@@ -147,13 +147,13 @@ def test_a_fence_counts_until_it_has_left(queue: CallQueue) -> None:
     queue.put_fence(Watermark(1))
     queue.put([a])
     queue.put_fence(Watermark(2))
-    counted = [queue.fences]
+    counted = [len(queue)]
 
     for act in (queue.take, lambda: queue.settle(a), queue.take):
         act()
-        counted.append(queue.fences)
+        counted.append(len(queue))
 
-    assert counted == [2, 1, 1, 0]
+    assert counted == [3, 2, 2, 0]
 
 
 def test_the_first_call_of_a_key_has_its_turn_at_once() -> None:

@@ -60,8 +60,9 @@ class QueueRules(RuleBasedStateMachine):
         assert self.queue.has_out == bool(self.leaving())
 
     @invariant()
-    def all_fences_that_are_here_count(self) -> None:
-        assert self.queue.fences == sum(not isinstance(one, Call) for one in self.here)
+    def all_calls_that_are_here_are_known_in_order_and_fences_count_too(self) -> None:
+        assert list(self.queue.calls) == [one for one in self.here if isinstance(one, Call)]
+        assert len(self.queue) == len(self.here)
 
     def teardown(self) -> None:
         for call in self.waited_for():

@@ -147,7 +147,6 @@ class AsyncProcessOperator(AsyncOperator):
         for call in calls:
             if self._watched:
                 call.attempt = 0
-            self._in_flight[call] = None
             self._stages.put_in(call, stage)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
@@ -308,14 +307,13 @@ class AsyncProcessOperator(AsyncOperator):
             if not isinstance(following, TimerCall) or self._timers.waits(following.timer.at, key):
                 return following
             self._stages.withdraw(following)  # deleted meanwhile
-            del self._in_flight[following]
 
     # ---------------------------------------------------------------------------------------------- state
 
     def size(self) -> StateSize:
         """Each state of a key is an entry, and each record whose handler has not taken effect."""
         states = sum(len(list(self._backend.keys(spec.name))) for spec in self._states)
-        records = sum(not isinstance(call, TimerCall) for call in self._in_flight)
+        records = sum(not isinstance(call, TimerCall) for call in self._stages.calls)
         return StateSize(
             entries=states + records,
             event_timers=self._timers.count(TimeDomain.EVENT),
@@ -328,7 +326,7 @@ class AsyncProcessOperator(AsyncOperator):
     def snapshot(self) -> OperatorSnapshot:
         """Raises ``CheckpointError`` for a key or a value that cannot be encoded."""
         backend = self._backend
-        under_way = encoded(standing(self._in_flight), self._stored, self.context.subtask)
+        under_way = encoded(standing(self._stages.calls), self._stored, self.context.subtask)
         return OperatorSnapshot(
             filed_together(backend.snapshot(), self._timers.snapshot(backend.filing)),
             {**self._stored_watermark(), **under_way},
@@ -345,7 +343,7 @@ class AsyncProcessOperator(AsyncOperator):
         if timers is None:
             return self.capture(changes=False)
         captured = CapturedRows(backend.filing, rows, timers, self._stored_watermark())
-        under_way = standing(self._in_flight)
+        under_way = standing(self._stages.calls)
         return CapturedHandlers(captured, self._stored, self.context.subtask, under_way)
 
     def _stored_watermark(self) -> dict[str, tuple[bytes, ...]]:
@@ -377,7 +375,7 @@ class AsyncProcessOperator(AsyncOperator):
         for key in ringing:
             if (following := self._next(key)) is not None:
                 self._make_ready((following,))
-        if not self._in_flight:
+        if not self._stages.calls:
             self._begin_stages(watermark)  # no mail would come for a fence that waits for nothing
         self._set_alarm()
 

@@ -13,7 +13,7 @@ again for them alone, and lead to the first new one. Their results leave with th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from aflow.machines.calls.call import Call
@@ -48,7 +48,16 @@ class Stages:
 
     def __init__(self, watermark: Timestamp) -> None:
         self._first = self.last = Stage(watermark)
-        self.fences = 0
+        #: As an ordered set.
+        self._calls: dict[Call, None] = {}
+        self._fences = 0
+
+    def __len__(self) -> int:
+        return len(self._calls) + self._fences
+
+    @property
+    def calls(self) -> Collection[Call]:
+        return self._calls
 
     def put(self, calls: Sequence[Call]) -> None:
         for call in calls:
@@ -58,11 +67,13 @@ class Stages:
         """A call that belongs to ``stage``, which is not over."""
         call.segment = stage
         stage.home.left += 1
+        self._calls[call] = None
 
     def withdraw(self, call: Call) -> None:
         """There is nothing to be made of ``call``, which is not settled."""
         call.done = True
         call.segment.home.left -= 1
+        del self._calls[call]
 
     def put_fence(self, fence: Fence) -> None:
         closed = self.last
@@ -70,7 +81,7 @@ class Stages:
         if isinstance(fence, Watermark):
             closed.ends = fence.timestamp
         self.last = closed.next = Stage(closed.before if closed.ends is None else closed.ends)
-        self.fences += 1
+        self._fences += 1
 
     def passed(self, watermark: Timestamp) -> None:
         """It came while nothing was here, and is gone."""
@@ -91,9 +102,11 @@ class Stages:
         if first.settled:
             run, first.settled = first.settled, []
             first.left -= len(run)
+            for call in run:
+                del self._calls[call]
             return [run]
         if first.left or first.fence is None or first.next is None:
             return []
         self._first = first.next
-        self.fences -= 1
+        self._fences -= 1
         return [first.fence]
