@@ -71,13 +71,13 @@ async def one_by_one(values: Iterable[int], call: CallOne) -> list[int]:
     return [await call(value) for value in values]
 
 
-async def asleep(seconds: float, times: int, in_flight: int) -> None:
-    """Coroutines that sleep so many times each, and do nothing else: what timers leave of the time."""
+async def waiting(answer: Callable[[], Awaitable[None]], times: int, in_flight: int) -> None:
+    """Coroutines that wait for so many answers each, one after the other, and do nothing else."""
 
-    async def sleep() -> None:
+    async def wait() -> None:
         for _ in range(times):
-            await asyncio.sleep(seconds)
+            await answer()
 
     async with asyncio.TaskGroup() as group:
         for _ in range(in_flight):
-            group.create_task(sleep())
+            group.create_task(wait())

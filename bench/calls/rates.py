@@ -6,12 +6,12 @@ import asyncio
 import heapq
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 from bench.calls import flows, programs
+from bench.calls.answers import Answers
 from bench.calls.programs import CallOne
-from bench.calls.slack import without_slack
 from bench.calls.trials import Check, Program, Times, run_in_turn
 from bench.harness import Budget, run_async
 
@@ -46,30 +46,37 @@ async def called_at_once(value: int) -> int:
 
 
 def at_the_limit(values: Sequence[int], rounds: int) -> Figures:
-    """``limit_share``: of the rate that such calls can have at most; ``limit_ratio`` against workers by hand.
+    """``limit_share``: of the rate that calls of 10 ms can have at most; ``limit_ratio`` against workers by hand.
 
-    ``limit_share_asleep`` is that of coroutines that do nothing but sleep as long as the calls take. What the kernel
-    adds to a sleep is left out (``slack``), but for ``limit_share_with_slack``.
+    ``limit_share_waiting`` is that of coroutines that do nothing but wait for answers. The calls ask a service that
+    answers exactly after 10 ms. ``timers_share`` is the same with calls that sleep, whose timers are late.
     """
-    pipeline: Program = partial(_pipeline, called, FEW)
-    times = run_in_turn(
-        {
-            "pipeline": (partial(_in_time, pipeline), _in_order),
-            "by hand": (partial(_in_time, partial(_workers, called, FEW)), _complete),
-            "asleep": (partial(_in_time, partial(_asleep, FEW)), _nothing),
-            "with slack": (pipeline, _in_order),
-        },
-        values,
-        rounds,
-    )
+    with Answers(TAKES) as service:
+
+        async def asked(value: int) -> int:
+            await service.answer()
+            return value + 1
+
+        times = run_in_turn(
+            {
+                "pipeline": (partial(_pipeline, asked, FEW), _in_order),
+                "by hand": (partial(_workers, asked, FEW), _complete),
+                "waiting": (partial(_waiting, service.answer, FEW), _nothing),
+                "timers": (partial(_pipeline, called, FEW), _in_order),
+                "timers by hand": (partial(_workers, called, FEW), _complete),
+            },
+            values,
+            rounds,
+        )
     ideal = len(values) * TAKES / FEW
     share = {name: round(ideal / one.median, 3) for name, one in times.items()}
     return {
         "limit_ratio": round(times["by hand"].median / times["pipeline"].median, 3),
         "limit_share": share["pipeline"],
         "limit_share_by_hand": share["by hand"],
-        "limit_share_asleep": share["asleep"],
-        "limit_share_with_slack": share["with slack"],
+        "limit_share_waiting": share["waiting"],
+        "timers_share": share["timers"],
+        "timers_share_by_hand": share["timers by hand"],
     }
 
 
@@ -159,11 +166,6 @@ def key_of(value: int) -> int:
     return value * 2_654_435_761 % 2**32 * KEYS >> 32
 
 
-def _in_time(program: Program, values: Sequence[int]) -> list[int]:
-    with without_slack():
-        return program(values)
-
-
 def _pipeline(
     call: CallOne, in_flight: int, values: Sequence[int], *, ordered: bool = True
 ) -> list[int]:
@@ -194,8 +196,10 @@ def _one_by_one(call: CallOne, values: Sequence[int]) -> list[int]:
     return run_async(programs.one_by_one(values, call))
 
 
-def _asleep(in_flight: int, values: Sequence[int]) -> list[int]:
-    run_async(programs.asleep(TAKES, len(values) // in_flight, in_flight))
+def _waiting(
+    answer: Callable[[], Awaitable[None]], in_flight: int, values: Sequence[int]
+) -> list[int]:
+    run_async(programs.waiting(answer, len(values) // in_flight, in_flight))
     return []
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
+import uvloop
 
 from aflow.testing.virtual_time import virtual_time
 from bench.calls import programs
+from bench.calls.answers import Answers
 from bench.calls.programs import CallOne
 from bench.calls.rates import KEYS, key_of, shortest
 from bench.calls.services import Overloaded, Service
@@ -94,3 +98,36 @@ async def test_a_service_turns_away_what_finds_all_servers_busy() -> None:
     assert sum(isinstance(answer, Overloaded) for answer in answers) == 150
     assert (service.answered, service.rejected) == (100, 150)
     await running
+
+
+def test_answers_come_exactly_when_they_should_and_on_one_loop_after_the_other() -> None:
+    late: list[float] = []
+
+    async def ask(answers: Answers) -> None:
+        began = time.monotonic()
+        await answers.answer()
+        late.append(time.monotonic() - began - 0.02)
+
+    async def ask_some(answers: Answers) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(5):
+                group.create_task(ask(answers))
+                await asyncio.sleep(0.003)
+
+    with Answers(0.02) as answers:
+        for new_loop in (uvloop.new_event_loop, asyncio.SelectorEventLoop):
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                runner.run(ask_some(answers))
+
+    assert len(late) == 10
+    assert min(late) >= 0
+    assert statistics.median(late) < 0.01
+
+
+def test_an_answer_that_nobody_waits_for_any_more_keeps_no_other_from_coming() -> None:
+    async def ask(answers: Answers) -> None:
+        asyncio.ensure_future(answers.answer()).cancel()
+        await answers.answer()
+
+    with Answers(0.01) as answers:
+        asyncio.run(asyncio.wait_for(ask(answers), timeout=10))

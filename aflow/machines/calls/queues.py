@@ -17,9 +17,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from itertools import takewhile
-from operator import attrgetter
-from typing import Final, Protocol, TypeAlias, cast
+from itertools import chain
+from typing import Final, Protocol, TypeAlias
 
 from aflow.machines.calls.call import Call
 from aflow.model.elements import Active, Idle, Watermark
@@ -29,9 +28,6 @@ Fence: TypeAlias = Watermark | Idle | Active
 
 Out: TypeAlias = list[list[Call] | Fence]
 """Runs of settled calls, none of them empty, and fences, in the order in which they leave."""
-
-
-_is_done: Final = attrgetter("done")
 
 
 class CallQueue(Protocol):
@@ -83,55 +79,70 @@ class OrderedCalls:
     """Results leave in the order of the stream."""
 
     def __init__(self) -> None:
+        #: From the first call that is not settled.
         self._waiting: deque[Call | _Fenced] = deque()
-        self._fences = 0
+        #: In front of it, from the last fence in ``_out``.
+        self._run: list[Call] = []
+        self._out: Out = []
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._run) + (_size(self._out) if self._out else 0)
 
     @property
     def calls(self) -> Collection[Call]:
-        return [one for one in self._waiting if not isinstance(one, _Fenced)]
+        runs = [one for one in self._out if isinstance(one, list)]
+        waiting = (one for one in self._waiting if not isinstance(one, _Fenced))
+        return [*chain.from_iterable(runs), *self._run, *waiting]
 
     def put(self, calls: Sequence[Call]) -> None:
         self._waiting.extend(calls)
 
     def put_fence(self, fence: Fence) -> None:
-        self._waiting.append(_Fenced(fence))
-        self._fences += 1
+        if self._waiting:
+            self._waiting.append(_Fenced(fence))
+        else:
+            self._let_go(fence)
 
     def settle(self, call: Call) -> None:
+        # Hot path.
         call.done = True
+        waiting = self._waiting
+        if waiting[0] is call:
+            waiting.popleft()
+            self._run.append(call)
+            if waiting and waiting[0].done:
+                self._advance()
 
     @property
     def has_out(self) -> bool:
-        return bool(self._waiting) and self._waiting[0].done
+        return bool(self._run or self._out)
 
     def take(self) -> Out:
-        # Hot path.
-        waiting = self._waiting
-        settled = list(takewhile(_is_done, waiting))
-        for _ in settled:
-            waiting.popleft()
-        if self._fences:
-            return self._runs(settled)
-        return [cast("list[Call]", settled)] if settled else []
-
-    def _runs(self, settled: list[Call | _Fenced]) -> Out:
-        out: Out = []
-        run: list[Call] = []
-        for one in settled:
-            if isinstance(one, _Fenced):
-                self._fences -= 1
-                if run:
-                    out.append(run)
-                    run = []
-                out.append(one.fence)
-            else:
-                run.append(one)
-        if run:
-            out.append(run)
+        out, self._out = self._out, []
+        if self._run:
+            out.append(self._run)
+            self._run = []
         return out
+
+    def _advance(self) -> None:
+        # Hot path where calls take different times.
+        waiting = self._waiting
+        while waiting and waiting[0].done:
+            one = waiting.popleft()
+            if isinstance(one, _Fenced):
+                self._let_go(one.fence)
+            else:
+                self._run.append(one)
+
+    def _let_go(self, fence: Fence) -> None:
+        if self._run:
+            self._out.append(self._run)
+            self._run = []
+        self._out.append(fence)
+
+
+def _size(out: Out) -> int:
+    return sum(len(one) if isinstance(one, list) else 1 for one in out)
 
 
 class _Segment:
