@@ -24,7 +24,8 @@ where it does not, nothing waits, and that latency is the baseline. A window in 
 good. And if the limit has fallen twice by much and latency did not follow, then it is not the calls that make the
 service slow: that latency is the baseline too, and the limit returns.
 
-*Failures* that say "too much" (refused, timed out) cut the limit: a little at first, more if that was not enough.
+*Failures* that say "too much" (refused, timed out) cut the limit: a little at first, less than that where they were
+expected, more if that was not enough.
 They do if there are more than usual. Usual is what fails at a probe and what goes on failing well below the limit
 that was cut: an error that a tenth of all records gives, whatever the load, must not bring the step to a halt. After
 a cut the limit holds for some windows, goes half of the way back to where it was cut, again and again, and carefully
@@ -69,6 +70,10 @@ _MOST_USUAL: Final = 0.5
 
 #: By what the limit is multiplied for failures: in the first window, in the second one in a row, and so on.
 _CUTS: Final = (0.95, 0.85, 0.7)
+
+#: The same, for the first window with failures where they were expected; and how near that is to the last cut.
+_EXPECTED_CUT: Final = 0.96
+_EXPECTED: Final = (0.97, 1.05)
 
 #: What fails after cuts to less than this share of the limit, in so many windows, is usual.
 _WELL_BELOW: Final = 0.85
@@ -287,8 +292,11 @@ class AdaptiveLimit:
 
     def _cut(self, failures: float) -> float:
         self._starting = False
+        expected = not self._failures.cutting and self._ceiling.is_at(self._exact)
         self._ceiling.found(self._exact, again=self._failures.cutting)
-        exact = self._failures.cut(self._exact, failures, lowest=self.limit <= self._least)
+        exact = self._failures.cut(
+            self._exact, failures, lowest=self.limit <= self._least, expected=expected
+        )
         if exact is None:
             self._ceiling = _Ceiling()
             self._starting = True
@@ -433,8 +441,8 @@ class _Failures:
         if limit >= 0.9 * self._cut_from or self._looks >= _LOOKS:
             self._cut_from = 0.0
 
-    def cut(self, limit: float, share: float, *, lowest: bool) -> float | None:
-        """The limit after a cut; None if cuts do not help."""
+    def cut(self, limit: float, share: float, *, lowest: bool, expected: bool) -> float | None:
+        """The limit after a cut; None if cuts do not help. ``expected``: the last cuts were made here, too."""
         if not self._cut_from:
             self._cut_from, self._looks = limit, 0
         if lowest or limit < self._cut_from / 4:
@@ -442,7 +450,7 @@ class _Failures:
             self._cuts = 0
             self._cut_from = 0.0
             return None
-        factor = _CUTS[min(self._cuts, len(_CUTS) - 1)]
+        factor = _EXPECTED_CUT if expected else _CUTS[min(self._cuts, len(_CUTS) - 1)]
         self._cuts += 1
         return limit * factor
 
@@ -461,6 +469,10 @@ class _Ceiling:
         self._holds = _SHORT_HOLD
         #: How fast it goes: without a ceiling in square roots of the limit, beyond one in calls.
         self._step = 1.0
+
+    def is_at(self, limit: float) -> bool:
+        """Whether the service refuses calls about there, as far as is known."""
+        return _EXPECTED[0] * self._at <= limit <= _EXPECTED[1] * self._at
 
     def found(self, limit: float, *, again: bool) -> None:
         """There were too many failures with ``limit``; ``again``: in the window before, too."""

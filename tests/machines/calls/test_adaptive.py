@@ -88,6 +88,21 @@ def test_many_failures_cut_the_limit_and_never_below_the_least() -> None:
     assert service.limit.limit == 4
 
 
+def test_the_limit_is_cut_by_less_where_the_service_was_found_to_refuse_calls() -> None:
+    service = steady(start=1000, most=2000)
+    cuts: list[float] = []
+    for _ in range(400):
+        before = service.limit.limit
+        service.failing(1, 0.01, max(0.0, 1 - 1000 / before))
+        after = service.limit.limit
+        if 0.9 * before < after < before:
+            cuts.append(round(after / before, 2))
+
+    assert cuts[0] == 0.95
+    assert len(cuts) > 5
+    assert set(cuts[-5:]) == {0.96}
+
+
 def test_a_few_failures_do_not_matter() -> None:
     service = steady(start=100, most=100)
     service.failing(100, 0.01, 0.03)
