@@ -136,5 +136,4 @@ class MailboxLoop:
     def _wake(self) -> None:
         sleep = self._sleep
         if sleep is not None and not sleep.done():
-            self._turn.begin_soon()  # otherwise a task that has slept would hand over at once
             sleep.set_result(None)

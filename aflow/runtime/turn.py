@@ -67,15 +67,11 @@ class Turn:
         self._looks += 1
         return self._looks > _MOST_LOOKS or self._steady() >= self._deadline
 
-    def begin_soon(self) -> None:
-        """Somebody goes on in the next pass of the loop, with a budget of its own."""
+    async def hand_over(self) -> None:
+        """Let everything else that is ready run once."""
         if not self._renewing:
             self._renewing = True
             self._loop.call_soon(self._begin)
-
-    async def hand_over(self) -> None:
-        """Let everything else that is ready run once."""
-        self.begin_soon()
         if self._threads.at_work:
             let_threads_run()
         await asyncio.sleep(0)

@@ -39,7 +39,9 @@ class Answers:
         self._timer = -1
         if sys.platform == "linux":
             self._libc = ctypes.CDLL(None, use_errno=True)
-            self._timer = self._checked(self._libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK))
+            self._timer = self._checked(
+                self._libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+            )
         #: Whose turn it is, and when (ns), in order, since all answers take as long.
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 

@@ -11,15 +11,15 @@ import uvloop
 
 from aflow.errors import MailboxClosed
 from aflow.machines.mail_order import Lane
-from aflow.runtime.clock import RuntimeClock, SystemClock
+from aflow.runtime.clock import SystemClock
 from aflow.runtime.mailbox_loop import MailboxLoop, Why
 from aflow.runtime.turn import Turn
-from aflow.testing.virtual_time import VirtualClock, virtual_time
+from aflow.testing.virtual_time import virtual_time
 
 
-def make_loop(action: Callable[[], None], clock: RuntimeClock | None = None) -> MailboxLoop:
+def make_loop(action: Callable[[], None]) -> MailboxLoop:
     loop = asyncio.get_running_loop()
-    clock = clock or SystemClock()
+    clock = SystemClock()
     return MailboxLoop(action, loop=loop, turn=Turn(loop, clock, 0.002), clock=clock)
 
 
@@ -206,31 +206,3 @@ def test_timers_are_not_late_by_what_a_task_did_before_it_rested(
         late = runner.run(measure()) - 0.3
 
     assert late < 0.1
-
-
-@virtual_time
-async def test_a_task_that_has_slept_goes_on_in_one_pass_of_the_loop() -> None:
-    event_loop = asyncio.get_running_loop()
-    story: list[str] = []
-
-    def act() -> None:
-        story.append("action")
-        if len(story) in (2, 6):
-            loop.suspend(Why.IDLE)
-
-    def in_every_pass() -> None:
-        if story.count("pass") < 5:
-            story.append("pass")
-            event_loop.call_soon(in_every_pass)
-
-    loop = make_loop(act, VirtualClock())
-    async with asyncio.TaskGroup() as group:
-        group.create_task(loop.run())
-        await asyncio.sleep(1)
-        assert story == ["action"] * 2
-        loop.resume()
-        event_loop.call_soon(in_every_pass)
-        await asyncio.sleep(1)
-        loop.complete()
-
-    assert story[2:] == ["action"] * 4 + ["pass"] * 5

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from aflow.errors import FlowDefinitionError
 from aflow.machines.calls.adaptive import Adaptive, AdaptiveLimit
+from aflow.machines.calls.refusals import Ceiling, Failures
 
 
 class Steady:
@@ -101,6 +103,30 @@ def test_the_limit_is_cut_by_less_where_the_service_was_found_to_refuse_calls() 
     assert cuts[0] == 0.95
     assert len(cuts) > 5
     assert set(cuts[-5:]) == {0.96}
+
+
+@pytest.mark.parametrize(("at", "expected"), [(1000, 0.96), (960, 0.95), (1060, 0.95)])
+def test_failures_are_expected_near_the_last_cut_only(at: int, expected: float) -> None:
+    ceiling = Ceiling()
+    ceiling.found(1000, again=False)
+
+    assert Failures().cut(at, 0.1, lowest=False, expected=ceiling.is_at(at)) == expected * at
+
+
+def test_what_goes_on_failing_after_an_expected_cut_is_cut_as_ever() -> None:
+    service = steady(start=1000, most=2000)
+    for _ in range(400):
+        before = service.limit.limit
+        service.failing(1, 0.01, max(0.0, 1 - 1000 / before))
+        if service.limit.limit == int(before * 0.96):
+            break
+    limits = [service.limit.limit]
+    while len(limits) < 3:
+        service.failing(1, 0.01, 0.5)
+        if service.limit.limit != limits[-1]:
+            limits.append(service.limit.limit)
+
+    assert [round(after / before, 2) for before, after in pairwise(limits)] == [0.85, 0.7]
 
 
 def test_a_few_failures_do_not_matter() -> None:
