@@ -35,7 +35,7 @@ class Answers:
 
     def __init__(self, seconds: float) -> None:
         """Answers ``seconds`` after it was asked. Not on Linux, that is as exact as ``asyncio.sleep``."""
-        self._seconds = seconds
+        self._seconds, self._nanos = seconds, round(seconds * _SECOND)
         self._timer = -1
         if sys.platform == "linux":
             self._libc = ctypes.CDLL(None, use_errno=True)
@@ -57,7 +57,7 @@ class Answers:
         if self._timer < 0:
             return asyncio.sleep(self._seconds)
         loop = asyncio.get_running_loop()
-        due = time.monotonic_ns() + round(self._seconds * _SECOND)
+        due = time.monotonic_ns() + self._nanos
         if not self._waiting:
             loop.add_reader(self._timer, self._ring, loop)
             self._set(due)

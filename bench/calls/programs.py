@@ -71,13 +71,17 @@ async def one_by_one(values: Iterable[int], call: CallOne) -> list[int]:
     return [await call(value) for value in values]
 
 
-async def waiting(answer: Callable[[], Awaitable[None]], times: int, in_flight: int) -> None:
-    """Coroutines that wait for so many answers each, one after the other, and do nothing else."""
+async def waiting(answer: Callable[[], Awaitable[None]], times: int, in_flight: int) -> int:
+    """Coroutines that wait for so many answers each, one after the other, and only count them; how many came."""
+    answers = 0
 
     async def wait() -> None:
+        nonlocal answers
         for _ in range(times):
             await answer()
+            answers += 1
 
     async with asyncio.TaskGroup() as group:
         for _ in range(in_flight):
             group.create_task(wait())
+    return answers

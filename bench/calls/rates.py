@@ -49,7 +49,7 @@ def at_the_limit(values: Sequence[int], rounds: int) -> Figures:
     """``limit_share``: of the rate that calls of 10 ms can have at most; ``limit_ratio`` against workers by hand.
 
     ``limit_share_waiting`` is that of coroutines that do nothing but wait for answers. The calls ask a service that
-    answers exactly after 10 ms. ``timers_share`` is the same with calls that sleep, whose timers are late.
+    answers exactly after 10 ms. ``timers_share…`` are the same with calls that sleep, whose timers are late.
     """
     with Answers(TAKES) as service:
 
@@ -61,9 +61,10 @@ def at_the_limit(values: Sequence[int], rounds: int) -> Figures:
             {
                 "pipeline": (partial(_pipeline, asked, FEW), _in_order),
                 "by hand": (partial(_workers, asked, FEW), _complete),
-                "waiting": (partial(_waiting, service.answer, FEW), _nothing),
+                "waiting": (partial(_waiting, service.answer, FEW), _as_many),
                 "timers": (partial(_pipeline, called, FEW), _in_order),
                 "timers by hand": (partial(_workers, called, FEW), _complete),
+                "timers waiting": (partial(_waiting, partial(asyncio.sleep, TAKES), FEW), _as_many),
             },
             values,
             rounds,
@@ -77,6 +78,7 @@ def at_the_limit(values: Sequence[int], rounds: int) -> Figures:
         "limit_share_waiting": share["waiting"],
         "timers_share": share["timers"],
         "timers_share_by_hand": share["timers by hand"],
+        "timers_share_waiting": share["timers waiting"],
     }
 
 
@@ -199,12 +201,11 @@ def _one_by_one(call: CallOne, values: Sequence[int]) -> list[int]:
 def _waiting(
     answer: Callable[[], Awaitable[None]], in_flight: int, values: Sequence[int]
 ) -> list[int]:
-    run_async(programs.waiting(answer, len(values) // in_flight, in_flight))
-    return []
+    return [run_async(programs.waiting(answer, len(values) // in_flight, in_flight))]
 
 
-def _nothing(results: list[int], values: Sequence[int]) -> bool:
-    return not results
+def _as_many(results: list[int], values: Sequence[int]) -> bool:
+    return results == [len(values)]
 
 
 def _in_order(results: list[int], values: Sequence[int]) -> bool:

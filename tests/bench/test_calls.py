@@ -6,6 +6,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import pytest
 import uvloop
@@ -125,9 +126,17 @@ def test_answers_come_exactly_when_they_should_and_on_one_loop_after_the_other()
 
 
 def test_an_answer_that_nobody_waits_for_any_more_keeps_no_other_from_coming() -> None:
-    async def ask(answers: Answers) -> None:
-        asyncio.ensure_future(answers.answer()).cancel()
-        await answers.answer()
+    async def ask(answers: Answers) -> bool:
+        given_up = asyncio.ensure_future(answers.answer())
+        given_up.cancel()
+        await asyncio.wait_for(answers.answer(), timeout=10)
+        return given_up.cancelled()
 
     with Answers(0.01) as answers:
-        asyncio.run(asyncio.wait_for(ask(answers), timeout=10))
+        assert asyncio.run(ask(answers))
+
+
+@virtual_time
+async def test_coroutines_that_only_wait_have_as_many_answers_as_asked_for() -> None:
+    assert await programs.waiting(partial(asyncio.sleep, 1), times=3, in_flight=4) == 12
+    assert asyncio.get_running_loop().time() == 3

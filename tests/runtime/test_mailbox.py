@@ -181,9 +181,7 @@ def test_timers_are_not_late_by_what_a_task_did_before_it_rested(
 ) -> None:
     async def measure() -> float:
         event_loop, clock = asyncio.get_running_loop(), SystemClock()
-        turn = Turn(
-            event_loop, clock, budget=60
-        )  # so that the task rests in the pass that it worked in
+        turn = Turn(event_loop, clock, budget=60)  # the task rests in the pass that it worked in
         await turn.hand_over()
         rung: list[float] = []
 

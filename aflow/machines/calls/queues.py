@@ -16,7 +16,7 @@ the rules is Flink's ``StreamElementQueue``; scenarios: ``async_wait``.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
 from typing import Final, Protocol, TypeAlias
 
@@ -38,8 +38,8 @@ class CallQueue(Protocol):
         ...
 
     @property
-    def calls(self) -> Collection[Call]:
-        """Those that are here, in the order in which they were put."""
+    def calls(self) -> list[Call]:
+        """Those that are here, in the order in which they were put; a list of its own."""
         ...
 
     def put(self, calls: Sequence[Call]) -> None:
@@ -89,7 +89,7 @@ class OrderedCalls:
         return len(self._waiting) + len(self._run) + (_size(self._out) if self._out else 0)
 
     @property
-    def calls(self) -> Collection[Call]:
+    def calls(self) -> list[Call]:
         runs = [one for one in self._out if isinstance(one, list)]
         waiting = (one for one in self._waiting if not isinstance(one, _Fenced))
         return [*chain.from_iterable(runs), *self._run, *waiting]
@@ -176,8 +176,8 @@ class UnorderedCalls:
         return len(self._calls) + len(self._segments) - 1 + self._fences_out
 
     @property
-    def calls(self) -> Collection[Call]:
-        return self._calls
+    def calls(self) -> list[Call]:
+        return list(self._calls)
 
     def put(self, calls: Sequence[Call]) -> None:
         # Hot path.

@@ -177,7 +177,7 @@ class RecordsInFlight(Operator):
 
     def capture(self, *, changes: bool) -> Captured:
         """The records whose results were not emitted. They are few, so all of them each time."""
-        return CapturedCalls(self._stored, self.context.subtask, list(self._queue.calls))
+        return CapturedCalls(self._stored, self.context.subtask, self._queue.calls)
 
     def snapshot(self) -> OperatorSnapshot:
         return self.capture(changes=False).encoded()

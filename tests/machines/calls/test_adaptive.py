@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -32,6 +31,12 @@ class Steady:
             calls = self.limit.limit
             for call in range(calls):
                 self.limit.ended(self.now, latency, call >= share * calls, calls)
+
+    def refusing(self, latency: float, *, room: int) -> float:
+        """One round with room for so many calls; by what the limit was multiplied."""
+        before = self.limit.limit
+        self.failing(1, latency, max(0.0, 1 - room / before))
+        return round(self.limit.limit / before, 2)
 
 
 def steady(**more: Any) -> Steady:
@@ -92,13 +97,8 @@ def test_many_failures_cut_the_limit_and_never_below_the_least() -> None:
 
 def test_the_limit_is_cut_by_less_where_the_service_was_found_to_refuse_calls() -> None:
     service = steady(start=1000, most=2000)
-    cuts: list[float] = []
-    for _ in range(400):
-        before = service.limit.limit
-        service.failing(1, 0.01, max(0.0, 1 - 1000 / before))
-        after = service.limit.limit
-        if 0.9 * before < after < before:
-            cuts.append(round(after / before, 2))
+    factors = [service.refusing(0.01, room=1000) for _ in range(400)]
+    cuts = [factor for factor in factors if 0.9 < factor < 1]
 
     assert cuts[0] == 0.95
     assert len(cuts) > 5
@@ -115,18 +115,11 @@ def test_failures_are_expected_near_the_last_cut_only(at: int, expected: float) 
 
 def test_what_goes_on_failing_after_an_expected_cut_is_cut_as_ever() -> None:
     service = steady(start=1000, most=2000)
-    for _ in range(400):
-        before = service.limit.limit
-        service.failing(1, 0.01, max(0.0, 1 - 1000 / before))
-        if service.limit.limit == int(before * 0.96):
-            break
-    limits = [service.limit.limit]
-    while len(limits) < 3:
-        service.failing(1, 0.01, 0.5)
-        if service.limit.limit != limits[-1]:
-            limits.append(service.limit.limit)
+    assert 0.96 in (service.refusing(0.01, room=1000) for _ in range(400))  # up to that one
 
-    assert [round(after / before, 2) for before, after in pairwise(limits)] == [0.85, 0.7]
+    factors = [service.refusing(0.01, room=service.limit.limit // 2) for _ in range(4)]
+
+    assert [factor for factor in factors if factor < 1] == [0.85, 0.7]
 
 
 def test_a_few_failures_do_not_matter() -> None:

@@ -13,7 +13,7 @@ again for them alone, and lead to the first new one. Their results leave with th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from aflow.machines.calls.call import Call
@@ -56,8 +56,8 @@ class Stages:
         return len(self._calls) + self._fences
 
     @property
-    def calls(self) -> Collection[Call]:
-        return self._calls
+    def calls(self) -> list[Call]:
+        return list(self._calls)
 
     def put(self, calls: Sequence[Call]) -> None:
         for call in calls:
