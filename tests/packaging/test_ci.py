@@ -1,0 +1,130 @@
+"""CI runs `make test` in a copy of the checkout named `aflow`, without the privileges of root where possible."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+PROJECT: Final = Path(__file__).parents[2]
+SECONDS: Final = 60
+
+#: A `make` that reports where it runs and as whom, and a java that is new enough.
+MAKE: Final = """#!/bin/sh
+case "$*" in *setup*) exit 0 ;; esac
+echo "folder $(basename "$PWD")"
+echo "user $(id -un)"
+echo "home $HOME"
+echo "temporary $TMPDIR"
+echo "files $(test -f aflow/__init__.py && test -f tests/conftest.py && test ! -e .venv && echo complete)"
+touch "$TMPDIR/left over" ready 2>/dev/null || echo "cannot write"
+if [ -n "${WAITS:-}" ]; then echo waiting; sleep 60; fi
+echo "3 failed, 4 passed"
+exit 3
+"""
+JAVA: Final = "#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n"
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that every user can enter, unlike ``tmp_path``."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    for name, script in (("make", MAKE), ("java", JAVA)):
+        program = folder / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(script)
+        program.chmod(0o755)
+    (folder / "tmp").mkdir()
+    (folder / "tmp").chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def start(place: Path, **more: str) -> subprocess.Popen[str]:
+    environment: Mapping[str, str] = {
+        **{name: value for name, value in os.environ.items() if name != "JAVA_HOME"},
+        "PATH": f"{place / 'bin'}:{os.environ['PATH']}",
+        "TMPDIR": str(place / "tmp"),
+        **more,
+    }
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [PROJECT / ".ci" / "run"], env=environment, stdout=pipe, stderr=pipe, text=True
+    )
+
+
+def finish(place: Path) -> tuple[int, list[str], str]:
+    with start(place) as process:
+        out, err = process.communicate(timeout=SECONDS)
+    return process.returncode, out.splitlines(), err
+
+
+def test_the_tests_run_in_a_complete_copy_in_a_folder_named_aflow(place: Path) -> None:
+    _, lines, err = finish(place)
+
+    assert "folder aflow" in lines, err
+    assert "files complete" in lines
+    assert "cannot write" not in lines
+
+
+def test_the_last_line_and_the_exit_code_of_make_are_passed_on(place: Path) -> None:
+    code, lines, _ = finish(place)
+
+    assert code == 3
+    assert lines[-1] == "3 failed, 4 passed"
+
+
+def test_nothing_is_left_behind(place: Path) -> None:
+    finish(place)
+
+    assert list((place / "tmp").iterdir()) == []
+
+
+def test_nothing_is_left_behind_if_it_is_terminated(place: Path) -> None:
+    with start(place, WAITS="1") as process:
+        assert process.stdout is not None
+        with suppress(StopIteration):
+            while next(process.stdout) != "waiting\n":
+                pass
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(timeout=SECONDS)
+
+    assert code == 143
+    assert list((place / "tmp").iterdir()) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_root_runs_them_as_a_user_with_a_home_of_its_own(place: Path) -> None:
+    _, lines, err = finish(place)
+
+    if "The tests run as root" in err:
+        pytest.skip(err.strip())
+    assert "user nobody" in lines
+    home, temporary = (
+        next(line.split()[1] for line in lines if line.startswith(word))
+        for word in ("home", "temporary")
+    )
+    assert Path(home).name == "home"
+    assert Path(home).parent == Path(temporary).parent
+    assert Path(home).is_relative_to(place)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_root_says_why_if_no_other_user_can_run_them(place: Path) -> None:
+    (place / "tmp").chmod(0o700)
+
+    code, lines, err = finish(place)
+
+    assert "user root" in lines
+    assert "The tests run as root in " in err
+    assert "or nobody cannot read" in err
+    assert code == 3
