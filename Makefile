@@ -29,7 +29,7 @@ ifneq ($(shell cat $(DEMO_SPARK) 2>/dev/null),$(CURDIR))
 $(DEMO_SPARK): again
 endif
 
-.PHONY: help setup demo demo-spark java test lint types unit format bench test-all-pythons public-names constraints pictures news clean again
+.PHONY: help setup demo demo-spark java test lint types unit format bench test-all-pythons public-names constraints pictures news dist clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,11 @@ pictures: $(SETUP) ## draw the pictures of the guide anew, after what they show 
 
 news: $(SETUP) ## show what the news fragments make of the next changelog
 	@$(BIN)/towncrier build --draft --version next
+
+dist: $(SETUP) ## build the wheel and the sdist in dist/, and check what a package index would refuse
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation --outdir dist
+	@$(BIN)/twine check --strict dist/*
 
 clean: ## remove environments, caches, build results and those of the demo
 	@rm -rf .venv .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist aflow-demo

@@ -52,6 +52,7 @@ from aflow.machines.windows.assigners import WindowAssigner
 from aflow.machines.windows.evictor import Evictor
 from aflow.machines.windows.trigger import Trigger
 from aflow.model.codecs import Pickled
+from aflow.model.distribution import VERSION
 from aflow.model.resource import Resource
 from aflow.model.tags import Tag
 from aflow.model.time import TimeDomain
@@ -104,7 +105,7 @@ from aflow.state.specs import (
     ValueState,
 )
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "GLOBAL_WINDOW",

@@ -6,7 +6,8 @@ leaves the visits that are open then in a savepoint. The live job begins from th
 into history, and skips what is counted already. In the end the pipeline runs over everything in one live job, and gives
 the same.
 
-Needs Java 17 or newer, and ``pip install "aflow[spark]"``. The session is one in this process; a cluster's would do.
+Needs Java 17 or newer, and ``pip install "aflow-streams[spark]"``. The session is one in this process; that
+of a cluster works as well.
 
 Prints:
 

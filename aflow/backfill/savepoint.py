@@ -21,11 +21,11 @@ from typing import Final
 from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.connect import Committable
 from aflow.errors import CheckpointError, RestoreError
+from aflow.model.distribution import VERSION
 from aflow.model.elements import CheckpointKind
 from aflow.model.key_groups import ranges
 from aflow.model.time import Timestamp
 from aflow.operators.hand_over import BEGINS, begins_at
-from aflow.runtime.checkpoints.directory import installed_version
 from aflow.runtime.checkpoints.directory_files import DISK, Files, stored
 from aflow.runtime.checkpoints.directory_names import PARTS, part_name
 from aflow.runtime.checkpoints.directory_places import local_folder
@@ -59,7 +59,7 @@ def encoded_part(snapshots: Mapping[str, OperatorSnapshot]) -> Iterator[bytes]:
     Raises ``CheckpointError`` for a value that is too large to be stored.
     """
     chunk = bytearray()
-    for piece in encoded(snapshots, aflow=installed_version()):
+    for piece in encoded(snapshots, aflow=VERSION):
         if chunk and len(chunk) + len(piece) > CHUNK:
             yield bytes(chunk)
             chunk.clear()
@@ -199,7 +199,7 @@ class _Writing:
             created_at=created_at,
             completed_at=created_at,
             steps=tuple(steps),
-            aflow=installed_version(),
+            aflow=VERSION,
         )
 
     def _fragment(self, part: LeftPart) -> Fragment:

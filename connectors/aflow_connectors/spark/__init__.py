@@ -1,7 +1,7 @@
 """Spark as a source and a sink, calls to services from its executors, and backfills over history.
 
-Needs Java 17 or newer, and ``pip install "aflow[spark]"``. Nothing here imports pyspark before it is used, so that what
-is missing can be said in one sentence.
+Needs Java 17 or newer, and ``pip install "aflow-streams[spark]"``. Nothing here imports pyspark before it is used, so
+that a missing package is reported in one sentence.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from aflow.errors import ConnectorError, FlowDefinitionError
+from aflow.model.distribution import install_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 #: The oldest Java that Spark 4 runs on.
 JAVA: Final = 17
 
-#: Versions that work together: from the first, to before the second. The same as in the extra ``aflow[spark]``.
+#: Versions that work together: from the first, to before the second. The same as in the extra ``aflow-streams[spark]``.
 VERSIONS: Final = {
     "pyspark": ((4, 3), (4, 4)),
     "pandas": ((2, 2), (3,)),
@@ -34,7 +35,7 @@ _INSTALL_JAVA: Final = (
     "on Debian and Ubuntu, 'sudo apt-get install openjdk-17-jre-headless' installs it; "
     "JAVA_HOME names its folder if it is not the `java` on the path"
 )
-_INSTALL_PACKAGES: Final = 'pip install "aflow[spark]"'
+_INSTALL_PACKAGES: Final = install_command("spark")
 
 #: Seconds for `java -version`, which takes a tenth of one.
 _PATIENCE: Final = 30

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, cast
 
 from aflow.connect import ConnectorError
 from aflow.errors import AflowError
+from aflow.model.distribution import with_extras
 from aflow_connectors.spark.calls import CAUSED_BY
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def shipped(
     cannot be unpickled; both say what can be done, and that it is for ``what``.
     """
     module, name = run.__module__, run.__qualname__
+    requirement = with_extras("spark")
 
     def on_executor(batches: Iterator[Any]) -> Iterator[Any]:
         # Nothing outside this function but texts and bytes: whatever it named would be pickled with it.
@@ -71,8 +73,8 @@ def shipped(
         except ImportError as exc:
             raise ImportError(
                 f"{what} cannot run on executor {socket.gethostname()}: {sys.executable} cannot import aflow ({exc}). "
-                f"Bring it there: install aflow[spark] in the image of the executors, or send an environment packed by "
-                f"venv-pack in spark.archives with PYSPARK_PYTHON inside it, or over Spark Connect by "
+                f"Bring it there: install {requirement} in the image of the executors, or send an environment packed "
+                f"by venv-pack in spark.archives with PYSPARK_PYTHON inside it, or over Spark Connect by "
                 f"session.addArtifacts(…, archive=True)"
             ) from exc
         return shipping.unpacked(module, name, pickled, what, batches)  # type: ignore[no-any-return]

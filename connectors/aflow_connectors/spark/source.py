@@ -35,7 +35,9 @@ _FOR_SPARK_ONLY: Final = re.compile(r"(?:^|[:<,])(interval|variant|geometry|geog
 
 
 class SparkSource(Source[T]):
-    """Records from a Spark DataFrame, by way of a snapshot or as a stream; needs ``pip install "aflow[spark]"``.
+    """Records from a Spark DataFrame, by way of a snapshot or as a stream.
+
+    Needs ``pip install "aflow-streams[spark]"``.
 
     With ``snapshot``, a folder of its own, Spark writes the DataFrame there once, as Parquet, and the job reads these
     files: in parallel, exactly once with checkpoints, and after a restart without Spark. A snapshot that is complete is

@@ -160,7 +160,7 @@ async def test_zstd_without_its_package_says_what_to_install(
     monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
 
     with pytest.raises(
-        ConnectorError, match=r'reading \.zst files needs .* pip install "aflow\[zstd\]"'
+        ConnectorError, match=r'reading \.zst files needs .* pip install "aflow-streams\[zstd\]"'
     ):
         await records(JsonLinesSource(file))
 

@@ -380,7 +380,7 @@ async def test_zstd_without_its_package_leaves_nothing_behind(
 ) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
 
-    with pytest.raises(ConnectorError, match=r'pip install "aflow\[zstd\]"'):
+    with pytest.raises(ConnectorError, match=r'pip install "aflow-streams\[zstd\]"'):
         await JsonLinesSink[int](tmp_path / "out.jsonl.zst").writer(WriterContext("out"))
 
     assert files_in(tmp_path) == []

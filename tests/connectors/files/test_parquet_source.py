@@ -202,7 +202,7 @@ async def test_without_pyarrow_the_error_says_what_to_install(
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
 
     with pytest.raises(
-        ConnectorError, match=r'ParquetSource needs .*: pip install "aflow\[parquet\]"$'
+        ConnectorError, match=r'ParquetSource needs .*: pip install "aflow-streams\[parquet\]"$'
     ):
         await records(ParquetSource(file))
 

@@ -13,4 +13,4 @@ def sketches(require: Callable[[str, str], None]) -> None:
     """Skips where there is no ``datasketches``."""
     if sys.version_info >= (3, 14):
         pytest.skip("there are no wheels of datasketches for Python 3.14")
-    require("datasketches", "pip install 'aflow[sketch]'")
+    require("datasketches", "pip install 'aflow-streams[sketch]'")

@@ -163,7 +163,7 @@ def test_without_the_package_of_sketches_an_error_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "datasketches", None)
 
-    with pytest.raises(FlowDefinitionError, match=r'pip install "aflow\[sketch\]"'):
+    with pytest.raises(FlowDefinitionError, match=r'pip install "aflow-streams\[sketch\]"'):
         make()
 
 

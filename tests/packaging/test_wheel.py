@@ -1,0 +1,184 @@
+"""The wheel works in an environment that has nothing else, and each extra brings what its feature needs.
+
+Packages of the core are installed for good. Those of the extras, of which Spark's alone are 490 MB, are taken from
+the environment of the tests, and pip is asked without an index whether they satisfy the extra.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from aflow.model.distribution import NAME, VERSION, install_command, with_extras
+from tests.examples.test_examples import promised
+from tests.packaging.test_names import EXTRAS, PROJECT
+
+pytestmark = pytest.mark.slow
+
+EXAMPLE: Final = PROJECT / "examples" / "hello_stream.py"
+SECONDS: Final = 300
+
+#: For each extra a program that needs it.
+PROGRAMS: Final = {
+    "parquet": """
+import aflow as af, asyncio
+from aflow_connectors.files import ParquetSink
+flow = af.Flow("parquet")
+flow.source([{"a": 1}]).to(ParquetSink("out.parquet"))
+asyncio.run(flow.run())
+""",
+    "zstd": """
+import aflow as af, asyncio
+from aflow_connectors.files import JsonLinesSink
+flow = af.Flow("zstd")
+flow.source([1]).to(JsonLinesSink("out.jsonl.zst"))
+asyncio.run(flow.run())
+""",
+    "sketch": "import aflow as af; af.aggregates.quantile(0.5)",
+    "rocksdb": """
+import aflow as af, asyncio
+flow = af.Flow("rocksdb")
+flow.source([1]).key_by(lambda n: n).fold(int, lambda a, b: a + b, name="sum").to(af.CollectSink())
+asyncio.run(flow.run(options=af.Options(state=af.OnDisk(af.DiskEngine.ROCKSDB))))
+""",
+    "spark": "from aflow_connectors.spark.environment import check_packages; check_packages()",
+    "demo": """
+from aflow.cli import main
+main(["demo", "--records", "1"])
+""",
+}
+#: ``files`` is the others together.
+TOGETHER: Final = {"files": ("parquet", "zstd")}
+
+
+def run(*command: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in ``folder`` without what would let it find the checkout or the environment of the tests."""
+    cleared = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONSAFEPATH"}
+    environment = {name: value for name, value in os.environ.items() if name not in cleared}
+    return subprocess.run(
+        [str(part) for part in command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def succeeds(*command: str | Path, folder: Path) -> str:
+    done = run(*command, folder=folder)
+    assert done.returncode == 0, f"{command} failed:\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+class Environment:
+    """A virtual environment, filled by the pip of the tests."""
+
+    def __init__(self, folder: Path) -> None:
+        venv.create(folder, symlinks=True, with_pip=False)
+        self.bin: Final = folder / "bin"
+        self.python: Final = self.bin / "python"
+        self.packages: Final = next(folder.glob("lib/python*/site-packages"))
+        self._folder: Final = folder
+
+    def pip(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        pip = (sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet")
+        return run(*pip, *arguments, folder=self._folder)
+
+
+@pytest.fixture(scope="module")
+def distributions(
+    require: Callable[[str, str], None], tmp_path_factory: pytest.TempPathFactory
+) -> list[Path]:
+    """The wheel and the sdist, built as `make dist` builds them: the wheel from the sdist."""
+    require("twine", "make setup")
+    built = tmp_path_factory.mktemp("dist")
+    build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", built)
+    succeeds(*build, folder=PROJECT)
+    return sorted(built.iterdir())
+
+
+@pytest.fixture(scope="module")
+def wheel(distributions: list[Path]) -> Path:
+    return next(path for path in distributions if path.suffix == ".whl")
+
+
+@pytest.fixture(scope="module")
+def core(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment with the wheel and what it requires, and nothing else."""
+    made = Environment(tmp_path_factory.mktemp("core") / "venv")
+    done = made.pip("--constraint", PROJECT / "constraints.txt", wheel)
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+@pytest.fixture(scope="module")
+def full(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment with the wheel, which also sees the packages of the environment that runs the tests."""
+    made = Environment(tmp_path_factory.mktemp("full") / "venv")
+    done = made.pip("--no-deps", "--no-index", wheel)
+    assert done.returncode == 0, done.stderr
+    made.packages.joinpath("tests.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    return made
+
+
+def test_wheel_and_sdist_pass_the_checks_of_a_package_index(distributions: list[Path]) -> None:
+    stem = f"{NAME.replace('-', '_')}-{VERSION}"
+
+    assert [path.name for path in distributions] == [
+        f"{stem}-py3-none-any.whl",
+        f"{stem}.tar.gz",
+    ]
+    succeeds(sys.executable, "-m", "twine", "check", "--strict", *distributions, folder=PROJECT)
+
+
+def test_the_first_example_runs_where_only_the_wheel_is_installed(
+    core: Environment, tmp_path: Path
+) -> None:
+    said = succeeds(core.python, "-W", "error", "-I", EXAMPLE, folder=tmp_path)
+
+    assert said.strip() == promised(EXAMPLE.read_text(encoding="utf-8"))
+
+
+def test_the_command_says_the_version_of_the_wheel(core: Environment, tmp_path: Path) -> None:
+    asked = f"from importlib.metadata import version; print(version({NAME!r}))"
+
+    assert succeeds(core.bin / "aflow", "--version", folder=tmp_path) == f"aflow {VERSION}\n"
+    assert succeeds(core.python, "-c", asked, folder=tmp_path) == f"{VERSION}\n"
+
+
+def test_a_program_is_there_for_each_extra() -> None:
+    assert {*PROGRAMS, *TOGETHER} == set(EXTRAS)
+
+
+@pytest.mark.parametrize("extra", PROGRAMS)
+def test_without_an_extra_its_feature_names_the_command_that_installs_it(
+    extra: str, core: Environment, tmp_path: Path
+) -> None:
+    done = run(core.python, "-I", "-c", PROGRAMS[extra], folder=tmp_path)
+
+    assert done.returncode != 0
+    assert install_command(extra) in done.stderr
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_asks_for_packages_that_go_together_and_its_feature_runs_with_them(
+    extra: str, full: Environment, tmp_path: Path
+) -> None:
+    if extra == "sketch" and sys.version_info >= (3, 14):
+        pytest.skip("there are no wheels of datasketches for this Python")
+
+    done = full.pip("--dry-run", "--no-index", with_extras(extra))
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    for part in TOGETHER.get(extra, (extra,)):
+        succeeds(full.python, "-I", "-c", PROGRAMS[part], folder=tmp_path)
