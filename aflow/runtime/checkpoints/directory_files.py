@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ from zlib import crc32
 import aiofiles
 
 from aflow.errors import CheckpointError
+from aflow.model.file_locks import lock_exclusively
 from aflow.runtime.checkpoints.directory_names import TEMPORARY
 from aflow.runtime.checkpoints.directory_threads import in_a_task
 from aflow.state.manifest_checksums import in_hexadecimal
@@ -139,7 +139,7 @@ class DiskFiles:
         # The file stays when the lock is released: whoever has it open already would lock a file that has no name.
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_exclusively(file)
             os.ftruncate(file, 0)
             os.pwrite(file, owner, 0)
         except BlockingIOError as exc:

@@ -2,12 +2,11 @@
 
 Theory. Whoever works in a folder holds a lock on the file ``in use`` in it, which goes with the process, however that
 ends. A folder whose lock can be had belongs to nobody any more. Between making a folder and locking it, somebody else
-may take it for left over; then another one is made.
+may take it for left over; then another one is made. A system without locks keeps what a killed program left.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
@@ -15,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from aflow.model.file_locks import LocksMissing, lock_exclusively
 
 PREFIX: Final = "aflow-state-"
 
@@ -58,15 +59,20 @@ def _locked(folder: Path, flags: int) -> int | None:
     """The lock of ``folder``; None if somebody else has it, or had it and removed the folder. Raises ``OSError``."""
     name = folder / _LOCK
     try:
-        lock = os.open(name, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
+        lock = os.open(name, os.O_RDWR | flags, 0o600)
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_exclusively(lock)
         if os.path.samestat(os.fstat(lock), os.stat(name)):
             return lock
     except (BlockingIOError, FileNotFoundError):
         pass
+    except LocksMissing:
+        if flags & os.O_CREAT:
+            return lock
+        os.close(lock)
+        raise
     except BaseException:
         os.close(lock)
         raise

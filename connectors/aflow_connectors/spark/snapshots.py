@@ -16,7 +16,6 @@ All calls block: they are for worker threads.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -31,6 +30,7 @@ from uuid import uuid4
 
 from aflow.connect import SourceError
 from aflow.errors import FlowDefinitionError, shown
+from aflow.model.file_locks import lock_exclusively
 from aflow_connectors.files.optional import pyarrow_parquet
 
 _MANIFEST: Final = "aflow-snapshot.json"
@@ -194,11 +194,13 @@ class Snapshot:
 
     def _lock(self, lock: int) -> None:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_exclusively(lock)
         except BlockingIOError as exc:
             raise SourceError(
                 f"the snapshot {self.folder} is being written by another job: start this one when it is there"
             ) from exc
+        except OSError as exc:
+            raise SourceError(f"cannot lock the snapshot {self.folder}: {exc}") from exc
         if (self.folder / _MANIFEST).exists():
             raise SourceError(
                 f"the snapshot {self.folder} has just been written by another job: start this one again"

@@ -1,0 +1,100 @@
+"""aflow is imported, and says what it lacks, on a system that has no `fcntl`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from aflow.model.file_locks import lock_exclusively
+
+PROJECT: Final = Path(__file__).parents[2]
+
+#: Modules that Python has on Linux and not on Windows.
+WITHOUT: Final = """
+import asyncio, sys
+for module in ("fcntl", "grp", "pwd", "resource", "termios", "uvloop"):
+    sys.modules[module] = None
+"""
+
+
+def without_fcntl(program: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", WITHOUT + program],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{PROJECT}:{PROJECT / 'connectors'}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_module_of_the_core_and_of_the_file_connectors_is_imported_without_fcntl(
+    tmp_path: Path,
+) -> None:
+    program = """
+import importlib, pkgutil
+import aflow, aflow_connectors.files, aflow_connectors.sqlite
+names = [
+    module.name
+    for package in (aflow, aflow_connectors.files, aflow_connectors.sqlite)
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+    if not module.name.startswith(("aflow.__main__", "aflow.cli.demo"))
+]
+for name in names:
+    importlib.import_module(name)
+import aflow_connectors.spark, aflow_connectors.spark.snapshots
+print(len(names) > 200)
+"""
+
+    assert without_fcntl(program, tmp_path) == "True\n"
+
+
+def test_a_pipeline_runs_without_fcntl_also_with_files_and_state_on_disk(tmp_path: Path) -> None:
+    program = """
+import aflow as af
+from pathlib import Path
+from aflow_connectors.files import JsonLinesSink
+flow = af.Flow("sums")
+keyed = flow.source([1, 2, 3]).key_by(lambda n: n % 2)
+keyed.fold(int, lambda a, b: a + b, name="sum").to(JsonLinesSink("sums.jsonl"))
+state = af.OnDisk(af.DiskEngine.SQLITE, folder=Path("."))
+asyncio.run(flow.run(options=af.Options(state=state)))
+print(open("sums.jsonl").read().split(), sorted(path.name for path in Path().iterdir()))
+"""
+
+    assert without_fcntl(program, tmp_path) == "['1', '2', '4'] ['sums.jsonl']\n"
+
+
+def test_a_folder_for_checkpoints_says_that_the_system_has_no_locks(tmp_path: Path) -> None:
+    program = """
+import aflow as af
+flow = af.Flow("f")
+flow.source([1]).to(af.CollectSink())
+try:
+    asyncio.run(flow.run(checkpointing=af.Checkpointing(storage="state")))
+except af.CheckpointError as exc:
+    print(exc)
+"""
+
+    said = without_fcntl(program, tmp_path)
+
+    assert "has no fcntl, and so no file locks; use Linux, macOS or WSL" in said
+
+
+def test_a_lock_is_held_by_one_open_file_until_it_is_closed(tmp_path: Path) -> None:
+    first, second = (os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2))
+
+    lock_exclusively(first)
+    with pytest.raises(BlockingIOError):
+        lock_exclusively(second)
+    os.close(first)
+    lock_exclusively(second)
+    os.close(second)
