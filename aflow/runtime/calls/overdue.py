@@ -6,6 +6,8 @@ thread is taken when a beat is overdue by half of the limit, and again each half
 - Twice the same callback (or step of a coroutine) at the bottom, and the beat overdue by the limit: that one blocks.
 - Another one each time: the loop is busy with many that are short, and nobody can be blamed.
 - The loop does not run, it is waiting for something, or a debugger has stopped it: nobody is to blame either.
+- The job is just handing over: a busy job lets go of the interpreter's lock for worker threads and gets it back when
+  they let it. Nothing is to be named, as with short callbacks.
 - The look itself comes late. Then the whole machine stood still (suspended, stopped, starved), and the time until now
   does not count: looking begins anew as if the beat had become due just now. Or a function in C never let go of the
   interpreter's lock. The two are told apart when the beat comes at last: has the loop's thread used the processor?

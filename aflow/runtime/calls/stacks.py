@@ -14,7 +14,9 @@ from aflow.operators.base import Operator
 from aflow.runtime.calls.overdue import Glance
 from aflow.runtime.calls.reporting import Where
 from aflow.runtime.calls.slots import CallSlots
+from aflow.runtime.clock import let_threads_run
 from aflow.runtime.fetcher import Fetcher
+from aflow.runtime.turn import Turn
 
 #: Where code lies that the user has not written.
 _LIBRARIES: Final = tuple(
@@ -26,6 +28,9 @@ _LIBRARIES: Final = tuple(
 
 #: Packages whose functions call the user's, and are not to blame for what those do.
 _ENGINE: Final = frozenset({"aflow", "asyncio", "uvloop"})
+
+#: Functions in which a busy job gives up the loop or the interpreter's lock. What delays their return is elsewhere.
+_HAND_OVERS: Final = frozenset({let_threads_run.__code__, Turn.hand_over.__code__})
 
 #: Modules that are on the stack while somebody looks at it with a debugger.
 _DEBUGGERS: Final = frozenset({"bdb", "pdb", "ipdb", "pudb", "pydevd", "_pydevd_bundle", "debugpy"})
@@ -49,6 +54,10 @@ def glance(frame: FrameType, below: int) -> Glance:
     stack = stack[: max(0, len(stack) - below)]
     if not stack or any(_package(one) in _DEBUGGERS for one in stack):
         return Glance(None, excused=True)
+    if stack[0].f_code in _HAND_OVERS:
+        return Glance(
+            object()
+        )  # like a short callback: a root that no other look sees, and nothing to name
     return Glance(stack[-1], _step(stack), _where(stack))
 
 

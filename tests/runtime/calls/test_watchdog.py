@@ -13,12 +13,14 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
 
 import aflow as af
+from aflow.runtime import clock
 from aflow.runtime.calls.reporting import LoopBlocked, Where
 from aflow.runtime.job import Job, JobEvent
 from aflow.runtime.metrics import BlockedMetrics
@@ -263,6 +265,48 @@ def test_many_short_callbacks_are_nobodys_fault() -> None:
     ran = asyncio.run(running(calling(nothing), beside=crowd))
 
     assert ran.events == []
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["a plain step", "an async step"])
+def test_the_hand_over_to_worker_threads_is_never_named(
+    asynchronous: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """While threads write a checkpoint, a busy job lets go of the interpreter's lock, and gets it back late."""
+    monkeypatch.setattr(clock, "_WAKE_UP", BLOCKING)
+    handed_over: list[float] = []
+
+    async def checkpoint(job: Job) -> None:
+        begun = time.monotonic()
+        await job.checkpoint()
+        handed_over.append(time.monotonic() - begun)
+
+    async def same(value: int) -> int:
+        return value
+
+    flow = af.Flow("f")
+    numbers = flow.source(range(100_000_000), name="in")
+    called = (
+        numbers.map_async(same, name="same", capacity=1)
+        if asynchronous
+        else numbers.map(abs, name="same")
+    )
+    called.to(af.CallbackSink(lambda value: None), name="out")
+
+    async def main() -> list[JobEvent]:
+        events: list[JobEvent] = []
+        storage = af.Checkpointing(storage=tmp_path, every=None)
+        options = af.Options(watchdog=LIMIT)
+        async with flow.start(
+            options=options, checkpointing=storage, on_event=events.append
+        ) as job:
+            await checkpoint(job)
+            await job.cancel()
+        return events
+
+    events = asyncio.run(main())
+
+    assert handed_over[0] >= BLOCKING
+    assert [event for event in events if isinstance(event, LoopBlocked)] == []
 
 
 def test_of_two_jobs_on_a_loop_only_the_one_whose_step_it_is_reports() -> None:
