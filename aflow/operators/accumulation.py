@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from aflow.errors import shown
 from aflow.model.codecs import Codec
+from aflow.operators.first_call import refuse_coroutine
 from aflow.state.aggregate import Aggregate, is_commutative, own_codec
 from aflow.state.aggregates.numbers import number_of
 from aflow.state.layouts import Many, state_codec
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Accumulation:
     """What to do with the first record, with each further one, and at the end.
 
@@ -20,6 +22,8 @@ class Accumulation:
     known. It may change ``a`` and return it; ``b`` stays as it is and may be used again. Where ``fresh`` is given,
     ``fresh()`` is an accumulator of no records, a new one at each call, into which others can be merged; without it
     accumulators are values that neither ``add`` nor ``merge`` changes (``reduce``).
+
+    ``add`` may be replaced by one that does the same and costs less: read it again for each batch.
     """
 
     first: Callable[[Any], Any]
@@ -48,13 +52,49 @@ def folding(
     fn: Callable[[Any, Any], Any],
     merge: Callable[[Any, Any], Any] | None = None,
 ) -> Accumulation:
-    """Begin with ``initial()``, go on with ``fn(accumulator, value)``."""
-    return Accumulation(lambda value: fn(initial(), value), fn, merge=merge, fresh=initial)
+    """Begin with ``initial()``, go on with ``fn(accumulator, value)``.
+
+    The first accumulator of all is checked: ``fn`` must return it, which a function that only changes it forgets.
+    """
+    checked = False
+
+    def first(value: Any) -> Any:
+        nonlocal checked
+        if checked:
+            return fn(initial(), value)
+        begun = initial()
+        after = fn(begun, value)
+        _check_returned(begun, after, "fold()")
+        checked = True
+        return after
+
+    return Accumulation(first, fn, merge=merge, fresh=initial)
 
 
 def reducing(fn: Callable[[Any, Any], Any]) -> Accumulation:
-    """Begin with the first record as it is, go on with ``fn(so_far, value)``."""
-    return Accumulation(lambda value: value, fn, merge=fn)
+    """Begin with the first record as it is, go on with ``fn(so_far, value)``, whose first result is checked."""
+
+    def add(so_far: Any, value: Any) -> Any:
+        after = fn(so_far, value)
+        _check_returned(so_far, after, "reduce()")
+        made.add = fn  # no further check
+        return after
+
+    made = Accumulation(lambda value: value, add, merge=fn)
+    return made
+
+
+def _check_returned(before: object, after: object, method: str) -> None:
+    """Raise ``TypeError`` if ``after`` is what a function returns by mistake in place of an accumulator."""
+    refuse_coroutine(after, method)
+    if after is None and before is not None:
+        begin = (
+            "; if None is a value that it may have, begin with None" if method == "fold()" else ""
+        )
+        raise TypeError(
+            f"the function given to {method} returned None and got {shown(before)}: it must return the "
+            f"accumulator, also if it has changed it in place{begin}"
+        )
 
 
 def aggregating(aggregate: Aggregate[Any, Any, Any]) -> Accumulation:
@@ -77,10 +117,20 @@ def listing(fn: Callable[[list[Any]], Any], of: type[Any] | None) -> Accumulatio
 
     Where parts are merged, the records of one part stand behind those of the other.
     """
+    checked = False
+
+    def applied(values: list[Any]) -> Any:
+        nonlocal checked
+        result = fn(values.copy())
+        if not checked:
+            refuse_coroutine(result, "a window")
+            checked = True
+        return result
+
     return Accumulation(
         lambda value: [value],
         _appended,
-        lambda values: fn(values.copy()),
+        applied,
         _joined,
         list,
         codec=Many(state_codec(of)),

@@ -8,13 +8,15 @@ from typing import Any
 
 from aflow.model.batch import Batch
 from aflow.operators.base import RAISED, Operator
+from aflow.operators.first_call import FirstCall
 
 
 class FilterOperator(Operator):
     """Keeps the records for which ``keep(value)`` is true."""
 
     def __init__(self, keep: Callable[[Any], object]) -> None:
-        self.function = keep
+        #: A ``FirstCall`` until the first record has passed.
+        self.function: Callable[[Any], object] = FirstCall(self, "function", keep, "filter()")
 
     def process(self, batch: Batch[Any]) -> None:
         # Hot path (benchmark `stateless`).

@@ -7,13 +7,14 @@ from typing import Any
 
 from aflow.model.batch import Batch
 from aflow.operators.base import RAISED, Operator
+from aflow.operators.first_call import FirstCall
 
 
 class FlatMapOperator(Operator):
     """Replaces each value by all values of ``fn(value)``, in order; each has the timestamp of its origin."""
 
     def __init__(self, fn: Callable[[Any], Iterable[Any]]) -> None:
-        self._fn = fn
+        self._fn: Callable[[Any], Iterable[Any]] = FirstCall(self, "_fn", fn, "flat_map()")
 
     def process(self, batch: Batch[Any]) -> None:
         fn = self._fn

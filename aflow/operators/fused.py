@@ -24,6 +24,7 @@ from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, Operator
 from aflow.operators.filter import FilterOperator
+from aflow.operators.first_call import FirstCall
 from aflow.operators.map import MapOperator
 
 Fusible: TypeAlias = MapOperator | FilterOperator
@@ -51,7 +52,7 @@ class FusedOperator(Operator):
     def __init__(self, steps: Sequence[Fusible], counters: Sequence[Counters]) -> None:
         self._steps = steps
         self._counters = counters
-        self._functions = [step.function for step in steps]
+        self._functions = self._current_functions()
         self._shape = "".join("f" if isinstance(step, FilterOperator) else "m" for step in steps)
         #: The index of the filter; behind the last step if there is none.
         self._filter_at = self._shape.find("f") if "f" in self._shape else len(steps)
@@ -66,6 +67,8 @@ class FusedOperator(Operator):
             )  # and from step to step, which are linked as if they were not fused
             return
         # Hot path (benchmark `stateless`).
+        if self._first_calls:
+            self._functions = self._current_functions()
         left = iter(batch.values)
         try:
             values = self._comprehension(left, *self._functions)
@@ -74,6 +77,12 @@ class FusedOperator(Operator):
         self._count(len(batch.values), len(values))
         if values:
             self.output.emit(Batch(values, batch.timestamps))
+
+    def _current_functions(self) -> list[Callable[[Any], Any]]:
+        """Return the functions of the steps. A step gives up its ``FirstCall`` when a record has reached it."""
+        functions = [step.function for step in self._steps]
+        self._first_calls = any(isinstance(function, FirstCall) for function in functions)
+        return functions
 
     def name_at(self, line: int) -> str:
         """The name of the step that works on a line of the comprehension."""

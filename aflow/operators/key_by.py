@@ -7,13 +7,14 @@ from typing import Any
 
 from aflow.model.batch import Batch
 from aflow.operators.base import RAISED, Operator
+from aflow.operators.first_call import FirstCall
 
 
 class KeyByOperator(Operator):
     """Adds the column ``keys``; values and timestamps stay."""
 
     def __init__(self, key: Callable[[Any], Hashable]) -> None:
-        self._key = key
+        self._key: Callable[[Any], Hashable] = FirstCall(self, "_key", key, "key_by()")
 
     def process(self, batch: Batch[Any]) -> None:
         # Hot path (benchmark `keyed_window`).

@@ -7,13 +7,15 @@ from typing import Any
 
 from aflow.model.batch import Batch
 from aflow.operators.base import RAISED, Operator
+from aflow.operators.first_call import FirstCall
 
 
 class MapOperator(Operator):
     """Replaces each value by ``fn(value)``; timestamps stay."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
-        self.function = fn
+        #: A ``FirstCall`` until the first record has passed.
+        self.function: Callable[[Any], Any] = FirstCall(self, "function", fn, "map()")
 
     def process(self, batch: Batch[Any]) -> None:
         # Hot path (benchmark `stateless`): a comprehension around a Python function runs at the speed of a plain loop.

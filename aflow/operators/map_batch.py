@@ -8,13 +8,14 @@ from typing import Any
 from aflow.errors import OperatorError, shown
 from aflow.model.batch import Batch
 from aflow.operators.base import RAISED, Operator
+from aflow.operators.first_call import FirstCall
 
 
 class MapBatchOperator(Operator):
     """Replaces the values of a batch by ``fn(values)``, which must return one result for each, in order."""
 
     def __init__(self, fn: Callable[[list[Any]], Sequence[Any]]) -> None:
-        self._fn = fn
+        self._fn: Callable[[list[Any]], Sequence[Any]] = FirstCall(self, "_fn", fn, "map_batch()")
 
     def process(self, batch: Batch[Any]) -> None:
         try:

@@ -19,6 +19,7 @@ from aflow.errors import FlowDefinitionError, OperatorError, shown
 from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, TwoInputOperator
+from aflow.operators.first_call import FirstCall
 from aflow.operators.joins.kinds import Join
 from aflow.operators.joins.late import LATE_LEFT, LATE_RIGHT
 from aflow.operators.joins.step import Into
@@ -142,7 +143,7 @@ class _Pairs(WindowFunction[Any, Both, Any]):
     failed: tuple[Any, Any] | None = None
 
     def __init__(self, into: Into, kind: Join) -> None:
-        self._into = into
+        self._into: Into = FirstCall(self, "_into", into, "a join")
         self._kind = kind
 
     def process(self, value: Both, ctx: WindowContext[Any]) -> list[Any]:

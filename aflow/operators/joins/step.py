@@ -19,6 +19,7 @@ from aflow.model.key_groups import KeyRouter
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, OperatorContext, TwoInputOperator, unsupported
 from aflow.operators.changed_keys import ChangedKeys
+from aflow.operators.first_call import FirstCall
 from aflow.operators.keyed_state import keyed_filing
 from aflow.state.layouts import state_codec
 
@@ -40,7 +41,7 @@ class JoinOperator(TwoInputOperator):
         right_type: type[Any] | None = None,
         key_type: type[Hashable] | None = None,
     ) -> None:
-        self._into = into
+        self._into: Into = FirstCall(self, "_into", into, "a join")
         self._left_codec = state_codec(left_type)
         self._right_codec = state_codec(right_type)
         self._key_type = key_type

@@ -104,15 +104,16 @@ class Folded:
     kind: ClassVar[str] = "an accumulator"
 
     def __init__(self, accumulation: Accumulation, of: type[Any] | None) -> None:
-        self._first = accumulation.first
-        self._add = accumulation.add
+        self._accumulation = accumulation
         self._merge = accumulation.merge
         self._result = accumulation.result
         self._fresh = accumulation.fresh
         self._codec = accumulation.codec_for(of)
 
     def add(self, held: Any, value: Any, _timestamp: Timestamp, /) -> Any:
-        return self._first(value) if held is EMPTY else self._add(held, value)
+        if held is EMPTY:
+            return self._accumulation.first(value)
+        return self._accumulation.add(held, value)
 
     def merge(self, held: Any, other: Any) -> Any:
         assert self._merge is not None  # check_logic asks for it where windows merge

@@ -10,6 +10,7 @@ from aflow.model.tags import Tag
 from aflow.model.time import Clock, Timestamp
 from aflow.model.windows import TimeWindow, Windowed
 from aflow.operators.base import OperatorContext
+from aflow.operators.first_call import FirstCall
 from aflow.operators.sides import SideOutputs
 from aflow.operators.windows.contents import KeyWindow
 from aflow.operators.windows.function import WindowContext, WindowFunction
@@ -28,7 +29,7 @@ class AsWindowed(WindowFunction[Any, Any, Windowed[Any, Any]]):
     """One ``Windowed`` for each firing, with the value as it is or with what ``apply`` makes of it."""
 
     def __init__(self, apply: Callable[[list[Any]], Any] | None = None) -> None:
-        self._apply = apply
+        self._apply = apply and FirstCall(self, "_apply", apply, "a window")
 
     def process(self, value: Any, ctx: WindowContext[Any]) -> tuple[Windowed[Any, Any]]:
         result = value if self._apply is None else self._apply(value)

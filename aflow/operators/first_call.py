@@ -1,0 +1,50 @@
+"""Mistakes in what a user function returns, found at its first record, at no cost for the others.
+
+A function that returns a coroutine (``lambda p: ask(p)`` for an ``async def ask``) cannot be told from others before it
+is called. ``FirstCall`` takes its place in an attribute of its operator and checks what it returns. When the first call
+has passed, it puts the function itself into that attribute, so only the first batch has a check for each record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CoroutineType
+from typing import Any, Final
+
+#: What to do instead, by what the function was given to. The others need their results at once.
+_CURES: Final = {
+    "map()": "use map_async()",
+    "filter()": "use filter_async()",
+    "flat_map()": "use flat_map_async()",
+    "map_batch()": "use map_batch_async()",
+    "a join": "return the pair, and make the call in a map_async() after the join",
+    "a window": "return the values, and make the call in a map_async() after the window",
+}
+
+
+def refuse_coroutine(result: object, method: str) -> None:
+    """Raise ``TypeError`` if a function given to ``method`` returned a coroutine. Closes the coroutine."""
+    if isinstance(result, CoroutineType):
+        result.close()  # so that Python does not report it as never awaited
+        cure = _CURES.get(method, f"make the call in a map_async() before {method}")
+        raise TypeError(
+            f"the function given to {method} returned a coroutine, which {method} does not await: {cure}"
+        )
+
+
+class FirstCall:
+    """Stands for the function ``fn`` in attribute ``name`` of ``owner`` until a call of it has passed the check."""
+
+    __slots__ = ("_fn", "_method", "_name", "_owner")
+
+    def __init__(self, owner: object, name: str, fn: Callable[..., Any], method: str) -> None:
+        self._owner = owner
+        self._name = name
+        self._fn = fn
+        self._method = method
+
+    def __call__(self, *arguments: Any) -> Any:
+        result = self._fn(*arguments)
+        refuse_coroutine(result, self._method)
+        setattr(self._owner, self._name, self._fn)
+        return result

@@ -1,0 +1,210 @@
+"""A function that returns what nothing awaits, or forgets to return, fails at its first record with the cure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import aflow as af
+from aflow.operators.accumulation import reducing
+from aflow.operators.base import Operator
+from aflow.operators.filter import FilterOperator
+from aflow.operators.first_call import FirstCall
+from aflow.operators.flat_map import FlatMapOperator
+from aflow.operators.key_by import KeyByOperator
+from aflow.operators.map import MapOperator
+from aflow.operators.map_batch import MapBatchOperator
+from aflow.testing import OperatorHarness
+
+
+async def _ask(value: Any, *more: Any) -> Any:
+    return value
+
+
+#: As a function without types: a type checker finds these mistakes before they are made.
+ask: Any = _ask
+append: Any = list[int].append
+
+
+def nothing_of(one: int, other: int) -> Any:
+    return None
+
+
+SECOND = timedelta(seconds=1)
+WINDOW = af.Tumbling(SECOND)
+
+STEPS: dict[str, tuple[str, Callable[[af.Stream[int]], Any]]] = {
+    "map": ("use map_async()", lambda s: s.map(lambda n: ask(n), name="step")),
+    "filter": ("use filter_async()", lambda s: s.filter(lambda n: ask(n), name="step")),
+    "flat_map": (
+        "use flat_map_async()",
+        lambda s: s.flat_map(lambda n: ask(n), name="step"),
+    ),
+    "map_batch": (
+        "use map_batch_async()",
+        lambda s: s.map_batch(lambda n: ask(n), name="step"),
+    ),
+    "key_by": (
+        "make the call in a map_async() before key_by()",
+        lambda s: s.key_by(lambda n: ask(n), name="step").reduce(min, name="min"),
+    ),
+    "fold": (
+        "make the call in a map_async() before fold()",
+        lambda s: s.key_by(abs).fold(int, lambda a, n: ask(a, n), name="step"),
+    ),
+    "reduce": (
+        "make the call in a map_async() before reduce()",
+        lambda s: s.key_by(abs).reduce(lambda a, n: ask(a, n), name="step"),
+    ),
+    "fold of windows": (
+        "make the call in a map_async() before fold()",
+        lambda s: s.key_by(abs).window(WINDOW).fold(int, lambda a, n: ask(a, n), name="step"),
+    ),
+    "reduce of windows": (
+        "make the call in a map_async() before reduce()",
+        lambda s: s.key_by(abs).window(WINDOW).reduce(lambda a, n: ask(a, n), name="step"),
+    ),
+    "apply": (
+        "make the call in a map_async() after the window",
+        lambda s: s.key_by(abs).window(WINDOW).apply(lambda ns: ask(ns), name="step"),
+    ),
+    "apply with a trigger": (
+        "make the call in a map_async() after the window",
+        lambda s: (
+            s.key_by(abs)
+            .window(WINDOW, trigger=af.triggers.Count(2))
+            .apply(lambda ns: ask(ns), name="step")
+        ),
+    ),
+    "interval_join": (
+        "make the call in a map_async() after the join",
+        lambda s: s.key_by(abs).interval_join(
+            s.key_by(abs), between=(-SECOND, SECOND), into=lambda a, b: ask(a, b), name="step"
+        ),
+    ),
+    "as_of_join": (
+        "make the call in a map_async() after the join",
+        lambda s: s.key_by(abs).as_of_join(s.key_by(abs), into=lambda a, b: ask(a, b), name="step"),
+    ),
+    "window_join": (
+        "make the call in a map_async() after the join",
+        lambda s: s.key_by(abs).window_join(
+            s.key_by(abs), WINDOW, into=lambda a, b: ask(a, b), name="step"
+        ),
+    ),
+    "co_group": (
+        "make the call in a map_async() after the window",
+        lambda s: s.key_by(abs).co_group(
+            s.key_by(abs), WINDOW, into=lambda a, b: ask(a, b), name="step"
+        ),
+    ),
+}
+
+
+def none_yet() -> int | None:
+    return None
+
+
+def failure(build: Callable[[af.Stream[int]], Any], *, chaining: bool = True) -> af.OperatorError:
+    """What the job fails with over the records 7, 7, … of event time."""
+    flow = af.Flow("mistake")
+    build(flow.source([7] * 5).event_time(lambda n: n, name="time")).to(af.CollectSink())
+    with pytest.raises(af.OperatorError) as caught:
+        asyncio.run(flow.run(options=af.Options(chaining=chaining)))
+    return caught.value
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_plain_function_that_returns_a_coroutine_fails_with_the_cure(step: str) -> None:
+    cure, build = STEPS[step]
+
+    said = str(failure(build))
+
+    assert said.startswith("step 'step' failed")
+    assert "returned a coroutine" in said
+    assert cure in said
+
+
+@pytest.mark.parametrize("chaining", [True, False])
+def test_of_steps_that_run_as_one_the_one_that_returns_it_is_named(chaining: bool) -> None:
+    def build(stream: af.Stream[int]) -> af.Stream[int]:
+        fused = stream.map(lambda n: n + 1, name="before").map(lambda n: ask(n), name="step")
+        return fused.map(lambda coroutine: coroutine.value, name="behind")
+
+    error = failure(build, chaining=chaining)
+
+    assert str(error).startswith("step 'step' failed on record ")
+    assert error.operator == "step"
+
+
+def test_a_step_that_its_first_record_reaches_in_a_later_batch_is_checked_there() -> None:
+    flow, sink = af.Flow("late"), af.CollectSink[Any]()
+    numbers = flow.source([0, 0, 0, 1])
+    numbers.filter(bool, name="keep").map(lambda n: ask(n), name="step").to(sink)
+
+    with pytest.raises(af.OperatorError, match=r"'step' failed on record 1: .* use map_async"):
+        asyncio.run(flow.run(options=af.Options(batch_records=1)))
+
+
+@pytest.mark.parametrize("windowed", [False, True], ids=["running", "in windows"])
+def test_a_fold_that_changes_its_accumulator_and_returns_nothing_fails_with_the_cure(
+    windowed: bool,
+) -> None:
+    def build(stream: af.Stream[int]) -> Any:
+        keyed: Any = stream.key_by(abs)
+        return (keyed.window(WINDOW) if windowed else keyed).fold(list[int], append, name="step")
+
+    said = str(failure(build))
+
+    assert "step 'step' failed on record 7, key 7" in said
+    assert "the function given to fold() returned None and got [7]: it must return the" in said
+    assert "begin with None" in said
+
+
+def test_a_reduce_that_returns_nothing_fails_with_the_cure() -> None:
+    said = str(failure(lambda s: s.key_by(abs).reduce(nothing_of, name="step")))
+
+    assert "the function given to reduce() returned None and got 7" in said
+
+
+def test_a_fold_that_begins_with_none_may_return_it() -> None:
+    flow, sink = af.Flow("optional"), af.CollectSink[int | None]()
+    keyed = flow.source([0, 3, 0]).key_by(lambda n: "all")
+    keyed.fold(none_yet, lambda held, n: n or held, name="latest").to(sink)
+
+    asyncio.run(flow.run())
+
+    assert sink.values == [None, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("make", "attribute"),
+    [
+        pytest.param(lambda: MapOperator(abs), "function", id="map"),
+        pytest.param(lambda: FilterOperator(abs), "function", id="filter"),
+        pytest.param(lambda: FlatMapOperator(lambda n: [n]), "_fn", id="flat_map"),
+        pytest.param(lambda: MapBatchOperator(lambda values: values), "_fn", id="map_batch"),
+        pytest.param(lambda: KeyByOperator(abs), "_key", id="key_by"),
+    ],
+)
+def test_after_the_first_record_a_step_calls_the_function_itself(
+    make: Callable[[], Operator], attribute: str
+) -> None:
+    harness = OperatorHarness[int, Any](make)
+    assert isinstance(getattr(harness.operator, attribute), FirstCall)
+
+    harness.push(1)
+
+    assert not isinstance(getattr(harness.operator, attribute), FirstCall)
+
+
+def test_after_its_first_result_a_reduce_adds_by_the_function_itself() -> None:
+    accumulation = reducing(max)
+
+    accumulation.add(1, 2)
+
+    assert accumulation.add is max
