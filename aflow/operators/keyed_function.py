@@ -13,11 +13,11 @@ from aflow.model.key_groups import KeyRouter
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.context import Context
+from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.key_timers import TIMER_NAMES, KeyTimers
 from aflow.operators.keyed_state import keyed_backend, touch
 from aflow.operators.process import LifeCycle, ProcessFunctionOperator
 from aflow.operators.results import TAKEN, iterable
-from aflow.operators.stored_watermark import restored_watermark, stored_watermark
 from aflow.state.filing import CapturedRows, KeyedRows, filed_together
 from aflow.state.layouts import descriptions
 from aflow.state.snapshot import OperatorSnapshot
@@ -60,6 +60,8 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         self._known_keys = KeyRouter(parallelism=1, key_groups=context.key_group_count)
         super().open(context)
         self._ctx = self._new_context(context)
+        #: The watermarks of key groups that were restored from a subtask which was ahead of this one.
+        self._ahead = no_group_ahead(context)
 
     def _new_context(self, context: OperatorContext) -> Context[Any]:
         """The object that handlers get."""
@@ -83,6 +85,8 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
     ) -> None:
         """Call ``handle`` for each record, and send on what it gives."""
         keys = touch(self, self._backend, batch)
+        if self._ahead:
+            handle = self._at_watermark_of_key(handle)
         # Hot path: nothing is made for a record; key and timestamp are set, and results go straight into the columns.
         ctx, backend, known = self._ctx, self._backend, self._known_keys
         values: list[Any] = []
@@ -104,10 +108,23 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
             raise self.failure(exc, batch, left) from exc
         self._handled(values, None if batch.timestamps is None else timestamps)
 
+    def _at_watermark_of_key(
+        self, handle: Callable[[Any, Any], Iterable[Any] | None]
+    ) -> Callable[[Any, Any], Iterable[Any] | None]:
+        """Return ``handle`` with the watermark of the current key in its context."""
+        backend, ahead, watermark = self._backend, self._ahead, self.watermark
+
+        def handle_restored(value: Any, ctx: Any) -> Iterable[Any] | None:
+            ctx.watermark = max(watermark, ahead.of(backend.key, watermark))
+            return handle(value, ctx)
+
+        return handle_restored
+
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:
             return  # after a restore the inputs catch up with what was known
-        self._ctx.watermark = timestamp
+        self.watermark = self._ctx.watermark = timestamp
+        self._ahead = self._ahead.after(timestamp)
         self._ring(TimeDomain.EVENT, timestamp)
         super().on_watermark(timestamp)
 
@@ -133,7 +150,7 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         backend = self._backend
         return OperatorSnapshot(
             filed_together(backend.snapshot(), self._timers.snapshot(backend.filing)),
-            stored_watermark(self.watermark),
+            self._stored_watermark(),
             members=frozenset(TIMER_NAMES.values()),
         )
 
@@ -145,17 +162,24 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         timers = self._timers.capture(changes=rows.keys is not None, beside=rows.keys or ())
         if timers is None:
             return self.capture(changes=False)
-        return CapturedRows(self._backend.filing, rows, timers, stored_watermark(self.watermark))
+        return CapturedRows(self._backend.filing, rows, timers, self._stored_watermark())
+
+    def _stored_watermark(self) -> Mapping[str, tuple[bytes, ...]]:
+        return self._ahead.stored(self.watermark, self.context.key_groups)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        """The watermark goes on where the slowest of the former subtasks was."""
-        self.watermark = self._ctx.watermark = restored_watermark(snapshot, self.watermark)
+        """Continue with the smallest watermark of the former subtasks."""
+        self.watermark, self._ahead = restored_watermarks(snapshot, self.watermark, self.context)
+        self._ctx.watermark = self.watermark
         self._backend.restore(snapshot.keyed)
         self._timers.restore(self._backend.filing, snapshot.keyed)
 
     def _ring(self, domain: TimeDomain, now: Timestamp) -> None:
         """Call ``on_timer`` for all that is due, and send on what it gives."""
-        handle, ctx, backend = self._function.on_timer, self._ctx, self._backend
+        handle: Callable[[Any, Any], Iterable[Any] | None] = self._function.on_timer
+        ctx, backend = self._ctx, self._backend
+        if self._ahead:
+            handle = self._at_watermark_of_key(handle)
         touch = backend.touch
         values: list[Any] = []
         timestamps: list[Timestamp] | None = [] if domain is TimeDomain.EVENT else None
@@ -178,6 +202,7 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
 
     def _handled(self, values: list[Any], timestamps: list[Timestamp] | None) -> None:
         self._backend.leave()
+        self._ctx.watermark = self.watermark
         self._timers.arm()
         self._emit(values, timestamps)
 

@@ -22,13 +22,13 @@ from aflow.model.codecs import Codec, CodecError
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, StateSize
 from aflow.operators.changed_keys import too_many
+from aflow.operators.group_watermarks import restored_watermarks
 from aflow.operators.joins.columns import Columns, decoded, encoded
 from aflow.operators.joins.kinds import Join
 from aflow.operators.joins.late import LATE_LEFT, LATE_RIGHT
 from aflow.operators.joins.step import Into, JoinOperator
 from aflow.operators.joins.versions import Versions
 from aflow.operators.joins.waiting import Waiting
-from aflow.operators.stored_watermark import restored_watermark, stored_watermark
 from aflow.state.filing import CapturedRows, KeyedRows
 from aflow.state.snapshot import OperatorSnapshot
 
@@ -73,10 +73,10 @@ class AsOfJoinOperator(JoinOperator):
     def process_left(self, batch: Batch[Any]) -> None:
         keys, times = self._columns(batch, "left")
         self._check_keys(batch, keys)
-        watermark, add = self.watermark, self._waiting.add
+        own, ahead, add = self.watermark, self._ahead, self._waiting.add
         late: list[int] = []
         for index, (key, at, value) in enumerate(zip(keys, times, batch.values, strict=True)):
-            if at > watermark:
+            if at > ahead.of(key, own):
                 add(at, key, value)
             else:
                 late.append(index)
@@ -86,11 +86,15 @@ class AsOfJoinOperator(JoinOperator):
     def process_right(self, batch: Batch[Any]) -> None:
         keys, times = self._columns(batch, "right")
         self._check_keys(batch, keys)
-        put = self._versions.put
+        versions, own, ahead = self._versions, self.watermark, self._ahead
+        put = versions.put
         late: list[int] = []
         for index, (key, at, value) in enumerate(zip(keys, times, batch.values, strict=True)):
+            if ahead:
+                versions.watermark = ahead.of(key, own)
             if not put(key, at, value):
                 late.append(index)
+        versions.watermark = own
         self._changed.add(keys)
         self._side(LATE_RIGHT, batch, late)
 
@@ -98,6 +102,7 @@ class AsOfJoinOperator(JoinOperator):
         if timestamp <= self.watermark:
             return  # after a restore the inputs catch up with what was known
         self.watermark = timestamp
+        self._ahead = self._ahead.after(timestamp)
         self._emit_due(timestamp)
         self._versions.advance(timestamp, self._changed)
         self.output.watermark(timestamp)
@@ -118,7 +123,7 @@ class AsOfJoinOperator(JoinOperator):
         return captured if self._changed.trusted(captured.keyed) else self._captured(None)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        self.watermark = restored_watermark(snapshot, self.watermark)
+        self.watermark, self._ahead = restored_watermarks(snapshot, self.watermark, self.context)
         self._versions.watermark = self.watermark
         for key, data in self._filing.read(snapshot.keyed, _WAITING):
             for at, value in self._read(key, data, self._left_codec, "left"):
@@ -160,7 +165,7 @@ class AsOfJoinOperator(JoinOperator):
             _WAITING: list(self._stored(waiting.items(), self._left_codec, "left")),
             _VERSIONS: list(self._stored(versions, self._right_codec, "right")),
         }
-        known = stored_watermark(self.watermark)
+        known = self._ahead.stored(self.watermark, self.context.key_groups)
         return CapturedRows(self._filing, KeyedRows(rows, keys), operator=known)
 
     def _stored(

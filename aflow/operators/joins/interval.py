@@ -39,12 +39,12 @@ from aflow.model.codecs import Codec, CodecError
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, StateSize
 from aflow.operators.changed_keys import too_many
+from aflow.operators.group_watermarks import restored_watermarks
 from aflow.operators.joins.columns import decoded, encoded, insert
 from aflow.operators.joins.interval_side import IntervalSide
 from aflow.operators.joins.kinds import Join
 from aflow.operators.joins.late import LATE_LEFT, LATE_RIGHT
 from aflow.operators.joins.step import Into, JoinOperator
-from aflow.operators.stored_watermark import restored_watermark, stored_watermark
 from aflow.state.filing import CapturedRows, KeyedRows, KeyRow
 from aflow.state.snapshot import OperatorSnapshot
 
@@ -108,7 +108,7 @@ class IntervalJoinOperator(JoinOperator):
 
     def process_left(self, batch: Batch[Any]) -> None:
         keys, times = self._columns(batch, "left")
-        if self._inner and min(times) > self.watermark:
+        if self._inner and not self._ahead and min(times) > self.watermark:
             self._pair(batch, keys, times, self._left, self._right)
         else:
             self._join(batch, keys, times, self._left, self._right)
@@ -116,7 +116,7 @@ class IntervalJoinOperator(JoinOperator):
 
     def process_right(self, batch: Batch[Any]) -> None:
         keys, times = self._columns(batch, "right")
-        if self._inner and min(times) > self.watermark:
+        if self._inner and not self._ahead and min(times) > self.watermark:
             self._pair(batch, keys, times, self._right, self._left)
         else:
             self._join(batch, keys, times, self._right, self._left)
@@ -126,6 +126,7 @@ class IntervalJoinOperator(JoinOperator):
         if timestamp <= self.watermark:
             return  # after a restore the inputs catch up with what was known
         self.watermark = timestamp
+        self._ahead = self._ahead.after(timestamp)
         self._emit_alone(timestamp)
         if timestamp != MAX_TIMESTAMP:
             timestamp -= self.delay
@@ -153,7 +154,7 @@ class IntervalJoinOperator(JoinOperator):
         return captured if self._changed.trusted(captured.keyed) else self._captured(None)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        self.watermark = restored_watermark(snapshot, self.watermark)
+        self.watermark, self._ahead = restored_watermarks(snapshot, self.watermark, self.context)
         for name, side, codec, what in (
             (_LEFT, self._left, self._left_codec, "left"),
             (_RIGHT, self._right, self._right_codec, "right"),
@@ -224,11 +225,12 @@ class IntervalJoinOperator(JoinOperator):
     ) -> None:
         """Join records of any kind, one by one."""
         self._check_keys(batch, keys)
-        watermark, gone = self.watermark, mine.gone(self.watermark)
+        own, ahead, gone = self.watermark, self._ahead, mine.gone(self.watermark)
         late: list[int] = []
         values: list[Any] = []
         stamps: list[Timestamp] = []
         for index, (key, at, value) in enumerate(zip(keys, times, batch.values, strict=True)):
+            watermark = ahead.of(key, own)
             if at < watermark:
                 late.append(index)
                 continue
@@ -273,7 +275,7 @@ class IntervalJoinOperator(JoinOperator):
             _LEFT: list(self._stored(self._left, self._left_codec, "left", keys)),
             _RIGHT: list(self._stored(self._right, self._right_codec, "right", keys)),
         }
-        known = stored_watermark(self.watermark)
+        known = self._ahead.stored(self.watermark, self.context.key_groups)
         return CapturedRows(self._filing, KeyedRows(rows, keys), operator=known)
 
     def _stored(

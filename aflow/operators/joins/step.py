@@ -20,6 +20,7 @@ from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, OperatorContext, TwoInputOperator, unsupported
 from aflow.operators.changed_keys import ChangedKeys
 from aflow.operators.first_call import FirstCall
+from aflow.operators.group_watermarks import no_group_ahead
 from aflow.operators.keyed_state import keyed_filing
 from aflow.state.layouts import state_codec
 
@@ -50,6 +51,8 @@ class JoinOperator(TwoInputOperator):
         super().open(context)
         self._filing = keyed_filing(context, self._key_type)
         self._changed = ChangedKeys()
+        #: The watermarks of key groups that were restored from a subtask which was ahead of this one.
+        self._ahead = no_group_ahead(context)
         self._known_keys = KeyRouter(parallelism=1, key_groups=context.key_group_count)
 
     def _columns(

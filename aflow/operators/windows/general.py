@@ -17,7 +17,7 @@ and nothing stays behind for a key of which the trigger remembers nothing and fo
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import length_hint
 from typing import Any, Final
@@ -30,10 +30,10 @@ from aflow.model.codecs import PLAIN
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.changed_keys import ChangedKeys, too_many
+from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.keyed_state import memory_backend, touch
 from aflow.operators.process import ProcessFunctionOperator
 from aflow.operators.results import TAKEN, iterable
-from aflow.operators.stored_watermark import restored_watermark, stored_watermark
 from aflow.operators.windows.contents import EMPTY, KeyWindow, contents_for
 from aflow.operators.windows.filed import FiledWindows
 from aflow.operators.windows.function import WindowFunction
@@ -42,7 +42,7 @@ from aflow.operators.windows.horizon import Horizon
 from aflow.operators.windows.late import LATE
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.merged import MergingWindows
-from aflow.operators.windows.separate import SeparateWindows
+from aflow.operators.windows.separate import Place, SeparateWindows
 from aflow.operators.windows.timers import TIMER_NAMES, DomainTimers
 from aflow.operators.windows.trigger_context import KeyWindowContext, window_text
 from aflow.operators.windows.window_state import WindowState, of_keys
@@ -70,6 +70,8 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._stateful = bool(specs)
         self._changed = ChangedKeys()
         self._horizon = Horizon(logic.assigner.domain, logic.lateness)
+        #: The watermarks of key groups that were restored from a subtask which was ahead of this one.
+        self._ahead = no_group_ahead(context)
         self._timers = DomainTimers(context.alarm)
         self._asked = KeyWindowContext(
             self._horizon, context.clock, self._timers, clocked=context.clocked
@@ -101,15 +103,35 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
         if self._stateful:
             touch(self, self._backend, batch)
+        self._sides.begin()
+        if self._ahead:
+            self._add_restored(batch, keys)
+        else:
+            self._add(batch, keys, self._windows.place)
+        self._changed.add(keys)
+        self._handled()
+
+    def _add_restored(self, batch: Batch[Any], keys: Sequence[Hashable]) -> None:
+        """Add records one by one, each at the watermark of its key."""
+        horizon = self._horizon
+        try:
+            for index, key in enumerate(keys):
+                horizon.watermark = self._ahead.of(key, self.watermark)
+                one = batch.pick([index])
+                self._add(one, (key,), self._windows.place_alone)
+        finally:
+            horizon.watermark = self.watermark
+
+    def _add(self, batch: Batch[Any], keys: Sequence[Hashable], place: Place) -> None:
+        """Put records into their windows, and do what the trigger says."""
         # Hot path: nothing is made for a record but the list of where it belongs.
-        place, add, ask = self._windows.place, self._contents.add, self._logic.trigger.on_element
+        add, ask = self._contents.add, self._logic.trigger.on_element
         asked, late_until = self._asked, self._horizon.late
         go_on = TriggerResult.CONTINUE
         moments = self._moments(batch)
         late: list[int] = []
         one: KeyWindow | None = None
         left = iter(batch.values)
-        self._sides.begin()
         try:
             for value, key, time in zip(left, keys, moments, strict=False):
                 one = None
@@ -126,21 +148,19 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         except RAISED as exc:
             index = len(batch) - length_hint(left) - 1
             raise self._failed_on(exc, batch, index, one) from exc
-        self._changed.add(keys)
         self._emit_late(batch, late)
-        self._handled()
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:
             return  # after a restore the inputs catch up with what was known
-        self._horizon.watermark = timestamp
-        self._ring(TimeDomain.EVENT, timestamp)
+        self._ring(TimeDomain.EVENT, timestamp, timestamp)
+        self._ahead = self._ahead.after(timestamp)
         super().on_watermark(timestamp)
 
     def on_processing_time(self, now: Timestamp) -> None:
         self._timers.rang()
         self._rang = now
-        self._ring(TimeDomain.PROCESSING, now)
+        self._ring(TimeDomain.PROCESSING, now, self.watermark)
 
     def snapshot(self) -> OperatorSnapshot:
         """Raises ``CheckpointError`` for what cannot be encoded: a key, contents, what a trigger remembers, state."""
@@ -187,12 +207,14 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         """What is stored as operator state."""
         rang = {_RANG: (PLAIN.encode(self._rang),)}
         outlived = len(self._windows) > 0 and not isinstance(self._logic.assigner, GlobalWindows)
-        watermark = stored_watermark(self.watermark, outlived=outlived)
+        groups = self.context.key_groups
+        watermark = self._ahead.stored(self.watermark, groups, outlived=outlived)
         return {**watermark, **rang, **self._filed.kind()}
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        """The watermark goes on where the slowest of the former subtasks was."""
-        self.watermark = self._horizon.watermark = restored_watermark(snapshot, self.watermark)
+        """Continue with the smallest watermark of the former subtasks."""
+        self.watermark, self._ahead = restored_watermarks(snapshot, self.watermark, self.context)
+        self._horizon.watermark = self.watermark
         rang = [PLAIN.decode(data) for data in snapshot.operator.get(_RANG, ())]
         self._rang = max((at for at in rang if isinstance(at, int)), default=self._rang)
         self._backend.restore(of_keys(snapshot.keyed))
@@ -234,15 +256,19 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             record=batch.values[0],
         )
 
-    def _ring(self, domain: TimeDomain, now: Timestamp) -> None:
+    def _ring(self, domain: TimeDomain, now: Timestamp, watermark: Timestamp) -> None:
         """Ask the trigger for each timer that is due, and clean up the windows whose time has come."""
         trigger, asked = self._logic.trigger, self._asked
+        horizon, ahead = self._horizon, self._ahead
+        horizon.watermark = watermark
         ask = trigger.on_event_time if domain is TimeDomain.EVENT else trigger.on_processing_time
         own = domain is self._horizon.domain
         self._sides.begin()
         for at, window, keys in self._timers.due(domain, now):
             for one in self._touched(self._windows.find(window, keys)):
                 asked.at = one
+                if ahead:
+                    horizon.watermark = max(watermark, ahead.of(one.key, watermark))
                 cleanup = own and one.cleanup == at
                 one.timers -= not cleanup
                 try:
@@ -257,6 +283,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
                     self._windows.settle(one)
                 if len(self._values) >= BATCH_RECORDS:
                     self._flush()
+        horizon.watermark = watermark
         self._handled()
 
     def _touched(self, found: list[KeyWindow]) -> Iterator[KeyWindow]:

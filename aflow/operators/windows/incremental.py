@@ -1,9 +1,7 @@
 """What the fast window steps have in common: event time, the default trigger, one accumulator instead of records.
 
-A key goes on where it was: subtasks may have come differently far when a checkpoint was taken (where idle inputs or
-unaligned barriers are about), and after a restore with another parallelism keys of several of them meet in one. It
-continues with the smallest of their watermarks, and remembers by key group who had come further, until it has come
-that far itself: their windows have fired, and a record that was late for them still is.
+After a restore from subtasks with different watermarks, ``GroupWatermarks`` has the watermark of each key group that is
+ahead of the subtask: its windows have fired, and a record that was late for it is still late.
 """
 
 from __future__ import annotations
@@ -16,20 +14,17 @@ from typing import Any, Final, TypeAlias, cast
 from aflow.errors import CheckpointError, InternalError, OperatorError, RestoreError, shown
 from aflow.model.batch import Batch, in_batches
 from aflow.model.codecs import PLAIN, CodecError
-from aflow.model.key_groups import key_group
-from aflow.model.time import MAX_TIMESTAMP, Timestamp
+from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow, Windowed
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.operators.changed_keys import ChangedKeys, too_many
+from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.keyed_state import keyed_filing
 from aflow.operators.windows.late import LATE
 from aflow.operators.windows.trigger_context import window_text
 from aflow.state.filing import CapturedRows, EncodedLater, Keyed, KeyedRows, KeyRow, never_change
 from aflow.state.snapshot import OperatorSnapshot
-
-#: Operator state: watermarks with the key groups for which they hold, as [watermark, first, end (exclusive)].
-_WATERMARK: Final = "@watermark"
 
 #: Operator state: which windows the contents are of.
 _WINDOWS: Final = "@windows"
@@ -66,13 +61,13 @@ class IncrementalWindows(Operator):
         self._lateness = lateness
         self._codec = accumulation.codec_for(of)
         self._key_type = key_type
-        #: Key groups restored from a subtask that had come further than this one, with its watermark.
-        self._ahead: dict[int, Timestamp] = {}
         self._changed = ChangedKeys()
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         self._filing = keyed_filing(context, self._key_type)
+        #: The watermarks of key groups that were restored from a subtask which was ahead of this one.
+        self._ahead = no_group_ahead(context)
 
     def _columns(self, batch: Batch[Any]) -> tuple[Sequence[Hashable], list[Timestamp]]:
         """Keys and timestamps of a batch. Raises ``OperatorError`` if it has no timestamps."""
@@ -89,17 +84,13 @@ class IncrementalWindows(Operator):
         return keys, times
 
     def _watermark_for(self, key: Hashable) -> Timestamp:
-        """How far event time has come for ``key``: where its former subtask was, if this one is not yet there."""
-        if not self._ahead:
-            return self.watermark
-        group = key_group(key, self.context.key_group_count)
-        return self._ahead.get(group, self.watermark)
+        """Return the watermark for ``key``: that of its former subtask until this one reaches it."""
+        return self._ahead.of(key, self.watermark)
 
     def _advance(self, timestamp: Timestamp) -> None:
-        """Event time has come to ``timestamp``."""
+        """Set the watermark to ``timestamp``."""
         self.watermark = timestamp
-        if self._ahead:
-            self._ahead = {group: at for group, at in self._ahead.items() if at > timestamp}
+        self._ahead = self._ahead.after(timestamp)
 
     def _copy(self, held: Any) -> Any:
         """An accumulator like ``held`` that may be changed, or given away, while ``held`` is kept."""
@@ -198,19 +189,13 @@ class IncrementalWindows(Operator):
 
     def _known(self) -> Mapping[str, tuple[bytes, ...]]:
         """What is stored as operator state."""
-        groups = self.context.key_groups
-        watermarks = [(self.watermark, groups.start, groups.stop)]
-        watermarks += [(at, group, group + 1) for group, at in self._ahead.items()]
-        # The end of time is not stored (see ``stored_watermark``), unless something has outlived it.
-        ends = () if self._row_count() else (MAX_TIMESTAMP,)
-        stored = [list(entry) for entry in watermarks if entry[0] not in ends]
-        return {
-            _WATERMARK: tuple(PLAIN.encode(entry) for entry in stored),
-            _WINDOWS: (PLAIN.encode(self._windows),),
-        }
+        watermarks = self._ahead.stored(
+            self.watermark, self.context.key_groups, outlived=self._row_count() > 0
+        )
+        return {**watermarks, _WINDOWS: (PLAIN.encode(self._windows),)}
 
     def _restore_watermark(self, snapshot: OperatorSnapshot) -> None:
-        """The watermark goes on where the slowest of the former subtasks was.
+        """Continue with the smallest watermark of the former subtasks.
 
         Raises ``RestoreError`` for what was stored of other windows: it would be read as if it were of these.
         """
@@ -220,18 +205,11 @@ class IncrementalWindows(Operator):
                 f"step {self.name!r} has {self._windows} windows, and the snapshot holds the contents of "
                 f"{', '.join(sorted(known)) or 'another kind of'} windows; give the changed step a new name"
             )
-        parts = snapshot.operator.get(_WATERMARK, ())
-        former = [cast("tuple[int, int, int]", self._read(data)) for data in parts]
-        self.watermark = min((at for at, _, _ in former), default=self.watermark)
-        self._ahead = {
-            group: at
-            for at, start, stop in sorted(
-                former
-            )  # where two are known of a group, the greater one holds
-            if at > self.watermark
-            for group in range(start, stop)
-            if group in self.context.key_groups
-        }
+        try:
+            restored = restored_watermarks(snapshot, self.watermark, self.context)
+        except CodecError as exc:
+            raise self._unreadable(exc) from exc
+        self.watermark, self._ahead = restored
 
     def _encoded(self, key: Hashable, held: Any, *numbers: int) -> bytes:
         """An accumulator with the numbers that say where it belongs. Raises ``CheckpointError``."""

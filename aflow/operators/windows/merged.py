@@ -79,6 +79,9 @@ class MergingWindows:
             if one is not None:
                 yield one
 
+    #: The windows of a key are its own, so it makes no difference which are gone for others.
+    place_alone = place
+
     def find(self, window: TimeWindow, keys: Sequence[Hashable] | None) -> list[KeyWindow]:
         """What there is of a window and ``keys``; nothing of those where it has become part of another one."""
         found: list[KeyWindow] = []

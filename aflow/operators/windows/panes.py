@@ -28,6 +28,7 @@ from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, StateSize
+from aflow.operators.group_watermarks import GroupWatermarks
 from aflow.operators.windows.folding import fold_by_time
 from aflow.operators.windows.incremental import IncrementalWindows, Row, among
 from aflow.operators.windows.two_stacks import Panes, TwoStacks
@@ -100,9 +101,9 @@ class PaneAggregateOperator(IncrementalWindows):
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:
             return  # after a restore the inputs catch up with what was known
-        before = self.watermark
+        before, ahead = self.watermark, self._ahead
         self._advance(timestamp)
-        self._fire_after(before)
+        self._fire_after(before, ahead)
         gone = self._newest(timestamp - self._lateness)
         self._stacks_leave(gone + self._slide)
         for contents in self._panes.drop_before(gone + self._slide):
@@ -204,8 +205,11 @@ class PaneAggregateOperator(IncrementalWindows):
 
     # --------------------------------------------------------------------------------------- firings
 
-    def _fire_after(self, before: Timestamp) -> None:
-        """Fire the windows that the watermark has come past since it was ``before``."""
+    def _fire_after(self, before: Timestamp, ahead: GroupWatermarks) -> None:
+        """Fire the windows that the watermark has passed since it was ``before``.
+
+        A key group that was ``ahead`` then has fired windows up to its own watermark already.
+        """
         order = self._panes.order
         start, last = self._newest(before) + self._slide, self._newest(self.watermark)
         while start <= last:
@@ -213,19 +217,19 @@ class PaneAggregateOperator(IncrementalWindows):
             if index == len(order):
                 return
             if order[index] >= start + self._size:
-                start = self._first(order[index])  # nothing is in the windows between
+                start = self._first(order[index])  # the windows between are empty
                 continue
-            self._fire(TimeWindow(start, start + self._size))
+            self._fire(TimeWindow(start, start + self._size), before, ahead)
             start += self._slide
 
-    def _fire(self, window: TimeWindow) -> None:
+    def _fire(self, window: TimeWindow, before: Timestamp, ahead: GroupWatermarks) -> None:
         try:
             contents = self._stacks.move(window.start, window.end)
         except RAISED as exc:
             raise self._failed(exc, self._stacks.key, window) from exc
-        if self._ahead:
+        if ahead:
             last = window.max_timestamp
-            contents = {key: contents[key] for key in contents if self._watermark_for(key) < last}
+            contents = {key: contents[key] for key in contents if ahead.of(key, before) < last}
         self._emit_window(window, contents)
 
     def _fire_again(self, key: Hashable, pane: Timestamp, fired: range, known: bool) -> None:

@@ -127,6 +127,12 @@ class SeparateWindows:
             for opened in self._kept((window,)):
                 yield opened.of(key)
 
+    def place_alone(self, key: Hashable, value: Any, time: Timestamp) -> Iterator[KeyWindow]:
+        """Place a record as ``place`` does, where a window that is gone for its key may be there for others."""
+        for window in self._assign(value, time):
+            if not self._horizon.gone(self._horizon.cleanup(window)):
+                yield self._opened(window).of(key)
+
     def _kept(self, windows: Sequence[TimeWindow]) -> list[OpenWindow]:
         kept: list[OpenWindow] = []
         for window in windows:

@@ -11,6 +11,7 @@ from aflow.errors import CheckpointError, FlowDefinitionError, OperatorError, Re
 from aflow.machines.windows.assigners import SessionWindows, TumblingWindows
 from aflow.machines.windows.trigger import TriggerContext, TriggerResult
 from aflow.machines.windows.triggers import Count, ProcessingTime
+from aflow.model.key_groups import key_group
 from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP
 from aflow.model.windows import TimeWindow
@@ -392,14 +393,18 @@ def test_a_snapshot_continues_in_any_number_of_subtasks() -> None:
     assert all(late(half) == [] and half.size.event_timers == 0 for half in halves)
 
 
-def test_the_watermark_goes_on_where_the_slowest_subtask_was() -> None:
+def test_each_key_continues_with_the_watermark_of_its_former_subtask() -> None:
     slow, fast = step(subtask=0, parallelism=2), step(subtask=1, parallelism=2)
     slow.watermark(9)
     fast.watermark(50)
     snapshots = [each.snapshot() for each in (slow, fast)]
+    of_slow, of_fast = (
+        next(k for k in map(str, range(99)) if key_group(k) in each.operator.context.key_groups)
+        for each in (slow, fast)
+    )
     whole = step()
 
     whole.restore(*[snapshot for snapshot in snapshots if snapshot is not None])
-    whole.push_batch([("a", 1), ("a", 2)], [9, 10])
+    whole.push_batch([(of_slow, 1), (of_slow, 2), (of_fast, 3), (of_fast, 4)], [9, 10, 49, 50])
 
-    assert late(whole) == [("a", 1)]
+    assert late(whole) == [(of_slow, 1), (of_fast, 3)]
