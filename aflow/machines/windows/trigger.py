@@ -10,6 +10,8 @@ Contract.
 - Timers are those of the key and window: setting the same moment twice sets one, and deleting one that is not there
   does nothing. The clean-up timer of a window (its end plus the allowed lateness) belongs to the step, and when it is
   due the trigger is asked too; a trigger that sets a timer for that very moment shares it.
+- A window of event time ends when the watermark reaches ``window.max_timestamp``, one of processing time when the clock
+  reaches ``window.end``: until then records of its last millisecond may arrive.
 - A timer that is set for a moment which has come is due at once, in the same pass. So a trigger that answers each timer
   by setting one for the same moment never comes to an end; set a later one.
 - ``PURGE`` empties the contents. What the trigger remembers, and its timers, stay until ``clear``.

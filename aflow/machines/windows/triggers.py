@@ -103,7 +103,10 @@ class EventTime(Trigger[T], Generic[T]):
 
 @dataclass(frozen=True)
 class ProcessingTime(Trigger[Any]):
-    """Fires once when the clock has reached the window's end: the default for windows of processing time."""
+    """Fires once when the clock has reached the window's end: the default for windows of processing time.
+
+    The end is exclusive, so a record that arrives in the last millisecond is in the window.
+    """
 
     @property
     def merges(self) -> bool:
@@ -112,20 +115,20 @@ class ProcessingTime(Trigger[Any]):
     def on_element(
         self, value: Any, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        ctx.set_processing_timer(window.max_timestamp)
+        ctx.set_processing_timer(window.end)
         return CONTINUE
 
     def on_processing_time(
         self, at: Timestamp, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        return FIRE if at == window.max_timestamp else CONTINUE
+        return FIRE if at == window.end else CONTINUE
 
     def on_merge(self, window: TimeWindow, ctx: MergeContext) -> None:
-        if window.max_timestamp > ctx.processing_time:
-            ctx.set_processing_timer(window.max_timestamp)
+        if window.end > ctx.processing_time:
+            ctx.set_processing_timer(window.end)
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        ctx.delete_processing_timer(window.max_timestamp)
+        ctx.delete_processing_timer(window.end)
 
 
 @dataclass(frozen=True)
@@ -200,10 +203,11 @@ class ContinuousEventTime(_ContinuousTrigger):
 
 @dataclass(frozen=True)
 class ContinuousProcessingTime(_ContinuousTrigger):
-    """Fires whenever the clock passes a multiple of ``every`` since 1970-01-01T00:00Z and a record has come since.
+    """Fires when the clock reaches a multiple of ``every`` since 1970-01-01T00:00Z, and the end of its window.
 
-    It knows nothing of the window's end. In windows of event time that is fine for results on the way, as the
-    ``early`` trigger of ``EventTime``. Raises ``FlowDefinitionError`` unless every > 0.
+    It fires only if a record has come since it last did. The end is that of windows of processing time: a window of
+    event time does not fire at its end. For results before that end use it as the ``early`` trigger of ``EventTime``.
+    Raises ``FlowDefinitionError`` unless every > 0.
     """
 
     def on_element(
@@ -218,8 +222,11 @@ class ContinuousProcessingTime(_ContinuousTrigger):
     def on_processing_time(
         self, at: Timestamp, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        if _following(ctx) != at:
+        following = _following(ctx)
+        if following is None or at not in (following, window.end):
             return CONTINUE
+        if at != following:
+            ctx.delete_processing_timer(following)
         ctx.drop(_NEXT)
         return FIRE
 

@@ -6,10 +6,9 @@ clean-up timer, everything about the window goes after that: contents, the trigg
 timer of a window that was purged asks the trigger, but no function is called without contents; a timer of a window
 that is gone does nothing.
 
-In windows of processing time a record belongs where the clock is when its batch is handled; or 1 ms later, if timers
-of this very millisecond have rung already, so that a window which has just ended does not begin once more. Such windows
-that have not fired when the input ends do not fire: only the clock ends them, while the end of the input ends all event
-time.
+In windows of processing time the time of a record is that of the clock when its batch is processed. Such a window ends
+when the clock reaches its end. A window that has not fired when the input ends does not fire: only the clock ends it,
+while the end of the input ends all event time.
 
 A window that never goes (a global one) begins anew when its contents are purged: results are counted from 1 again,
 and nothing stays behind for a key of which the trigger remembers nothing and for which no timer is set.
@@ -20,13 +19,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import length_hint
-from typing import Any, Final
+from typing import Any
 
 from aflow.errors import InternalError, OperatorError, readable, shown
 from aflow.machines.windows.assigners import GlobalWindows
 from aflow.machines.windows.trigger import TriggerResult
 from aflow.model.batch import BATCH_RECORDS, Batch, in_batches
-from aflow.model.codecs import PLAIN
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.changed_keys import ChangedKeys, too_many
@@ -49,9 +47,6 @@ from aflow.operators.windows.window_state import WindowState, of_keys
 from aflow.state.filing import CapturedRows, KeyedRows, filed_together, rows_together
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import declared_states
-
-#: Operator state: what the clock said when timers rang last.
-_RANG: Final = "@rang"
 
 
 class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
@@ -82,8 +77,6 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._filed = FiledWindows(
             self._backend.filing, self._contents, self._windows, self._timers
         )
-        #: What the clock said when timers rang last.
-        self._rang = MIN_TIMESTAMP
         #: Results that were not emitted yet, and their timestamps.
         self._values: list[Any] = []
         self._times: list[Timestamp] = []
@@ -159,7 +152,6 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
 
     def on_processing_time(self, now: Timestamp) -> None:
         self._timers.rang()
-        self._rang = now
         self._ring(TimeDomain.PROCESSING, now, self.watermark)
 
     def snapshot(self) -> OperatorSnapshot:
@@ -205,18 +197,15 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
 
     def _known(self) -> Mapping[str, tuple[bytes, ...]]:
         """What is stored as operator state."""
-        rang = {_RANG: (PLAIN.encode(self._rang),)}
         outlived = len(self._windows) > 0 and not isinstance(self._logic.assigner, GlobalWindows)
         groups = self.context.key_groups
         watermark = self._ahead.stored(self.watermark, groups, outlived=outlived)
-        return {**watermark, **rang, **self._filed.kind()}
+        return {**watermark, **self._filed.kind()}
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Continue with the smallest watermark of the former subtasks."""
         self.watermark, self._ahead = restored_watermarks(snapshot, self.watermark, self.context)
         self._horizon.watermark = self.watermark
-        rang = [PLAIN.decode(data) for data in snapshot.operator.get(_RANG, ())]
-        self._rang = max((at for at in rang if isinstance(at, int)), default=self._rang)
         self._backend.restore(of_keys(snapshot.keyed))
         if self._window_state is not None:
             self._window_state.restore(snapshot.keyed)
@@ -243,8 +232,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
     def _moments(self, batch: Batch[Any]) -> Iterable[Timestamp]:
         """The time of each record, as windows and triggers see it."""
         if self._horizon.domain is TimeDomain.PROCESSING:
-            now = self.context.clock.now()
-            return repeat(now + (now == self._rang))
+            return repeat(self.context.clock.now())
         if batch.timestamps is not None:
             return batch.timestamps
         if isinstance(self._logic.assigner, GlobalWindows):

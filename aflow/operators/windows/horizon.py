@@ -27,8 +27,13 @@ class Horizon:
         return self.watermark - self._lateness
 
     def cleanup(self, window: TimeWindow) -> Timestamp | None:
-        """When ``window`` goes; None for never: it ends with time itself, or is kept until then."""
-        at = window.max_timestamp + self._lateness
+        """When ``window`` goes; None for never: it ends with time itself, or is kept until then.
+
+        The watermark reaches the last timestamp of a window once no record can be in it. The clock does so one
+        millisecond later, at the window's end: records may still arrive in the last millisecond.
+        """
+        clocked = self.domain is TimeDomain.PROCESSING
+        at = window.end if clocked else window.max_timestamp + self._lateness
         return at if at < MAX_TIMESTAMP else None
 
     def gone(self, cleanup: Timestamp | None) -> bool:

@@ -260,6 +260,19 @@ def test_the_clock_does_nothing_at_times_that_are_not_its_own() -> None:
     assert asked.event_time(10, WINDOW) is CONTINUE
 
 
+def test_the_clock_fires_at_the_end_of_a_window_if_a_record_has_come_since() -> None:
+    asked = Asked(ContinuousProcessingTime(TEN))
+    window = TimeWindow(0, 15)
+    asked.element(window)
+    asked.advance_clock(10)
+    silent = asked.processing_time(15, window)
+    asked.element(window)
+
+    assert silent is CONTINUE
+    assert asked.processing_time(15, window) is FIRE
+    assert asked.empty
+
+
 @pytest.mark.parametrize(
     ("clocks", "due"), [((33, 47), 40), ((-8, 7), 0)], ids=["after 1970", "at the epoch"]
 )

@@ -49,7 +49,7 @@ def test_purging_drops_what_fires_on_the_clock() -> None:
     asked = Asked(Purging(ProcessingTime()))
     asked.element(FIRST)
 
-    assert asked.advance_clock(9) == [(FIRST, FIRE_AND_PURGE)]
+    assert asked.advance_clock(10) == [(FIRST, FIRE_AND_PURGE)]
 
 
 def test_purging_merges_and_clears_as_its_trigger_does() -> None:

@@ -140,7 +140,7 @@ def test_early_is_asked_about_its_timers_until_the_end() -> None:
     asked = Asked(EventTime(early=ProcessingTime()))
     asked.element(FIRST)
 
-    assert asked.advance_clock(9) == [(FIRST, FIRE)]
+    assert asked.advance_clock(10) == [(FIRST, FIRE)]
 
 
 def test_late_is_asked_about_its_timers_behind_the_end() -> None:
@@ -148,7 +148,7 @@ def test_late_is_asked_about_its_timers_behind_the_end() -> None:
     asked.advance_watermark(9)
     asked.element(FIRST)
 
-    assert asked.advance_clock(9) == [(FIRST, FIRE)]
+    assert asked.advance_clock(10) == [(FIRST, FIRE)]
 
 
 def test_of_merged_windows_that_have_not_ended_the_early_counts_are_added_up() -> None:
@@ -248,8 +248,8 @@ def test_processing_time_fires_once_when_the_clock_reaches_the_end() -> None:
     asked = Asked(ProcessingTime())
 
     assert [asked.element(FIRST), asked.element(FIRST)] == [CONTINUE, CONTINUE]
-    assert asked.advance_clock(8) == []
-    assert asked.advance_clock(9) == [(FIRST, FIRE)]
+    assert asked.advance_clock(9) == []
+    assert asked.advance_clock(10) == [(FIRST, FIRE)]
     assert asked.empty
 
 
@@ -260,7 +260,7 @@ def test_processing_time_does_nothing_at_times_that_are_not_its_own() -> None:
     assert asked.event_time(9, FIRST) is CONTINUE
 
 
-@pytest.mark.parametrize(("clock", "timers"), [(18, [(19, BOTH)]), (19, [])], ids=str)
+@pytest.mark.parametrize(("clock", "timers"), [(19, [(20, BOTH)]), (20, [])], ids=str)
 def test_processing_time_waits_for_a_merged_window_that_has_not_ended(
     clock: int, timers: list[tuple[int, TimeWindow]]
 ) -> None:

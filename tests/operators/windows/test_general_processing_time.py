@@ -6,13 +6,22 @@ from datetime import timedelta
 
 import pytest
 
+from aflow.machines.windows.assigners import (
+    SessionWindows,
+    SlidingWindows,
+    TumblingWindows,
+    WindowAssigner,
+)
 from aflow.machines.windows.triggers import (
     ContinuousProcessingTime,
     ProcessingTime,
+    Purging,
 )
+from aflow.model.time import TimeDomain
 from aflow.testing import Mode
 from tests.operators.windows.general_steps import (
     NOTHING,
+    Harness,
     OnProcessingTime,
     late,
     left,
@@ -29,10 +38,9 @@ def test_a_window_of_processing_time_fires_while_the_source_is_silent(mode: Mode
     harness.push(("a", 1))
     harness.advance_processing_time(8)
     harness.push(("a", 2))
-    harness.advance_processing_time(9)
+    harness.advance_processing_time(10)
     fired = rows(harness)
 
-    harness.advance_processing_time(10)
     harness.push(("a", 4))
     harness.advance_processing_time(30)
 
@@ -42,20 +50,36 @@ def test_a_window_of_processing_time_fires_while_the_source_is_silent(mode: Mode
 
 
 @every_way
-def test_a_record_in_the_millisecond_in_which_its_window_has_ended_is_in_the_next_one(
-    mode: Mode,
-) -> None:
+def test_a_record_of_the_last_millisecond_of_a_window_is_in_it(mode: Mode) -> None:
     harness = step(mode, assigner=OnProcessingTime(), trigger=ProcessingTime())
     harness.push(("a", 1))
     harness.advance_processing_time(9)
+    fired = rows(harness)
 
     harness.push(("a", 2))
     harness.push(("b", 4))
-    harness.advance_processing_time(12)
+    harness.advance_processing_time(10)
     harness.push(("a", 8))
+    harness.advance_processing_time(20)
+
+    assert fired == []
+    assert sorted(rows(harness)) == [("a", 0, 3, 1), ("a", 10, 8, 1), ("b", 0, 4, 1)]
+    assert left(harness) == NOTHING
+
+
+@every_way
+def test_a_session_of_processing_time_ends_a_gap_after_its_last_record(mode: Mode) -> None:
+    sessions = SessionWindows(10, TimeDomain.PROCESSING)
+    harness = step(mode, assigner=sessions, trigger=ProcessingTime())
+    harness.push(("a", 1))
+    harness.advance_processing_time(9)
+    harness.push(("a", 2))
+    harness.advance_processing_time(18)
+    fired = rows(harness)
     harness.advance_processing_time(19)
 
-    assert sorted(rows(harness)) == [("a", 0, 1, 1), ("a", 10, 10, 1), ("b", 10, 4, 1)]
+    assert fired == []
+    assert rows(harness) == [("a", 0, 3, 1)]
     assert left(harness) == NOTHING
 
 
@@ -65,11 +89,52 @@ def test_windows_of_processing_time_know_no_late_records(mode: Mode) -> None:
     harness.watermark(50)
 
     harness.push(("a", 1), 3)
-    harness.advance_processing_time(9)
+    harness.advance_processing_time(10)
 
     assert rows(harness) == [("a", 0, 1, 1)]
     assert late(harness) == []
     assert left(harness) == NOTHING
+
+
+@every_way
+@pytest.mark.parametrize("every", [2, 3, 5, 10, 20])
+@pytest.mark.parametrize(
+    "windows",
+    [
+        TumblingWindows(10, domain=TimeDomain.PROCESSING),
+        SlidingWindows(10, 4, domain=TimeDomain.PROCESSING),
+        SessionWindows(3, TimeDomain.PROCESSING),
+    ],
+    ids=str,
+)
+def test_a_continuous_trigger_gives_all_records_by_the_end_of_each_window(
+    mode: Mode, windows: WindowAssigner[object], every: int
+) -> None:
+    trigger = ContinuousProcessingTime(timedelta(milliseconds=every))
+    harness = step(mode, assigner=windows, trigger=Purging(trigger))
+    for number in range(40):
+        if number % 13 < 9:
+            harness.push(("a", 1))
+        harness.advance_processing_time(number + 1)
+    harness.advance_processing_time(100)
+
+    default = step(mode, assigner=windows, trigger=ProcessingTime())
+    for number in range(40):
+        if number % 13 < 9:
+            default.push(("a", 1))
+        default.advance_processing_time(number + 1)
+    default.advance_processing_time(100)
+
+    assert totals(harness) == totals(default)
+    assert left(harness) == NOTHING
+
+
+def totals(harness: Harness) -> dict[tuple[str, int], int]:
+    """Return the sum of all firings of each window."""
+    found: dict[tuple[str, int], int] = {}
+    for key, start, value, _ in rows(harness):
+        found[key, start] = found.get((key, start), 0) + value
+    return found
 
 
 @every_way
