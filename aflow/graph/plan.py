@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from aflow.errors import FlowDefinitionError
 from aflow.graph.flow_graph import FlowGraph, check_parallelism
 from aflow.graph.nodes import Broadcast, Edge, Forward, Kind, Node, Rebalance
+from aflow.graph.watermark_periods import watermark_periods, with_periods
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange, ranges
 
 
@@ -92,13 +93,14 @@ def make_plan(
     graph.validate()
     drafts: list[_Draft] = []
     home: dict[int, _Draft] = {}
+    periods = watermark_periods(graph)
     for node in graph:
         wanted = _parallelism(node, home, parallelism)
         _check_key_groups(node, wanted, key_groups)
         inputs = tuple(
             _simplified(edge, home[edge.origin.id].parallelism, wanted) for edge in node.inputs
         )
-        planned = replace(node, inputs=inputs)
+        planned = with_periods(replace(node, inputs=inputs), periods.get(node.id, ()))
         if chaining and _chainable(planned, home, wanted):
             draft = home[node.inputs[0].origin.id]
             draft.nodes.append(planned)

@@ -4,7 +4,8 @@ Rule: the watermark that a record meets downstream is the one that the records *
 the batches are. A batch is therefore cut in front of a record that is behind the watermark (which the batch so far
 has advanced) and the watermark is sent in the gap; a batch without such a record goes out whole, with the
 watermark behind it. So what is late depends on the order of the records alone, and a replay with other batches
-decides the same (docs/decisions/002).
+decides the same (docs/decisions/002). Where a trigger downstream fires at multiples of a period, a batch is also cut
+where the watermark passes one of them (docs/decisions/010).
 
 Each split of a source has its own generator and its own idleness; the ``SplitMultiplexer`` combines them. Behind
 an exchange there are no splits, and one generator follows the mixed stream.
@@ -101,6 +102,8 @@ class EventTimeOperator(Operator):
         self._begins: Timestamp | None = None
         #: True once a split has begun here; from then on what is remembered of others is in no snapshot of this one.
         self._begun = False
+        #: Watermarks are sent at each multiple of each of these periods (ms), which triggers downstream wait for.
+        self.periods: tuple[int, ...] = ()
         #: The place in the group of ``alignment``; None without one.
         self.aligned: Aligned | None = None
 
@@ -334,7 +337,7 @@ class EventTimeOperator(Operator):
         earned = generator.watermark
         newest, in_order = _scan(times, earned + generator.behind, generator.behind)
         cuts: Sequence[Cut] = ()
-        if newest > MAX_TIMESTAMP or not in_order:
+        if newest > MAX_TIMESTAMP or not in_order or self.periods:
             self.check_range(batch, times)
             cuts = self._earned(times, earned, generator.behind, self._combined.others(split))
         generator.on_batch((newest,))
@@ -345,17 +348,24 @@ class EventTimeOperator(Operator):
     def _earned(
         self, times: Iterable[Timestamp], earned: Timestamp, behind: int, others: Timestamp
     ) -> list[Cut]:
-        """Where a record is behind the watermark that the records before it have earned, and nobody was told yet."""
+        """Return where a watermark must be sent between records: it was earned by those before and not sent yet.
+
+        The next record is behind it, or it has passed a multiple of one of the periods.
+        """
         cuts: list[Cut] = []
         sent = self.watermark
         for index, time in enumerate(times):
             watermark = min(earned, others)
-            if sent < watermark >= time:
+            if sent < watermark and (watermark >= time or self._passes(sent, watermark)):
                 cuts.append((index, watermark))
                 sent = watermark
             if time - behind > earned:
                 earned = time - behind
         return cuts
+
+    def _passes(self, sent: Timestamp, watermark: Timestamp) -> bool:
+        """Return True if a multiple of a period is after ``sent`` and not after ``watermark``."""
+        return any(sent // period < watermark // period for period in self.periods)
 
     def _spoken(
         self, split: _SplitTime, batch: Batch[Any], times: Sequence[Timestamp]

@@ -77,6 +77,32 @@ def test_a_batch_is_cut_in_front_of_a_record_that_is_behind_what_was_earned(mode
 
 
 @every_way
+def test_a_batch_is_cut_where_the_watermark_passes_a_multiple_of_a_period_downstream(
+    mode: Mode,
+) -> None:
+    strategy = TimeStrategy(lambda: BoundedOutOfOrderness(5))
+
+    def make() -> EventTimeOperator:
+        operator = EventTimeOperator(lambda n: n, strategy)
+        operator.periods = (10, 25)
+        return operator
+
+    step = OperatorHarness[int, int](make, mode=mode)
+
+    step.push_batch([7, 9, 17, 18, 33, 32])
+
+    assert news(step) == [
+        *records(7),
+        Watermark(1),  # the first one passes multiples without number
+        *records(9, 17),
+        Watermark(11),
+        *records(18, 33),
+        Watermark(27),
+        *records(32),
+    ]
+
+
+@every_way
 def test_watermarks_never_go_back_and_are_not_repeated(mode: Mode) -> None:
     step = bounded(mode)
 

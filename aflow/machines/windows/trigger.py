@@ -113,6 +113,15 @@ class Trigger(ABC, Generic[T_contra]):
         """True if windows with this trigger may merge: then ``on_merge`` is there."""
         return False
 
+    @property
+    def periods(self) -> tuple[int, ...]:
+        """Periods in ms: watermarks stop at each multiple of each of them, so that batches make no difference.
+
+        A watermark is sent behind a batch. A trigger that fires at multiples of a period would otherwise find more
+        records in a window the larger batches are.
+        """
+        return ()
+
     @abstractmethod
     def on_element(
         self, value: T_contra, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext

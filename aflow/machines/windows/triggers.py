@@ -11,7 +11,7 @@ from aflow.errors import FlowDefinitionError, shown
 from aflow.machines.windows.evictors import check_delta
 from aflow.machines.windows.trigger import MergeContext, Trigger, TriggerContext, TriggerResult
 from aflow.machines.windows.trigger_scope import Scope
-from aflow.model.time import MAX_TIMESTAMP, Timestamp, positive_millis
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp, positive_millis
 from aflow.model.windows import TimeWindow
 
 T = TypeVar("T")
@@ -47,6 +47,10 @@ class EventTime(Trigger[T], Generic[T]):
     @property
     def merges(self) -> bool:
         return all(trigger is None or trigger.merges for trigger in (self.early, self.late))
+
+    @property
+    def periods(self) -> tuple[int, ...]:
+        return tuple(period for _, trigger in self._parts() for period in trigger.periods)
 
     def on_element(
         self, value: T, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext
@@ -156,13 +160,18 @@ class _ContinuousTrigger(Trigger[Any]):
 
 @dataclass(frozen=True)
 class ContinuousEventTime(_ContinuousTrigger):
-    """Fires when event time passes a multiple of ``every`` since 1970-01-01T00:00Z, and always at the window's end.
+    """Fires when the watermark reaches a multiple of ``every`` since 1970-01-01T00:00Z, and at the window's end.
 
-    The multiple is the first after the timestamp of the first record that has come since it last fired at one; a record
-    behind that with an earlier timestamp does not make it earlier. Without new records it fires at no multiple. Late
-    records fire at once. The timer for the window's end is not deleted when the window goes before it, which it does
-    where windows merge; nothing comes of it then. Raises ``FlowDefinitionError`` unless every > 0.
+    It fires at a multiple only if a record has come since it last fired at one. The multiple is the first after the
+    watermark that the record meets, whatever the timestamp of the record; before the first watermark it is the first
+    after the timestamp. At the window's end it always fires. Late records fire at once. The timer for the window's end
+    is not deleted when the window goes before it, which it does where windows merge; it has no effect then. Raises
+    ``FlowDefinitionError`` unless every > 0.
     """
+
+    @property
+    def periods(self) -> tuple[int, ...]:
+        return (self._millis,)
 
     def on_element(
         self, value: Any, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext
@@ -172,8 +181,12 @@ class ContinuousEventTime(_ContinuousTrigger):
         if window.max_timestamp < MAX_TIMESTAMP:
             # A window without end needs none: what comes is behind a multiple before that, and the timer would stay.
             ctx.set_event_timer(window.max_timestamp)
-        if _following(ctx) is None:
-            following = self._after(max(timestamp, ctx.watermark))
+        known = _following(ctx)
+        before_all = ctx.watermark == MIN_TIMESTAMP
+        following = self._after(timestamp if before_all else ctx.watermark)
+        if known is None or following < known:
+            if known is not None:
+                ctx.delete_event_timer(known)
             ctx.put(_NEXT, following)
             ctx.set_event_timer(following)
         return CONTINUE
@@ -323,6 +336,10 @@ class Purging(Trigger[T], Generic[T]):
     @property
     def merges(self) -> bool:
         return self.trigger.merges
+
+    @property
+    def periods(self) -> tuple[int, ...]:
+        return self.trigger.periods
 
     def on_element(
         self, value: T, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext

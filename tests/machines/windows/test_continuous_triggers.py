@@ -14,11 +14,13 @@ from aflow.machines.windows.triggers import (
     ContinuousEventTime,
     ContinuousProcessingTime,
     EventTime,
+    Never,
     Purging,
 )
 from aflow.model.time import MAX_TIMESTAMP
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
 from tests.machines.windows.asked import Asked
+from tests.stable_ids import stable
 
 CONTINUE = TriggerResult.CONTINUE
 FIRE = TriggerResult.FIRE
@@ -80,13 +82,49 @@ def test_all_records_before_a_multiple_fire_once() -> None:
     assert asked.advance_watermark(98) == [(WINDOW, FIRE)]
 
 
-def test_a_record_with_an_earlier_timestamp_does_not_make_the_multiple_earlier() -> None:
+def test_before_the_first_watermark_the_earliest_timestamp_decides_about_the_multiple() -> None:
     asked = Asked(ContinuousEventTime(TEN))
     asked.element(WINDOW, 33)
 
     asked.element(WINDOW, 12)
 
-    assert asked.event.of(WINDOW) == [40, 99]
+    assert asked.event.of(WINDOW) == [20, 99]
+
+
+def test_the_watermark_decides_about_the_multiple_and_not_the_timestamp_of_a_record() -> None:
+    asked = Asked(ContinuousEventTime(TEN))
+    asked.advance_watermark(5)
+    asked.element(WINDOW, 88)
+
+    assert asked.event.of(WINDOW) == [10, 99]
+    assert asked.advance_watermark(10) == [(WINDOW, FIRE)]
+
+
+def test_a_multiple_that_was_taken_from_a_timestamp_is_replaced_once_there_is_a_watermark() -> None:
+    asked = Asked(ContinuousEventTime(TEN))
+    asked.element(WINDOW, 88)
+    asked.advance_watermark(5)
+
+    asked.element(WINDOW, 30)
+
+    assert asked.event.of(WINDOW) == [10, 99]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "periods"),
+    [
+        (ContinuousEventTime(TEN), (10,)),
+        (EventTime(early=ContinuousEventTime(TEN)), (10,)),
+        (Purging(EventTime(early=Never(), late=ContinuousEventTime(TEN))), (10,)),
+        (ContinuousProcessingTime(TEN), ()),
+        (EventTime(), ()),
+    ],
+    ids=stable,
+)
+def test_a_trigger_says_at_multiples_of_which_periods_of_event_time_it_fires(
+    trigger: Trigger[Any], periods: tuple[int, ...]
+) -> None:
+    assert trigger.periods == periods
 
 
 def test_a_record_behind_the_watermark_waits_for_a_multiple_that_is_still_to_come() -> None:

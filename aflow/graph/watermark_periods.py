@@ -1,0 +1,54 @@
+"""Watermarks that triggers downstream need between the records of a batch.
+
+A watermark is sent behind a batch unless a record is behind it. A trigger that fires at multiples of a period would
+find more records in its window the larger batches are. So the steps where event time begins are told the periods of all
+triggers downstream, and send a watermark at each multiple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from aflow.graph.nodes import Node
+from aflow.operators.base import Operator
+from aflow.operators.event_time import EventTimeOperator
+
+
+def watermark_periods(nodes: Iterable[Node]) -> dict[int, tuple[int, ...]]:
+    """Return the periods (ms) by the id of each node where event time begins, of those that need some.
+
+    Each of ``nodes`` comes after its inputs.
+    """
+    downstream: dict[int, set[int]] = {}
+    needed: dict[int, tuple[int, ...]] = {}
+    for node in reversed(list(nodes)):
+        periods = downstream.pop(node.id, set[int]())
+        if node.begins_time:
+            # The watermarks of its inputs end here.
+            if periods:
+                needed[node.id] = tuple(sorted(periods))
+            continue
+        if node.windows is not None:
+            periods.update(node.windows.trigger.periods)
+        for edge in node.inputs:
+            downstream.setdefault(edge.origin.id, set()).update(periods)
+    return needed
+
+
+def with_periods(node: Node, periods: tuple[int, ...]) -> Node:
+    """Return ``node``, where event time begins, with an operator that sends watermarks at multiples of ``periods``."""
+    make = node.operator
+    if make is None or not periods:
+        return node
+    return replace(node, operator=_made_with(make, periods))
+
+
+def _made_with(make: Callable[[], Operator], periods: tuple[int, ...]) -> Callable[[], Operator]:
+    def made() -> Operator:
+        operator = make()
+        if isinstance(operator, EventTimeOperator):
+            operator.periods = periods
+        return operator
+
+    return made
