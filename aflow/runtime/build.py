@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 from aflow.connect import Writer, WriterContext
 from aflow.errors import InternalError, OperatorError, SinkError
-from aflow.graph.nodes import Kind, Node
+from aflow.graph.nodes import Forward, Kind, Node
 from aflow.graph.plan import Plan, TaskPlan
 from aflow.machines.batch_size import BatchSize
 from aflow.machines.calls.rate import SharedBuckets
@@ -129,6 +129,17 @@ class Builder:
             if self._restoration is not None:
                 self._exchanges.refill(task, self._restoration)
                 self._go_first(task)
+        self._announce_status()
+
+    def _announce_status(self) -> None:
+        """Let subtasks without a split tell their readers so before any task runs.
+
+        Steps behind a forward hand it on at once. Behind other exchanges there are channels of other subtasks too.
+        """
+        for task in self._plan.tasks:
+            if all(isinstance(one.edge.partitioning, Forward) for one in task.incoming):
+                for subtask in self._tasks[task.index]:
+                    subtask.announce_status()
 
     def _go_first(self, reader: TaskPlan) -> None:
         """Let those who feed ``reader`` wait until it has processed what was in flight to it.

@@ -132,6 +132,16 @@ class Fetcher:
             self._let_read()
         return item
 
+    @property
+    def has_no_split(self) -> bool:
+        """True if there is no split to read now, and none was taken before: only before ``start``."""
+        return self._splits.has_none(self._subtask)
+
+    @property
+    def awaits_split(self) -> bool:
+        """True if there is no split to read before one is discovered: only before ``start``."""
+        return self._splits.must_wait(self._subtask)
+
     def has_queued(self, split: str) -> bool:
         """True if a chunk of ``split`` waits; any chunk for ``""``."""
         return any(

@@ -88,6 +88,16 @@ class Gate:
         """Have ``on_input`` called whenever something came into an empty channel; needs nothing from ``group``."""
         self._on_input = on_input
 
+    @property
+    def has_early_status(self) -> bool:
+        """True if ``announce_status`` has something to emit."""
+        return bool(self._ready) and not self.queued_records
+
+    def announce_status(self) -> None:
+        """Hand on the watermarks and idleness that were sent before any task runs, unless records wait here."""
+        while self.has_early_status:
+            self.step()
+
     def stop(self, *, drain: bool) -> None:
         """Only sources stop; what they have sent comes through here until its end."""
 

@@ -50,6 +50,8 @@ class SourceInput:
         self._idle = False
         #: False after a stop without drain: event time does not end, so windows stay open.
         self._ends_time = True
+        #: True once the end of event time was emitted.
+        self._time_ended = False
         self.finished = False
 
     @property
@@ -79,6 +81,23 @@ class SourceInput:
             self._announced.add(split)
             for operator in self._operators:
                 operator.on_split_start(split)
+
+    @property
+    def has_early_status(self) -> bool:
+        """True if ``announce_status`` has something to emit."""
+        return self._fetcher.has_no_split
+
+    def announce_status(self) -> None:
+        """Emit, before any task runs, what follows from having no split: the end of event time, or idleness.
+
+        Otherwise readers would wait for the watermark of this subtask until its task has run, and which records of the
+        other subtasks are late would depend on the order in which tasks run.
+        """
+        if self._fetcher.awaits_split:
+            self._awaiting = True
+            self._rest()
+        elif self._fetcher.has_no_split:
+            self._end_time()
 
     def progress(self) -> Progress:
         """How far the operators have got, as a checkpoint has to remember it."""
@@ -175,4 +194,9 @@ class SourceInput:
         if not self.finished:
             self.finished = True
             if self._ends_time:
-                self._head.watermark(MAX_TIMESTAMP)
+                self._end_time()
+
+    def _end_time(self) -> None:
+        if not self._time_ended:
+            self._time_ended = True
+            self._head.watermark(MAX_TIMESTAMP)

@@ -55,11 +55,14 @@ class Progress:
 class SplitQueue:
     """The splits of one source that nobody reads yet, shared by the source's subtasks.
 
-    A source that reads few splits at a time deals them out on demand, so that a subtask with small splits takes
-    more of them; one that reads all its splits at once deals them in turn. Splits that a checkpoint has found half
-    read come first: they go on where they were read, since records of theirs may be in flight there, which nothing
-    that follows may overtake. With another parallelism they are dealt in turn; but if such records were in flight, to
-    where these are put.
+    A source that reads all its splits at once deals them in turn. One that reads ``concurrency`` splits at a time deals
+    as many to each subtask at the start, and the others on demand, so that a subtask with small splits takes more of
+    them. So which subtasks begin without a split is decided before any of them runs, and they can say so before a
+    record is read (``has_none``).
+
+    Splits that a checkpoint has found half read come first: they go on where they were read, since records of theirs
+    may be in flight there, which nothing that follows may overtake. With another parallelism they are dealt in turn;
+    but if such records were in flight, to where these are put.
     """
 
     def __init__(
@@ -67,10 +70,12 @@ class SplitQueue:
     ) -> None:
         self._name = name
         self._source = source
-        on_demand = source.concurrency is not None
-        shared: deque[Split] = deque()
-        #: What each subtask may take from; all the same queue where splits are dealt on demand.
-        self._queues = [shared if on_demand else deque[Split]() for _ in range(parallelism)]
+        #: The splits that were dealt to each subtask.
+        self._dealt = [deque[Split]() for _ in range(parallelism)]
+        #: The splits that are dealt on demand. Always empty for a source that reads all its splits at once.
+        self._shared: deque[Split] = deque()
+        #: True once the first splits were dealt.
+        self._filled = False
         #: What each subtask goes on with.
         self._begun = [deque[Assigned]() for _ in range(parallelism)]
         self._known: set[str] = set()
@@ -86,10 +91,15 @@ class SplitQueue:
 
     async def fill(self) -> None:
         """Ask the source for its splits and add the new ones. Raises ``SourceError``."""
+        on_demand = self._source.concurrency is not None
         for split in await self._list():
             if split.id not in self._known:
-                self._queues[len(self._known) % len(self._queues)].append(split)
+                in_turn = self._dealt[len(self._known) % len(self._dealt)]
+                (self._shared if on_demand else in_turn).append(split)
                 self._known.add(split.id)
+        if not self._filled:
+            self._filled = True
+            self._deal_first(self._source.concurrency or 0)
         self._complete = self._source.discover_every is None
         self._changed.set()
 
@@ -104,21 +114,33 @@ class SplitQueue:
         """What ``subtask`` goes on with and has not taken yet."""
         return list(self._begun[subtask])
 
+    def has_none(self, subtask: int) -> bool:
+        """Return True if there is no split that ``subtask`` could begin now."""
+        return not (self._begun[subtask] or self._dealt[subtask] or self._shared)
+
     def must_wait(self, subtask: int) -> bool:
-        """True if ``next`` would wait for a split to be discovered."""
-        return not self._begun[subtask] and not self._queues[subtask] and not self._complete
+        """Return True if ``next`` would wait for a split to be discovered."""
+        return self.has_none(subtask) and not self._complete
 
     async def next(self, subtask: int) -> Assigned | None:
         """The next split for ``subtask``, waiting for one to be discovered; None when there will be no more."""
         if self._begun[subtask]:
             return self._begun[subtask].popleft()
-        queue = self._queues[subtask]
-        while not queue:
+        while self.has_none(subtask):
             if self._complete:
                 return None
             self._changed.clear()
             await self._changed.wait()
-        return Assigned(queue.popleft())
+        return Assigned((self._dealt[subtask] or self._shared).popleft())
+
+    def _deal_first(self, concurrency: int) -> None:
+        """Deal shared splits in turn until each subtask has ``concurrency``, those that it goes on with included."""
+        for number in range(concurrency):
+            for begun, dealt in zip(self._begun, self._dealt, strict=True):
+                if not self._shared:
+                    return
+                if len(begun) + len(dealt) <= number:
+                    dealt.append(self._shared.popleft())
 
     async def _list(self) -> list[Split]:
         with user_code(self._failed):

@@ -26,7 +26,7 @@ from aflow.connect import Committable
 from aflow.errors import InternalError
 from aflow.model.batch import Batch
 from aflow.model.elements import Barrier
-from aflow.operators.base import Operator
+from aflow.operators.base import Operator, StateSize
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.alarms import LoopAlarm
@@ -38,6 +38,7 @@ from aflow.runtime.checkpoints.taking import CheckpointTaking
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
 from aflow.runtime.failures import closing, closing_async
+from aflow.runtime.gate import Gate
 from aflow.runtime.mailbox_loop import MailboxLoop, Why
 from aflow.runtime.outputs import Link
 from aflow.runtime.source_input import SourceInput
@@ -165,6 +166,19 @@ class StreamTask:
     def begin_with(self, link: Link, batches: Iterable[Batch[Any]]) -> None:
         """Send ``batches`` through ``link`` before anything is taken from the input."""
         self._first += [(link, batch) for batch in batches]
+
+    def announce_status(self) -> None:
+        """Emit what the input can say about event time before any task runs; to be called once all tasks are built.
+
+        If the chain holds restored records, this is postponed until the task begins, so that it cannot overtake them.
+        """
+        task_input = self.input
+        if not isinstance(task_input, SourceInput | Gate) or not task_input.has_early_status:
+            return
+        if self._first or any(one.size() != StateSize() for one in self.chain.operators):
+            self._postponed.append(task_input.announce_status)
+        else:
+            task_input.announce_status()
 
     def hold(self) -> None:
         """Process nothing before ``release`` is called as often as this: others are to go first."""

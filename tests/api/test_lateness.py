@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import aflow as af
+from aflow.testing import ScriptedSource
 
 Record = tuple[str, int]
 Rows = list[tuple[str, int, tuple[int, ...]]]
@@ -62,12 +63,16 @@ async def results(
     parallelism: int = 1,
     batch: int = 1024,
     chaining: bool = True,
+    divisible: bool = False,
 ) -> tuple[Rows, list[Record]]:
+    """``divisible``: read by as many subtasks as there are, of which all but one have no split."""
+    source = ScriptedSource(*arrived) if divisible else af.IterableSource(arrived)
+
     flow = af.Flow("lateness")
     rows = af.CollectSink[af.Windowed[str, tuple[int, ...]]]()
     too_late = af.CollectSink[Record]()
     windowed = (
-        flow.source(arrived)
+        flow.source(source)
         .event_time(lambda r: r[1], max_delay=timedelta(milliseconds=delay))
         .key_by(lambda r: r[0])
         .window(
@@ -91,6 +96,7 @@ async def results(
     parallelism=st.sampled_from([1, 2, 3, 7]),
     batch=st.sampled_from([1, 2, 3, 7, 1024]),
     chaining=st.booleans(),
+    divisible=st.booleans(),
 )
 @settings(max_examples=150, deadline=None)
 def test_results_and_late_records_follow_the_order_of_arrival_alone(
@@ -101,6 +107,7 @@ def test_results_and_late_records_follow_the_order_of_arrival_alone(
     parallelism: int,
     batch: int,
     chaining: bool,
+    divisible: bool,
 ) -> None:
     wanted = expected(arrived, size=size, delay=delay, lateness=lateness)
 
@@ -113,6 +120,7 @@ def test_results_and_late_records_follow_the_order_of_arrival_alone(
             parallelism=parallelism,
             batch=batch,
             chaining=chaining,
+            divisible=divisible,
         )
     )
 

@@ -47,6 +47,8 @@ class Case:
     branches: tuple[Branch, ...]
     one_sink: bool
     delays: tuple[float, ...]
+    splits: int
+    """Of the events: ``SPLITS``, or one, which leaves subtasks without any."""
     crashes: int
     """Says where sources crash, at the same places in each start: positions count them."""
 
@@ -54,7 +56,8 @@ class Case:
     def drawn(random: Random) -> Case:
         branches = (as_they_are, *random.sample(BRANCHES, random.randint(1, 4)))
         delays = tuple(random.choice([0.0, 0.0005, 0.002]) for _ in branches)
-        return Case(branches, random.random() < 0.3, delays, random.getrandbits(32))
+        splits = random.choice([1, SPLITS])
+        return Case(branches, random.random() < 0.3, delays, splits, random.getrandbits(32))
 
     def flow(
         self, sinks: Sequence[Sink[Row]], *, crashing: bool, max_delay: timedelta = DELAY
@@ -62,7 +65,7 @@ class Case:
         """The pipeline; if ``crashing``, some of its splits do so once."""
         random = Random(self.crashes) if crashing else None
         flow = af.Flow("random")
-        events = flow.source(_source(Event, EVENTS, SPLITS, 10, random), name="events")
+        events = flow.source(_source(Event, EVENTS, self.splits, 10, random), name="events")
         marks = flow.source(_source(Mark, MARKS, 2, 20, random), name="marks")
         timed = events.event_time(max_delay=max_delay), marks.event_time(max_delay=max_delay)
         streams = [branch(*timed) for branch in self.branches]
@@ -137,7 +140,7 @@ async def attempt(
     """One start: until the end, or until it is cancelled, stopped, or has crashed too often."""
     chosen = barriers(random)
     # Records of a broadcast that are in flight cannot be shared out anew.
-    parallelism = fixed if controlled in case.branches else random.randint(1, 3)
+    parallelism = fixed if controlled in case.branches else random.randint(1, 4)
     chosen_options = options(random, folder)
     # Behind a channel splits cannot be told apart, and steps that are full hold up those of some subtasks only.
     max_delay = DELAY if chosen_options.chaining else NEVER_LATE

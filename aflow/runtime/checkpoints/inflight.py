@@ -19,8 +19,9 @@ from aflow.graph.nodes import Broadcast, Custom, HashByKey, Partitioning
 from aflow.model.batch import Batch
 from aflow.model.batch_codec import decode_batch, encode_batch
 from aflow.model.codecs import PICKLE, PLAIN, RECORDS, Codec, CodecError
-from aflow.model.elements import ACTIVE, IDLE, Idle, Watermark
+from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
 from aflow.model.key_groups import key_group, subtask_of
+from aflow.model.time import MAX_TIMESTAMP
 from aflow.runtime.channel import Element
 from aflow.runtime.checkpoints.barriers import InFlight
 from aflow.runtime.checkpoints.sections import IN_FLIGHT, WAITING
@@ -70,6 +71,7 @@ class _Found:
 
 _IDLE: Final = "idle"
 _ACTIVE: Final = "active"
+_END_OF_TIME: Final = Watermark(MAX_TIMESTAMP)
 
 
 def records_of(in_flight: InFlight) -> int:
@@ -202,12 +204,24 @@ def restored_channels(
     for found in codec.found(step, snapshot):
         there = origins.get((found.number, found.writer, found.reader))
         if there is not None and (there.writers, there.readers) == (found.writers, found.readers):
-            placed.setdefault(there, []).extend(found.elements)
+            placed.setdefault(there, []).extend(_continued(found.elements))
             continue
         found.refuse_copies(step)
         for batch in found.batches():
             _share_out(step, found, batch, origins, key_groups, placed)
     return placed
+
+
+def _continued(elements: Sequence[Element]) -> list[Element]:
+    """Return what a channel begins with, of the ``elements`` that were in it.
+
+    The writer starts active and with its splits dealt anew: it sends the end of event time, or idleness, again if that
+    is still true. So the end is left out, and a channel that was idle ends active. Otherwise its reader would ignore
+    the watermarks that follow.
+    """
+    kept = [one for one in elements if one != _END_OF_TIME]
+    statuses = [one for one in kept if isinstance(one, Idle | Active)]
+    return [*kept, ACTIVE] if statuses and isinstance(statuses[-1], Idle) else kept
 
 
 def restored_in_chain(

@@ -12,6 +12,7 @@ from aflow.graph.nodes import Broadcast, Custom, Forward, HashByKey, Partitionin
 from aflow.model.batch import Batch
 from aflow.model.elements import ACTIVE, IDLE, Watermark
 from aflow.model.key_groups import key_group, subtask_of
+from aflow.model.time import MAX_TIMESTAMP
 from aflow.runtime.channel import Element
 from aflow.runtime.checkpoints.inflight import InFlightCodec, Origin, restored_channels
 from aflow.runtime.checkpoints.sections import IN_FLIGHT, WAITING
@@ -61,6 +62,25 @@ def test_with_the_same_subtasks_each_channel_gets_what_it_had(partitioning: Part
     found = restored_channels(PLAIN, "step", stored(held), there, 128)
 
     assert found == held
+
+
+def test_a_channel_that_was_idle_begins_active_since_its_writer_does() -> None:
+    origin = Origin(0, 0, 1, 0, 1, HashByKey())
+    held: dict[Origin, list[Element]] = {origin: [Watermark(5), IDLE]}
+
+    found = restored_channels(PLAIN, "step", stored(held), {(0, 0, 0): origin}, 128)
+
+    assert found == {origin: [Watermark(5), IDLE, ACTIVE]}
+
+
+def test_the_end_of_time_is_left_out_since_the_writer_may_get_other_splits() -> None:
+    origin = Origin(0, 0, 1, 0, 1, HashByKey())
+    last = Batch(["last"], [7], ["key"])
+    held: dict[Origin, list[Element]] = {origin: [last, Watermark(6), Watermark(MAX_TIMESTAMP)]}
+
+    found = restored_channels(PLAIN, "step", stored(held), {(0, 0, 0): origin}, 128)
+
+    assert found == {origin: [last, Watermark(6)]}
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 3), (3, 2), (4, 2)])
