@@ -28,6 +28,9 @@ _TOUCHED: Final = f"{RESERVED}touched "
 #: What steps of any kind can read: records in flight, and how far event time had come.
 _ANYWHERE: Final = frozenset({"@in flight", "@watermark"})
 
+#: What can be left behind without a loss: the watermarks of asynchronous steps, which the sources send again.
+_REPEATED: Final = frozenset({"@fences"})
+
 
 class Fate(Enum):
     """What becomes of a state, or of all that a step remembers."""
@@ -208,7 +211,7 @@ def stored_step(step: StepState, snapshot: OperatorSnapshot) -> StoredStep:
     """What ``snapshot``, which is complete, holds of ``step``. Raises ``RestoreError`` if types cannot be read."""
     states: dict[str, StoredState] = {}
     others: dict[str, None] = dict.fromkeys(
-        name for name, parts in snapshot.operator.items() if parts
+        name for name, parts in snapshot.operator.items() if parts and name not in _REPEATED
     )
     try:
         for names in snapshot.keyed.values():

@@ -218,6 +218,15 @@ def test_a_snapshot_tells_its_states_their_types_and_keys() -> None:
     assert step.others == ("@watermark",)
 
 
+def test_an_asynchronous_step_that_had_only_watermarks_may_go() -> None:
+    snapshot = OperatorSnapshot(operator={"@fences": (b"5",)})
+
+    step = stored_step(StepState("ask", "map_async", 3, ()), snapshot)
+
+    assert step.empty
+    assert change_plan([step], []) == ChangePlan()
+
+
 def test_what_is_dropped_can_be_taken_out_of_a_snapshot_which_is_restored_then() -> None:
     old = ValueState("old", of=int)
     backend = backend_of(LAST, old)

@@ -42,6 +42,11 @@ class CallQueue(Protocol):
         """Those that are here, in the order in which they were put; a list of its own."""
         ...
 
+    @property
+    def fences(self) -> list[tuple[int, Fence]]:
+        """The fences that are here, in order, each with the number of ``calls`` that precede it."""
+        ...
+
     def put(self, calls: Sequence[Call]) -> None:
         """Records came in."""
         ...
@@ -94,6 +99,17 @@ class OrderedCalls:
         waiting = (one for one in self._waiting if not isinstance(one, _Fenced))
         return [*chain.from_iterable(runs), *self._run, *waiting]
 
+    @property
+    def fences(self) -> list[tuple[int, Fence]]:
+        found, preceding = _fences_in(self._out)
+        preceding += len(self._run)
+        for one in self._waiting:
+            if isinstance(one, _Fenced):
+                found.append((preceding, one.fence))
+            else:
+                preceding += 1
+        return found
+
     def put(self, calls: Sequence[Call]) -> None:
         self._waiting.extend(calls)
 
@@ -141,6 +157,18 @@ class OrderedCalls:
         self._out.append(fence)
 
 
+def _fences_in(out: Out) -> tuple[list[tuple[int, Fence]], int]:
+    """The fences of ``out``, each with the number of calls that precede it, and the number of all its calls."""
+    found: list[tuple[int, Fence]] = []
+    preceding = 0
+    for one in out:
+        if isinstance(one, list):
+            preceding += len(one)
+        else:
+            found.append((preceding, one))
+    return found, preceding
+
+
 def _size(out: Out) -> int:
     return sum(len(one) if isinstance(one, list) else 1 for one in out)
 
@@ -178,6 +206,15 @@ class UnorderedCalls:
     @property
     def calls(self) -> list[Call]:
         return list(self._calls)
+
+    @property
+    def fences(self) -> list[tuple[int, Fence]]:
+        found, preceding = _fences_in(self._out)
+        for segment in self._segments:
+            preceding += segment.left + len(segment.settled)
+            if segment.fence is not None:
+                found.append((preceding, segment.fence))
+        return found
 
     def put(self, calls: Sequence[Call]) -> None:
         # Hot path.

@@ -16,11 +16,12 @@ from aflow.machines.calls.call import NO_RESULT, Call
 from aflow.machines.calls.queues import CallQueue, KeyTurns, OrderedCalls, UnorderedCalls
 from aflow.model.batch import Batch
 from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
-from aflow.model.time import Timestamp
+from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import Operator, OperatorContext, unsupported
 from aflow.operators.calls.leaving import failed, send_failures, send_results
 from aflow.operators.calls.settings import CallOrder, CallSettings
-from aflow.operators.calls.stored import CapturedCalls, StoredCalls
+from aflow.operators.calls.stored import StoredCalls
+from aflow.operators.calls.stored_fences import CapturedCalls, StoredFences, restored_queue
 from aflow.state.snapshot import Captured, OperatorSnapshot
 
 
@@ -44,6 +45,10 @@ class RecordsInFlight(Operator):
         self._told = False
         #: How many calls that are settled and not emitted have no result, for which the fast way out is too simple.
         self._without_results = 0
+        #: The last watermark received or restored (epoch ms).
+        self._received = MIN_TIMESTAMP
+        #: True while the input is idle.
+        self._idle = False
         #: Why the job has to fail; raised by ``emit``.
         self._failure: Exception | None = None
 
@@ -79,19 +84,28 @@ class RecordsInFlight(Operator):
                 raise self.failure_at(unsupported(key) or exc, batch, index) from exc
         return keys
 
+    def on_start(self) -> None:
+        """The runtime can emit: request ``emit`` for restored watermarks that no call precedes."""
+        self._tell()
+
     def on_watermark(self, timestamp: Timestamp) -> None:
+        if timestamp <= self._received:
+            return  # after a restore the inputs repeat watermarks that were restored
+        self._received = timestamp
         if self.busy:
             self._put_fence(Watermark(timestamp))
         else:
             super().on_watermark(timestamp)
 
     def on_idle(self) -> None:
+        self._idle = True
         if self.busy:
             self._put_fence(IDLE)
         else:
             super().on_idle()
 
     def on_active(self) -> None:
+        self._idle = False
         if self.busy:
             self._put_fence(ACTIVE)
         else:
@@ -176,16 +190,26 @@ class RecordsInFlight(Operator):
     # --------------------------------------------------------------------------------------------- state
 
     def capture(self, *, changes: bool) -> Captured:
-        """The records whose results were not emitted. They are few, so all of them each time."""
-        return CapturedCalls(self._stored, self.context.subtask, self._queue.calls)
+        """The records whose results were not emitted, and the watermarks between them.
+
+        They are few, so all of them are captured each time.
+        """
+        fences = StoredFences.of(
+            self._queue.fences, self.context, received=self._received, idle=self._idle
+        )
+        return CapturedCalls(self._stored, self.context.subtask, self._queue.calls, fences)
 
     def snapshot(self) -> OperatorSnapshot:
         return self.capture(changes=False).encoded()
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        """Those records are called for before all others."""
-        for batch in self._stored.restored(snapshot, self.context):
-            self._put(calls_of(batch, batch.keys))
+        """Those records are called for before all others. Their watermarks follow them again."""
+        for one in restored_queue(snapshot, self._stored, self.context):
+            if isinstance(one, Watermark):
+                self._received = one.timestamp
+                self._queue.put_fence(one)  # emitted from ``on_start`` on
+            else:
+                self._put(calls_of(one, one.keys))
 
 
 def calls_of(batch: Batch[Any], keys: Sequence[Any] | None) -> list[Call]:

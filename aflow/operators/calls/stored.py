@@ -69,14 +69,12 @@ class StoredCalls:
         self, snapshot: OperatorSnapshot, context: OperatorContext
     ) -> Iterator[Batch[Any]]:
         """What belongs to the subtask of ``context``. Raises ``RestoreError``."""
-        for part in snapshot.operator.get(CALLS, ()):
-            subtask, batch = self._read(part)
-            if batch.keys is not None:
-                mine = _owned(batch, batch.keys, context)
-                if mine.values:
-                    yield mine
-            elif subtask % context.parallelism == context.subtask:
-                yield batch
+        for subtask, batch in self.stored_batches(snapshot):
+            yield from owned(subtask, batch, context)
+
+    def stored_batches(self, snapshot: OperatorSnapshot) -> Iterator[tuple[int, Batch[Any]]]:
+        """All that is stored, with the number of the former subtask. Raises ``RestoreError``."""
+        return map(self._read, snapshot.operator.get(CALLS, ()))
 
     def _read(self, part: bytes) -> tuple[int, Batch[Any]]:
         try:
@@ -109,24 +107,18 @@ class StoredCalls:
         return [self.codec.decode(one) for one in stored]
 
 
-@dataclass(frozen=True, slots=True)
-class CapturedCalls:
-    """The calls of one subtask, as they were at a barrier."""
-
-    stored: StoredCalls
-    subtask: int
-    calls: Sequence[Call]
-
-    def encoded(self) -> OperatorSnapshot:
-        parts = self.stored.encoded(self.subtask, self.calls)
-        return OperatorSnapshot(operator={CALLS: parts} if parts else {})
-
-
-def _owned(batch: Batch[Any], keys: Sequence[Hashable], context: OperatorContext) -> Batch[Any]:
+def owned(subtask: int, batch: Batch[Any], context: OperatorContext) -> Iterator[Batch[Any]]:
+    """The records of ``batch``, stored by a former ``subtask``, that belong to the subtask of ``context``, if any."""
+    keys = batch.keys
+    if keys is None:
+        if subtask % context.parallelism == context.subtask:
+            yield batch
+        return
     mine = [
         index
         for index, key in enumerate(keys)
         if key_group(key, context.key_group_count) in context.key_groups
     ]
-    picked = batch.pick(mine)
-    return Batch(picked.values, picked.timestamps, [keys[index] for index in mine])
+    if mine:
+        picked = batch.pick(mine)
+        yield Batch(picked.values, picked.timestamps, [keys[index] for index in mine])

@@ -80,7 +80,7 @@ class SlotsHarness(OperatorHarness[Any, Any]):
 
     def restore(self, *snapshots: OperatorSnapshot) -> None:
         super().restore(*snapshots)
-        self._take_calls()
+        self._start()
 
     # ----------------------------------------------------------------------------------- the runtime
 
@@ -96,6 +96,12 @@ class SlotsHarness(OperatorHarness[Any, Any]):
     def _replace(self, snapshot: OperatorSnapshot | None) -> None:
         super()._replace(snapshot)
         self.on_replaced()
+        self._start()
+
+    def _start(self) -> None:
+        self.step.on_start()
+        if not self.mails_wait:
+            self.emit()
         self._take_calls()
 
     def _stepped(self) -> None:

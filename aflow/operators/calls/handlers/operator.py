@@ -35,6 +35,7 @@ from aflow.operators.calls.async_process import (
 from aflow.operators.calls.handlers.lines import KeyLines
 from aflow.operators.calls.handlers.stages import Stage, Stages
 from aflow.operators.calls.handlers.stored import (
+    HANDLERS,
     CapturedHandlers,
     TimerCall,
     encoded,
@@ -78,8 +79,6 @@ class AsyncProcessOperator(AsyncOperator):
         self._states: Final = declared_states(function)
         self._key_type = key_type
         self._to_close: Final = ExitStack()
-        #: The last watermark that came in; ``watermark`` is the last one that was sent on.
-        self._received = MIN_TIMESTAMP
         self._ended = False
         #: Of attempts that are under way, and of handlers that have not left.
         self._effects: dict[Call, Effects] = {}
@@ -156,7 +155,7 @@ class AsyncProcessOperator(AsyncOperator):
         keys = self._timers.reached(timestamp)
         if not keys and not self.busy:
             self._stages.passed(timestamp)
-            super().on_watermark(timestamp)
+            self._emit_fence(Watermark(timestamp))
             return
         closed = self._stages.last
         self._stages.put_fence(Watermark(timestamp))
@@ -375,8 +374,8 @@ class AsyncProcessOperator(AsyncOperator):
         for key in ringing:
             if (following := self._next(key)) is not None:
                 self._make_ready((following,))
-        if not self._stages.calls:
-            self._begin_stages(watermark)  # no mail would come for a fence that waits for nothing
+        if not self._stages.calls and HANDLERS not in snapshot.operator:
+            self._begin_stages(watermark)  # all subtasks had emitted their watermarks
         self._set_alarm()
 
 

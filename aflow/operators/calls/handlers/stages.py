@@ -59,6 +59,17 @@ class Stages:
     def calls(self) -> list[Call]:
         return list(self._calls)
 
+    @property
+    def fences(self) -> list[tuple[int, Fence]]:
+        found: list[tuple[int, Fence]] = []
+        preceding = 0
+        stage: Stage | None = self._first
+        while stage is not None and stage.fence is not None:
+            preceding += stage.left
+            found.append((preceding, stage.fence))
+            stage = stage.next
+        return found
+
     def put(self, calls: Sequence[Call]) -> None:
         for call in calls:
             self.put_in(call, self.last)

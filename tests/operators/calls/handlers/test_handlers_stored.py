@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
+from aflow.model.key_groups import ranges
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain
 from aflow.state.snapshot import OperatorSnapshot
+from tests.operators.calls.handlers.awaiting import Awaiting
 from tests.operators.calls.handlers.processes import (
     Adding,
     Doing,
@@ -133,3 +137,16 @@ def test_processing_timers_are_restored(start: Start) -> None:
     restored = start(Doing(), step.operator.snapshot()).clock(50).finish()
 
     assert restored.values() == [(TimeDomain.PROCESSING, 50, None)]
+
+
+def test_a_watermark_that_waits_for_a_handler_is_emitted_by_restored_subtasks_without_records(
+    start: Start,
+) -> None:
+    """The handler is restored in another subtask, and these have nothing that would let the watermark go."""
+    step = start(Adding()).push(1, keys=["a"]).watermark(5)
+
+    for subtask, expected in enumerate(([5], [("a1", None), 5])):
+        shared = step.operator.snapshot().restricted_to(ranges(128, 2)[subtask])
+        restored = Awaiting(Adding(), restored=shared, subtask=subtask, parallelism=2)
+        with closing(restored):
+            assert restored.finish().items() == expected

@@ -1,0 +1,154 @@
+"""The watermarks between the calls of a step in snapshots: operator state, one part for each subtask.
+
+Theory. A watermark that waits for calls was received before the barrier, so the source does not send it again before
+its next record. So it belongs to the snapshot, with its place among the records:
+
+- If the parallelism is the same, each subtask puts its own watermarks where they were.
+- After a rescale the records of several former subtasks may share a queue. A watermark is true of all of them only if
+  each former subtask had received it: the smallest of their latest watermarks follows all restored records. As in the
+  valve, idle subtasks do not count unless all are idle, and then the largest of their watermarks counts. A former
+  subtask that stored nothing had received no watermark, so there is none for all.
+
+The end of time is not stored: it comes again with the end of the input. Nor are idleness and activity, which belong to
+the channels, and these are new after a restore.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from aflow.errors import RestoreError
+from aflow.machines.calls.call import Call
+from aflow.machines.calls.queues import Fence
+from aflow.model.batch import Batch
+from aflow.model.codecs import PLAIN, CodecError
+from aflow.model.elements import Watermark
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
+from aflow.operators.base import OperatorContext
+from aflow.operators.calls.stored import CALLS, StoredCalls, owned
+from aflow.state.snapshot import OperatorSnapshot
+
+#: Under which name of a snapshot's operator state the watermarks are.
+FENCES: Final = "@fences"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFences:
+    """The watermarks of one subtask."""
+
+    subtask: int
+    parallelism: int
+    received: Timestamp | None
+    """The latest one that it had received (epoch ms); None once its input had ended."""
+    idle: bool
+    """True if its input was idle."""
+    waiting: Sequence[tuple[int, Timestamp]]
+    """Those that it had not emitted (epoch ms), in order, each with the number of stored records that precede it."""
+
+    @classmethod
+    def of(
+        cls,
+        fences: Sequence[tuple[int, Fence]],
+        context: OperatorContext,
+        *,
+        received: Timestamp,
+        idle: bool,
+    ) -> StoredFences | None:
+        """None for a subtask without event time."""
+        if received == MIN_TIMESTAMP:
+            return None
+        waiting = [
+            (preceding, fence.timestamp)
+            for preceding, fence in fences
+            if isinstance(fence, Watermark) and fence.timestamp != MAX_TIMESTAMP
+        ]
+        latest = None if received == MAX_TIMESTAMP else received
+        return cls(context.subtask, context.parallelism, latest, idle, waiting)
+
+    def encoded(self) -> bytes:
+        return PLAIN.encode(
+            (self.subtask, self.parallelism, self.received, self.idle, list(self.waiting))
+        )
+
+    @classmethod
+    def decoded(cls, data: bytes) -> StoredFences:
+        """Raises ``CodecError``."""
+        return cls(*cast("tuple[int, int, int | None, bool, list[Any]]", PLAIN.decode(data)))
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedCalls:
+    """The calls of one subtask, as they were at a barrier."""
+
+    stored: StoredCalls
+    subtask: int
+    calls: Sequence[Call]
+    fences: StoredFences | None
+
+    def encoded(self) -> OperatorSnapshot:
+        operator: dict[str, tuple[bytes, ...]] = {}
+        if parts := self.stored.encoded(self.subtask, self.calls):
+            operator[CALLS] = parts
+        if self.fences is not None:
+            operator[FENCES] = (self.fences.encoded(),)
+        return OperatorSnapshot(operator=operator)
+
+
+def restored_queue(
+    snapshot: OperatorSnapshot, stored: StoredCalls, context: OperatorContext
+) -> Iterator[Batch[Any] | Watermark]:
+    """Yield the records and watermarks that belong to the subtask of ``context``, in order. Raises ``RestoreError``."""
+    parts = _read(snapshot, stored.step)
+    own = parts.get(context.subtask)
+    if own is None or own.parallelism != context.parallelism:
+        yield from stored.restored(snapshot, context)
+        if (common := _common(parts)) is not None:
+            yield Watermark(common)
+        return
+    waiting = deque(own.waiting)
+    preceding = 0
+    for subtask, batch in stored.stored_batches(snapshot):
+        if subtask != context.subtask:
+            yield from owned(subtask, batch, context)
+            continue
+        start = 0
+        while waiting and waiting[0][0] < preceding + len(batch):
+            place, timestamp = waiting.popleft()
+            yield from _between(batch, start, place - preceding, own, context)
+            yield Watermark(timestamp)
+            start = place - preceding
+        yield from _between(batch, start, len(batch), own, context)
+        preceding += len(batch)
+    for _, timestamp in waiting:
+        yield Watermark(timestamp)
+
+
+def _between(
+    batch: Batch[Any], start: int, stop: int, own: StoredFences, context: OperatorContext
+) -> Iterator[Batch[Any]]:
+    if start < stop:
+        yield from owned(own.subtask, batch.slice(start, stop), context)
+
+
+def _read(snapshot: OperatorSnapshot, step: str) -> dict[int, StoredFences]:
+    try:
+        parts = [StoredFences.decoded(part) for part in snapshot.operator.get(FENCES, ())]
+    except (CodecError, TypeError) as exc:
+        raise RestoreError(
+            f"step {step!r} cannot read the watermarks that waited for its calls: {exc}"
+        ) from exc
+    return {part.subtask: part for part in parts}
+
+
+def _common(parts: dict[int, StoredFences]) -> Timestamp | None:
+    """Return the watermark that follows the records of all former subtasks, if one of theirs was not emitted."""
+    former = list(parts.values())
+    if not any(part.waiting for part in former) or len(former) < former[0].parallelism:
+        return None
+    holding = [part.received for part in former if part.received is not None and not part.idle]
+    if holding:
+        return min(holding)
+    return max((part.received for part in former if part.received is not None), default=None)
