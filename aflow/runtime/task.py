@@ -161,6 +161,8 @@ class StreamTask:
     def stop(self, *, drain: bool) -> None:
         """End the input early, if it is a source. What it has read is processed, without waiting for other sources."""
         self.input.stop(drain=drain)
+        for operator in self.chain.slots:
+            operator.on_stop()
         self._leave_group()
 
     def begin_with(self, link: Link, batches: Iterable[Batch[Any]]) -> None:

@@ -204,6 +204,10 @@ class GroupedOperator(AsyncOperator):
         call.keep([one for one in call.company if not one.done and not late(one)])
         return not call.company
 
+    def _waiting_calls(self) -> list[Call]:
+        formed = [member for group in self._ready for member in group.company]
+        return [*formed, *self._line]
+
     def _begins(self, call: Call) -> bool:
         if not isinstance(call, Group):
             return super()._begins(call)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil, inf
 
 from aflow.machines.calls.adaptive import AdaptiveLimit
-from aflow.machines.calls.breaker import Breaker
+from aflow.machines.calls.breaker import Breaker, BreakerState
 from aflow.machines.calls.call import Call
 from aflow.machines.calls.limits import CallLimits
 from aflow.operators.base import OperatorContext
@@ -21,6 +21,7 @@ class StepLimits:
     def __init__(self, settings: CallSettings, context: OperatorContext) -> None:
         adaptive, rate, breaker = settings.adaptive, settings.rate, settings.breaker
         self._steady = context.steady
+        self._breaker = None if breaker is None else Breaker(breaker)
         self._most = settings.capacity
         self._rate = rate
         self._adaptive = None if adaptive is None else AdaptiveLimit(adaptive)
@@ -28,7 +29,7 @@ class StepLimits:
             bucket=None if rate is None else context.buckets.bucket(rate),
             adaptive=self._adaptive,
             overload=Exception if adaptive is None else adaptive.on,
-            breaker=None if breaker is None else Breaker(breaker),
+            breaker=self._breaker,
             broken=Exception if breaker is None else breaker.on,
         )
 
@@ -36,6 +37,11 @@ class StepLimits:
     def capacity(self) -> int:
         """How many calls may be under way now."""
         return self._most if self._adaptive is None else self._adaptive.limit
+
+    @property
+    def is_open(self) -> bool:
+        """True while the circuit breaker lets no call but probes begin."""
+        return self._breaker is not None and self._breaker.state is not BreakerState.CLOSED
 
     def cost(self, value: object) -> float:
         """What a call for ``value`` takes of the rate limit. Raises ``ValueError``, and what ``cost`` raises."""

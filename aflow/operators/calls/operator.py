@@ -89,6 +89,8 @@ class AsyncOperator(RecordsInFlight):
         self._sees_results = getattr(settings.retry, "on_result", None) is not None
         self._deadlines: Deadlines[Call] = Deadlines()
         self._retries: Deadlines[Call] = Deadlines()
+        #: Since when each call waits in a job that stops (epoch ms); None while the job does not stop.
+        self._since: dict[Call, Timestamp] | None = None
         #: What the alarm is set to (epoch ms).
         self._alarm_at: Timestamp | None = None
 
@@ -139,6 +141,8 @@ class AsyncOperator(RecordsInFlight):
         if self._watched:
             for call in calls:
                 call.attempt = 0
+            if self._since is not None:
+                self._since.update(dict.fromkeys(calls, self.context.clock.now()))
         super()._put(calls)
 
     def _make_ready(self, calls: Iterable[Call]) -> None:
@@ -151,6 +155,15 @@ class AsyncOperator(RecordsInFlight):
 
     def hurry(self) -> None:
         """The input has ended, and the task waits for the calls. Said again and again until none is left."""
+
+    def on_stop(self) -> None:
+        """The job stops. From now on the time of calls runs also while the circuit breaker keeps them waiting.
+
+        Until the service answers again that wait has no end, and neither would the stop.
+        """
+        if self._since is None and self.settings.breaker is not None:
+            self._since = dict.fromkeys(self._queue.calls, self.context.clock.now())
+            self.on_ready()
 
     def on_processing_time(self, now: Timestamp) -> None:
         """Time is up for some calls, others are to be made again."""
@@ -234,7 +247,44 @@ class AsyncOperator(RecordsInFlight):
             return False
         if wait:
             self._wake_at(self.context.clock.now() + wait)
+        if wait != 0 and self._since is not None and limits.is_open:
+            while self._expire_waiting(self._since):
+                pass
         return wait == 0
+
+    def _expire_waiting(self, since: dict[Call, Timestamp]) -> bool:
+        """Let the time of calls run that wait for their first attempt; True if it was up for some of them.
+
+        The next calls of their keys wait then.
+        """
+        now = self.context.clock.now()
+        expired = False
+        for call in self._waiting_calls():
+            if call.done or self._time_runs(call) or call in self._deadlines:
+                continue
+            try:
+                until = self._until(call, since.get(call, now))
+            except RAISED as exc:
+                self._fail(self._error(call, exc), exc)
+                return False
+            if until is None:
+                continue
+            self._deadlines.set(call, until)
+            if until <= now:
+                self._deadlines.discard(call)
+                self._time_is_up(call)
+                expired = True
+            else:
+                self._wake_at(until)
+        return expired
+
+    def _waiting_calls(self) -> list[Call]:
+        """Those whose turn it is, and that wait for a slot or a limit."""
+        return list(self._ready)
+
+    def _until(self, call: Call, begin: Timestamp) -> Timestamp | None:
+        """When the time for a record is up that begins at ``begin``; None: never. Raises what users' code raises."""
+        return self.settings.time_until(call.value, begin)
 
     def _cost(self, limits: StepLimits, call: Call) -> float:
         return limits.cost(call.value)
@@ -341,7 +391,7 @@ class AsyncOperator(RecordsInFlight):
         """Whether there is time for a first attempt, and until when; if not, what becomes of the record is decided."""
         now = self.context.clock.now()
         try:
-            until = self.settings.time_until(call.value, now)
+            until = self._until(call, now)
         except RAISED as exc:
             call.attempt = 0
             self._fail(self._error(call, exc), exc)
@@ -433,6 +483,8 @@ class AsyncOperator(RecordsInFlight):
 
     def _decided(self, call: Call) -> None:
         self._deadlines.discard(call)
+        if self._since is not None:
+            self._since.pop(call, None)
 
     def size(self) -> StateSize:
         """Each record whose results were not emitted is an entry, and each moment that one waits for is a timer."""

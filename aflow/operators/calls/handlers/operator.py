@@ -146,6 +146,8 @@ class AsyncProcessOperator(AsyncOperator):
         for call in calls:
             if self._watched:
                 call.attempt = 0
+            if self._since is not None:
+                self._since[call] = self.context.clock.now()
             self._stages.put_in(call, stage)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
@@ -230,12 +232,12 @@ class AsyncProcessOperator(AsyncOperator):
         if effects is not None:
             effects.transaction.drop()
 
-    def _time_for(self, call: Call) -> tuple[bool, Timestamp | None]:
+    def _until(self, call: Call, begin: Timestamp) -> Timestamp | None:
         """The deadline is one of records: of a timer it is not asked."""
         if not isinstance(call, TimerCall):
-            return super()._time_for(call)
+            return super()._until(call, begin)
         timeout = self.settings.timeout
-        return True, None if timeout is None else self.context.clock.now() + timeout
+        return None if timeout is None else begin + timeout
 
     def _cost(self, limits: StepLimits, call: Call) -> float:
         return 1.0 if isinstance(call, TimerCall) else super()._cost(limits, call)
