@@ -19,13 +19,13 @@ PROJECT = Path(__file__).parents[2]
 
 
 def json_lines(folder: Path) -> list[int]:
-    files = sorted((folder / "out").iterdir())
+    files = sorted((folder / "out").glob("part-*"))
     return [json.loads(line)["n"] for file in files for line in file.read_text().splitlines()]
 
 
 def packed_tables(folder: Path) -> list[int]:
     found: list[int] = []
-    for file in sorted((folder / "out").iterdir()):
+    for file in sorted((folder / "out").glob("numbers-*")):
         with gzip.open(file, "rt", newline="") as text:
             found += [int(row["n"]) for row in csv.DictReader(text)]
     return found

@@ -6,9 +6,12 @@ All calls block: they are for worker threads.
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, cast
 
 try:
     import fcntl
@@ -18,48 +21,159 @@ except ImportError:  # pragma: no cover - not on Linux
 #: What systems answer where a file is locked by somebody else.
 _TAKEN: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES})
 
+#: Answers of file systems without hard links.
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+#: Names of scratch files: the owner id makes them unique.
+SCRATCH: Final = re.compile(r"\.[^/\0]+\.[0-9a-f]{16}\.writing")
+
+_LONGEST_NOTE: Final = 4096
+
 
 class Taken(Exception):
-    """Another writer holds the file."""
+    """Another writer holds the lock."""
 
 
-def claim(path: Path) -> IO[bytes]:
-    """``path``, empty and locked (``flock``) as long as it is open; made if it is not there.
+class NotOurs(Exception):
+    """The file is there, and aflow did not write it."""
 
-    The lock goes with the process, so what a killed one left is free. Where the system or the file system knows no
-    locks, another writer is not noticed. Raises ``Taken`` and ``OSError``.
+
+class Claim:
+    """A lock file, held (``flock``) until ``release``. It names the scratch file of its writer.
+
+    Its content proves that aflow made it, and which scratch file a killed writer has left. A file of this name with
+    another content is not touched.
     """
+
+    def __init__(self, path: Path, file: IO[bytes], *, removable: bool) -> None:
+        self.path = path
+        self._file = file
+        self._removable = removable
+
+    def release(self) -> None:
+        """Remove the lock file if aflow made it, and let go of the lock."""
+        with suppress(OSError):
+            if self._removable:
+                self.path.unlink()
+        with suppress(OSError):
+            self._file.close()
+
+
+def claim(path: Path, *, scratch: Path | None = None) -> Claim:
+    """Lock ``path``, which is made if it is not there, and note in it that its writer writes into ``scratch``.
+
+    Removes the scratch file that a killed writer noted there. The lock ends with the process. Where the system or the
+    file system has no locks, another writer is not noticed. Raises ``Taken``, ``NotOurs`` and ``OSError``.
+    """
+    note = json.dumps({"aflow": "lock", "scratch": None if scratch is None else scratch.name})
     while True:
-        # Not "wb": that would empty a file that is another writer's.
-        raw = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "wb")
+        made = _make(path)
+        file = path.open("r+b", buffering=0)
         try:
-            _lock(raw.fileno())
-            if _is_named(raw.fileno(), path):
-                # A device, or a file of ours alone: cutting it off is for what a killed process left.
-                if os.fstat(raw.fileno()).st_size:
-                    raw.truncate(0)
-                return raw
+            _lock(file.fileno())
+            if _is_named(file.fileno(), path):
+                known = made or _clear_scratch(path, file)
+                if known:
+                    file.seek(0)
+                    file.truncate()
+                    file.write(note.encode())
+                    os.fsync(file.fileno())
+                return Claim(path, file, removable=known)
         except BaseException:
-            raw.close()
+            file.close()
             raise
-        raw.close()
+        file.close()
 
 
-def remove_unclaimed(path: Path) -> bool:
-    """Remove what a killed process has left of its claim; False if a writer that is alive holds ``path``."""
+def is_lock(path: Path) -> bool:
+    """Return True for a lock file that ``claim`` wrote."""
     try:
-        raw = path.open("rb")
+        with path.open("rb") as file:
+            return _note(path, file) is not None
+    except (NotOurs, OSError):
+        return False
+
+
+def is_claimed(path: Path, *, remove: bool = True) -> bool:
+    """Return True if a live writer holds ``path``.
+
+    If ``remove``, remove what a killed writer left: its lock and its scratch file.
+    """
+    try:
+        file = path.open("rb")
     except FileNotFoundError:
-        return True
-    with raw:
+        return False
+    with file:
         try:
-            _lock(raw.fileno())
+            _lock(file.fileno())
         except Taken:
-            return False
-        # Under the lock: who claims it in this moment finds it taken, or without its name.
-        if _is_named(raw.fileno(), path):
-            path.unlink()
-        return True
+            return True
+        # Under the lock: a writer that claims it now finds it taken, or without its name.
+        if remove and _is_named(file.fileno(), path):
+            with suppress(NotOurs):
+                if _clear_scratch(path, file):
+                    path.unlink()
+        return False
+
+
+def publish(source: Path, target: Path) -> None:
+    """Rename ``source`` to ``target``, and never replace a file. Raises ``FileExistsError`` and ``OSError``.
+
+    It can be repeated after a crash at any point.
+    """
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        if not source.samefile(target):
+            raise
+    except OSError as exc:
+        if exc.errno not in _NO_LINKS:
+            raise
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from exc
+        os.rename(source, target)
+        return
+    os.unlink(source)
+
+
+def _make(path: Path) -> bool:
+    """Return True if ``path`` was not there and is an empty file now."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _clear_scratch(path: Path, file: IO[bytes]) -> bool:
+    """Remove the scratch file that the lock file names; return False if the lock file is empty.
+
+    Raises ``NotOurs`` as ``_note`` does.
+    """
+    note = _note(path, file)
+    if note is None:
+        return False
+    scratch = note.get("scratch")
+    if isinstance(scratch, str) and SCRATCH.fullmatch(scratch):
+        (path.parent / scratch).unlink(missing_ok=True)
+    return True
+
+
+def _note(path: Path, file: IO[bytes]) -> dict[str, object] | None:
+    """Return what a lock file says; None for an empty file. Raises ``NotOurs`` for any other content."""
+    file.seek(0)
+    text = file.read(_LONGEST_NOTE)
+    if not text:
+        return None
+    try:
+        note = json.loads(text)
+    except ValueError:
+        raise NotOurs(path) from None
+    match note:
+        case {"aflow": "lock", **rest}:
+            return cast("dict[str, object]", rest)
+        case _:
+            raise NotOurs(path)
 
 
 def make_folder(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A file that comes into being under another name, so that nobody ever reads half of it.
+"""A file that is written under another name, so that no reader ever sees half of it.
 
 All methods block: they are for worker threads.
 """
@@ -7,53 +7,18 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, ClassVar
 
-from aflow.connect import Committable, SinkError
+from aflow.connect import Committable
 from aflow.errors import InternalError
 from aflow_connectors.files.compression import compressed
-from aflow_connectors.files.disk import Taken, claim, sync_folder
-from aflow_connectors.files.parts import Target, in_progress
-
-
-class Place:
-    """A path that a sink writes to, as its errors name it."""
-
-    def __init__(self, path: Path, *, sink: str) -> None:
-        self.path = path
-        self.sink = sink
-
-    def error(self, reason: str) -> SinkError:
-        """``reason`` as the failure of this sink."""
-        return SinkError(f"sink {self.sink!r}: {reason}")
-
-    def unwritable(self, what: str, reason: object) -> SinkError:
-        """``what`` (a record, a column) cannot be written into this file."""
-        return self.error(f"{self.path}: cannot write {what}: {reason}")
-
-    def taken(self, held: Path) -> SinkError:
-        """Another writer holds ``held``."""
-        return self.error(
-            f"{self.path} is in progress by another writer (of this or another job, it holds {held}): give each sink "
-            f"a path of its own"
-        )
-
-    def already_there(self, path: Path) -> SinkError:
-        """``path`` is output of an earlier run."""
-        return self.error(
-            f"{path} is there already: remove it, write elsewhere, or pass overwrite=True"
-        )
-
-    @contextmanager
-    def errors(self) -> Generator[None]:
-        """Turns what the system refuses into a ``SinkError`` with the path."""
-        try:
-            yield
-        except OSError as exc:
-            raise self.error(f"cannot write {self.path}: {exc.strerror or exc}") from exc
+from aflow_connectors.files.disk import Claim, publish, sync_folder
+from aflow_connectors.files.manifest import ScratchFile
+from aflow_connectors.files.ownership import OwnedFolder, Place
+from aflow_connectors.files.parts import Target, lock, new_scratch
 
 
 class Output(Place, ABC):
@@ -92,30 +57,28 @@ class Output(Place, ABC):
         with self.errors():
             self.file.write(data)
 
-    def claimed(self, path: Path) -> IO[bytes]:
-        """``path``, empty and locked. Raises ``SinkError`` if another writer has it."""
-        try:
-            return claim(path)
-        except Taken:
-            raise self.taken(path) from None
-
 
 class OutputFile(Output):
-    """Written as ``.name.inprogress``; ``finish`` gives it its name, and ``discard`` removes it instead.
+    """Written into a scratch file; ``finish`` gives it its name, and ``discard`` removes it instead.
 
-    Both do nothing after the other. The name in progress begins with a dot, so no source takes it for input. The file
-    is locked as long as it is in progress: another writer to the same path is refused, and what a killed process left
-    is overwritten.
+    Both do nothing after the other. The name of the scratch file begins with a dot, so no source takes it for input.
+    A lock, ``.name.inprogress``, keeps other writers to the same path away, and names the scratch file: the next
+    writer removes what a killed process left.
     """
 
     in_pieces = False
 
-    def __init__(self, target: Target, *, sink: str, overwrite: bool) -> None:
+    def __init__(self, target: Target, *, sink: str, overwrite: bool, owner: str) -> None:
         super().__init__(target.path, sink=sink)
         self._target = target
         self._overwrite = overwrite
-        self._temporary = in_progress(target.path)
-        self._raw: IO[bytes] | None = None
+        self._owner = owner
+        #: The other files of the folder; None where the path is that of one file, which the user has named.
+        self._folder = (
+            None if target.parts is None else OwnedFolder(target.path, target.parts, sink=sink)
+        )
+        self._claim: Claim | None = None
+        self._raw: ScratchFile | None = None
         self._file: IO[bytes] | None = None
 
     @property
@@ -127,10 +90,12 @@ class OutputFile(Output):
 
     def open(self) -> None:
         """Begin. Raises ``SinkError`` if the file is there already, unless it may be overwritten."""
-        self._refuse_to_overwrite()
+        self._make_way()
+        scratch = new_scratch(self.path)
         with self.errors():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._raw = self.claimed(self._temporary)
+            self._claim = self.claimed(lock(self.path), scratch=scratch)
+            self._raw = ScratchFile(scratch)
             self._file = compressed(self._raw, self.path.suffix)
 
     def prepare(self, checkpoint: int) -> Committable:
@@ -143,33 +108,50 @@ class OutputFile(Output):
         """Make the file visible under its name, durably. Raises ``SinkError``."""
         if self._raw is None:
             return
-        self._refuse_to_overwrite()
+        raw, former = self._raw, self._make_way()
         with self.errors():
-            if self._file is not None and self._file is not self._raw:
+            if self._file is not None and self._file is not raw:
                 self._file.close()
-            self._raw.flush()
-            os.fsync(self._raw.fileno())
-            for leftover in self._target.leftovers():
-                leftover.unlink()
-            # Closed only then: with the file the lock goes, and another writer could begin under the name in progress.
-            os.replace(self._temporary, self.path)
-            self._raw.close()
+            self._show(raw, former)
             sync_folder(self.path.parent)
         self._raw = self._file = None
+        self._release()
 
     def discard(self) -> None:
         """Remove what was written, unless it is finished."""
-        if self._raw is None:
-            return
-        let_go(self._raw, self._file, self._temporary)
-        self._raw = self._file = None
+        if self._raw is not None:
+            let_go(self._raw, self._file)
+            self._raw = self._file = None
+        self._release()
 
-    def _refuse_to_overwrite(self) -> None:
-        if self._overwrite:
+    def _show(self, raw: ScratchFile, former: Sequence[Path]) -> None:
+        written = raw.end()
+        if self._folder is None and self._overwrite:
+            os.replace(raw.path, self.path)
             return
-        there = [self.path] if self.path.exists() else self._target.leftovers()
-        if there:
-            raise self.already_there(there[0])
+        if self._folder is not None:
+            self._folder.remove(former, keep=self._owner)
+            self._folder.manifest(self._owner).add(self.path.name, written)
+        try:
+            publish(raw.path, self.path)
+        except FileExistsError:
+            raise self.already_there(self.path) from None
+
+    def _make_way(self) -> Sequence[Path]:
+        """Return what of earlier runs is to be removed. Raises ``SinkError`` for what must stay and is in the way."""
+        with self.errors():
+            if self._folder is not None:
+                return self._folder.make_way(
+                    overwrite=self._overwrite, counts=self._target.in_the_way
+                )
+            if self.path.exists() and not self._overwrite:
+                raise self.already_there(self.path)
+            return ()
+
+    def _release(self) -> None:
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
 
     def _without_checkpoints(self) -> InternalError:
         return InternalError(
@@ -178,13 +160,13 @@ class OutputFile(Output):
         )
 
 
-def let_go(raw: IO[bytes], file: IO[bytes] | None, path: Path) -> None:
+def let_go(raw: ScratchFile, file: IO[bytes] | None) -> None:
     """Close ``raw``, and the ``file`` that compresses into it, and remove it."""
     # What cannot be written any more (a full disk) is going to be removed anyway.
     with suppress(OSError):
         if file is not None and file is not raw:
             file.close()
     with suppress(OSError):
-        path.unlink()
+        raw.path.unlink()
     with suppress(OSError):
         raw.close()

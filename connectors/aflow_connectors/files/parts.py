@@ -2,26 +2,44 @@
 
 Without checkpoints a writer makes one file, its *part*: ``part-00000.jsonl``. With checkpoints it makes a *piece* for
 each checkpoint: ``part-00000-000012.jsonl`` is what writer 0 wrote between the checkpoint before and checkpoint 12.
-Checkpoints never share a number, so no piece ever gets the name of another, also when readers remove pieces.
+Numbers of checkpoints grow, so a job never gives two pieces the same name, also when readers remove pieces.
 
-What is not for readers yet begins with a dot::
+What is not for readers begins with a dot::
 
-    .part-00000.jsonl.inprogress        a part being written, or the lock of a writer that makes pieces
-    .part-00000.jsonl.writing           what no checkpoint covers yet
-    .part-00000-000012.jsonl.pending    prepared for checkpoint 12, to be committed
+    .part-00000.jsonl.inprogress                            the lock of a writer
+    .part-00000.jsonl.0e5f26b1d9a84c37.writing              its scratch file: what no checkpoint covers yet
+    .part-00000-000012.jsonl.61c4b8f0a2937de5.pending       prepared for checkpoint 12, to be committed
+    .part.jsonl.61c4b8f0a2937de5.manifest                   the files of owner 61c4b8f0a2937de5
+
+A name that has this form does not prove that the sink wrote the file. Only a manifest does.
 """
 
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from aflow.connect import WriterContext
 
 #: Of compressed files, the two last suffixes belong together.
 _COMPRESSED = (".gz", ".zst")
+
+_OWNER: Final = r"[0-9a-f]{16}"
+_PIECE: Final = re.compile(r"(?P<stem>[^/\0]+)-\d{5}-\d{6,}(?P<ending>\.[^/\0]*)")
+
+
+def is_owner(text: str) -> bool:
+    """Return True for an id as ``new_owner`` makes them."""
+    return re.fullmatch(_OWNER, text) is not None
+
+
+def new_owner() -> str:
+    """Return an id that no other lineage of runs has."""
+    return secrets.token_hex(8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +60,12 @@ class Parts:
             ending = path.with_suffix("").suffix + ending
         return cls(path.parent, path.name.removesuffix(ending), ending)
 
+    @classmethod
+    def of_piece(cls, folder: Path, piece: str) -> Parts | None:
+        """Return the names that ``piece`` in ``folder`` belongs to; None if it is not the name of a piece."""
+        found = _PIECE.fullmatch(piece)
+        return found and cls(folder, found["stem"], found["ending"])
+
     def part(self, subtask: int) -> Path:
         """The file of a writer without checkpoints."""
         return self.folder / f"{self.stem}-{subtask:05}{self.ending}"
@@ -50,35 +74,52 @@ class Parts:
         """The name of what a writer has written for a checkpoint."""
         return f"{self.stem}-{subtask:05}-{checkpoint:06}{self.ending}"
 
+    def numbers(self, name: str) -> tuple[int, int] | None:
+        """Return writer and checkpoint of a piece; None for another name."""
+        found = self._piece_pattern().fullmatch(name)
+        return found and (int(found[1]), int(found[2]))
+
+    def part_number(self, name: str) -> int | None:
+        """Return the writer of a part; None for another name."""
+        found = self._part_pattern().fullmatch(name)
+        return found and int(found[1])
+
     def lock(self, subtask: int) -> Path:
-        return in_progress(self.part(subtask))
+        return lock(self.part(subtask))
 
-    def writing(self, subtask: int) -> Path:
-        part = self.part(subtask)
-        return part.with_name(f".{part.name}.writing")
+    def pending(self, piece: str, owner: str) -> Path:
+        """A piece of ``owner`` that waits for its commit."""
+        return self.folder / f".{piece}.{owner}.pending"
 
-    # What is there. A folder that does not exist holds nothing.
+    def manifest(self, owner: str) -> Path:
+        return self.folder / f".{self.stem}{self.ending}.{owner}.manifest"
 
-    def parts(self) -> list[Path]:
-        return [path for path, _ in self._found("", r"-\d{5,}", "")]
+    # Files that have such names. A folder that does not exist holds none.
 
-    def pieces(self) -> list[tuple[Path, int]]:
-        """Pieces that readers see, each with its checkpoint."""
-        return [(path, int(found[1])) for path, found in self._found("", r"-\d{5,}-(\d{6,})", "")]
+    def alike(self) -> list[Path]:
+        """Files for readers that have the name of a part or a piece."""
+        return sorted(
+            path
+            for pattern in (self._part_pattern(), self._piece_pattern())
+            for path, _ in self._found(pattern)
+        )
 
     def locks(self) -> list[Path]:
-        return [path for path, _ in self._found(r"\.", r"-\d{5,}", r"\.inprogress")]
+        pattern = rf"\.{re.escape(self.stem)}-\d{{5}}{re.escape(self.ending)}\.inprogress"
+        return [path for path, _ in self._found(re.compile(pattern))]
 
-    def uncommitted(self) -> list[Path]:
-        """What was written and is for no reader yet."""
-        writing = self._found(r"\.", r"-\d{5,}", r"\.writing")
-        pending = self._found(r"\.", r"-\d{5,}-\d{6,}", r"\.pending")
-        return [path for path, _ in [*writing, *pending]]
+    def owners(self) -> list[str]:
+        """Owners that manifests in the folder are named after."""
+        pattern = rf"\.{re.escape(self.stem + self.ending)}\.({_OWNER})\.manifest"
+        return [found[1] for _, found in self._found(re.compile(pattern))]
 
-    def _found(self, before: str, number: str, behind: str) -> Iterator[tuple[Path, re.Match[str]]]:
-        pattern = re.compile(
-            f"{before}{re.escape(self.stem)}{number}{re.escape(self.ending)}{behind}"
-        )
+    def _part_pattern(self) -> re.Pattern[str]:
+        return re.compile(rf"{re.escape(self.stem)}-(\d{{5}}){re.escape(self.ending)}")
+
+    def _piece_pattern(self) -> re.Pattern[str]:
+        return re.compile(rf"{re.escape(self.stem)}-(\d{{5}})-(\d{{6,}}){re.escape(self.ending)}")
+
+    def _found(self, pattern: re.Pattern[str]) -> Iterator[tuple[Path, re.Match[str]]]:
         if not self.folder.is_dir():
             return
         for path in sorted(self.folder.iterdir()):
@@ -86,14 +127,14 @@ class Parts:
                 yield path, found
 
 
-def in_progress(path: Path) -> Path:
-    """The name of a file that is not complete."""
+def lock(path: Path) -> Path:
+    """The lock of the writer that makes ``path``."""
     return path.with_name(f".{path.name}.inprogress")
 
 
-def pending(folder: Path, piece: str) -> Path:
-    """The name of a piece that waits for its commit."""
-    return folder / f".{piece}.pending"
+def new_scratch(path: Path) -> Path:
+    """A name that no file has, for what is going to be ``path``."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.writing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +159,10 @@ class Target:
         parts = Parts.of(path, suffix=suffix)
         return cls(parts.part(context.subtask), parts, context.parallelism)
 
-    def leftovers(self) -> list[Path]:
-        """Parts of more writers than there are now, and pieces: to who reads all they look like parts of this run."""
-        if self.parts is None:
-            return []
-        found = [path for path, _ in self.parts.pieces()]
-        number = self.parallelism
-        while (path := self.parts.part(number)).exists():
-            found.append(path)
-            number += 1
-        return found
+    def in_the_way(self, name: str) -> bool:
+        """Return True for a name that readers would take for output of this writer's run, and no other writer has."""
+        assert self.parts is not None
+        number = self.parts.part_number(name)
+        if number is None:
+            return self.parts.numbers(name) is not None
+        return number >= self.parallelism or name == self.path.name

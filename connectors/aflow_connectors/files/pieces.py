@@ -1,12 +1,14 @@
 """Exactly once: each checkpoint gets a file of its own, which takes its name when the checkpoint is complete.
 
-Theory. What a writer writes stands in ``….writing``. ``prepare`` makes it durable and calls it ``….pending``; its name
-is the committable. ``commit`` renames it once more, and to do that twice changes nothing: the pending file is gone
-then. So at any instant a crash leaves files that the checkpoint to continue from names (pending or committed: commit
-them) and files that it does not name (remove them). That is all there is to recovering.
+Theory. A writer writes into a scratch file. ``prepare`` makes it durable, records it in the manifest of the owner, and
+renames it to ``….pending``; the committable names piece and owner. ``commit`` records that it begins and renames the
+file once more, and to do that twice changes nothing: the pending file is gone then. So a crash at any instant leaves
+files that the restored checkpoint names (pending or committed: commit them) and files that it does not name (remove
+them). Among the latter are those that later checkpoints have committed, if the job goes back to an older one: their
+records are going to be written again.
 
-Among the files that it does not name are those that later checkpoints have committed, if the job goes on from an older
-one: the records in them are going to be written again.
+All of this is done to files that the manifest of the owner proves to be its own, and to no others. A checkpoint whose
+pieces are neither pending nor recorded as committed has lost output, which is an error.
 
 All calls block: they are for worker threads.
 """
@@ -15,16 +17,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import IO, cast
 
 from aflow.connect import Committable
 from aflow.errors import RestoreError, shown
 from aflow_connectors.files.compression import compressed
-from aflow_connectors.files.disk import make_folder, remove_unclaimed, sync_folder
-from aflow_connectors.files.output import Output, Place, let_go
-from aflow_connectors.files.parts import Parts, pending
+from aflow_connectors.files.disk import Claim, is_claimed, make_folder, publish, sync_folder
+from aflow_connectors.files.manifest import Fingerprint, Manifest, Records, ScratchFile
+from aflow_connectors.files.output import Output, let_go
+from aflow_connectors.files.ownership import OwnedFolder, Place
+from aflow_connectors.files.parts import Parts, is_owner, new_owner, new_scratch
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +39,29 @@ class Prepared:
     checkpoint: int
     piece: str
     folder: str
-    """Absolute, so that what is pending is found also by a job that writes elsewhere now."""
+    """Absolute: where the manifest is that proves it, if the sink writes elsewhere now."""
+    owner: str
+    """Empty in checkpoints of versions that kept no manifest."""
 
     def stored(self) -> Committable:
-        return {"checkpoint": self.checkpoint, "piece": self.piece, "folder": self.folder}
+        return {
+            "checkpoint": self.checkpoint,
+            "piece": self.piece,
+            "folder": self.folder,
+            "owner": self.owner,
+        }
 
     @classmethod
     def of(cls, committable: Committable, *, sink: str) -> Prepared:
         """Raises ``RestoreError`` for what no file sink has prepared."""
-        try:
-            fields = cast(dict[str, object], committable)
-            checkpoint, piece, folder = fields["checkpoint"], fields["piece"], fields["folder"]
-            if isinstance(checkpoint, int) and isinstance(piece, str) and isinstance(folder, str):
-                return cls(checkpoint, piece, folder)
-        except (KeyError, TypeError):
-            pass
+        match committable:
+            case {"checkpoint": int(number), "piece": str(piece), "folder": str(folder), **rest}:
+                owner = cast("dict[str, object]", rest).get("owner", "")
+                bare = not piece.startswith(".") and "/" not in piece and "\0" not in piece
+                if isinstance(owner, str) and (not owner or is_owner(owner)) and bare:
+                    return cls(number, piece, folder, owner)
+            case _:
+                pass
         raise RestoreError(
             f"sink {sink!r} cannot commit {shown(committable)}: the checkpoint was taken with another kind of sink "
             f"under this name"
@@ -60,12 +73,15 @@ class PieceOutput(Output):
 
     in_pieces = True
 
-    def __init__(self, parts: Parts, *, sink: str, subtask: int) -> None:
+    def __init__(self, parts: Parts, *, sink: str, subtask: int, owner: str) -> None:
         super().__init__(parts.part(subtask), sink=sink)
         self._parts = parts
         self._subtask = subtask
-        self._lock: IO[bytes] | None = None
-        self._raw: IO[bytes] | None = None
+        self._owner = owner
+        self._pieces = Pieces(parts, owner, sink=sink)
+        self._scratch = new_scratch(self.path)
+        self._lock: Claim | None = None
+        self._raw: ScratchFile | None = None
         self._file: IO[bytes] | None = None
         #: Pieces that wait for their commit.
         self._pending: set[str] = set()
@@ -77,40 +93,35 @@ class PieceOutput(Output):
             if self._lock is None:
                 raise self.error(f"{self.path} is closed, nothing can be added to it")
             with self.errors():
-                self._raw = self._parts.writing(self._subtask).open("wb")
+                self._raw = ScratchFile(self._scratch)
                 self._file = compressed(self._raw, Path(self._parts.ending).suffix)
         return self._file
 
     def open(self) -> None:
         with self.errors():
             make_folder(self._parts.folder)
-            self._lock = self.claimed(self._parts.lock(self._subtask))
+            self._lock = self.claimed(self._parts.lock(self._subtask), scratch=self._scratch)
 
     def prepare(self, checkpoint: int) -> Committable:
         """Make durable what was written, under a name that no source reads. Raises ``SinkError``."""
-        folder = self._parts.folder
+        folder = str(self._parts.folder.absolute())
         if self._raw is None:
-            return Prepared(checkpoint, "", str(folder.absolute())).stored()
+            return Prepared(checkpoint, "", folder, self._owner).stored()
         piece = self._parts.piece(self._subtask, checkpoint)
-        waiting = pending(folder, piece)
-        for path in (folder / piece, waiting):
-            self._refuse_second(path, checkpoint)
+        self._pieces.refuse_second(piece)
         with self.errors():
             if self._file is not None and self._file is not self._raw:
                 self._file.close()
-            self._raw.flush()
-            os.fsync(self._raw.fileno())
-            self._raw.close()
-            os.rename(self._parts.writing(self._subtask), waiting)
-            sync_folder(folder)
+            self._pieces.wait(self._scratch, piece, self._raw.end())
+            sync_folder(self._parts.folder)
         self._raw = self._file = None
         self._pending.add(piece)
-        return Prepared(checkpoint, piece, str(folder.absolute())).stored()
+        return Prepared(checkpoint, piece, folder, self._owner).stored()
 
     def commit(self, committable: Committable) -> None:
         prepared = Prepared.of(committable, sink=self.sink)
         with self.errors():
-            show(self._parts, prepared, self)
+            self._pieces.commit(prepared)
         self._pending.discard(prepared.piece)
 
     def finish(self) -> None:
@@ -123,76 +134,272 @@ class PieceOutput(Output):
     def discard(self) -> None:
         """Remove what no checkpoint covers. What is prepared stays: its checkpoint may be complete."""
         if self._raw is not None:
-            let_go(self._raw, self._file, self._parts.writing(self._subtask))
+            let_go(self._raw, self._file)
             self._raw = self._file = None
         if self._lock is not None:
-            let_go(self._lock, None, self._parts.lock(self._subtask))
+            self._lock.release()
             self._lock = None
 
-    def _refuse_second(self, path: Path, checkpoint: int) -> None:
-        if path.exists():
+
+class Pieces(Place):
+    """The pieces of one owner in one folder."""
+
+    def __init__(self, parts: Parts, owner: str, *, sink: str) -> None:
+        super().__init__(parts.folder, sink=sink)
+        self.parts = parts
+        self.owner = owner
+        self.manifest = Manifest(parts.manifest(owner), owner, sink=sink)
+
+    def refuse_second(self, piece: str) -> None:
+        """Raise ``SinkError`` if there is a piece of this name: it would be replaced."""
+        for path in (self.parts.folder / piece, self.parts.pending(piece, self.owner)):
+            if path.exists():
+                raise self.error(
+                    f"{path} is there already, and this sink has not written it for the present checkpoint; was the "
+                    f"storage of checkpoints replaced? Go on from a checkpoint of this output, or write elsewhere"
+                )
+
+    def wait(self, file: Path, piece: str, fingerprint: Fingerprint) -> None:
+        """Let ``file``, which is durable, wait for its commit as ``piece``. The new name is not durable yet."""
+        self.manifest.add(piece, fingerprint)
+        os.rename(file, self.parts.pending(piece, self.owner))
+
+    def commit(self, prepared: Prepared) -> None:
+        """Show a piece, unless that was done. Raises ``SinkError``, and ``RestoreError`` for one that is lost."""
+        numbers = self._numbers(prepared)
+        if numbers is None:
+            return
+        waiting = self.parts.pending(prepared.piece, self.owner)
+        if not waiting.exists():
+            self._refuse_lost(prepared, self.manifest.read())
+            return
+        self.manifest.committing(*numbers)
+        shown_as = self.parts.folder / prepared.piece
+        try:
+            publish(waiting, shown_as)
+        except FileExistsError:
             raise self.error(
-                f"{path} is there already, of another checkpoint {checkpoint}; was the storage of checkpoints "
-                f"replaced? Go on from a checkpoint of this output, or write elsewhere"
+                f"{shown_as} is there already, and it is not what the sink prepared for checkpoint "
+                f"{prepared.checkpoint} ({waiting}): move it elsewhere, and start the job again"
+            ) from None
+        sync_folder(self.parts.folder)
+
+    def file_of(self, prepared: Prepared) -> Path | None:
+        """Return the file of a piece, pending or shown; None if it is not there, or not the one of the owner."""
+        records = self.manifest.read()
+        if self._numbers(prepared) is None or records is None:
+            return None
+        found = records.files.get(prepared.piece)
+        if found is None:
+            return None
+        waiting = self.parts.pending(prepared.piece, self.owner)
+        if waiting.exists():
+            return waiting
+        path = self.parts.folder / prepared.piece
+        return path if found.matches(path) else None
+
+    def _numbers(self, prepared: Prepared) -> tuple[int, int] | None:
+        """Return writer and checkpoint of a piece; None if nothing was written."""
+        if not prepared.piece:
+            return None
+        numbers = self.parts.numbers(prepared.piece)
+        if prepared.owner != self.owner or numbers is None:
+            raise self.error(
+                f"checkpoint {prepared.checkpoint} names {prepared.piece!r} of owner {prepared.owner!r}, which is no "
+                f"piece of this sink (owner {self.owner!r})"
             )
+        return numbers
+
+    def _refuse_lost(self, prepared: Prepared, records: Records | None) -> None:
+        writer, checkpoint = self.parts.numbers(prepared.piece) or (0, 0)
+        if records is not None and records.committed.get(writer, 0) >= checkpoint:
+            return
+        raise RestoreError(
+            f"sink {self.sink!r} cannot commit checkpoint {prepared.checkpoint}: {prepared.piece} is not in "
+            f"{self.path} any more, and no manifest there says that it was committed. Bring the folder back with its "
+            f"hidden files, or begin anew (restore='nothing') with an empty folder"
+        )
 
 
-class Recovery(Place):
+class Recovery(OwnedFolder):
     """Brings the files of a sink to where a checkpoint had them, before any of its writers is opened."""
 
     def __init__(self, path: Path, parts: Parts, *, sink: str, overwrite: bool) -> None:
-        super().__init__(path, sink=sink)
-        self._parts = parts
+        super().__init__(path, parts, sink=sink)
         self._overwrite = overwrite
 
-    def recover(self, committables: Sequence[Committable]) -> None:
-        """Raises ``SinkError``, also if a writer is at work here, and ``RestoreError``."""
-        prepared = [Prepared.of(one, sink=self.sink) for one in committables]
+    def recover(self, committables: Sequence[Committable]) -> str:
+        """Return the owner of what is going to be written.
+
+        Raises ``SinkError`` for output of others, also if a writer is at work here, and ``RestoreError``.
+        """
+        prepared = sorted(
+            (Prepared.of(one, sink=self.sink) for one in committables),
+            key=lambda one: one.checkpoint,
+        )
         with self.errors():
-            self._refuse_while_others_write()
-            for one in sorted(prepared, key=lambda one: one.checkpoint):
-                show(self._parts, one, self)
-            for path in self._parts.uncommitted():
-                path.unlink()
-            if prepared:
-                self._remove_behind(max(one.checkpoint for one in prepared))
-            else:
-                self._begin_anew()
-            if self._parts.folder.is_dir():
-                sync_folder(self._parts.folder)
+            self.refuse_while_others_write()
+            owner = self._recovered(prepared)
+            self.sync()
+        return owner
 
-    def _refuse_while_others_write(self) -> None:
-        for lock in self._parts.locks():
-            if not remove_unclaimed(lock):
-                raise self.taken(lock)
-
-    def _remove_behind(self, checkpoint: int) -> None:
-        for path, number in self._parts.pieces():
-            if number > checkpoint:
-                path.unlink()
+    def _recovered(self, prepared: Sequence[Prepared]) -> str:
+        owners = {one.owner for one in prepared}
+        if len(owners) > 1:
+            raise RestoreError(
+                f"sink {self.sink!r} cannot go on: the checkpoint names output of several owners, "
+                f"{sorted(owners)}, and one sink has one"
+            )
+        if not prepared:
+            self._begin_anew()
+            return new_owner()
+        (owner,) = owners
+        if not owner:
+            return self._adopt(prepared)
+        records = self.manifest(owner).read()
+        if records is None:
+            self._begin_elsewhere(prepared, owner)
+        else:
+            self._go_on(prepared, owner, records, last=prepared[-1].checkpoint)
+        return owner
 
     def _begin_anew(self) -> None:
         """There is nothing to go on from: what is there is of another run."""
-        there = [path for path, _ in self._parts.pieces()] + self._parts.parts()
+        former = self.make_way(overwrite=self._overwrite)
         if self.path.is_file():
-            there.append(self.path)
-        if there and not self._overwrite:
-            raise self.already_there(there[0])
-        for path in there:
-            path.unlink()
+            if not self._overwrite:
+                raise self.already_there(self.path)
+            former.append(self.path)
+        self.remove(former)
 
-
-def show(parts: Parts, prepared: Prepared, place: Place) -> None:
-    """Give a piece its name. One that is not there any more was committed before (and readers may have removed it)."""
-    if not prepared.piece:
-        return
-    for folder in dict.fromkeys((parts.folder.absolute(), Path(prepared.folder))):
-        waiting, shown_as = pending(folder, prepared.piece), folder / prepared.piece
-        if waiting.exists():
-            if shown_as.exists():
-                raise place.error(
-                    f"{shown_as} is there already, and it is not what the sink prepared for checkpoint "
-                    f"{prepared.checkpoint} ({waiting}): remove one of the two"
+    def _go_on(
+        self, prepared: Sequence[Prepared], owner: str, records: Records, *, last: int
+    ) -> None:
+        """This is the folder of checkpoint ``last``, wherever it is now."""
+        self._refuse_output_of_others(owner)
+        for first, end in records.withdrawn:
+            if first <= last <= end:
+                raise RestoreError(
+                    f"sink {self.sink!r} cannot go on from checkpoint {last}: the job went back behind it before, and "
+                    f"the output of checkpoints {first} to {end} was removed from {self.path}; go on from a later or "
+                    f"an earlier checkpoint"
                 )
-            os.rename(waiting, shown_as)
-            sync_folder(folder)
+        pieces = Pieces(self.parts, owner, sink=self.sink)
+        for one in prepared:
+            pieces.commit(one)
+        self._withdraw(owner, {one.piece for one in prepared}, last)
+
+    def _withdraw(self, owner: str, named: set[str], last: int) -> None:
+        """Remove the output of ``owner`` that is not of the checkpoint: it is going to be written again."""
+        manifest = self.manifest(owner)
+        records = manifest.read() or Records()
+        removed: list[Path] = []
+        numbers: list[int] = []
+        for name, fingerprint in records.files.items():
+            path, waiting = self.parts.folder / name, self.parts.pending(name, owner)
+            _, checkpoint = self.parts.numbers(name) or (0, 0)
+            if name not in named and waiting.exists():
+                removed.append(waiting)
+                numbers += [checkpoint] if checkpoint > last else []
+            if checkpoint > last and path.exists():
+                if not fingerprint.matches(path):
+                    raise self.error(
+                        f"the job goes back to checkpoint {last}, and {path}, which it wrote for checkpoint "
+                        f"{checkpoint}, was changed since: move it elsewhere, its records are going to be written again"
+                    )
+                removed.append(path)
+                numbers.append(checkpoint)
+        if numbers:
+            span = min(numbers), max(numbers)
+            manifest.withdrawing(*span)
+            records.withdrawn.append(span)
+        for path in removed:
+            path.unlink(missing_ok=True)
+        # What readers have removed need not be proven any more.
+        records.files = {
+            name: one for name, one in records.files.items() if (self.parts.folder / name).exists()
+        }
+        manifest.replace(records)
+
+    def _begin_elsewhere(self, prepared: Sequence[Prepared], owner: str) -> None:
+        """The checkpoint wrote into another folder, or under other names: commit there what it names."""
+        self._refuse_output_of_others(owner)
+        self._refuse_unproven()
+        for one in prepared:
+            if not one.piece:
+                continue
+            parts = Parts.of_piece(Path(one.folder), one.piece)
+            there = None if parts is None else Pieces(parts, owner, sink=self.sink)
+            if there is None or there.manifest.read() is None:
+                raise RestoreError(
+                    f"sink {self.sink!r} cannot commit checkpoint {one.checkpoint}: its output {one.piece} is not in "
+                    f"{self.path}, and there is no manifest of it in {one.folder} either. Bring that folder back with "
+                    f"its hidden files, there or as {self.parts.folder}; or begin anew (restore='nothing')"
+                )
+            # A job that still writes there commits it itself.
+            if not any(is_claimed(held) for held in there.parts.locks()):
+                there.commit(one)
+
+    def _adopt(self, prepared: Sequence[Prepared]) -> str:
+        """Go on from a checkpoint of a version that kept no manifest.
+
+        The owner follows from the checkpoint, so that a second recovery after a crash finds what the first one did.
+        Nothing that such a version left is removed: nothing proves whose it is.
+        """
+        last, folder = prepared[-1].checkpoint, self.parts.folder
+        told = repr([(one.checkpoint, one.piece, one.folder) for one in prepared])
+        owner = sha256(told.encode()).hexdigest()[:16]
+        pieces = Pieces(self.parts, owner, sink=self.sink)
+        known = pieces.manifest.read() or Records()
+        for path in self.parts.alike():
+            _, checkpoint = self.parts.numbers(path.name) or (0, 0)
+            if checkpoint > last and path.name not in known.files:
+                raise self.error(
+                    f"the job goes on from checkpoint {last}, of a version of aflow that kept no manifest, and {path} "
+                    f"may be output of a later one: if so remove it, its records are going to be written again; "
+                    f"otherwise move it elsewhere"
+                )
+        for one in prepared:
+            waiting = folder / f".{one.piece}.pending"
+            if one.piece and self._is_own(one, waiting):
+                pieces.refuse_second(one.piece)
+                pieces.wait(waiting, one.piece, Fingerprint.of(waiting))
+        records = pieces.manifest.read()
+        if records is None:
+            self._refuse_output_of_others(owner)
+        else:
+            named = [replace(one, owner=owner) for one in prepared if one.piece in records.files]
+            self._go_on(named, owner, records, last=last)
+        return owner
+
+    def _is_own(self, one: Prepared, waiting: Path) -> bool:
+        """Return True if a piece without owner waits in the sink's own folder, False if it was committed.
+
+        Raises ``RestoreError`` if it may wait in another one, where nothing proves that it may be touched.
+        """
+        if self.parts.numbers(one.piece) is not None and waiting.is_file():
+            return True
+        if not (self.parts.folder / one.piece).exists() and (
+            Path(one.folder) / waiting.name
+        ).exists():
+            raise RestoreError(
+                f"sink {self.sink!r} cannot commit {one.piece}: a version of aflow that kept no manifest prepared it "
+                f"in {one.folder}, and the sink writes to {self.path} now. Start the job once with the former path"
+            )
+        return False
+
+    def _refuse_output_of_others(self, owner: str) -> None:
+        found = self.output_of_others(owner).shown
+        if found:
+            raise self.error(
+                f"{found[0]} is output of another run than that of the checkpoint, and to mix them would make both "
+                f"useless: write elsewhere, or move that output away"
+            )
+
+    def _refuse_unproven(self) -> None:
+        found = self.parts.alike() + ([self.path] if self.path.is_file() else [])
+        if found:
+            raise self.error(
+                f"the sink did not write to {self.path} before, and {found[0]} is there already, which has the name "
+                f"of a file of this sink: write elsewhere, or move it away"
+            )

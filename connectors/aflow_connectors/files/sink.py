@@ -12,14 +12,17 @@ from aflow.errors import FlowDefinitionError
 from aflow_connectors.arguments import checked_path
 from aflow_connectors.blocking import Blocking
 from aflow_connectors.files.output import Output, OutputFile
-from aflow_connectors.files.parts import Parts, Target
+from aflow_connectors.files.parts import Parts, Target, new_owner
 from aflow_connectors.files.pieces import PieceOutput, Recovery
 
 T = TypeVar("T")
 
 
 class FileSink(Sink[T]):
-    """Writes files; with checkpoints one for each of them. Opens the outputs, and recovers."""
+    """Writes files; with checkpoints one for each of them. Opens the outputs, and recovers.
+
+    Files of others in the same folder are never removed or changed: a manifest proves which files are the sink's own.
+    """
 
     delivery = Delivery.TRANSACTIONAL
 
@@ -33,11 +36,13 @@ class FileSink(Sink[T]):
                 f"{type(self).__name__}: {str(path)!r} names no file and no folder"
             )
         self.overwrite = overwrite
+        #: By the name of the sink in its flow, the owner of what its writers write.
+        self._owners: dict[str, str] = {}
 
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
         """As ``Sink.recover``. Raises ``SinkError`` for output of an earlier run, unless it may be overwritten."""
         recovery = Recovery(self.path, self._parts(), sink=name, overwrite=self.overwrite)
-        await Blocking().run(partial(recovery.recover, committables))
+        self._owners[name] = await Blocking().run(partial(recovery.recover, committables))
 
     async def _open(self, context: WriterContext) -> tuple[Output, Blocking]:
         """Where one writer writes. Raises ``SinkError``; then, and when cancelled, nothing is left behind."""
@@ -50,10 +55,14 @@ class FileSink(Sink[T]):
         return output, blocking
 
     def _output(self, context: WriterContext) -> Output:
+        name, owner = context.name, self._owner(context.name)
         if context.checkpoints:
-            return PieceOutput(self._parts(), sink=context.name, subtask=context.subtask)
+            return PieceOutput(self._parts(), sink=name, subtask=context.subtask, owner=owner)
         target = Target.of(self.path, context, suffix=self.suffix)
-        return OutputFile(target, sink=context.name, overwrite=self.overwrite)
+        return OutputFile(target, sink=name, overwrite=self.overwrite, owner=owner)
+
+    def _owner(self, name: str) -> str:
+        return self._owners.setdefault(name, new_owner())
 
     def _parts(self) -> Parts:
         return Parts.of(self.path, suffix=self.suffix)

@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from aflow.backfill.savepoint import SAVEPOINT
 from aflow.connect import Committable
-from aflow_connectors.files.disk import Taken, claim, make_folder, remove_unclaimed, sync_folder
+from aflow_connectors.files.disk import Claim, is_claimed, is_lock, make_folder, sync_folder
+from aflow_connectors.files.manifest import Fingerprint
 from aflow_connectors.files.optional import pyarrow_parquet
-from aflow_connectors.files.output import Place, let_go
-from aflow_connectors.files.parts import pending
-from aflow_connectors.files.pieces import Prepared, Recovery, show
+from aflow_connectors.files.ownership import OwnedFolder
+from aflow_connectors.files.pieces import Pieces, Prepared, Recovery
 from aflow_connectors.spark.columns import RowsOut
 from aflow_connectors.spark.destinations import (
     AnyDestination,
@@ -53,32 +53,31 @@ def history_folder(target: SparkSink[Any], sink: str) -> AnyDestination:
     return HistoryFiles(target, sink, RowsOut(declared(schema, owner=owner), owner=owner))
 
 
-class _HistoryFolder(Place, Destination):
+class _HistoryFolder(OwnedFolder, Destination):
     """The folder of a ``SparkSink``."""
 
     def __init__(self, target: SparkSink[Any], sink: str) -> None:
-        super().__init__(target.path, sink=sink)
+        super().__init__(target.path, folder_parts(target.path), sink=sink)
         self._overwrite = target.overwrite
-        self._parts = folder_parts(target.path)
         #: Where files are written.
         self._hidden = target.path.absolute() / f"{_HIDDEN}{uuid4().hex}"
         #: That the folder above is ours, and of nobody who was killed; None before it is there, and behind that.
-        self._claim: IO[bytes] | None = None
+        self._claim: Claim | None = None
         #: Keeps writers of jobs away; None before anything is prepared, and behind that.
-        self._lock: IO[bytes] | None = None
+        self._lock: Claim | None = None
+        #: What is going to be the output of the savepoint; None before anything is prepared.
+        self._pieces: Pieces | None = None
         self._prepared: list[Prepared] = []
 
     def check(self) -> None:
         """Raises ``SinkError`` for output of an earlier run that must stay, and while another job writes here."""
         with self.errors():
-            there = [path for path, _ in self._parts.pieces()] + self._parts.parts()
             if self.path.exists() and not self.path.is_dir():
                 raise self.error(f"{self.path} is a file, and Spark reads a folder")
-            if there and not self._overwrite:
-                raise self.already_there(there[0])
-            claims = (one / _CLAIM for one in self.path.glob(f"{_HIDDEN}*"))
-            for lock in (*self._parts.locks(), *claims):
-                if not remove_unclaimed(lock):
+            self.make_way(overwrite=self._overwrite)
+            self.refuse_while_others_write()
+            for lock in (one / _CLAIM for one in self.path.glob(f"{_HIDDEN}*")):
+                if is_claimed(lock, remove=False):
                     raise self.taken(lock)
 
     def begin(self) -> None:
@@ -88,65 +87,63 @@ class _HistoryFolder(Place, Destination):
             # Under another name until it is claimed: one that is not would pass for abandoned.
             made = self.path.absolute() / f".new{self._hidden.name}"
             made.mkdir()
-            self._claim = claim(made / _CLAIM)
+            self._claim = self.claimed(made / _CLAIM)
             made.rename(self._hidden)
 
     def show(self) -> None:
         with self.errors():
             for one in self._prepared:
-                show(self._parts, one, self)
+                self._of_savepoint().commit(one)
         self._prepared.clear()
         self._let_go()
 
     def drop(self) -> None:
         for one in self._prepared:
             with suppress(OSError):
-                pending(self.path, one.piece).unlink(missing_ok=True)
+                self.parts.pending(one.piece, one.owner).unlink(missing_ok=True)
         self._prepared.clear()
         self._let_go()
 
     def _prepare(self, files: Sequence[Path]) -> Sequence[Committable]:
         """Make of ``files`` what a checkpoint of the live job would be."""
-        recovery = Recovery(self.path, self._parts, sink=self.sink, overwrite=self._overwrite)
-        recovery.recover([])
+        recovery = Recovery(self.path, self.parts, sink=self.sink, overwrite=self._overwrite)
+        self._pieces = Pieces(self.parts, recovery.recover([]), sink=self.sink)
         with self.errors():
-            self._lock = self._locked()
+            self._lock = self.claimed(self.parts.lock(0))
             self._remove_abandoned()
             for number, file in enumerate(files):
                 self._prepared.append(self._pending(number, file))
             sync_folder(self.path)
         # That nothing was prepared says as well that there is something to go on from.
-        empty = Prepared(SAVEPOINT, "", str(self.path.absolute()))
+        empty = Prepared(SAVEPOINT, "", str(self.path.absolute()), self._pieces.owner)
         return [one.stored() for one in self._prepared or [empty]]
 
     def _pending(self, number: int, file: Path) -> Prepared:
         """Make a file durable, under a name that no reader reads."""
-        piece = self._parts.piece(number, SAVEPOINT)
+        piece, pieces = self.parts.piece(number, SAVEPOINT), self._of_savepoint()
         with file.open("rb") as raw:
             os.fsync(raw.fileno())
-        file.rename(pending(self.path, piece))
-        return Prepared(SAVEPOINT, piece, str(self.path.absolute()))
+        pieces.wait(file, piece, Fingerprint.of(file))
+        return Prepared(SAVEPOINT, piece, str(self.path.absolute()), pieces.owner)
 
-    def _locked(self) -> IO[bytes]:
-        lock = self._parts.lock(0)
-        try:
-            return claim(lock)
-        except Taken:
-            raise self.taken(lock) from None
+    def _of_savepoint(self) -> Pieces:
+        assert self._pieces is not None
+        return self._pieces
 
     def _remove_abandoned(self) -> None:
         """Remove what a backfill has left that was killed."""
         for one in self.path.glob(f"{_HIDDEN}*"):
-            if remove_unclaimed(one / _CLAIM):
+            # Proven by the lock file in it, which only aflow writes.
+            if is_lock(one / _CLAIM) and not is_claimed(one / _CLAIM, remove=False):
                 rmtree(one, ignore_errors=True)
 
     def _let_go(self) -> None:
         if self._claim is not None:
-            self._claim.close()
+            self._claim.release()
             self._claim = None
             remove_folder(self._hidden)
         if self._lock is not None:
-            let_go(self._lock, None, self._parts.lock(0))
+            self._lock.release()
             self._lock = None
 
 

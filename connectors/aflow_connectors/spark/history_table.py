@@ -7,24 +7,22 @@ It is a partition like those of checkpoints, ``aflow_piece = 'totals-history'``,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from aflow.backfill.savepoint import SAVEPOINT
 from aflow.connect import Committable
+from aflow_connectors.files.parts import new_owner
 from aflow_connectors.files.pieces import Prepared
 from aflow_connectors.spark.destinations import TableDestination
 from aflow_connectors.spark.table_columns import differences, misfits, parsed
-from aflow_connectors.spark.table_staging import Staging
-from aflow_connectors.spark.table_target import HISTORY, SparkTable, writing_session
+from aflow_connectors.spark.table_staging import HISTORY_PIECE, Staging
+from aflow_connectors.spark.table_target import SparkTable, writing_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from aflow_connectors.spark.table_sink import SparkTableSink
-
-#: A staged piece of this name would be written as the piece of the history.
-_PIECE: Final = f"part-{HISTORY}.parquet"
 
 
 class HistoryTable(TableDestination):
@@ -62,8 +60,9 @@ class HistoryTable(TableDestination):
         target.drop([one for one in target.partitions() if one.history or self._target.overwrite])
         if table is not None:
             self._load(table, target, scratch)
-        piece = _PIECE if records else ""
-        return [Prepared(SAVEPOINT, piece, str(self._staging.path.absolute())).stored()]
+        piece = HISTORY_PIECE if records else ""
+        folder = str(self._staging.path.absolute())
+        return [Prepared(SAVEPOINT, piece, folder, new_owner()).stored()]
 
     def _load(self, rows: DataFrame, target: SparkTable, scratch: str) -> None:
         # By way of files, since only the session that writes overwrites by partition.

@@ -77,11 +77,11 @@ class SparkSink(FileSink[T]):
         return FolderWriter(SharedTable(output, columns), output, blocking, self.row_group)
 
     def _output(self, context: WriterContext) -> Output:
-        parts = self._parts()
+        parts, name, owner = self._parts(), context.name, self._owner(context.name)
         if context.checkpoints:
-            return PieceOutput(parts, sink=context.name, subtask=context.subtask)
+            return PieceOutput(parts, sink=name, subtask=context.subtask, owner=owner)
         target = Target(parts.part(context.subtask), parts, context.parallelism)
-        return OutputFile(target, sink=context.name, overwrite=self.overwrite)
+        return OutputFile(target, sink=name, overwrite=self.overwrite, owner=owner)
 
     def _parts(self) -> Parts:
         return folder_parts(self.path)

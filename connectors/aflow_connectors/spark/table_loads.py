@@ -9,6 +9,7 @@ perhaps a second time, which changes nothing; or it is in the table.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -17,6 +18,7 @@ from anyio import Lock
 
 from aflow.connect import Committable, SinkError
 from aflow_connectors.blocking import Blocking
+from aflow_connectors.files.parts import new_owner
 from aflow_connectors.files.pieces import Prepared
 from aflow_connectors.spark.calls import Calls
 from aflow_connectors.spark.table_columns import (
@@ -27,7 +29,7 @@ from aflow_connectors.spark.table_columns import (
     parsed,
     schema_of_file,
 )
-from aflow_connectors.spark.table_staging import NO_CHECKPOINT, Staging
+from aflow_connectors.spark.table_staging import HISTORY_PIECE, NO_CHECKPOINT, Staging
 from aflow_connectors.spark.table_target import Partition, SparkTable, writing_session
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ class TableLoads:
         self._schema = schema
         self._overwrite = overwrite
         self.columns = Columns(f"sink {staging.sink!r}: table {table}")
+        #: Of what is staged.
+        self.owner = new_owner()
         #: Writers that are open.
         self.writers = 0
         #: One write at a time, and the first one opens what all share.
@@ -91,9 +95,13 @@ class TableLoads:
             found = [one for one in found if one.checkpoint > last]
         else:
             self._refuse_earlier(found)
-        await self._blocking.run(partial(staging.recover, committables, overwrite=self._overwrite))
+        # What a backfill has written was never staged.
+        staged = [replace(one, piece="") if one.piece == HISTORY_PIECE else one for one in pieces]
+        self.owner = await self._blocking.run(
+            partial(staging.recover, staged, overwrite=self._overwrite)
+        )
         await self._drop(found)
-        await self._load(await self._blocking.run(partial(staging.files, pieces)))
+        await self._load(await self._blocking.run(partial(staging.files, staged)))
 
     def prepared(self, piece: Prepared) -> None:
         """A writer has staged ``piece`` for a checkpoint."""
@@ -161,7 +169,7 @@ class TableLoads:
     async def _load(self, files: Sequence[Path]) -> None:
         if files:
             await self._call(partial(self._write, files), f"write {len(files)} pieces into it")
-            await self._blocking.run(partial(self._staging.remove, files))
+            await self._blocking.run(partial(self._staging.remove_loaded, files))
 
     async def _drop(self, partitions: Sequence[Partition]) -> None:
         if partitions:

@@ -93,7 +93,9 @@ class SparkTableSink(Sink[T]):
         name = context.name
         loads = self._loads.setdefault(name, self._new_loads(name))
         loads.writers += 1
-        output = PieceOutput(self._staging(name).parts, sink=name, subtask=context.subtask)
+        output = PieceOutput(
+            self._staging(name).parts, sink=name, subtask=context.subtask, owner=loads.owner
+        )
         blocking = Blocking()
         try:
             await loads.open()

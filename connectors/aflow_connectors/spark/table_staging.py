@@ -11,46 +11,55 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from aflow.connect import Committable
 from aflow.errors import RestoreError
 from aflow_connectors.files.disk import sync_folder
-from aflow_connectors.files.output import Place
-from aflow_connectors.files.parts import Parts, pending
-from aflow_connectors.files.pieces import Prepared, Recovery, show
+from aflow_connectors.files.ownership import OwnedFolder
+from aflow_connectors.files.parts import Parts
+from aflow_connectors.files.pieces import Pieces, Prepared, Recovery
+from aflow_connectors.spark.table_target import HISTORY
 
 #: A run without checkpoints writes all it has as of this one.
 NO_CHECKPOINT: Final = 0
 
 _STEM: Final = "part"
 
+#: A staged piece of this name would be written as the piece of the history.
+HISTORY_PIECE: Final = f"{_STEM}-{HISTORY}.parquet"
 
-class Staging(Place):
+
+class Staging(OwnedFolder):
     """The folder in which one sink stages for one table; each has its own, so that several can share what is above."""
 
     def __init__(self, above: Path, table: str, *, sink: str) -> None:
         # Spark passes over names that begin with a dot or an underscore.
         name = f"{table}-{sink}"
         folder = f"for-{re.sub(r'[^A-Za-z0-9.-]', '_', name)}-{crc32(name.encode()):08x}"
-        super().__init__(above / folder, sink=sink)
-        self.parts = Parts(self.path, _STEM, ".parquet")
+        path = above / folder
+        super().__init__(path, Parts(path, _STEM, ".parquet"), sink=sink)
 
     def value(self, piece: str) -> str:
         """The partition of the table for a staged piece: ``totals-00000-000012``."""
         return self.sink + Path(piece).stem.removeprefix(_STEM)
 
     def show(self, pieces: Sequence[Prepared]) -> list[Path]:
-        """Give ``pieces`` the names that Spark reads; as ``files``. Raises ``SinkError``."""
+        """Give ``pieces``, of this folder, the names that Spark reads; return their files. Raises ``SinkError``."""
         with self.errors():
             for one in pieces:
-                show(self.parts, one, self)
-        return self.files(pieces)
+                self._pieces(self.path, one.owner).commit(one)
+        paths = (self.path / one.piece for one in pieces if one.piece)
+        return [path for path in paths if path.exists()]
 
     def files(self, pieces: Sequence[Prepared]) -> list[Path]:
         """The files of ``pieces`` that are there to be written into the table."""
-        paths = (folder / one.piece for one in pieces if one.piece for folder in self._folders(one))
-        return [path for path in paths if path.exists()]
+        paths = (
+            self._pieces(folder, one.owner).file_of(one)
+            for one in pieces
+            if one.piece and one.owner
+            for folder in self._folders(one)
+        )
+        return [path for path in paths if path is not None]
 
-    def remove(self, files: Sequence[Path]) -> None:
+    def remove_loaded(self, files: Sequence[Path]) -> None:
         """Remove ``files``, which are in the table now. Raises ``SinkError``."""
         with self.errors():
             for file in files:
@@ -62,19 +71,29 @@ class Staging(Place):
         """Remove what a run without checkpoints has left that crashed at its end. Raises ``SinkError``."""
         piece = self.parts.piece(subtask, NO_CHECKPOINT)
         with self.errors():
-            for path in (self.path / piece, pending(self.path, piece)):
-                path.unlink(missing_ok=True)
+            found = self.output_of_others()
+            names = {piece, *(self.parts.pending(piece, one).name for one in self.parts.owners())}
+            self.remove(path for path in found.shown + found.pending if path.name in names)
 
-    def recover(self, committables: Sequence[Committable], *, overwrite: bool) -> None:
-        """Bring the files to where a checkpoint had them. Raises ``SinkError``, also while others write here."""
+    def recover(self, pieces: Sequence[Prepared], *, overwrite: bool) -> str:
+        """Bring the files to where a checkpoint had them, and return their owner.
+
+        Raises ``SinkError``, also while others write here.
+        """
         recovery = Recovery(self.path, self.parts, sink=self.sink, overwrite=overwrite)
-        recovery.recover(committables)
+        return recovery.recover([one.stored() for one in pieces])
 
     def refuse_lost(self, pieces: Sequence[Prepared], table: str, written: Collection[str]) -> None:
         """Raise ``RestoreError`` for a piece that is neither staged nor among those ``written`` into the table."""
         for one in pieces:
             if not one.piece or self.value(one.piece) in written or self._is_staged(one):
                 continue
+            if not one.owner:
+                raise RestoreError(
+                    f"sink {self.sink!r} cannot commit checkpoint {one.checkpoint}: the rows of {one.piece} are not in "
+                    f"table {table}, and a version of aflow that kept no manifest staged them, so nothing proves "
+                    f"whose file that is. Start the job once with that version, and stop it"
+                )
             raise RestoreError(
                 f"sink {self.sink!r} cannot commit checkpoint {one.checkpoint}: {one.piece} is not staged in "
                 f"{' or '.join(map(str, self._folders(one)))}, and its rows are not in table {table}; was the staging "
@@ -83,10 +102,12 @@ class Staging(Place):
 
     def _is_staged(self, piece: Prepared) -> bool:
         return any(
-            path.exists()
+            self._pieces(folder, piece.owner).file_of(piece) is not None
             for folder in self._folders(piece)
-            for path in (folder / piece.piece, pending(folder, piece.piece))
         )
+
+    def _pieces(self, folder: Path, owner: str) -> Pieces:
+        return Pieces(Parts(folder, _STEM, ".parquet"), owner, sink=self.sink)
 
     def _folders(self, piece: Prepared) -> list[Path]:
         """Where its file may be: the job may have had another staging folder."""

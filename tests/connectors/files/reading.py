@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import cycle
+from pathlib import Path
 from typing import TypeVar
+
+import pytest
 
 from aflow.connect import Batch, Chunk, Sink, Source, Split, WriterContext
 
@@ -39,6 +43,19 @@ async def chunks_of_split(
     finally:
         await reader.close()
     return found
+
+
+def files_in(folder: Path) -> list[str]:
+    """Names of all files but manifests, without the owner ids in names of hidden ones."""
+    names = (path.name for path in folder.iterdir() if not path.name.endswith(".manifest"))
+    return sorted(re.sub(r"\.[0-9a-f]{16}\.", ".", name) for name in names)
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    """Let what a sink writes for ``file`` go to a full disk."""
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0" * (2 * size))
+    monkeypatch.setattr("aflow_connectors.files.manifest._NEW", "wb")
+    file.with_name(f".{file.name}.{'0' * 16}.writing").symlink_to("/dev/full")
 
 
 async def records(source: Source[T]) -> list[T]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import sys
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -21,7 +22,9 @@ from hypothesis import strategies as st
 from aflow.connect import Batch, ConnectorError, SinkError, WriterContext
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.files import JsonLinesSink, JsonLinesSource
-from tests.connectors.files.reading import records, write
+from aflow_connectors.files.disk import claim
+from aflow_connectors.files.parts import lock, new_scratch
+from tests.connectors.files.reading import files_in, fill_disk, records, write
 
 AT = datetime(2013, 1, 1, 5, 15, tzinfo=timezone(timedelta(hours=-5)))
 
@@ -44,10 +47,6 @@ class PaymentTuple(NamedTuple):
 
 class Kind(Enum):
     DEBIT = "debit"
-
-
-def files_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.mark.asyncio
@@ -191,7 +190,10 @@ async def test_the_file_appears_when_the_input_has_ended(tmp_path: Path) -> None
     after = files_in(tmp_path)
     await writer.close()
 
-    assert (before, after) == ([".out.jsonl.inprogress"], ["out.jsonl"])
+    assert (before, after) == (
+        [".out.jsonl.inprogress", ".out.jsonl.writing"],
+        ["out.jsonl"],
+    )
 
 
 @pytest.mark.asyncio
@@ -209,7 +211,12 @@ async def test_nothing_is_left_of_a_job_that_failed(tmp_path: Path, name: str) -
 
 @pytest.mark.asyncio
 async def test_what_a_killed_process_left_is_overwritten(tmp_path: Path) -> None:
-    (tmp_path / ".out.jsonl.inprogress").write_text("half a li")
+    file = tmp_path / "out.jsonl"
+    killed = claim(lock(file), scratch=new_scratch(file))
+    note = json.loads(killed.path.read_text())
+    (tmp_path / note["scratch"]).write_text("half a li")
+    killed.release()
+    killed.path.write_text(json.dumps(note))
 
     await write(JsonLinesSink(tmp_path / "out.jsonl"), [1])
 
@@ -297,7 +304,7 @@ async def test_the_path_and_the_parallelism_say_which_files_there_are(
         sink = JsonLinesSink[int](tmp_path / path)
         await write(sink, [subtask], subtask=subtask, parallelism=parallelism)
 
-    found = [path for path in tmp_path.rglob("*") if path.is_file()]
+    found = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".manifest"]
     assert sorted(str(path.relative_to(tmp_path)) for path in found) == expected
 
 
@@ -306,8 +313,8 @@ async def test_parts_of_an_earlier_run_with_more_subtasks_are_not_mixed_with_new
     tmp_path: Path,
 ) -> None:
     old = [f"part-{number:05}.jsonl" for number in range(4)]
-    for name in old:
-        (tmp_path / name).touch()
+    for subtask in range(4):
+        await write(JsonLinesSink(tmp_path), [7], subtask=subtask, parallelism=4)
     (tmp_path / "part-00000.jsonl").unlink()
 
     with pytest.raises(SinkError, match=r"part-00002\.jsonl is there already"):
@@ -320,9 +327,11 @@ async def test_parts_of_an_earlier_run_with_more_subtasks_are_not_mixed_with_new
 
 
 @pytest.mark.asyncio
-async def test_a_full_disk_is_an_error_that_names_the_path(tmp_path: Path) -> None:
+async def test_a_full_disk_is_an_error_that_names_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "out.jsonl"
-    (tmp_path / ".out.jsonl.inprogress").symlink_to("/dev/full")
+    fill_disk(monkeypatch, file)
 
     with pytest.raises(
         SinkError, match=f"^sink 'out': cannot write {file}: No space left on device"
@@ -333,8 +342,10 @@ async def test_a_full_disk_is_an_error_that_names_the_path(tmp_path: Path) -> No
 
 
 @pytest.mark.asyncio
-async def test_a_full_disk_is_noticed_at_the_end_of_a_compressed_file_too(tmp_path: Path) -> None:
-    (tmp_path / ".out.jsonl.gz.inprogress").symlink_to("/dev/full")
+async def test_a_full_disk_is_noticed_at_the_end_of_a_compressed_file_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_disk(monkeypatch, tmp_path / "out.jsonl.gz")
 
     with pytest.raises(SinkError, match="No space left on device"):
         await write(JsonLinesSink(tmp_path / "out.jsonl.gz"), [1])

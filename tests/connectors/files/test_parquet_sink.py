@@ -12,7 +12,7 @@ from aflow.connect import Batch, SinkError, WriterContext
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.files import ParquetSink, ParquetSource
 from tests.connectors.files.arrow import pa, pq
-from tests.connectors.files.reading import records, write
+from tests.connectors.files.reading import fill_disk, records, write
 
 AT = datetime(2013, 1, 1, tzinfo=UTC)
 
@@ -106,9 +106,11 @@ async def test_a_column_that_begins_with_none_for_a_row_group_is_an_error_that_a
 
 
 @pytest.mark.asyncio
-async def test_a_full_disk_is_an_error_that_names_the_path(tmp_path: Path) -> None:
+async def test_a_full_disk_is_an_error_that_names_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "out.parquet"
-    (tmp_path / ".out.parquet.inprogress").symlink_to("/dev/full")
+    fill_disk(monkeypatch, file)
 
     with pytest.raises(SinkError, match=f"cannot write {file}: No space left on device"):
         await write(ParquetSink(file), [{"a": 1}])

@@ -1,0 +1,210 @@
+"""The manifest: which files of a folder a sink has written, so that it never removes or renames those of others.
+
+Theory. A name proves nothing: a rotated log file may have the name of a piece. So each lineage of runs has an *owner*,
+a random id, which its checkpoints carry from run to run. For each owner there is one manifest in the folder, a file of
+JSON lines that are only ever appended. A file is recorded there, with its length and checksum, *before* it gets the
+name under which it waits for its commit. A file is provably of an owner if a manifest of that owner names it and its
+content is the one that was recorded.
+
+A crash between the record and the rename leaves a record of a file that does not exist, which is harmless. A crash in
+the middle of an append leaves a last line that is no JSON, which is passed over: its file has no name yet.
+
+Three kinds of lines follow the first one::
+
+    {"aflow": "manifest", "owner": "5f0c…", "sink": "totals"}
+    {"file": "part-00000-000012.jsonl", "size": 811, "crc": 29…, "mtime": 17…, "inode": 88…}
+    {"committed": 12, "writer": 0}          a commit of this checkpoint has begun
+    {"withdrawn": [13, 15]}                 the job went back, and took the output of these checkpoints back
+
+All calls block: they are for worker threads.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
+from zlib import crc32
+
+#: Bytes that are read at a time.
+_BLOCK: Final = 1 << 20
+
+#: How scratch files are opened: never one that is there.
+_NEW: Final = "xb"
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """The content of a file as it was written. ``mtime`` and ``inode`` spare reading it if it is the same file."""
+
+    size: int
+    crc: int
+    mtime: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> Fingerprint:
+        """Read ``path``. Raises ``OSError``."""
+        found = path.stat()
+        return cls(found.st_size, _checksum(path), found.st_mtime_ns, found.st_ino)
+
+    def matches(self, path: Path) -> bool:
+        """Return True if ``path`` is a regular file with exactly this content. Raises ``OSError``."""
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            return False
+        if not stat.S_ISREG(found.st_mode) or found.st_size != self.size:
+            return False
+        if (found.st_mtime_ns, found.st_ino) == (self.mtime, self.inode):
+            return True
+        return _checksum(path) == self.crc
+
+
+class ScratchFile(io.BufferedWriter):
+    """A new file that sums up what is written into it. Raises ``FileExistsError``."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path, _NEW))
+        self.path = path
+        self._crc = 0
+
+    def write(self, data: Any, /) -> int:
+        self._crc = crc32(data, self._crc)
+        return super().write(data)
+
+    def end(self) -> Fingerprint:
+        """Make the file durable and close it. Raises ``OSError``."""
+        self.flush()
+        os.fsync(self.fileno())
+        found = os.fstat(self.fileno())
+        self.close()
+        return Fingerprint(found.st_size, self._crc, found.st_mtime_ns, found.st_ino)
+
+
+@dataclass(slots=True)
+class Records:
+    """What a manifest says."""
+
+    files: dict[str, Fingerprint] = field(default_factory=dict[str, Fingerprint])
+    committed: dict[int, int] = field(default_factory=dict[int, int])
+    """By writer, the newest checkpoint whose commit has begun."""
+    withdrawn: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Checkpoints, both ends inclusive, whose output was taken back."""
+
+
+class Manifest:
+    """The manifest of ``owner`` at ``path``. It comes into being with its first record."""
+
+    def __init__(self, path: Path, owner: str, *, sink: str) -> None:
+        self.path = path
+        self.owner = owner
+        self._sink = sink
+
+    def read(self) -> Records | None:
+        """Return what is recorded; None if there is no manifest of this owner. Raises ``OSError``."""
+        try:
+            if not stat.S_ISREG(self.path.lstat().st_mode):
+                return None
+            lines = self.path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return None
+        records, proven = Records(), False
+        for line in lines:
+            entry = _decoded(line)
+            proven = proven or (
+                entry.get("aflow") == "manifest" and entry.get("owner") == self.owner
+            )
+            _add(records, entry)
+        return records if proven else None
+
+    def add(self, name: str, fingerprint: Fingerprint) -> None:
+        """Record, durably, that the owner wrote the file ``name``."""
+        self._append(_file_entry(name, fingerprint))
+
+    def committing(self, writer: int, checkpoint: int) -> None:
+        """Record, durably, that a commit of ``writer`` begins."""
+        self._append({"committed": checkpoint, "writer": writer})
+
+    def withdrawing(self, first: int, last: int) -> None:
+        """Record, durably, that the output of checkpoints ``first`` to ``last`` is being removed."""
+        self._append({"withdrawn": [first, last]})
+
+    def replace(self, records: Records) -> None:
+        """Write the manifest anew with ``records`` alone, in one step."""
+        entries = [self._head()]
+        entries += [_file_entry(name, one) for name, one in records.files.items()]
+        entries += [{"committed": n, "writer": one} for one, n in records.committed.items()]
+        entries += [{"withdrawn": list(one)} for one in records.withdrawn]
+        temporary = self.path.with_name(f"{self.path.name}.new")
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as file:
+            file.write(_lines(entries))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.path)
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+    def _append(self, entry: Mapping[str, object]) -> None:
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            new = os.fstat(descriptor).st_size == 0
+            # One call for each append: writers of one sink share the file. It begins with a line end, since the last
+            # append may have been cut off by a crash.
+            os.write(descriptor, b"\n" + _lines([self._head(), entry] if new else [entry]))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _head(self) -> dict[str, object]:
+        return {"aflow": "manifest", "owner": self.owner, "sink": self._sink}
+
+
+def _lines(entries: Iterable[Mapping[str, object]]) -> bytes:
+    return b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
+
+
+def _file_entry(name: str, one: Fingerprint) -> dict[str, object]:
+    return {"file": name, "size": one.size, "crc": one.crc, "mtime": one.mtime, "inode": one.inode}
+
+
+def _decoded(line: bytes) -> dict[str, object]:
+    """Return what a line says; nothing for one that was cut off."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return {}
+    return cast("dict[str, object]", entry) if isinstance(entry, dict) else {}
+
+
+def _add(records: Records, entry: Mapping[str, object]) -> None:
+    match entry:
+        case {
+            "file": str(name),
+            "size": int(size),
+            "crc": int(crc),
+            "mtime": int(mtime),
+            "inode": int(inode),
+        }:
+            records.files[name] = Fingerprint(size, crc, mtime, inode)
+        case {"committed": int(checkpoint), "writer": int(writer)}:
+            records.committed[writer] = max(checkpoint, records.committed.get(writer, 0))
+        case {"withdrawn": [int(first), int(last)]}:
+            records.withdrawn.append((first, last))
+        case _:
+            pass
+
+
+def _checksum(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            checksum = crc32(block, checksum)
+    return checksum

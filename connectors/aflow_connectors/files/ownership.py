@@ -1,0 +1,152 @@
+"""Whose the files in the folder of a sink are, as manifests prove it (``aflow_connectors.files.manifest``).
+
+All calls block: they are for worker threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aflow.connect import SinkError
+from aflow_connectors.files.disk import Claim, NotOurs, Taken, claim, is_claimed, sync_folder
+from aflow_connectors.files.manifest import Manifest, Records
+from aflow_connectors.files.parts import Parts
+
+
+class Place:
+    """A path that a sink writes to, as its errors name it."""
+
+    def __init__(self, path: Path, *, sink: str) -> None:
+        self.path = path
+        self.sink = sink
+
+    def error(self, reason: str) -> SinkError:
+        """``reason`` as the failure of this sink."""
+        return SinkError(f"sink {self.sink!r}: {reason}")
+
+    def unwritable(self, what: str, reason: object) -> SinkError:
+        """``what`` (a record, a column) cannot be written into this file."""
+        return self.error(f"{self.path}: cannot write {what}: {reason}")
+
+    def taken(self, held: Path) -> SinkError:
+        """Another writer holds ``held``."""
+        return self.error(
+            f"{self.path} is in progress by another writer (of this or another job, it holds {held}): give each sink "
+            f"a path of its own"
+        )
+
+    def already_there(self, path: Path) -> SinkError:
+        """``path`` is output of an earlier run."""
+        return self.error(
+            f"{path} is there already: remove it, write elsewhere, or pass overwrite=True"
+        )
+
+    def unproven(self, path: Path) -> SinkError:
+        """``path`` is in the way, and ``overwrite`` does not cover it."""
+        return self.error(
+            f"{path} has the name of a file of this sink, but no manifest in its folder proves that aflow wrote it as "
+            f"it is, so overwrite=True does not remove it: move or remove it yourself, or write elsewhere"
+        )
+
+    def claimed(self, path: Path, *, scratch: Path | None = None) -> Claim:
+        """Lock ``path``. Raises ``SinkError`` if another writer holds it, or if aflow did not write what is there."""
+        try:
+            return claim(path, scratch=scratch)
+        except Taken:
+            raise self.taken(path) from None
+        except NotOurs:
+            raise self.error(
+                f"{path} is there, and is no lock file of this version of aflow: if another program uses it, write "
+                f"elsewhere; if an earlier version of aflow left it when it was killed, remove it"
+            ) from None
+
+    @contextmanager
+    def errors(self) -> Generator[None]:
+        """Turns what the system refuses into a ``SinkError`` with the path."""
+        try:
+            yield
+        except OSError as exc:
+            raise self.error(f"cannot write {self.path}: {exc.strerror or exc}") from exc
+
+
+@dataclass(slots=True)
+class Found:
+    """Output in a folder, of all runs but that of one owner."""
+
+    shown: list[Path] = field(default_factory=list[Path])
+    """Files for readers that aflow wrote, unchanged."""
+    pending: list[Path] = field(default_factory=list[Path])
+    """Pieces that wait for a commit, perhaps of a checkpoint that somebody restores."""
+    unproven: list[Path] = field(default_factory=list[Path])
+    """Files with the names of parts or pieces of which nothing proves that aflow wrote them."""
+
+
+class OwnedFolder(Place):
+    """The files of a sink in its folder."""
+
+    def __init__(self, path: Path, parts: Parts, *, sink: str) -> None:
+        super().__init__(path, sink=sink)
+        self.parts = parts
+
+    def manifest(self, owner: str) -> Manifest:
+        return Manifest(self.parts.manifest(owner), owner, sink=self.sink)
+
+    def refuse_while_others_write(self) -> None:
+        """Raise ``SinkError`` if a writer is alive here. Remove the scratch files and locks of killed writers."""
+        for held in self.parts.locks():
+            if is_claimed(held):
+                raise self.taken(held)
+
+    def output_of_others(self, owner: str | None = None) -> Found:
+        """Find the output that is not of ``owner``. Reads files that may have been changed since they were written."""
+        found, proven = Found(), set[Path]()
+        for one, records in self._records():
+            for name, fingerprint in records.files.items():
+                path, waiting = self.parts.folder / name, self.parts.pending(name, one)
+                if fingerprint.matches(path):
+                    proven.add(path)
+                    if one != owner:
+                        found.shown.append(path)
+                if one != owner and waiting.exists():
+                    found.pending.append(waiting)
+        found.unproven = [path for path in self.parts.alike() if path not in proven]
+        return found
+
+    def remove(self, paths: Iterable[Path], *, keep: str | None = None) -> None:
+        """Remove ``paths``, and manifests (but that of ``keep``) of which no file is left."""
+        for path in paths:
+            path.unlink(missing_ok=True)
+        for one, records in self._records():
+            names = records.files
+            if one != keep and not any(self._is_there(name, one) for name in names):
+                self.manifest(one).remove()
+
+    def make_way(
+        self, *, overwrite: bool, counts: Callable[[str], bool] = lambda name: True
+    ) -> list[Path]:
+        """Return the output of earlier runs that may be removed. Raises ``SinkError`` for what must stay.
+
+        ``counts`` says which names are in the way.
+        """
+        found = self.output_of_others()
+        shown = [path for path in found.shown if counts(path.name)]
+        unproven = [path for path in found.unproven if counts(path.name)]
+        if not overwrite and (shown or unproven):
+            raise self.already_there(min(shown + unproven))
+        if unproven:
+            raise self.unproven(unproven[0])
+        return shown + found.pending if overwrite else []
+
+    def sync(self) -> None:
+        if self.parts.folder.is_dir():
+            sync_folder(self.parts.folder)
+
+    def _records(self) -> list[tuple[str, Records]]:
+        found = ((owner, self.manifest(owner).read()) for owner in self.parts.owners())
+        return [(owner, records) for owner, records in found if records is not None]
+
+    def _is_there(self, name: str, owner: str) -> bool:
+        return (self.parts.folder / name).exists() or self.parts.pending(name, owner).exists()
