@@ -17,29 +17,18 @@ A name that has this form does not prove that the sink wrote the file. Only a ma
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from aflow.connect import WriterContext
+from aflow_connectors.owners import OWNER, new_owner
 
 #: Of compressed files, the two last suffixes belong together.
 _COMPRESSED = (".gz", ".zst")
 
-_OWNER: Final = r"[0-9a-f]{16}"
 _PIECE: Final = re.compile(r"(?P<stem>[^/\0]+)-\d{5}-\d{6,}(?P<ending>\.[^/\0]*)")
-
-
-def is_owner(text: str) -> bool:
-    """Return True for an id as ``new_owner`` makes them."""
-    return re.fullmatch(_OWNER, text) is not None
-
-
-def new_owner() -> str:
-    """Return an id that no other lineage of runs has."""
-    return secrets.token_hex(8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +99,7 @@ class Parts:
 
     def owners(self) -> list[str]:
         """Owners that manifests in the folder are named after."""
-        pattern = rf"\.{re.escape(self.stem + self.ending)}\.({_OWNER})\.manifest"
+        pattern = rf"\.{re.escape(self.stem + self.ending)}\.({OWNER})\.manifest"
         return [found[1] for _, found in self._found(re.compile(pattern))]
 
     def _part_pattern(self) -> re.Pattern[str]:
@@ -134,7 +123,7 @@ def lock(path: Path) -> Path:
 
 def new_scratch(path: Path) -> Path:
     """A name that no file has, for what is going to be ``path``."""
-    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.writing")
+    return path.with_name(f".{path.name}.{new_owner()}.writing")
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ from aflow_connectors.files.disk import Claim, is_claimed, make_folder, publish,
 from aflow_connectors.files.manifest import Fingerprint, Manifest, Records, ScratchFile
 from aflow_connectors.files.output import Output, let_go
 from aflow_connectors.files.ownership import OwnedFolder, Place
-from aflow_connectors.files.parts import Parts, is_owner, new_owner, new_scratch
+from aflow_connectors.files.parts import Parts, new_scratch
+from aflow_connectors.owners import is_owner, new_owner
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from aflow.errors import FlowDefinitionError
 from aflow_connectors.arguments import checked_path
 from aflow_connectors.blocking import Blocking
 from aflow_connectors.files.output import Output, OutputFile
-from aflow_connectors.files.parts import Parts, Target, new_owner
+from aflow_connectors.files.parts import Parts, Target
 from aflow_connectors.files.pieces import PieceOutput, Recovery
+from aflow_connectors.owners import new_owner
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from aflow.backfill.savepoint import SAVEPOINT
 from aflow.connect import Committable
-from aflow_connectors.files.parts import new_owner
 from aflow_connectors.files.pieces import Prepared
+from aflow_connectors.owners import new_owner
 from aflow_connectors.spark.destinations import TableDestination
 from aflow_connectors.spark.table_columns import differences, misfits, parsed
 from aflow_connectors.spark.table_staging import HISTORY_PIECE, Staging

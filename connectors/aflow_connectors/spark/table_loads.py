@@ -18,8 +18,8 @@ from anyio import Lock
 
 from aflow.connect import Committable, SinkError
 from aflow_connectors.blocking import Blocking
-from aflow_connectors.files.parts import new_owner
 from aflow_connectors.files.pieces import Prepared
+from aflow_connectors.owners import new_owner
 from aflow_connectors.spark.calls import Calls
 from aflow_connectors.spark.table_columns import (
     Columns,

@@ -149,3 +149,8 @@ def _roll_back(connection: sqlite3.Connection) -> None:
 def quoted(name: str) -> str:
     """``name`` as an identifier in SQL."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def text(value: str) -> str:
+    """``value`` as text in SQL."""
+    return "'" + value.replace("'", "''") + "'"

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from aflow.connect import Committable, Delivery, Sink, Writer, WriterContext
-from aflow.errors import FlowDefinitionError, shown
+from aflow.errors import FlowDefinitionError, RestoreError, shown
 from aflow_connectors.arguments import checked_path, checked_texts
 from aflow_connectors.blocking import Blocking
+from aflow_connectors.owners import new_owner
 from aflow_connectors.sqlite.database import Database
 from aflow_connectors.sqlite.rows import Rows, Table, upsert
 from aflow_connectors.sqlite.staging import Prepared, Staging
@@ -77,9 +78,9 @@ class SqliteSink(_TableSink[T]):
     order of the columns. Dates and times become ISO 8601, Decimals and UUIDs text, lists and dicts JSON.
 
     With checkpoints each record is in the table exactly once, and visible when its checkpoint is complete; until then
-    it waits in the table ``_aflow_staged`` of the same database. The name of the sink in the flow is its identity
-    there: jobs that write to one table at the same time need sinks of different names. Without checkpoints each
-    batch is a transaction, and a run that is repeated writes again.
+    it waits in the table ``_aflow_staged`` of the same database, under an id that is in the checkpoints of the job: jobs
+    that write to one table at the same time do not touch each other's rows. Without checkpoints each batch is a
+    transaction, and a run that is repeated writes again.
 
     ``busy`` is how long to wait for another connection that writes. Raises ``SinkError`` with sink, table and reason
     and, for a record that does not fit, the record.
@@ -97,6 +98,8 @@ class SqliteSink(_TableSink[T]):
         busy: timedelta = _BUSY,
     ) -> None:
         super().__init__(path, table, columns=columns, row=row, busy=busy)
+        #: By the name of the sink in its flow, the owner of what its writers stage.
+        self._owners: dict[str, str] = {}
 
     async def writer(self, context: WriterContext) -> Writer[T]:
         database, blocking = self._database(context.name), Blocking()
@@ -107,19 +110,28 @@ class SqliteSink(_TableSink[T]):
             raise
         if not context.checkpoints:
             return TableWriter(database, blocking, rows, table.insert)
-        staging = Staging(database, self.table)
+        owner = self._owners.setdefault(context.name, new_owner())
+        staging = Staging(database, self.table, owner)
         return StagingWriter(staging, database, blocking, rows, table.columns, context.subtask)
 
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
         """As ``Sink.recover``. Raises ``RestoreError``, and ``SinkError`` if the table is ahead of the checkpoint."""
         prepared = [Prepared.of(one, sink=name) for one in committables]
+        owners = {one.owner for one in prepared}
+        if len(owners) > 1:
+            raise RestoreError(
+                f"sink {name!r} cannot go on: the checkpoint names rows of several owners, {sorted(owners)}, and one "
+                f"sink has one"
+            )
         database, blocking = self._database(name), Blocking()
-        staging = Staging(database, self.table)
+        staging = Staging(database, self.table, owners.pop() if owners else new_owner())
         try:
             await blocking.run(staging.create)
-            await blocking.run(partial(staging.recover, prepared))
+            if prepared:
+                await blocking.run(partial(staging.recover, prepared))
         finally:
             await blocking.finish(database.close)
+        self._owners[name] = staging.owner
 
 
 class SqliteUpsert(_TableSink[T]):

@@ -23,7 +23,7 @@ from typing import Final, cast
 from aflow.connect import Committable
 from aflow.errors import RestoreError, shown
 from aflow.model.codecs import PLAIN, CodecError
-from aflow_connectors.sqlite.database import Database, Refused, Row
+from aflow_connectors.sqlite.database import Database, Refused, Row, text
 from aflow_connectors.sqlite.rows import insert
 
 _TABLES: Final = (
@@ -49,9 +49,15 @@ class Prepared:
     checkpoint: int
     rows: int
     columns: tuple[str, ...]
+    owner: str = ""
+    """The lineage of runs that staged them; empty in checkpoints of versions that knew none."""
+    database: str = ""
+    """Where they were staged, for messages."""
 
     def stored(self) -> Committable:
         return {
+            "owner": self.owner,
+            "database": self.database,
             "writer": self.writer,
             "epoch": self.epoch,
             "checkpoint": self.checkpoint,
@@ -68,10 +74,12 @@ class Prepared:
                 cast(int, fields[name]) for name in ("writer", "epoch", "checkpoint", "rows")
             )
             columns = cast(list[str], fields["columns"])
+            owner, path = cast(str, fields.get("owner", "")), cast(str, fields.get("database", ""))
             kinds = {type(one) for one in (writer, epoch, checkpoint, rows)}
-            if kinds == {int} and isinstance(columns, list):
-                return cls(writer, epoch, checkpoint, rows, tuple(columns))
-        except (KeyError, TypeError):
+            texts = {type(one) for one in (owner, path, *columns)}
+            if kinds == {int} and texts == {str} and isinstance(columns, list):
+                return cls(writer, epoch, checkpoint, rows, tuple(columns), owner, path)
+        except (AttributeError, KeyError, TypeError):
             pass
         raise RestoreError(
             f"sink {sink!r} cannot commit {shown(committable)}: the checkpoint was taken with another kind of sink "
@@ -80,12 +88,18 @@ class Prepared:
 
 
 class Staging:
-    """The rows of one sink and one table that wait, and the checkpoints up to which they do not any more."""
+    """The rows of one owner and one table that wait, and the checkpoints up to which they do not any more.
 
-    def __init__(self, database: Database, table: str) -> None:
+    The owner is a random id that checkpoints carry from run to run: a job never touches what another one has staged,
+    also under the same name of the sink.
+    """
+
+    def __init__(self, database: Database, table: str, owner: str) -> None:
         self._database = database
         self._table = table
-        self._sink = (database.sink, table)
+        self.owner = owner
+        identity = f"{database.sink}/{owner}" if owner else database.sink
+        self._sink = (identity, table)
 
     def create(self) -> None:
         """Make the tables for it, if they are not there."""
@@ -120,7 +134,7 @@ class Staging:
             raise self._database.error(
                 f"table {self._table!r} has the rows of checkpoint {last} of this sink already, and now comes "
                 f"{prepared.checkpoint}; was the storage of checkpoints replaced? Go on from a checkpoint of this "
-                f"output, or give the sink another name"
+                f"output, or begin anew (restore='nothing')"
             )
         if prepared.rows:
             with self._database.trial(f"table {self._table!r} cannot take the rows"):
@@ -136,8 +150,8 @@ class Staging:
             if moved != prepared.rows:
                 raise self._database.error(
                     f"{prepared.rows:,} rows were prepared for checkpoint {prepared.checkpoint} of table "
-                    f"{self._table!r}, and {moved:,} are staged: does another job use this sink's name "
-                    f"{self._database.sink!r} with this table?"
+                    f"{self._table!r}, and {moved:,} are staged as {self._sink[0]!r} in _aflow_staged: were rows "
+                    f"removed there, or does another job go on from the same checkpoint?"
                 )
             self._database.run(
                 f"DELETE FROM _aflow_staged WHERE {_OF_EPOCH}",
@@ -149,28 +163,49 @@ class Staging:
             )
 
     def recover(self, prepared: Sequence[Prepared]) -> None:
-        """Commit ``prepared`` and forget whatever else is staged. Raises ``SinkError``."""
+        """Commit ``prepared``, of this owner, and remove whatever else it has staged.
+
+        Raises ``SinkError``, and ``RestoreError`` if the rows were staged in another database.
+        """
+        self._refuse_other_database(prepared)
         self._refuse_to_repeat(prepared)
         for one in sorted(prepared, key=lambda one: one.checkpoint):
             self.commit(one)
         with self._database.transaction(f"cannot remove rows staged for table {self._table!r}"):
             self._database.run(f"DELETE FROM _aflow_staged WHERE {_OF_SINK}", self._sink)
-            if not prepared:  # a job that begins anew counts its checkpoints anew
-                self._database.run(f"DELETE FROM _aflow_commits WHERE {_OF_SINK}", self._sink)
+
+    def _refuse_other_database(self, prepared: Sequence[Prepared]) -> None:
+        found = next((one for one in prepared if one.rows), None)
+        if found is None or self._knows_owner():
+            return
+        where = f" in {found.database}" if found.database else ""
+        raise RestoreError(
+            f"sink {self._database.sink!r}: checkpoint {found.checkpoint} has {found.rows:,} rows for table "
+            f"{self._table!r} that were staged{where}, and the database {self._database.path} holds nothing of this "
+            f"job. Was the path or the table of the sink changed? Give it the former ones, or let it go on in a copy "
+            f"of the former database; a job that begins anew (restore='nothing') may write into any"
+        )
+
+    def _knows_owner(self) -> bool:
+        """Return True if the owner has staged or committed anything for this table."""
+        with self._database.errors(f"cannot recover table {self._table!r}"):
+            return any(
+                self._database.run(f"SELECT 1 FROM {one} WHERE {_OF_SINK} LIMIT 1", self._sink)
+                for one in ("_aflow_staged", "_aflow_commits")
+            )
 
     def _refuse_to_repeat(self, prepared: Sequence[Prepared]) -> None:
         """Rows in the table cannot be told from others any more, so they cannot be taken back."""
-        if not prepared:
-            return
-        newest = max(one.checkpoint for one in prepared)
+        newest = max(one.checkpoint for one in prepared)  # one at least: else the owner is new
         sql = f"SELECT max(checkpoint) FROM _aflow_commits WHERE {_OF_SINK}"
         with self._database.errors(f"cannot recover table {self._table!r}"):
             ((last,),) = self._database.run(sql, self._sink)
         if isinstance(last, int) and last > newest:
             raise self._database.error(
                 f"the job goes on from checkpoint {newest}, but table {self._table!r} has the rows up to checkpoint "
-                f"{last} already, which would be there twice: remove what is to be written again and then the rows of "
-                f"sink {self._database.sink!r} from the table _aflow_commits, or bring back the database of then"
+                f"{last} already, which would be there twice: remove from it what is to be written again and then "
+                f"UPDATE _aflow_commits SET checkpoint = {newest} WHERE sink = {text(self._sink[0])}, or bring "
+                f"back the database of then"
             )
 
     def _committed(self, writer: int) -> int | None:

@@ -79,7 +79,11 @@ class StagingWriter(Writer[T]):
     async def prepare(self, checkpoint: int) -> Committable:
         await self._stage()
         columns = self._columns
-        prepared = Prepared(self._number, self._epoch, checkpoint, self._written, columns)
+        database = str(self._database.path.absolute())
+        owner = self._staging.owner
+        prepared = Prepared(
+            self._number, self._epoch, checkpoint, self._written, columns, owner, database
+        )
         await self._blocking.run(partial(self._staging.check, prepared))
         self._epoch, self._written = checkpoint, 0
         if prepared.rows:
@@ -88,6 +92,11 @@ class StagingWriter(Writer[T]):
 
     async def commit(self, committable: Committable) -> None:
         prepared = Prepared.of(committable, sink=self._database.sink)
+        if prepared.owner != self._staging.owner:
+            raise self._database.error(
+                f"checkpoint {prepared.checkpoint} names rows of owner {prepared.owner!r}, not of this job "
+                f"({self._staging.owner!r})"
+            )
         await self._blocking.run(partial(self._staging.commit, prepared))
         self._pending.discard(prepared.checkpoint)
 

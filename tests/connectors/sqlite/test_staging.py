@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from shutil import copy
+from typing import cast
 
 import pytest
 
-from aflow.connect import Committable, SinkError
+from aflow.connect import Committable, SinkError, Writer
 from aflow.errors import RestoreError
 from aflow_connectors.sqlite import SqliteSink
 from tests.connectors.sqlite.database import made, opened, prepared, put, rows
@@ -26,6 +28,13 @@ def numbers(path: Path) -> list[int]:
 
 def sink_to(database: Path) -> SqliteSink[int]:
     return SqliteSink[int](database, "t", row=lambda n: (n,))
+
+
+async def begun(database: Path) -> Writer[int]:
+    """The writer of a job that begins anew."""
+    sink = sink_to(database)
+    await sink.recover("out", [])
+    return await opened(sink)
 
 
 @pytest.mark.asyncio
@@ -97,8 +106,9 @@ async def test_after_a_crash_exactly_what_the_checkpoint_names_is_there(database
 async def test_rows_of_many_writers_are_continued_by_fewer(database: Path) -> None:
     await sink_to(database).recover("out", [])
     committables: list[Committable] = []
+    former = sink_to(database)
     for subtask in range(3):
-        writer = await opened(sink_to(database), subtask=subtask)
+        writer = await opened(former, subtask=subtask)
         committables.append(await prepared(writer, 1, subtask))
         await writer.close()
 
@@ -185,17 +195,102 @@ async def test_a_number_of_a_checkpoint_that_was_there_is_refused(database: Path
 
 
 @pytest.mark.asyncio
-async def test_rows_that_another_job_has_removed_are_missed(database: Path) -> None:
-    await sink_to(database).recover("out", [])
-    writer = await opened(sink_to(database))
+async def test_staged_rows_that_were_removed_are_missed(database: Path) -> None:
+    writer = await begun(database)
     committable = await prepared(writer, 1, 1, 2)
-    await sink_to(database).recover("out", [])
+    made(database, "DELETE FROM _aflow_staged")
 
-    with pytest.raises(
-        SinkError, match=r"2 rows were prepared .* and 0 are staged: does another job"
-    ):
+    with pytest.raises(SinkError, match=r"2 rows were prepared .* and 0 are staged .*: were rows"):
         await writer.commit(committable)
     await writer.close()
+
+
+@pytest.mark.asyncio
+async def test_a_job_that_begins_anew_leaves_what_another_one_of_that_name_has_staged(
+    database: Path,
+) -> None:
+    writer = await begun(database)
+    committable = await prepared(writer, 1, 1, 2)
+
+    second = sink_to(database)
+    await second.recover("out", [])
+    other = await opened(second)
+    await other.commit(await prepared(other, 7, 3))
+    await writer.commit(committable)
+    await writer.close()
+    await other.close()
+
+    assert numbers(database) == [3, 1, 2]
+
+
+@pytest.mark.asyncio
+async def test_a_job_goes_on_where_another_one_of_that_name_has_begun_anew(database: Path) -> None:
+    writer = await begun(database)
+    committable = await prepared(writer, 1, 1)
+    await writer.close()
+    other = await begun(database)
+    await prepared(other, 2, 2)
+    await other.close()
+
+    await sink_to(database).recover("out", [committable])
+
+    assert numbers(database) == [1]
+    assert rows(database, STAGED) == [(1,)]
+
+
+@pytest.mark.asyncio
+async def test_another_database_than_that_of_the_checkpoint_is_an_error_that_names_both(
+    database: Path, tmp_path: Path
+) -> None:
+    writer = await begun(database)
+    committable = await prepared(writer, 3, 1, 2)
+    await writer.close()
+    moved = made(tmp_path / "b.db", "CREATE TABLE t (n INTEGER)")
+
+    with pytest.raises(RestoreError, match="Was the path or the table of the sink changed") as told:
+        await sink_to(moved).recover("out", [committable])
+
+    assert f"were staged in {database}" in str(told.value)
+    assert f"the database {moved} holds nothing of this job" in str(told.value)
+
+
+@pytest.mark.asyncio
+async def test_a_job_goes_on_in_a_copy_of_its_database(database: Path, tmp_path: Path) -> None:
+    writer = await begun(database)
+    committable = await prepared(writer, 3, 1, 2)
+    await writer.close()
+    copy(database, tmp_path / "b.db")
+
+    await sink_to(tmp_path / "b.db").recover("out", [committable])
+
+    assert (numbers(tmp_path / "b.db"), numbers(database)) == ([1, 2], [])
+
+
+@pytest.mark.asyncio
+async def test_rows_that_were_staged_before_owners_were_known_are_committed(database: Path) -> None:
+    writer = await begun(database)
+    committable = cast("dict[str, object]", await prepared(writer, 1, 1))
+    await writer.close()
+    made(database, "UPDATE _aflow_staged SET sink = 'out'")
+    former = {k: v for k, v in committable.items() if k not in ("owner", "database")}
+
+    await sink_to(database).recover("out", [former])
+
+    assert numbers(database) == [1]
+
+
+@pytest.mark.asyncio
+async def test_a_writer_refuses_to_commit_rows_of_another_job(database: Path) -> None:
+    writer = await begun(database)
+    committable = await prepared(writer, 1, 1)
+    await writer.close()
+    other = await begun(database)
+
+    with pytest.raises(SinkError, match="names rows of owner"):
+        await other.commit(committable)
+    await other.close()
+
+    assert numbers(database) == []
 
 
 @pytest.mark.asyncio
