@@ -165,7 +165,7 @@ async def run(frame: DataFrame, strikes: Disturbance, slow: Disturbance) -> dict
             repr(asdict(row)).replace(folder, "folder") for one in parts for row in rows_of(one)
         ]
         beside = sorted(path.name for path in Path(folder).iterdir())
-        beside += sorted({path.name[:5] for path in Path(folder, "sums").iterdir()})
+        beside += sorted({path.name[:5] for path in Path(folder, "sums").glob("[!.]*")})
     return {
         "results": sorted(results, key=repr),
         "state": sorted(state),

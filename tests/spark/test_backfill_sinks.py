@@ -81,11 +81,15 @@ async def test_history_and_what_the_live_job_adds_are_there_once_whatever_fails_
         )
 
     # One that fails behind the writing of the results; what a killed one may leave is there as well.
-    (folder / ".history-1").mkdir(parents=True)
-    (folder / ".part-00007-000001.parquet.pending").write_bytes(b"half")
+    killed = folder / ".history-1" / ".claim"
+    killed.parent.mkdir(parents=True)
+    killed.write_text('{"aflow": "lock", "scratch": null}')
+    foreign = folder / ".part-00007-000001.parquet.pending"
+    foreign.write_bytes(b"half")
     with pytest.raises(ConnectorError, match="writing the results of sink 'probe' failed"):
         await history(failing)
-    assert [one.name for one in folder.iterdir()] == []
+    assert list(folder.iterdir()) == [foreign]
+    foreign.unlink()
     assert not (tmp_path / "savepoint").exists()
 
     await history(None)
@@ -98,7 +102,7 @@ async def test_history_and_what_the_live_job_adds_are_there_once_whatever_fails_
         await live(sinks, tmp_path, storage)
         assert in_folder() == expected
         assert in_table() == expected
-    assert {one.name[0] for one in folder.iterdir()} == {"p"}
+    assert {one.suffix for one in folder.iterdir()} == {".parquet", ".manifest"}
 
 
 async def test_the_folder_of_a_sink_is_refused_while_another_backfill_is_at_work_there(
@@ -141,4 +145,4 @@ async def test_without_declared_columns_the_first_records_say_them_and_spark_wri
     rows = [Sum(**row) for row in parquet_rows(tmp_path / "sums")]
     assert sorted(rows, key=repr) == sorted(probe[0], key=repr)
     assert len(rows) == done.results["folder"] > 100
-    assert {one.name[:5] for one in (tmp_path / "sums").iterdir()} == {"part-"}
+    assert {one.name[:5] for one in (tmp_path / "sums").iterdir()} == {"part-", ".part"}

@@ -97,7 +97,7 @@ async def test_spark_reads_what_executors_have_written_as_what_it_has_written_it
     assert read(ours, datetimeRebaseMode="LEGACY") == read(ours)
     assert read(ours, datetimeRebaseMode="EXCEPTION") == read(ours)
     assert done.results == {"by_executors": 6, "by_spark": 6}
-    assert {one.name[0] for one in Path(ours).iterdir()} == {"p"}
+    assert {one.suffix for one in Path(ours).iterdir()} == {".parquet", ".manifest"}
 
 
 @pytest.mark.asyncio
@@ -171,7 +171,7 @@ async def test_a_backfill_that_fails_leaves_no_file_and_what_was_there_stays(
 
     await sums(spark, tmp_path, overwrite=True)
     assert len(parquet_rows(folder)) > 100
-    assert {one.name[0] for one in folder.iterdir()} == {"p"}
+    assert {one.suffix for one in folder.iterdir()} == {".parquet", ".manifest"}
 
 
 def into(

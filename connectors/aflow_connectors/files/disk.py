@@ -22,7 +22,9 @@ except ImportError:  # pragma: no cover - not on Linux
 _TAKEN: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES})
 
 #: Answers of file systems without hard links.
-_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+_NO_LINKS: Final = frozenset(
+    {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+)
 
 #: Names of scratch files: the owner id makes them unique.
 SCRATCH: Final = re.compile(r"\.[^/\0]+\.[0-9a-f]{16}\.writing")

@@ -47,8 +47,9 @@ class Place:
     def unproven(self, path: Path) -> SinkError:
         """``path`` is in the way, and ``overwrite`` does not cover it."""
         return self.error(
-            f"{path} has the name of a file of this sink, but no manifest in its folder proves that aflow wrote it as "
-            f"it is, so overwrite=True does not remove it: move or remove it yourself, or write elsewhere"
+            f"{path} is there already: it has the name of a file of this sink, but no manifest in its folder proves "
+            f"that aflow wrote it as it is, so overwrite=True does not remove it: move or remove it yourself, or write "
+            f"elsewhere"
         )
 
     def claimed(self, path: Path, *, scratch: Path | None = None) -> Claim:
@@ -132,10 +133,10 @@ class OwnedFolder(Place):
         ``counts`` says which names are in the way.
         """
         found = self.output_of_others()
-        shown = [path for path in found.shown if counts(path.name)]
+        shown = sorted(path for path in found.shown if counts(path.name))
         unproven = [path for path in found.unproven if counts(path.name)]
-        if not overwrite and (shown or unproven):
-            raise self.already_there(min(shown + unproven))
+        if shown and not overwrite:
+            raise self.already_there(shown[0])
         if unproven:
             raise self.unproven(unproven[0])
         return shown + found.pending if overwrite else []

@@ -380,9 +380,10 @@ class Recovery(OwnedFolder):
         """
         if self.parts.numbers(one.piece) is not None and waiting.is_file():
             return True
-        if not (self.parts.folder / one.piece).exists() and (
-            Path(one.folder) / waiting.name
-        ).exists():
+        if (
+            not (self.parts.folder / one.piece).exists()
+            and (Path(one.folder) / waiting.name).exists()
+        ):
             raise RestoreError(
                 f"sink {self.sink!r} cannot commit {one.piece}: a version of aflow that kept no manifest prepared it "
                 f"in {one.folder}, and the sink writes to {self.path} now. Start the job once with the former path"

@@ -101,6 +101,9 @@ class _HistoryFolder(OwnedFolder, Destination):
         for one in self._prepared:
             with suppress(OSError):
                 self.parts.pending(one.piece, one.owner).unlink(missing_ok=True)
+        if self._prepared:
+            with suppress(OSError):
+                self._of_savepoint().manifest.remove()
         self._prepared.clear()
         self._let_go()
 

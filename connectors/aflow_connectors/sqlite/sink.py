@@ -78,8 +78,8 @@ class SqliteSink(_TableSink[T]):
     order of the columns. Dates and times become ISO 8601, Decimals and UUIDs text, lists and dicts JSON.
 
     With checkpoints each record is in the table exactly once, and visible when its checkpoint is complete; until then
-    it waits in the table ``_aflow_staged`` of the same database, under an id that is in the checkpoints of the job: jobs
-    that write to one table at the same time do not touch each other's rows. Without checkpoints each batch is a
+    it waits in the table ``_aflow_staged`` of the same database, under an id that is in the checkpoints of the job:
+    jobs that write to one table at the same time do not touch each other's rows. Without checkpoints each batch is a
     transaction, and a run that is repeated writes again.
 
     ``busy`` is how long to wait for another connection that writes. Raises ``SinkError`` with sink, table and reason

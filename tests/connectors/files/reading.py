@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
-from aflow.connect import Batch, Chunk, Sink, Source, Split, WriterContext
+from aflow.connect import Batch, Chunk, Committable, Sink, Source, Split, Writer, WriterContext
+from aflow.model.codecs import PLAIN
 
 T = TypeVar("T")
 
@@ -56,6 +57,19 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * (2 * size))
     monkeypatch.setattr("aflow_connectors.files.manifest._NEW", "wb")
     file.with_name(f".{file.name}.{'0' * 16}.writing").symlink_to("/dev/full")
+
+
+async def put(writer: Writer[Any], *values: object) -> None:
+    writing = writer.write(Batch(list(values)))
+    if writing is not None:
+        await writing
+
+
+async def prepared(writer: Writer[Any], checkpoint: int, *values: object) -> Committable:
+    """What comes back from storage for ``values``."""
+    if values:
+        await put(writer, *values)
+    return PLAIN.decode(PLAIN.encode(await writer.prepare(checkpoint)))
 
 
 async def records(source: Source[T]) -> list[T]:

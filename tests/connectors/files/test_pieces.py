@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from aflow.connect import Batch, Committable, Sink, SinkError, Writer, WriterContext
+from aflow.connect import Committable, Sink, SinkError, Writer, WriterContext
 from aflow.errors import InternalError, RestoreError
-from aflow.model.codecs import PLAIN
 from aflow_connectors.files import (
     CsvSink,
     CsvSource,
@@ -21,26 +20,13 @@ from aflow_connectors.files import (
     ParquetSink,
     ParquetSource,
 )
-from tests.connectors.files.reading import files_in, fill_disk, records, write
+from tests.connectors.files.reading import files_in, fill_disk, prepared, put, records, write
 
 
 async def opened(sink: Sink[Any], *, subtask: int = 0, parallelism: int = 1) -> Writer[Any]:
     return await sink.writer(
         WriterContext("out", subtask=subtask, parallelism=parallelism, checkpoints=True)
     )
-
-
-async def put(writer: Writer[Any], *values: object) -> None:
-    writing = writer.write(Batch(list(values)))
-    if writing is not None:
-        await writing
-
-
-async def prepared(writer: Writer[Any], checkpoint: int, *values: object) -> Committable:
-    """What comes back from storage for ``values``."""
-    if values:
-        await put(writer, *values)
-    return PLAIN.decode(PLAIN.encode(await writer.prepare(checkpoint)))
 
 
 async def crashed(folder: Path, *epochs: Sequence[object]) -> list[Committable]:
@@ -275,7 +261,7 @@ async def test_a_piece_of_the_same_number_is_never_overwritten(tmp_path: Path) -
     (tmp_path / "part-00000-000001.jsonl").write_text("old\n")
 
     with pytest.raises(
-        SinkError, match="is there already, and this sink has not written it .* was the storage"
+        SinkError, match=r"is there already, and this sink has not written it .* was the storage"
     ):
         await prepared(writer, 1, 1)
     await writer.close()
