@@ -47,7 +47,11 @@ T_co = TypeVar("T_co", covariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)
 
 Committable = object
-"""What a transactional writer has prepared: plain data (strings, ints, tuples, lists, dicts …)."""
+"""What a transactional writer has prepared: plain data (strings, ints, tuples, lists, dicts …).
+
+One that comes back from a checkpoint comes from a file, which somebody may have changed: a sink checks that it names
+something of its own before it commits or removes anything, and raises ``SinkError`` if not.
+"""
 
 Position = object
 """Where to continue in a split: plain data (ints, strings, tuples …) that only the source itself understands."""

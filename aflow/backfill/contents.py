@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, cast
 from aflow.errors import RestoreError
 from aflow.model.codecs import PLAIN
 from aflow.model.time import Timestamp
-from aflow.runtime.checkpoints.directory_files import DISK, reason
+from aflow.runtime.checkpoints.directory_files import DISK, load_now, reason
 from aflow.runtime.checkpoints.directory_names import manifest_name, manifest_numbers
 from aflow.runtime.checkpoints.directory_places import local_folder
 from aflow.runtime.checkpoints.directory_reading import Source, content, state_of
@@ -105,7 +105,7 @@ def _manifest(path: Path) -> tuple[Manifest, Path]:
     """The newest manifest that can be read, and the folder from which its paths start."""
     try:
         if path.is_file():
-            return manifest_of(DISK.read(path), what=str(path)), path.parent
+            return manifest_of(load_now(path), what=str(path)), path.parent
         numbers = manifest_numbers(DISK.names(path))
     except OSError as exc:
         raise RestoreError(f"{path} cannot be read: {reason(exc)}") from exc
@@ -113,7 +113,7 @@ def _manifest(path: Path) -> tuple[Manifest, Path]:
     for number in sorted(numbers, reverse=True):
         file = path / manifest_name(number)
         try:
-            return manifest_of(DISK.read(file), what=str(file)), path
+            return manifest_of(load_now(file), what=str(file)), path
         except RestoreError as exc:
             problems.append(exc)
         except OSError as exc:

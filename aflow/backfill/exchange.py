@@ -28,6 +28,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from itertools import chain, starmap
 from operator import attrgetter, itemgetter
 from typing import Any, Final
@@ -302,6 +303,9 @@ def _made(header: str) -> Callable[[list[list[Any]]], list[Any]]:
     make = _MAKERS.get(header)
     if make is None:
         code, _, rest = header.partition(" ")
+        # The run that reads a parcel wrote it, in another worker process, which has imported the module. Bytes that
+        # are stored for longer name classes too, and import nothing.
+        import_module(rest.partition(":")[0])
         make = _MAKERS[header] = _maker(form_named(int(code), rest))
     return make
 

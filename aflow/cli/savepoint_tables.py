@@ -40,7 +40,7 @@ def print_contents(restored: Restored) -> None:
 def _about(restored: Restored) -> list[str]:
     manifest = restored.manifest
     size = sum(one.size for one in manifest.files)
-    written = f", written by aflow {manifest.aflow}" if manifest.aflow else ""
+    written = f", written by aflow {_printable(manifest.aflow)}" if manifest.aflow else ""
     return [
         f"{manifest.kind.value} {manifest.id} of flow {manifest.flow!r}{written}",
         f"begun {_moment(manifest.created_at)}, complete {_moment(manifest.completed_at)}",
@@ -68,13 +68,13 @@ def _steps(contents: Iterable[StepContents]) -> Table:
         batches = batches_in_flight(one.snapshot)
         in_flight = f"{batches:,} batches in flight" if batches else ""
         table.add_row(
-            one.step.name,
-            one.step.what,
+            _printable(one.step.name),
+            _printable(one.step.what),
             str(one.step.parallelism),
             f"{one.keys:,}" if one.keys else "",
             timers,
             f"{one.bytes:,}",
-            ", ".join(filter(None, (remembered(one.step), in_flight))),
+            _printable(", ".join(filter(None, (remembered(one.step), in_flight)))),
         )
     return table
 
@@ -86,7 +86,11 @@ def _states(contents: Iterable[StepContents]) -> Table:
             said = " and ".join(map(str, state.descriptions)) or "not known"
             size = f"{bytes_of(one, state):,}"
             table.add_row(
-                one.step.name, state.name, said, f"{state.keys:,}" if state.keys else "", size
+                _printable(one.step.name),
+                _printable(state.name),
+                _printable(said),
+                f"{state.keys:,}" if state.keys else "",
+                size,
             )
     return table
 
@@ -95,7 +99,7 @@ def _splits(contents: Iterable[StepContents]) -> Table:
     table = _table("sources", ("source", "split", "position"))
     for one in contents:
         for split, position in splits(one.snapshot):
-            table.add_row(one.step.name, split, position)
+            table.add_row(_printable(one.step.name), _printable(split), position)
     return table
 
 
@@ -103,8 +107,13 @@ def _pending(contents: Iterable[StepContents]) -> Table:
     table = _table("sinks: prepared, to be committed", ("sink", "checkpoint", "committable"))
     for one in contents:
         for checkpoint, committable in committables(one.snapshot):
-            table.add_row(one.step.name, str(checkpoint), _short(committable))
+            table.add_row(_printable(one.step.name), str(checkpoint), _short(committable))
     return table
+
+
+def _printable(text: str) -> str:
+    """Return a name from a file without characters that a terminal would obey."""
+    return text if text.isprintable() else repr(text)[1:-1]
 
 
 def _short(text: str) -> str:

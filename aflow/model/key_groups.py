@@ -20,6 +20,9 @@ __all__ = ["DEFAULT_KEY_GROUPS", "KeyGroupRange", "KeyRouter", "key_group", "ran
 #: The number of key groups is fixed for the life of a pipeline's state, and bounds its parallelism.
 DEFAULT_KEY_GROUPS: Final = 128
 
+#: More are refused: what is kept for each group costs more than any parallelism could be worth.
+MOST_KEY_GROUPS: Final = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class KeyGroupRange:

@@ -384,9 +384,7 @@ class Builder:
                 partial(_release, siblings),
             )
             return
-        snapshot = restoration.state_of(context.name, context.key_groups)
-        if snapshot is not None:
-            operator.restore(snapshot)
+        restoration.restore(operator, context.name, context.key_groups)
 
 
 async def recover_sinks(plan: Plan, restoration: Restoration | None) -> None:

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow.model.batch import BATCH_RECORDS
-from aflow.model.key_groups import DEFAULT_KEY_GROUPS
+from aflow.model.key_groups import DEFAULT_KEY_GROUPS, MOST_KEY_GROUPS
 from aflow.model.time import positive_millis
 from aflow.runtime.channel import DEFAULT_CAPACITY
 from aflow.runtime.clock import RuntimeClock, SystemClock
@@ -48,6 +48,10 @@ class Options:
                 raise FlowDefinitionError(
                     f"Options.{name} must be a whole number from 1 on, not {shown(value)}"
                 )
+        if self.key_groups > MOST_KEY_GROUPS:
+            raise FlowDefinitionError(
+                f"Options.key_groups must be at most {MOST_KEY_GROUPS}, not {self.key_groups}"
+            )
         positive_millis(self.turn, what="Options.turn")
         if self.watchdog is not None:
             positive_millis(self.watchdog, what="Options.watchdog")

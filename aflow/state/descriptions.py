@@ -64,7 +64,7 @@ class Description:
                 schemas = [None] * len(codecs)
             pairs = zip(codecs, schemas, strict=True)
             description = Description(_text(kind), tuple(starmap(_part, pairs)))
-        except (KeyError, TypeError, ValueError) as exc:
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as exc:
             raise CodecError(f"{shown(stored)} does not describe a state") from exc
         return description
 

@@ -18,11 +18,17 @@ def in_hexadecimal(crc: int) -> str:
     return f"{crc:08x}"
 
 
+def wrong_size(ref: FileRef, size: int) -> str:
+    """Return what is wrong with a file of ``size`` bytes, which is not the size that ``ref`` promises."""
+    return (
+        f"is {'truncated' if size < ref.size else 'too long'}: {size} bytes in place of {ref.size}"
+    )
+
+
 def wrong_with(ref: FileRef, data: bytes) -> str | None:
     """Why ``data`` is not the content that ``ref`` promises, for a person; None if it is."""
     if len(data) != ref.size:
-        kind = "truncated" if len(data) < ref.size else "too long"
-        return f"is {kind}: {len(data)} bytes in place of {ref.size}"
+        return wrong_size(ref, len(data))
     algorithm, colon, _ = ref.checksum.partition(":")
     if not colon:
         found = checksum(data)

@@ -15,12 +15,15 @@ before it, each followed by a space, and of the bytes of the value of ``checkpoi
 
 from __future__ import annotations
 
+from itertools import repeat
 from pathlib import PurePosixPath
 
 import msgspec
 
 from aflow.errors import CheckpointError, RestoreError
 from aflow.model.elements import CheckpointKind
+from aflow.model.key_groups import MOST_KEY_GROUPS
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.state.manifest import FORMAT, Manifest, StepState
 from aflow.state.manifest_checksums import checksum
 from aflow.state.parts import newer
@@ -98,7 +101,7 @@ def manifest_of(data: bytes, *, what: str) -> Manifest:
                 f"{what} is corrupt: its checksum is {found} in place of {envelope.checksum}"
             )
         inner = msgspec.json.decode(envelope.checkpoint, type=_Checkpoint)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as exc:
         raise RestoreError(
             f"{what} is no manifest of a checkpoint, or not all of it: {exc}"
         ) from exc
@@ -124,15 +127,40 @@ def _sum(written: int, aflow: str, body: bytes) -> str:
 
 
 def _wrong_with(manifest: Manifest) -> str | None:
-    """What would make a reader leave the folder, or stumble later on."""
+    """Return what would make a reader leave the folder, or work for ever; None if there is nothing.
+
+    Numbers in a manifest say how much is read, and how many key groups are gone through.
+    """
+    if not 1 <= manifest.key_groups <= MOST_KEY_GROUPS:
+        return f"has {manifest.key_groups} key groups, which is not between 1 and {MOST_KEY_GROUPS}"
+    if not all(MIN_TIMESTAMP <= at <= MAX_TIMESTAMP for at in _moments(manifest)):
+        return "has a time beyond all times"
     for ref in manifest.files:
         path = PurePosixPath(ref.path)
-        if path.is_absolute() or ".." in path.parts or not path.parts:
+        if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in ref.path:
             return f"points out of its folder, to {ref.path!r}"
-    for step in manifest.steps:
-        for one in step.subtasks:
-            if not one.chain:
-                return f"names no part for subtask {one.subtask} of step {step.name!r}"
+        if ref.size < 0:
+            return f"has {ref.size} bytes in {ref.path!r}"
+    return next(
+        filter(None, map(_wrong_with_step, manifest.steps, repeat(manifest.key_groups))), None
+    )
+
+
+def _moments(manifest: Manifest) -> tuple[Timestamp, Timestamp]:
+    return manifest.created_at, manifest.completed_at
+
+
+def _wrong_with_step(step: StepState, key_groups: int) -> str | None:
+    if not 1 <= step.parallelism <= MOST_KEY_GROUPS:
+        return f"has {step.parallelism} subtasks of step {step.name!r}"
+    for one in step.subtasks:
+        if not one.chain:
+            return f"names no part for subtask {one.subtask} of step {step.name!r}"
+        if not 0 <= one.subtask < step.parallelism:
+            return f"has a subtask {one.subtask} of {step.parallelism} of step {step.name!r}"
+        for link in one.chain:
+            if not 0 <= link.first <= link.stop <= key_groups:
+                return f"has key groups {link.first} to {link.stop} of {key_groups} in step {step.name!r}"
     return None
 
 
@@ -148,7 +176,7 @@ def flow_of(data: bytes, *, what: str) -> str:
     """
     try:
         place = msgspec.json.decode(data, type=_Place)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as exc:
         raise RestoreError(f"{what} does not name a flow: {exc}") from exc
     if place.format > FORMAT:
         raise RestoreError(newer(what, place.format, place.aflow))

@@ -177,10 +177,17 @@ def decoded(data: bytes, *, what: str) -> dict[str, OperatorSnapshot]:
         steps = [_Gathered(step) for step in _STEPS.decode(first)]
         for body in frames:
             for record in _RECORDS.decode(body):
-                steps[record.step].add(record)
-    except (msgspec.MsgspecError, IndexError, ValueError, TypeError) as exc:
+                steps[_place(record)].add(record)
+    except (msgspec.MsgspecError, IndexError, ValueError, TypeError, RecursionError) as exc:
         raise RestoreError(f"{what} is no part that aflow can have written: {exc}") from exc
     return {step.name: step.snapshot() for step in steps}
+
+
+def _place(record: _Record) -> int:
+    """Return which step ``record`` belongs to. Raises ``IndexError`` for a negative one, which a tuple would take."""
+    if record.step < 0:
+        raise IndexError(f"a record of step {record.step}")
+    return record.step
 
 
 def _bodies(data: bytes, what: str) -> Iterator[memoryview]:
@@ -284,8 +291,8 @@ class PartReading:
                 self._name(_STEPS.decode(body))
             elif body:
                 for record in _RECORDS.decode(body):
-                    self._check(self._steps[record.step], record)
-        except (msgspec.MsgspecError, IndexError, ValueError) as exc:
+                    self._check(self._steps[_place(record)], record)
+        except (msgspec.MsgspecError, IndexError, ValueError, RecursionError) as exc:
             raise RestoreError(
                 f"{self._what} is no part that aflow can have written: {exc}"
             ) from exc

@@ -19,15 +19,20 @@ whole = st.integers(0, 2**53)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 paths = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=6)
 files = st.builds(FileRef, paths, whole, text)
-links = st.builds(Link, files, whole, whole)
-subtasks = st.builds(SubtaskState, whole, st.lists(links, min_size=1, max_size=3).map(tuple))
-steps = st.builds(StepState, text, text, whole, st.lists(subtasks, max_size=2).map(tuple))
+links = st.builds(
+    lambda file, ends: Link(file, *sorted(ends)), files, st.tuples(*[st.integers(0, 128)] * 2)
+)
+chains = st.lists(links, min_size=1, max_size=3).map(tuple)
+subtasks = st.builds(SubtaskState, st.integers(0, 9), chains)
+steps = st.builds(
+    StepState, text, text, st.integers(10, 128), st.lists(subtasks, max_size=2).map(tuple)
+)
 manifests = st.builds(
     Manifest,
     id=whole,
     kind=st.sampled_from(CheckpointKind),
     flow=text,
-    key_groups=whole,
+    key_groups=st.integers(128, 1 << 20),
     created_at=st.integers(-(2**53), 2**53),
     completed_at=st.integers(-(2**53), 2**53),
     steps=st.lists(steps, max_size=2).map(tuple),

@@ -2,8 +2,11 @@
 
 There are four forms: dataclasses, named tuples, ``msgspec.Struct`` and enums. ``form_of`` looks at a class once; what
 it finds serves for all instances. A class is known by a *header*, ``module:qualified name(fields, …)``, from which
-``form_named`` finds it again in another process: it imports the module, and takes nothing but a class of the same
-form with the same fields.
+``form_named`` finds it again in another process, among the classes that are imported there: see ``class_lookup``. It
+takes nothing but a class of the same form with the same fields.
+
+Making an instance runs no code of the class: headers and parts may come from a file that somebody has changed. What
+cannot be made in that way has no form, and is refused when it is to be stored.
 """
 
 from __future__ import annotations
@@ -11,11 +14,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, Flag, IntEnum
+from enum import Enum, EnumType, Flag, IntEnum
 from functools import cached_property, lru_cache, partial
-from importlib import import_module
 from itertools import chain
 from operator import attrgetter, itemgetter
 from types import MemberDescriptorType
@@ -25,6 +27,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from aflow.model.codecs.base import CodecError
+from aflow.model.codecs.class_lookup import known_class
 
 #: Set where a class is built in: instances of classes that derive from such a one hold more than fields.
 _HEAP_TYPE: Final = 1 << 9
@@ -62,7 +65,7 @@ class RecordForm:
     rows: Callable[[list[Any]], Iterable[Sequence[object]] | None]
     """The parts of each of some instances; None if one might have something beside them."""
     make: Callable[[Sequence[Any]], Any]
-    """The instance of so many parts, made without calling an ``__init__`` that the user has written."""
+    """Return the instance of exactly ``width`` parts, without running any code of the class."""
     called: Callable[..., Any] | None = None
     """What makes the same of the parts as arguments, where it is the class itself."""
     by_dict: bool = False
@@ -81,6 +84,16 @@ class RecordForm:
 
 def form_of(kind: type[Any]) -> RecordForm:
     """How instances of ``kind`` are taken apart. Raises ``CodecError`` for a class that is not of the four forms."""
+    form = _form_of(kind)
+    if inspect.getattr_static(kind, "__del__", None) is not None:
+        raise CodecError(
+            f"{kind.__module__}.{kind.__qualname__} has a __del__, which would run for each restored instance; "
+            f"remove it, or store records of another type"
+        )
+    return form
+
+
+def _form_of(kind: type[Any]) -> RecordForm:
     if issubclass(kind, Enum):
         return _of_enum(kind)
     if issubclass(kind, msgspec.Struct):
@@ -97,21 +110,16 @@ def form_of(kind: type[Any]) -> RecordForm:
 
 @lru_cache(maxsize=1024)
 def form_named(code: int, header: str) -> RecordForm:
-    """The form of the class that ``header`` names. Raises ``CodecError``, and what importing its module raises."""
+    """Return the form of the class that ``header`` names. Raises ``CodecError``, also if its module is not imported."""
     name, _, fields = header.partition("(")
-    module, _, qualified = name.partition(":")
-    found: object = import_module(module)
-    for part in qualified.split("."):
-        found = getattr(found, part)
-    if not isinstance(found, type):
-        raise CodecError(f"{name} is no class")
+    found = known_class(name)
     form = form_of(found)
     if form.code != code:
         raise CodecError(f"{name} is a {FormCode(form.code).name.lower().replace('_', ' ')} now")
     if form.header.partition("(")[2] != fields:
         raise CodecError(
             f"{name} had the fields ({fields}, and is now {form.header}; restore with the class as it was, "
-            f"or from a savepoint, which holds no records in flight"
+            f"or from a savepoint, which holds no records in flight between steps"
         )
     return form
 
@@ -151,7 +159,19 @@ def _member(value: Enum) -> Sequence[object]:
 
 
 def _enum(kind: type[Enum], parts: Sequence[Any]) -> Enum:
-    return kind(parts[0]) if issubclass(kind, Flag) else kind[parts[0]]
+    """Return a member without calling ``__getitem__`` of a metaclass, or ``__new__`` and ``_missing_`` of the class."""
+    if not issubclass(kind, Flag):
+        return cast("Enum", EnumType.__getitem__(kind, parts[0]))
+    known: Mapping[object, Enum] = kind._value2member_map_
+    member = known.get(parts[0])
+    return member if member is not None else _combination(kind, parts[0])
+
+
+def _combination(kind: type[Flag], value: int) -> Flag:
+    missing = cast(
+        "Any", vars(Flag)["_missing_"]
+    )  # a classmethod, which a subclass may have replaced
+    return cast("Flag", missing.__func__(kind, value))
 
 
 def _names_of_items(kind: type[Any]) -> tuple[str, ...] | None:
@@ -201,21 +221,37 @@ def _of_struct(kind: type[msgspec.Struct]) -> RecordForm:
 def _struct_maker(
     kind: type[msgspec.Struct], fields: tuple[str, ...]
 ) -> Callable[[Sequence[Any]], Any]:
-    """``msgspec`` has no way to make one without ``__post_init__``; what that changes is put right afterwards."""
+    """Raises ``CodecError`` for a class that cannot be made without running its code."""
     by_place = all(
         one.kind is one.POSITIONAL_OR_KEYWORD for one in inspect.signature(kind).parameters.values()
     )
+    silent = _without_post_init(kind) if hasattr(kind, "__post_init__") else kind
 
     def make(parts: Sequence[Any]) -> msgspec.Struct:
-        return kind(*parts) if by_place else kind(**dict(zip(fields, parts, strict=True)))
+        return silent(*parts) if by_place else silent(**dict(zip(fields, parts, strict=True)))
 
-    def make_again(parts: Sequence[Any]) -> msgspec.Struct:
+    def make_silently(parts: Sequence[Any]) -> msgspec.Struct:
         made = make(parts)
-        for field, part in zip(fields, parts, strict=True):
-            force_setattr(made, field, part)
+        force_setattr(made, "__class__", kind)
         return made
 
-    return make_again if hasattr(kind, "__post_init__") else make
+    return make if silent is kind else make_silently
+
+
+def _without_post_init(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """Return a class of the same layout whose ``__post_init__`` does nothing.
+
+    ``msgspec`` calls ``__post_init__`` whenever it makes an instance. So an instance of this class is made, and becomes
+    one of ``kind`` afterwards.
+    """
+    own_hook = getattr(kind.__init_subclass__, "__func__", None) is not None
+    if type(kind) is not msgspec.StructMeta or own_hook:
+        raise CodecError(
+            f"{kind.__module__}.{kind.__qualname__} cannot be made without calling its __post_init__, since it has a "
+            f"metaclass or an __init_subclass__ of its own; remove that, or declare the type with of="
+        )
+    body: dict[str, Any] = {"__module__": kind.__module__, "__post_init__": lambda self: None}
+    return cast("type[msgspec.Struct]", msgspec.StructMeta(kind.__name__, (kind,), body))
 
 
 def _of_dataclass(kind: type) -> RecordForm:
@@ -325,7 +361,7 @@ def _slots_maker(kind: type, fields: tuple[str, ...]) -> Callable[[Sequence[Any]
 
 def _by_dict(kind: type, fields: tuple[str, ...], parts: Sequence[Any]) -> Any:
     made = _new(kind)
-    made.__dict__.update(zip(fields, parts, strict=True))
+    _dict_of(made).update(zip(fields, parts, strict=True))
     return made
 
 
@@ -336,10 +372,22 @@ def _by_attribute(kind: type, fields: tuple[str, ...], parts: Sequence[Any]) -> 
 
 
 def put(made: object, more: More) -> None:
-    """Set attributes of what ``RecordForm.make`` has made, also of frozen classes."""
-    setter = force_setattr if isinstance(made, msgspec.Struct) else object.__setattr__
+    """Set attributes of what ``RecordForm.make`` has made, also of frozen classes.
+
+    An attribute goes into its slot or into the ``__dict__``, whatever properties the class has. Raises
+    ``AttributeError`` if there is neither.
+    """
     for name, held in more.items():
-        setter(cast("Any", made), name, held)
+        slot: object = inspect.getattr_static(type(made), name, None)
+        if isinstance(slot, MemberDescriptorType):
+            slot.__set__(made, held)
+        else:
+            _dict_of(made)[name] = held
+
+
+def _dict_of(made: object) -> dict[str, object]:
+    """``made.__dict__``, without calling a ``__getattribute__`` of its class."""
+    return cast("dict[str, object]", object.__getattribute__(made, "__dict__"))
 
 
 def _beside(kind: type, fields: frozenset[str], slots: tuple[str, ...], value: object) -> More:

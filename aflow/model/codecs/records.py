@@ -14,11 +14,10 @@ msgpack extensions, by codes that never change; a *header* is the class and its 
                  instances of one class, one after the other; stands for the list of them
 ==  ===========  =====================================================================
 
-Decoding imports the module that a header names, and accepts nothing but a class of that form: whoever can change the
-bytes can have any module imported, and no code run but that of the import, of ``__hash__`` and ``__eq__`` where records
-are in sets or keys of dicts, and of the ``__post_init__`` of Structs. ``__init__`` is never called, nor ``__new__`` and
-``__post_init__`` of dataclasses and named tuples: fields get what they had. A Struct cannot be made without its
-``__post_init__``; it also gets the values that its fields had, whatever that did to them.
+Decoding looks a class up among those that are imported already and accepts nothing but a class of that form: whoever
+can change the bytes can choose among the records that the program knows, and run no code but ``__hash__`` and
+``__eq__`` of those in sets or in keys of dicts. ``__init__``, ``__new__`` and ``__post_init__`` are never called:
+fields get what they had. See decision 024.
 
 What a ``cached_property`` has computed is computed again. An object that is in a value twice is two afterwards.
 """
@@ -135,17 +134,21 @@ _decode: Final = msgspec.msgpack.Decoder(ext_hook=_unpack).decode
 
 
 def _one(form: RecordForm, parts: list[Any]) -> object:
+    # Neither more nor less: a class that is called with fewer arguments computes defaults.
     if len(parts) == form.width:
         return form.make(parts)
-    *parts, more = parts
-    made = form.make(parts)
-    put(made, more)
+    if len(parts) != form.width + 1 or not isinstance(parts[-1], dict):
+        raise ValueError(f"{form.header} does not have {len(parts)} fields")
+    made = form.make(parts[:-1])
+    put(made, cast("dict[str, object]", parts[-1]))
     return made
 
 
 def _many(stored: list[Any]) -> list[object]:
     code, header, *values = stored
     form, parts = form_named(code, header), iter(values)
+    if not form.width:
+        raise ValueError(f"{form.header} has no fields, and cannot be many")
     return [form.make(row) for row in zip(*[parts] * form.width, strict=True)]
 
 

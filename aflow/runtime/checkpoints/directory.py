@@ -89,6 +89,10 @@ class DirectoryStorage:
     def _claim(self, session: Session, flow: str) -> None:
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "flow": flow}
         path = self.folder / LOCK
+        if os.path.islink(self.folder / PARTS):
+            raise CheckpointError(
+                f"{self.folder / PARTS} is a symbolic link: {self.folder} itself may be one, what is in it may not"
+            )
         try:
             self._files.make_folder(self.folder / PARTS)
             session.locked(self._files.lock(path, json.dumps(owner).encode()))

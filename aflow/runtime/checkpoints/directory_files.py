@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 from zlib import crc32
@@ -41,14 +43,28 @@ class HeldLock(Protocol):
     def release(self) -> None: ...
 
 
+class WrongSize(OSError):
+    """A file has ``size`` bytes, and another number was expected."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(errno.EFBIG, f"it has {size:,} bytes")
+        self.size: Final = size
+
+
+SMALL: Final = 64 << 20
+"""The size of the largest manifest, in bytes: far above those of the largest jobs, and far below the memory."""
+
+
 class Files(Protocol):
     """Raises ``OSError``. All but ``load`` block, and are called in worker threads."""
 
     async def load(self, path: Path) -> bytes:
-        """The content of a small file."""
+        """Return the content of a manifest, or of another small file: of at most ``SMALL`` bytes."""
         ...
 
-    def read(self, path: Path) -> bytes: ...
+    def read(self, path: Path, size: int) -> bytes:
+        """Return the content of a file of ``size`` bytes. Raises ``WrongSize``, without reading a file of any other."""
+        ...
 
     def names(self, folder: Path) -> list[str]:
         """What is in ``folder``, in no particular order."""
@@ -92,14 +108,19 @@ class DiskFiles:
 
     async def load(self, path: Path) -> bytes:
         async def read() -> bytes:
-            async with aiofiles.open(path, "rb") as file:
-                return await file.read()
+            async with aiofiles.open(path, "rb", opener=regular_file) as file:
+                check_small(file.fileno())
+                return await file.read(SMALL)
 
         # Cancelled while it is being opened, a file would belong to nobody.
         return await in_a_task(read, shielded=True)
 
-    def read(self, path: Path) -> bytes:
-        return path.read_bytes()
+    def read(self, path: Path, size: int) -> bytes:
+        with open(path, "rb", opener=regular_file) as file:
+            found = os.fstat(file.fileno()).st_size
+            if found != size:
+                raise WrongSize(found)
+            return file.read(size)
 
     def names(self, folder: Path) -> list[str]:
         return os.listdir(folder)
@@ -117,7 +138,7 @@ class DiskFiles:
             self.sync_folder(made.parent)
 
     def create(self, path: Path) -> WritableFile:
-        return _DiskFile(path.open("wb"))
+        return _DiskFile(open(path, "wb", opener=regular_file))
 
     def rename(self, source: Path, target: Path) -> None:
         source.rename(target)
@@ -137,7 +158,7 @@ class DiskFiles:
 
     def lock(self, path: Path, owner: bytes) -> HeldLock:
         # The file stays when the lock is released: whoever has it open already would lock a file that has no name.
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        file = regular_file(path, os.O_RDWR | os.O_CREAT)
         try:
             lock_exclusively(file)
             os.ftruncate(file, 0)
@@ -176,6 +197,62 @@ class _DiskLock:
 
 
 DISK: Final = DiskFiles()
+
+
+def regular_file(path: str | PathLike[str], flags: int) -> int:
+    """Open a file as ``os.open`` does, unless it is a symbolic link or anything but a regular file.
+
+    A link may lead out of the folder, to a file that must not be read, or truncated. A named pipe would wait for the
+    other end, and a device has no end. Raises ``OSError`` with a message that says what it is.
+    """
+    try:
+        file = os.open(path, flags | _ONLY_REGULAR, 0o666)
+    except OSError as exc:
+        if os.path.islink(path):
+            raise OSError(
+                errno.ELOOP, "it is a symbolic link; put the file itself into the folder"
+            ) from exc
+        if stat.S_ISFIFO(_mode(path)):
+            raise _no_file(_mode(path)) from exc
+        raise
+    mode = os.fstat(file).st_mode
+    if stat.S_ISREG(mode):
+        return file
+    os.close(file)
+    raise _no_file(mode)
+
+
+#: Where the system has no symbolic links or named pipes, it has no flag for them either.
+_ONLY_REGULAR: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+def _mode(path: str | PathLike[str]) -> int:
+    try:
+        return os.lstat(path).st_mode
+    except OSError:
+        return 0
+
+
+def _no_file(mode: int) -> OSError:
+    kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFDIR: "a folder", stat.S_IFSOCK: "a socket"}
+    kind = kinds.get(stat.S_IFMT(mode), "a device")
+    return OSError(errno.EINVAL, f"it is {kind} and no regular file; nothing was read from it")
+
+
+def check_small(file: int) -> None:
+    """Raises ``OSError`` for an open file that is too large to be a manifest."""
+    size = os.fstat(file).st_size
+    if size > SMALL:
+        raise OSError(
+            errno.EFBIG, f"it has {size:,} bytes, and no manifest has more than {SMALL:,}"
+        )
+
+
+def load_now(path: Path) -> bytes:
+    """Return what ``Files.load`` does; blocks."""
+    with open(path, "rb", opener=regular_file) as file:
+        check_small(file.fileno())
+        return file.read(SMALL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import TypeAlias
 
@@ -13,15 +14,16 @@ import anyio
 from anyio import CapacityLimiter
 
 from aflow.errors import RestoreError
-from aflow.runtime.checkpoints.directory_files import DISK, Files, reason
+from aflow.runtime.checkpoints.directory_files import DISK, Files, WrongSize, reason
 from aflow.runtime.checkpoints.directory_names import PLACE, manifest_name, manifest_numbers
 from aflow.runtime.checkpoints.directory_places import local_folder
 from aflow.runtime.checkpoints.directory_session import THREADS
 from aflow.runtime.checkpoints.directory_threads import to_its_end
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.state.manifest import FileRef, Link, Manifest
-from aflow.state.manifest_checksums import wrong_with
+from aflow.state.manifest_checksums import wrong_size, wrong_with
 from aflow.state.manifest_codec import manifest_of
+from aflow.state.misread import misread
 from aflow.state.parts import decoded, encoded
 from aflow.state.snapshot import OperatorSnapshot, merge, replay
 
@@ -65,17 +67,31 @@ async def manifest_in(files: Files, path: Path) -> Manifest:
 def content(source: Source, ref: FileRef) -> Content:
     """What the part ``ref`` holds; blocks. Raises ``RestoreError`` unless it is what the manifest promises."""
     path = source.folder / ref.path
+    _check_folders(source.folder, ref)
     try:
-        data = source.files.read(path)
+        data = source.files.read(path, ref.size)
     except FileNotFoundError as exc:
         raise RestoreError(f"{path} is missing") from exc
+    except WrongSize as exc:
+        raise RestoreError(f"{path} {wrong_size(ref, exc.size)}") from exc
     except OSError as exc:
         raise RestoreError(f"{path} cannot be read: {reason(exc)}") from exc
+    except MemoryError as exc:
+        raise RestoreError(f"{path} has {ref.size:,} bytes, more than there is memory") from exc
     wrong = wrong_with(ref, data)
     if wrong is not None:
         raise RestoreError(f"{path} {wrong}")
     with source.turn:
         return decoded(data, what=str(path))
+
+
+def _check_folders(folder: Path, ref: FileRef) -> None:
+    """Raises ``RestoreError`` if a folder on the way to a part is a link, which may lead out of ``folder``."""
+    for one in PurePosixPath(ref.path).parents:
+        if one.name and os.path.islink(folder / one):
+            raise RestoreError(
+                f"{folder / one} is a symbolic link: the folder of the checkpoints may be one, what is in it may not"
+            )
 
 
 def state_of(
@@ -122,7 +138,12 @@ async def states_of(manifest: Manifest, source: Source, run: Run) -> dict[str, O
     if problems:
         raise _all_of([problems[path] for path in sorted(problems)])
     states: dict[str, OperatorSnapshot] = {}
-    await run(lambda: states.update(_merged(manifest, contents, source)))
+
+    def merge_parts() -> None:
+        with misread(f"checkpoint {manifest.id}"):
+            states.update(_merged(manifest, contents, source))
+
+    await run(merge_parts)
     return states
 
 

@@ -12,6 +12,7 @@ from aflow.graph.nodes import Forward, Kind
 from aflow.graph.plan import Plan
 from aflow.model.batch import Batch
 from aflow.model.key_groups import KeyGroupRange
+from aflow.operators.base import Operator
 from aflow.runtime.channel import Element
 from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.inflight import (
@@ -26,6 +27,7 @@ from aflow.runtime.checkpoints.storage import Restored
 from aflow.runtime.splits import Progress
 from aflow.state.change_plan import ChangePlan, Fate, change_plan, stored_step
 from aflow.state.manifest import Link, StepState
+from aflow.state.misread import misread
 from aflow.state.snapshot import OperatorSnapshot
 
 
@@ -53,16 +55,18 @@ class Restoration:
         allow_dropped_state: bool,
     ) -> Restoration:
         """Raises ``RestoreError`` if the job cannot go on from the checkpoint, or would lose some of it unasked."""
-        changes = changes_of(plan, restored)
-        changes.check(allow_dropped_state=allow_dropped_state)
-        return cls(restored, codec, own, changes, _forwarded(plan, restored))
+        with misread("the checkpoint"):
+            changes = changes_of(plan, restored)
+            changes.check(allow_dropped_state=allow_dropped_state)
+            return cls(restored, codec, own, changes, _forwarded(plan, restored))
 
     def state_of(self, step: str, groups: KeyGroupRange) -> OperatorSnapshot | None:
         """What a step remembered, for a subtask that owns ``groups``; None for one that is new."""
         snapshot = self.restored.states.get(step)
         if snapshot is None:
             return None
-        return self.changes.without_dropped(step, snapshot).restricted_to(groups)
+        with misread(_of(step)):
+            return self.changes.without_dropped(step, snapshot).restricted_to(groups)
 
     def progress(self, source: str) -> Progress | None:
         """How far a source was read; None for one that is new."""
@@ -72,26 +76,38 @@ class Restoration:
         parallelism = (
             one.parallelism for one in self.restored.manifest.steps if one.name == source
         )
-        progress = read_progress(source, snapshot, next(parallelism, 0))
+        with misread(_of(source)):
+            progress = read_progress(source, snapshot, next(parallelism, 0))
         return replace(progress, in_flight=source in self.forwarded)
 
     def committables(self, sink: str) -> list[Committable]:
         """What all writers of a sink had prepared."""
-        return read_committables(sink, self._state(sink))
+        with misread(_of(sink)):
+            return read_committables(sink, self._state(sink))
 
     def waiting(self, sink: str, subtask: int, parallelism: int) -> list[Batch[Any]]:
         """What writer ``subtask`` of a sink writes first."""
-        return self.codec.waiting_for(sink, self._state(sink), subtask, parallelism)
+        with misread(_of(sink)):
+            return self.codec.waiting_for(sink, self._state(sink), subtask, parallelism)
 
     def in_flight(
         self, step: str, origins: Mapping[tuple[int, int, int], Origin], key_groups: int
     ) -> dict[Origin, list[Element]]:
         """What the channels into ``step`` begin with."""
-        return restored_channels(self.codec, step, self._state(step), origins, key_groups)
+        with misread(_of(step)):
+            return restored_channels(self.codec, step, self._state(step), origins, key_groups)
 
     def in_chain(self, step: str, subtask: int, parallelism: int) -> list[Batch[Any]]:
         """What a step begins with that has no channels of its own now."""
-        return restored_in_chain(self.codec, step, self._state(step), subtask, parallelism)
+        with misread(_of(step)):
+            return restored_in_chain(self.codec, step, self._state(step), subtask, parallelism)
+
+    def restore(self, operator: Operator, step: str, groups: KeyGroupRange) -> None:
+        """Give an operator what its step remembered of ``groups``. Raises ``RestoreError``."""
+        snapshot = self.state_of(step, groups)
+        if snapshot is not None:
+            with misread(_of(step)):
+                operator.restore(snapshot)
 
     def adopt(self, chains: SubtaskChains, steps: Iterable[str]) -> None:
         """Let the checkpoints of a subtask build upon the parts of this one, which are in the same storage."""
@@ -132,6 +148,10 @@ def changes_of(plan: Plan, restored: Restored) -> ChangePlan:
     ]
     key_groups = (restored.manifest.key_groups, plan.key_groups)
     return change_plan(stored, declared_steps(plan), key_groups=key_groups)
+
+
+def _of(step: str) -> str:
+    return f"what the checkpoint holds of step {step!r}"
 
 
 def _forwarded(plan: Plan, restored: Restored) -> frozenset[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
 from aflow.connect import Committable
-from aflow.errors import CheckpointError, RestoreError
+from aflow.errors import CheckpointError, RestoreError, shown
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.operators.sink import Pending
 from aflow.runtime.splits import Place, Progress
@@ -73,9 +73,13 @@ def committables(name: str, pending: Pending, waiting: tuple[bytes, ...]) -> Ope
 
 def read_committables(name: str, snapshot: OperatorSnapshot) -> list[Committable]:
     """What all writers of a sink had prepared, in the order of its checkpoints. Raises ``RestoreError``."""
-    found = cast(
-        "list[tuple[int, Committable]]", list(_decoded(name, snapshot.operator.get(PENDING, ())))
-    )
+    found: list[tuple[int, Committable]] = []
+    for part in _decoded(name, snapshot.operator.get(PENDING, ())):
+        match part:
+            case (int(checkpoint), object() as committable):
+                found.append((checkpoint, committable))
+            case _:
+                raise RestoreError(f"sink {name!r}: {shown(part)} is not what a sink has prepared")
     return [committable for _, committable in sorted(found, key=lambda one: one[0])]
 
 

@@ -67,8 +67,8 @@ class FaultyFiles:
         self.count(f"load {path.name}")
         return await DISK.load(path)
 
-    def read(self, path: Path) -> bytes:
-        return self.do(f"read {path.name}", DISK.read, path)
+    def read(self, path: Path, size: int) -> bytes:
+        return self.do(f"read {path.name}", DISK.read, path, size)
 
     def names(self, folder: Path) -> list[str]:
         return self.do(f"names {folder.name}", DISK.names, folder)

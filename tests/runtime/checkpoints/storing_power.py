@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from aflow.runtime.checkpoints.directory_files import HeldLock, WritableFile
+from aflow.runtime.checkpoints.directory_files import HeldLock, WritableFile, WrongSize
 from tests.runtime.checkpoints.storing_faults import Killed
 
 
@@ -55,8 +55,11 @@ class PowerFiles:
     async def load(self, path: Path) -> bytes:
         return self._content(path).now
 
-    def read(self, path: Path) -> bytes:
-        return self._content(path).now
+    def read(self, path: Path, size: int) -> bytes:
+        content = self._content(path).now
+        if len(content) != size:
+            raise WrongSize(len(content))
+        return content
 
     def names(self, folder: Path) -> list[str]:
         self._count()

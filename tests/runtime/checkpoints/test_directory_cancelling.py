@@ -17,7 +17,7 @@ from aflow.runtime.checkpoints.directory import DirectoryStorage
 from aflow.runtime.checkpoints.directory_reading import read_checkpoint
 from aflow.state.manifest import Link
 from aflow.state.snapshot import OperatorSnapshot
-from tests.runtime.checkpoints.storing import TASK, complete, manifest
+from tests.runtime.checkpoints.storing import GROUPS, TASK, complete, manifest
 from tests.runtime.checkpoints.storing_faults import FaultyFiles
 
 ONE = {"sums": complete({0: [("a", "1")]})}
@@ -144,7 +144,7 @@ async def test_the_event_loop_goes_on_while_a_large_state_is_written_and_read(
     tmp_path: Path,
 ) -> None:
     rows = tuple((b"key %d" % number, b"value %d" % number) for number in range(300_000))
-    large = OperatorSnapshot({group: {"last": rows[group::8]} for group in range(8)})
+    large = OperatorSnapshot({group: {"last": rows[group::GROUPS]} for group in range(GROUPS)})
     storage = DirectoryStorage(tmp_path)
     await storage.open("flow")
     turns = 0
@@ -158,7 +158,7 @@ async def test_the_event_loop_goes_on_while_a_large_state_is_written_and_read(
     turning = asyncio.create_task(turn())
     file = await storage.write_part(1, TASK, 0, {"sums": large})
     while_writing, turns = turns, 0
-    await storage.complete(manifest(1, {"sums": [[Link(file, 0, 8)]]}))
+    await storage.complete(manifest(1, {"sums": [[Link(file, 0, GROUPS)]]}))
     restored = await storage.latest()
     while_reading = turns
 
