@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aflow.model.codecs import PLAIN, CodecError
+from aflow.model.codecs import PLAIN, RECORDS, Codec, CodecError
 
 ZURICH = ZoneInfo("Europe/Zurich")
 
@@ -202,22 +202,70 @@ def test_a_value_of_another_type_is_refused_with_the_advice_to_declare_it(
         PLAIN.encode(value)
 
 
-class Nowhere(tzinfo):
-    def utcoffset(self, dt: datetime | None, /) -> timedelta:
-        return timedelta(0)
+class OffsetOfALibrary(tzinfo):
+    """A fixed offset as pydantic's ``TzInfo`` is one: a class of its own with the methods of ``tzinfo``."""
 
-    def dst(self, dt: datetime | None, /) -> None:
+    def __init__(self, minutes: int, name: str | None) -> None:
+        self.minutes, self.name = minutes, name
+
+    def utcoffset(self, value: datetime | None, /) -> timedelta:
+        return timedelta(minutes=self.minutes)
+
+    def dst(self, value: datetime | None, /) -> None:
         return None
 
-    def tzname(self, dt: datetime | None, /) -> str:
-        return "nowhere"
+    def tzname(self, value: datetime | None, /) -> str | None:
+        return self.name
 
 
-def test_a_zone_that_has_no_name_of_its_own_is_refused() -> None:
-    with pytest.raises(
-        CodecError, match=r"zone is a .*Nowhere; use a ZoneInfo of IANA name, or .astimezone\(UTC\)"
-    ):
-        PLAIN.encode(datetime(2013, 1, 1, tzinfo=Nowhere()))
+@pytest.mark.parametrize(
+    ("minutes", "name", "zone"),
+    [
+        (0, "UTC", UTC),
+        (0, None, UTC),
+        (90, "+01:30", timezone(timedelta(minutes=90), "+01:30")),
+        (-480, "UTC-08:00", timezone(timedelta(hours=-8))),
+    ],
+)
+@pytest.mark.parametrize("codec", [PLAIN, RECORDS], ids=lambda codec: codec.name)
+def test_a_fixed_offset_of_any_library_comes_back_as_an_offset(
+    codec: Codec[object], minutes: int, name: str | None, zone: tzinfo
+) -> None:
+    before = datetime(2026, 1, 1, 12, tzinfo=OffsetOfALibrary(minutes, name))
+
+    after = codec.decode(codec.encode(before))
+
+    assert isinstance(after, datetime)
+    assert after == before
+    assert after.isoformat() == before.isoformat()
+    assert (after.tzinfo, str(after.tzinfo)) == (zone, str(zone))
+
+
+class Berlin(tzinfo):
+    """A zone whose offset changes, and which expects a datetime."""
+
+    def utcoffset(self, value: datetime | None, /) -> timedelta:
+        assert value is not None
+        return timedelta(hours=2 if 4 <= value.month <= 10 else 1)
+
+    def dst(self, value: datetime | None, /) -> timedelta:
+        return timedelta(0)
+
+    def tzname(self, value: datetime | None, /) -> str:
+        return "local"
+
+
+class Shifting(Berlin):
+    """One that names its winter time where there is no datetime."""
+
+    def utcoffset(self, value: datetime | None, /) -> timedelta:
+        return timedelta(hours=1) if value is None else super().utcoffset(value)
+
+
+@pytest.mark.parametrize("zone", [Berlin(), Shifting()], ids=lambda zone: type(zone).__name__)
+def test_a_zone_whose_offset_changes_is_refused(zone: tzinfo) -> None:
+    with pytest.raises(CodecError, match="has no fixed offset; use a ZoneInfo"):
+        PLAIN.encode(datetime(2026, 7, 1, tzinfo=zone))
 
 
 def test_a_value_that_contains_itself_is_refused() -> None:

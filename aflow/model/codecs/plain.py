@@ -19,6 +19,7 @@ The bytes are msgpack. Whatever msgpack has no type for is an extension, by thes
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
@@ -36,6 +37,7 @@ _INT, TUPLE, SET, FROZENSET, DICT, _DATETIME, _DATE, _TIMEDELTA, _DECIMAL, _UUID
 
 _SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
 _MICROSECOND: Final = timedelta(microseconds=1)
+_ZONE_NAME: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 
@@ -154,16 +156,31 @@ def _zone(value: datetime) -> object:
     zone = value.tzinfo
     if zone is None:
         return None
-    if type(zone) is timezone:
-        offset, name = zone.utcoffset(None), zone.tzname(None)
-        east = offset // _MICROSECOND
-        return east if name == timezone(offset).tzname(None) else [east, name]
     if type(zone) is ZoneInfo and zone.key:
         return zone.key
-    raise CodecError(
-        f"{shown(value)} cannot be stored: its zone is a {type(zone).__module__}.{type(zone).__qualname__}; "
-        f"use a ZoneInfo of IANA name, or .astimezone(UTC)"
-    )
+    offset, name = _fixed_offset(zone, value)
+    if offset is None:
+        raise CodecError(
+            f"{shown(value)} cannot be stored: its zone is a {type(zone).__module__}.{type(zone).__qualname__}, which "
+            f"has no fixed offset; use a ZoneInfo of IANA name, or .astimezone(UTC)"
+        )
+    east = offset // _MICROSECOND
+    return east if not name or name == timezone(offset).tzname(None) else [east, name]
+
+
+def _fixed_offset(zone: tzinfo, value: datetime) -> tuple[timedelta | None, str | None]:
+    """Return offset and name of a zone that has the same offset at all times; None if it changes, or does not say.
+
+    By convention ``utcoffset(None)`` is the offset of such a zone, and None for others: of ``timezone``, the zones of
+    pydantic, pytz and dateutil, and nearly any other.
+    """
+    if type(zone) is timezone:
+        return zone.utcoffset(None), zone.tzname(None)
+    try:
+        offset = zone.utcoffset(None)
+        return (offset, value.tzname()) if offset == value.utcoffset() else (None, None)
+    except Exception:  # the code of another library, which may have expected a datetime
+        return None, None
 
 
 def _unpack_datetime(data: memoryview) -> datetime:
@@ -175,6 +192,9 @@ def _unpack_zone(zone: int | str | list[Any] | None) -> tzinfo | None:
     if zone is None:
         return None
     if isinstance(zone, str):
+        # Without this, a name could lead ZoneInfo to other files than those of zones, and to packages inside `tzdata`.
+        if not _ZONE_NAME.fullmatch(zone):
+            raise ValueError(f"{shown(zone)} is no name of a zone")
         return ZoneInfo(zone)
     if isinstance(zone, int):
         return timezone(zone * _MICROSECOND)
