@@ -10,11 +10,19 @@ import msgspec
 
 
 def fields_of(record: object) -> Mapping[str, object]:
-    """Names and values, not looking into the values. Raises ``TypeError`` for what has no named fields."""
+    """Names and values, not looking into the values. Raises ``TypeError`` for what has no named fields.
+
+    Fields of a Struct have the names that ``msgspec.field(name=…)`` or ``rename=`` gives them, as for readers.
+    """
     if isinstance(record, dict):
         return cast(dict[str, object], record)
     if isinstance(record, msgspec.Struct):
-        return msgspec.structs.asdict(record)
+        return {
+            stored: getattr(record, name)
+            for name, stored in zip(
+                record.__struct_fields__, record.__struct_encode_fields__, strict=True
+            )
+        }
     if is_dataclass(record) and not isinstance(record, type):
         return {field.name: getattr(record, field.name) for field in fields(record)}
     named = of_named_tuple(record)

@@ -104,7 +104,9 @@ def test_local_times_stay_local() -> None:
 def test_a_moment_that_python_cannot_hold_is_an_error_with_the_column() -> None:
     batch = pa.record_batch({"at": pa.array([2**60], pa.int64()).cast(pa.timestamp("us", "UTC"))})
 
-    with pytest.raises(ConnectorError, match=r"step 'in': column 'at' .* Python has none for"):
+    with pytest.raises(
+        ConnectorError, match=r"step 'in': column 'at' .* Python has years 1 to 9999 only"
+    ):
         rows_of(batch)
 
 
@@ -190,9 +192,9 @@ def test_a_field_without_column_or_default_is_refused_by_name() -> None:
         RowsIn(["number", "airline"], Flight, owner="step 'in'")
 
 
-@pytest.mark.parametrize("of", [int, dict, "Flight", Flight(1, "UA")], ids=str)
+@pytest.mark.parametrize("of", [int, list[int], "Flight", Flight(1, "UA")], ids=str)
 def test_what_has_no_named_fields_makes_no_records(of: Any) -> None:
-    with pytest.raises(FlowDefinitionError, match="step 'in': of= takes a dataclass"):
+    with pytest.raises(FlowDefinitionError, match=r"step 'in': .*of= takes a dataclass"):
         RowsIn(["number"], of, owner="step 'in'")
 
 
@@ -284,7 +286,7 @@ MISFITS = {
     "nan as an int": (math.nan, pa.int32(), "int", "no whole number"),
     "text as an int": ("1", pa.int64(), "bigint", "no whole number"),
     "a bool as an int": (True, pa.int64(), "bigint", "it is a bool"),
-    "an enum as an int": (Color.RED, pa.int64(), "bigint", "no whole number"),
+    "an enum of an int as text": (Color.RED, pa.string(), "string", "it is no str"),
     "a bool as a number": (True, pa.float64(), "double", "it is a bool"),
     "text as a number": ("1.5", pa.float64(), "double", "it is a str"),
     "too large for 32 bits": (1e300, pa.float32(), "float", "declare the column as double"),
@@ -301,7 +303,12 @@ MISFITS = {
     "too many places": (Decimal("1.234"), pa.decimal128(10, 2), "decimal(10,2)", "data loss"),
     "text as a list": ("abc", pa.list_(pa.string()), "array<string>", "no list"),
     "a list with a misfit": ([1, "x"], pa.list_(pa.int64()), "array<bigint>", "no whole number"),
-    "a list as a map": ([1], pa.map_(pa.string(), pa.int64()), "map<string,bigint>", "no dict"),
+    "a list as a map": (
+        [1],
+        pa.map_(pa.string(), pa.int64()),
+        "map<string,bigint>",
+        "nor a list of pairs",
+    ),
     "another struct": ({"b": 1}, pa.struct([("a", pa.int64())]), "struct<a:bigint>", "its fields"),
     "a time as a duration": (time(1), pa.duration("us"), "interval day to second", "no timedelta"),
 }

@@ -11,7 +11,8 @@ from aflow.connect import BadRecord, Chunk, Position, Reader, Split, Tag
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.arguments import checked_texts
 from aflow_connectors.blocking import Blocking
-from aflow_connectors.files.conversion import Unfit, chunk_of, conversion
+from aflow_connectors.files.arrow_records import Conversion, Unfit
+from aflow_connectors.files.conversion import chunk_of
 from aflow_connectors.files.jsonl import JsonObject
 from aflow_connectors.files.parquet_rows import ParquetPosition, Rows
 from aflow_connectors.files.source import BadRecords, FileSource
@@ -79,7 +80,7 @@ class ParquetSource(FileSource[T]):
         if columns is not None and not columns:
             raise FlowDefinitionError("ParquetSource: columns= is empty; leave it out to read all")
         self._columns = None if columns is None else list(columns)
-        self._convert = conversion("ParquetSource", of)
+        self._convert = Conversion("ParquetSource", of)
 
     async def reader(self, split: Split, position: Position | None) -> Reader[T]:
         path = Path(split.id)

@@ -8,8 +8,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from aflow.connect import Position, SourceError
 from aflow.errors import AflowError
-from aflow_connectors.files.arrow_values import Row, python_rows
-from aflow_connectors.files.optional import pyarrow, pyarrow_parquet
+from aflow_connectors.files.optional import pyarrow_parquet
 from aflow_connectors.files.parquet_instants import InstantsOfSpark
 
 V = TypeVar("V")
@@ -43,14 +42,17 @@ class ParquetPosition(NamedTuple):
 
 
 class Rows(Generic[V]):
-    """The rows of a file, as ``convert`` makes them. ``prepare`` and ``close`` are for worker threads: they block."""
+    """The rows of a file, as ``convert`` makes them of record batches.
+
+    ``prepare`` and ``close`` are for worker threads: they block.
+    """
 
     def __init__(
         self,
         path: Path,
         start: ParquetPosition,
         columns: list[str] | None,
-        convert: Callable[[list[Row]], list[V]],
+        convert: Callable[[Any], list[V]],
     ) -> None:
         self._path = path
         #: Behind the last row that was taken.
@@ -126,7 +128,6 @@ class Rows(Generic[V]):
         self, start: ParquetPosition, instants: InstantsOfSpark | None
     ) -> Iterator[tuple[int, list[V]]]:
         """Rows behind ``start``, a few at a time, each time with their row group."""
-        arrow = pyarrow("ParquetSource")
         skip = start.row
         for group in range(start.group, self._file.metadata.num_row_groups):
             for batch in self._file.iter_batches(
@@ -138,4 +139,4 @@ class Rows(Generic[V]):
                     rest = instants.said(rest)
                 prepared = max(1, _VALUES // max(1, rest.num_columns))
                 for begin in range(0, rest.num_rows, prepared):
-                    yield group, self._convert(python_rows(arrow, rest.slice(begin, prepared)))
+                    yield group, self._convert(rest.slice(begin, prepared))

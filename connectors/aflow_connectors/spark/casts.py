@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from enum import Enum
 from typing import Any, Final, TypeAlias, cast
+from uuid import UUID
 
 from aflow.errors import shown
 from aflow_connectors.fields import fields_of
@@ -39,7 +41,10 @@ class Cast:
 
     def one(self, value: Any) -> Any:
         """One value for Arrow. Raises ``ValueError``."""
-        return value if type(value) in self.fine else self.convert(value)
+        if type(value) in self.fine:
+            return value
+        # As sources make them of the stored value again.
+        return self.convert(value.value if isinstance(value, Enum) else value)
 
 
 def cast_to(kind: Any) -> Cast:
@@ -91,6 +96,14 @@ def _only(kind: type, hint: str = "") -> Convert:
         raise ValueError(f"it is no {kind.__name__}{hint}")
 
     return convert
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, UUID):
+        return str(value)
+    raise ValueError("it is no str")
 
 
 def _bool(value: Any) -> bool:
@@ -151,12 +164,20 @@ def _map(kind: Any) -> Convert:
     keys, items = cast_to(kind.key_type), cast_to(kind.item_type)
 
     def convert(value: Any) -> list[tuple[Any, Any]]:
-        if not isinstance(value, Mapping):
-            raise ValueError("it is no dict")
-        pairs = cast("dict[Any, Any]", value).items()
-        return [(keys.one(key), items.one(item)) for key, item in pairs]
+        return [(keys.one(key), items.one(item)) for key, item in _pairs_of(value)]
 
     return convert
+
+
+def _pairs_of(value: Any) -> Iterable[tuple[Any, Any]]:
+    """The entries of a dict, or of a list of pairs, which is what keys that are structs need."""
+    if isinstance(value, Mapping):
+        return cast("dict[Any, Any]", value).items()
+    if isinstance(value, list | tuple):
+        pairs = cast("Sequence[Any]", value)
+        if all(isinstance(pair, list | tuple) and len(cast("Any", pair)) == 2 for pair in pairs):
+            return cast("Sequence[tuple[Any, Any]]", pairs)
+    raise ValueError("it is neither a dict nor a list of pairs")
 
 
 def _struct(kind: Any) -> Convert:
@@ -192,8 +213,8 @@ _PLAIN: Final = (
     ("is_float64", _double, float, int),
     ("is_float32", _float),
     ("is_boolean", _bool, bool),
-    ("is_string", _only(str), str),
-    ("is_large_string", _only(str), str),
+    ("is_string", _text, str),
+    ("is_large_string", _text, str),
     ("is_binary", _only(bytes, "; encode() makes bytes of a str"), bytes, bytearray),
     ("is_large_binary", _only(bytes, "; encode() makes bytes of a str"), bytes, bytearray),
     ("is_decimal", _decimal, Decimal, int),

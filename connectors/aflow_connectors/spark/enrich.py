@@ -116,7 +116,7 @@ def _enriched(
 
     owner = f"step {step!r}"
     spark = spark_schema(schema, owner=owner)
-    RowsIn(df.columns, of, owner=owner)  # refuses what does not fit together
+    RowsIn(df.columns, of, owner=owner).check(declared(df.schema, owner=owner).arrow)
     check_picklable(fragment, dumps)
     enrichment = Enrichment(
         name=step,

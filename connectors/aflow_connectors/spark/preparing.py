@@ -27,6 +27,7 @@ from aflow_connectors.spark.history_table import HistoryTable
 from aflow_connectors.spark.paths import is_local, local_path, path_of, uri_of
 from aflow_connectors.spark.result_files import Into
 from aflow_connectors.spark.results import Place, Results
+from aflow_connectors.spark.schemas import rows_schema
 from aflow_connectors.spark.sending import sent_fragment
 from aflow_connectors.spark.sink import SparkSink
 from aflow_connectors.spark.source import SparkSource
@@ -177,7 +178,11 @@ def _rows_in(
     name = fragment.head.name
     rows = sources[name]
     of = rows.of if isinstance(rows, SparkSource) else None
-    return RowsIn(_of_spark(name, lambda: frames[name].columns), of, owner=f"source {name!r}")
+    owner = f"source {name!r}"
+    schema = _of_spark(name, lambda: rows_schema(frames[name], owner=owner))
+    rows_in: RowsIn[Any] = RowsIn(schema.names, of, owner=owner)
+    rows_in.check(schema)
+    return rows_in
 
 
 def _frame(rows: Rows, source: str) -> DataFrame:

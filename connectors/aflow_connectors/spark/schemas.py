@@ -5,10 +5,13 @@ The conversions need pyspark, and a DDL string a session: they are made on the d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from uuid import UUID
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.fields import fields_of
@@ -16,6 +19,7 @@ from aflow_connectors.spark.arrow import pa
 from aflow_connectors.spark.environment import import_pyspark
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 ArrowSchema: TypeAlias = Any
@@ -23,6 +27,13 @@ ArrowSchema: TypeAlias = Any
 
 Schema: TypeAlias = "str | StructType | ArrowSchema"
 """Columns and types: Spark's DDL (``"id long, name string"``), a ``StructType`` or a ``pyarrow.Schema``."""
+
+#: Types in Spark's words, at the beginning, or inside others after a colon or bracket; no names of fields.
+_INSIDE: Final = r"(?:^|[:<,])"
+_NOT_IN_PARQUET: Final = re.compile(_INSIDE + r"(interval|variant|geometry|geography)\b(?!:)")
+_NOT_IN_PYTHON: Final = re.compile(
+    _INSIDE + r"(interval(?! (?:day|hour|minute|second)\b)|variant|geometry|geography)\b(?!:)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +85,31 @@ def declared(schema: StructType, *, owner: str) -> Declared:
     return Declared(arrow, {field.name: field.dataType.simpleString() for field in schema.fields})
 
 
+def rows_schema(frame: DataFrame, *, owner: str, in_parquet: bool = False) -> ArrowSchema:
+    """The Arrow schema of the rows of ``frame``; asks Spark, so it blocks.
+
+    Raises ``FlowDefinitionError``, which begins with ``owner``, for a streaming DataFrame, for two columns of the same
+    name, and for a column of a type that Python has no values for; with ``in_parquet``, also for one that only Spark
+    reads back from Parquet.
+    """
+    if frame.isStreaming:
+        raise FlowDefinitionError(
+            f"{owner}: the DataFrame is a streaming one (spark.readStream), and rows are read of one that ends: read "
+            f"it by spark.read, and give the live job a source of its own for what is new"
+        )
+    fields = frame.schema.fields
+    check_names([field.name for field in fields], owner=owner)
+    for field in fields:
+        kind = field.dataType.simpleString()
+        if found := (_NOT_IN_PARQUET if in_parquet else _NOT_IN_PYTHON).search(kind):
+            where = "in Parquet only Spark knows" if in_parquet else "Python has no values for"
+            raise FlowDefinitionError(
+                f"{owner}: column {field.name!r} is of type {kind}, and {where} {found[1]}: cast it before, like an "
+                f"interval to seconds or a variant to a struct"
+            )
+    return declared(frame.schema, owner=owner).arrow
+
+
 def check_names(names: Sequence[str], *, owner: str) -> None:
     """Raises ``FlowDefinitionError`` for a name that is there twice."""
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -118,9 +154,13 @@ def _inferred_type(name: str, values: list[object], owner: str) -> Any:
 
 
 def _without_classes(value: object) -> object:
-    """``value`` with dicts for instances of classes with fields, which Arrow knows nothing of."""
-    if isinstance(value, list):
-        return [_without_classes(one) for one in cast("list[object]", value)]
+    """``value`` in types that Arrow knows: dicts for instances of classes, lists for sets, values of enums."""
+    if isinstance(value, Enum):
+        return _without_classes(value.value)
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, list | set | frozenset) or type(value) is tuple:
+        return [_without_classes(one) for one in cast("Iterable[object]", value)]
     try:
         fields = fields_of(value)
     except TypeError:

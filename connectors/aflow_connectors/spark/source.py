@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, overload
 
 from anyio import to_thread
 
 from aflow.connect import BadRecord, Position, Reader, Source, SourceError, Split, Tag
 from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.files.arguments import checked_concurrency, checked_dead_letters
-from aflow_connectors.files.conversion import conversion
+from aflow_connectors.files.arrow_records import Conversion, Unfit
 from aflow_connectors.files.jsonl import JsonObject
 from aflow_connectors.files.parquet import ParquetReader
 from aflow_connectors.files.parquet_rows import ParquetPosition, Rows
@@ -24,14 +23,14 @@ from aflow_connectors.spark.streaming import StreamReader
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from aflow_connectors.spark.schemas import ArrowSchema
+
     Frame: TypeAlias = DataFrame | Callable[[], DataFrame]
 
 T = TypeVar("T")
 
 _NAME: Final = "SparkSource"
 _STREAM: Final = (Split("stream"),)
-#: Types in Spark's words; behind a colon or a bracket inside of others.
-_FOR_SPARK_ONLY: Final = re.compile(r"(?:^|[:<,])(interval|variant|geometry|geography)\b")
 
 
 class SparkSource(Source[T]):
@@ -98,7 +97,7 @@ class SparkSource(Source[T]):
         self._frame = frame
         #: The class of the records; None: dicts.
         self.of = of
-        self._convert = conversion(_NAME, of)
+        self._convert = Conversion(_NAME, of)
         self.dead_letters = dead_letters
         self.concurrency = checked_concurrency(_NAME, concurrency)
         self.replayable = snapshot is not None
@@ -135,7 +134,7 @@ class SparkSource(Source[T]):
             frame = await self._computed()
             return await call(
                 frame.sparkSession,
-                lambda: _write(frame, snapshot),
+                lambda: _write(frame, snapshot, self._convert),
                 f"writing the snapshot {snapshot.folder}",
                 error=SourceError,
             )
@@ -155,7 +154,8 @@ class SparkSource(Source[T]):
         return files
 
     def _file(self, path: Path, position: Position | None) -> Reader[T]:
-        rows = Rows(path, ParquetPosition.of(position, path), None, self._convert)
+        convert = _Checked(self._convert, path.parent)
+        rows = Rows(path, ParquetPosition.of(position, path), None, convert)
         return ParquetReader(rows, BadRecords(path, self.dead_letters))
 
     async def _stream(self, position: Position | None) -> Reader[T]:
@@ -165,11 +165,12 @@ class SparkSource(Source[T]):
                 "give the same rows in the same order again: with snapshot= it can, or begin without the checkpoint"
             )
         frame = await self._computed()
-        names = await call(
-            frame.sparkSession, lambda: frame.columns, "analysing the DataFrame", error=SourceError
+        await call(
+            frame.sparkSession,
+            lambda: _check(frame, self._convert),
+            "analysing the DataFrame",
+            error=SourceError,
         )
-        if len(set(names)) < len(names):
-            raise SourceError(f"two columns of the DataFrame have the same name: {names}")
         return StreamReader(frame, self._convert, BadRecords("DataFrame", self.dead_letters))
 
     async def _computed(self) -> DataFrame:
@@ -193,11 +194,11 @@ def _columns(frame: DataFrame) -> str:
     return frame.schema.simpleString()
 
 
-def _write(frame: DataFrame, snapshot: Snapshot) -> Files:
+def _write(frame: DataFrame, snapshot: Snapshot, convert: Conversion[T]) -> Files:
     from pyspark.sql import Observation, functions
 
     columns = _columns(frame)
-    _check_types(frame)
+    _check(frame, convert, in_parquet=True)
     written = Observation()
     with snapshot.writing() as rows:
         counted = frame.observe(written, functions.count(functions.lit(1)).alias("rows"))
@@ -205,12 +206,29 @@ def _write(frame: DataFrame, snapshot: Snapshot) -> Files:
         return snapshot.complete(rows, columns, int(written.get["rows"]))
 
 
-def _check_types(frame: DataFrame) -> None:
-    """Refuse what Parquet gives back as something else to those who are not Spark."""
-    for field in frame.schema.fields:
-        kind = field.dataType.simpleString()
-        if found := _FOR_SPARK_ONLY.search(kind):
-            raise SourceError(
-                f"column {field.name!r} is of type {kind}, and in Parquet only Spark knows {found[1]} as such: cast it "
-                "before, like an interval to seconds or a variant to a struct"
-            )
+def _check(frame: DataFrame, convert: Conversion[T], *, in_parquet: bool = False) -> None:
+    """Raise ``SourceError`` for a DataFrame whose rows cannot become records."""
+    from aflow_connectors.spark.schemas import rows_schema
+
+    try:
+        convert.check(rows_schema(frame, owner=_NAME, in_parquet=in_parquet))
+    except FlowDefinitionError as exc:
+        raise SourceError(str(exc)) from exc
+
+
+class _Checked(Generic[T]):
+    """Converts the batches of a snapshot; it may be one that another program has written."""
+
+    def __init__(self, convert: Conversion[T], folder: Path) -> None:
+        self._convert = convert
+        self._folder = folder
+        self._schema: ArrowSchema = None
+
+    def __call__(self, batch: Any) -> list[T | Unfit]:
+        if self._schema is None or not self._schema.equals(batch.schema):
+            try:
+                self._convert.check(batch.schema)
+            except FlowDefinitionError as exc:
+                raise SourceError(f"the snapshot {self._folder}: {exc}") from exc
+            self._schema = batch.schema
+        return self._convert(batch)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 from importlib import import_module
 from threading import Lock
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from anyio import CancelScope, to_thread
 
 from aflow.connect import Chunk, Reader, SourceError
-from aflow_connectors.files.arrow_values import python_rows, with_leaves
-from aflow_connectors.files.conversion import Conversion, Unfit, chunk_of
+from aflow_connectors.files.arrow_records import Conversion, Unfit
+from aflow_connectors.files.arrow_values import NoValue
+from aflow_connectors.files.conversion import chunk_of
 from aflow_connectors.files.optional import pyarrow
 from aflow_connectors.files.source import BadRecords
 from aflow_connectors.spark.calls import Calls
@@ -83,11 +83,12 @@ class StreamReader(Reader[T]):
 
 
 def _blocks(frame: DataFrame, convert: Conversion[T]) -> Generator[list[T | Unfit]]:
-    arrow = pyarrow("SparkSource")
     for batch in _batches(frame):
-        moments = _with_moments_in_utc(arrow, batch)
-        for begin in range(0, moments.num_rows, _PREPARED):
-            yield convert(python_rows(arrow, moments.slice(begin, _PREPARED)))
+        for begin in range(0, batch.num_rows, _PREPARED):
+            try:
+                yield convert(batch.slice(begin, _PREPARED))
+            except NoValue as exc:
+                raise SourceError(f"the DataFrame: {exc}") from exc
 
 
 def _batches(frame: Any) -> Iterator[Any]:
@@ -108,15 +109,3 @@ def _batches(frame: Any) -> Iterator[Any]:
     for row in frame.mapInArrow(packed, "batch binary").toLocalIterator(prefetchPartitions=True):
         with ipc.open_stream(bytes(row.batch)) as stream:
             yield from stream
-
-
-def _with_moments_in_utc(arrow: ModuleType, batch: Any) -> Any:
-    """The same moments: Spark gives them the time zone of its session."""
-
-    def in_utc(kind: Any) -> Any:
-        zoned = arrow.types.is_timestamp(kind) and kind.tz is not None
-        return arrow.timestamp(kind.unit, "UTC") if zoned else kind
-
-    fields = [field.with_type(with_leaves(arrow, field.type, in_utc)) for field in batch.schema]
-    schema = arrow.schema(fields)
-    return batch if schema == batch.schema else batch.cast(schema)

@@ -13,7 +13,7 @@ import pytest
 from aflow.connect import BadRecord, ConnectorError, SourceError, Tag
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.files import ParquetSource
-from aflow_connectors.files.arrow_values import Row
+from aflow_connectors.files.arrow_records import Conversion
 from aflow_connectors.files.parquet_rows import ParquetPosition, Rows
 from tests.connectors.files.arrow import pa, pq
 from tests.connectors.files.reading import chunks, records, rejected, values
@@ -94,7 +94,7 @@ async def test_moments_that_spark_wrote_in_its_old_way_are_in_utc(tmp_path: Path
         "n": 1,
         "at": AT,
         "times": [AT],
-        "by_name": [("a", {"n": 1, "at": AT})],
+        "by_name": {"a": {"n": 1, "at": AT}},
     }
     assert second == {"n": 2, "at": None, "times": [], "by_name": None}
 
@@ -153,7 +153,9 @@ async def test_rows_that_do_not_fit_go_to_the_dead_letters(tmp_path: Path) -> No
 
 
 def test_rows_of_a_read_that_was_cancelled_are_not_lost(tmp_path: Path) -> None:
-    rows = Rows(parquet(tmp_path, {"n": [1, 2, 3]}), ParquetPosition(), None, list[Row])
+    rows: Rows[Any] = Rows(
+        parquet(tmp_path, {"n": [1, 2, 3]}), ParquetPosition(), None, Conversion("test", None)
+    )
 
     rows.prepare()
     rows.prepare()
