@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TypedDict
 
 import aflow as af
+from aflow.backfill.fragments import Fragment
+from aflow.backfill.shipping import shippable
 from aflow.testing import VirtualClock, virtual_time
 from tests.backfill.items import Item, Items, Row, Told, at_of, millis, no_tick
 from tests.backfill.locally import backfill_locally
@@ -111,6 +113,7 @@ class Case:
         until: int | None = None,
         savepoint: Path | None = None,
         seed: int | None = None,
+        ship: Callable[[Fragment], Fragment] = shippable,
     ) -> Results:
         """What a backfill gives; ``history`` in place of the sources of the case."""
         sinks = self._sinks()
@@ -126,6 +129,7 @@ class Case:
                 savepoint=savepoint,
                 options=af.Options(clock=VirtualClock(), batch_records=batch),
                 together=together,
+                ship=ship,
             )
             return done.results
 

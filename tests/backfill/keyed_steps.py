@@ -25,7 +25,7 @@ from tests.backfill.steps import (
 
 def tumbling(items: Items, name: str) -> Items:
     windows = keyed(items).window(af.Tumbling(millis(100), offset=millis(30)))
-    return windows.fold(int, plus, name=name).map(of_window)
+    return windows.fold(int, plus, name=name, of=int).map(of_window)
 
 
 def lenient(items: Items, name: str) -> Items:
@@ -302,7 +302,7 @@ class LaterAsked(af.AsyncKeyedProcess[int, Item, Item]):
 
 
 def handled(items: Items, name: str) -> Items:
-    told = keyed(items).process_async(LaterAsked(), name=name, capacity=3)
+    told = keyed(items).process_async(LaterAsked(), name=name, capacity=3, of=Item)
     return told.union(told.side(EVEN).map(lambda item: replace(item, n=-item.n)))
 
 
@@ -319,7 +319,7 @@ class InOrderAsked(af.AsyncKeyedProcess[int, Item, Item]):
 
 
 def handled_in_order(items: Items, name: str) -> Items:
-    return keyed(items).process_async(InOrderAsked(), name=name, capacity=3)
+    return keyed(items).process_async(InOrderAsked(), name=name, capacity=3, of=Item)
 
 
 class SometimesFailing(LaterAsked):

@@ -5,7 +5,7 @@ What an engine does between fragments is sort; here that is ``sorted``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from aflow.backfill.exchange import ExitEncoder, Parcel, opened
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
 from aflow.backfill.leaving import TOGETHER
 from aflow.backfill.merging import Merging
+from aflow.backfill.resources import FragmentResources
 from aflow.backfill.running import Left, Partition, run_fragment
 from aflow.backfill.savepoint import LeftPart, encoded_part, write_savepoint
 from aflow.backfill.shipping import shippable
@@ -93,8 +94,12 @@ async def backfill_locally(
     options: af.Options | None = None,
     together: int = TOGETHER,
     event_time_for_processing_time: bool = False,
+    ship: Callable[[Fragment], Fragment] = shippable,
 ) -> Backfilled:
-    """Run ``flow`` over ``sources``, by name; each is dealt to ``parallelism`` partitions in pieces."""
+    """Run ``flow`` over ``sources``, by name; each is dealt to ``parallelism`` partitions in pieces.
+
+    ``ship`` makes of a fragment what an executor gets.
+    """
     plan = cut(flow.graph, event_time_for_processing_time=event_time_for_processing_time)
     exchanged: dict[int, list[Sent]] = {}
     results: dict[str, list[Any]] = {}
@@ -113,14 +118,18 @@ async def backfill_locally(
             partition = Partition(
                 subtask=subtask, subtasks=parallelism, until=until, key_groups=plan.key_groups
             )
-            ran = await run_fragment(
-                shippable(fragment),
-                partition,
-                Blocks(blocks),
-                outbox,
-                options=options,
-                together=together,
-            )
+            got = ship(fragment)
+            resources = FragmentResources(got, plan.flow)
+            async with resources.open():
+                ran = await run_fragment(
+                    got,
+                    partition,
+                    Blocks(blocks),
+                    outbox,
+                    resources=resources,
+                    options=options,
+                    together=together,
+                )
             left.append((fragment, subtask, ran))
     if savepoint is not None:
         assert until is not None

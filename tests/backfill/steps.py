@@ -135,7 +135,7 @@ def answered(items: Items, name: str) -> Items:
 
 
 def answered_unordered(items: Items, name: str) -> Items:
-    return items.map_async(asked, name=name, capacity=5, ordered=False)
+    return items.map_async(asked, name=name, capacity=5, ordered=False, of=Item)
 
 
 def answered_at_last(items: Items, name: str) -> Items:
@@ -160,16 +160,16 @@ def answered_instead(items: Items, name: str) -> Items:
 
 
 def worthwhile(items: Items, name: str) -> Items:
-    return items.filter_async(worthy, name=name, capacity=2)
+    return items.filter_async(worthy, name=name, capacity=2, of=Item)
 
 
 def copied(items: Items, name: str) -> Items:
-    return items.flat_map_async(copies, name=name, capacity=3)
+    return items.flat_map_async(copies, name=name, capacity=3, of=Item)
 
 
 def answered_together(items: Items, name: str) -> Items:
     return items.map_batch_async(
-        asked_together, name=name, size=4, delay=timedelta(milliseconds=1), capacity=2
+        asked_together, name=name, size=4, delay=timedelta(milliseconds=1), capacity=2, of=Item
     )
 
 

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from functools import cache
 from itertools import product
 from random import Random
+from typing import Any
 
 import pytest
 
+from aflow.backfill.fragments import Fragment
+from aflow.backfill.shipping import check_picklable, shippable
 from tests.backfill.comparing import Case, Results
 from tests.backfill.items import Items, drawn
 from tests.backfill.keyed_steps import KEYED
+from tests.backfill.option_steps import OPTIONS, PAIR_OPTIONS
 from tests.backfill.pair_steps import PAIRS
 from tests.backfill.steps import STATELESS
 
-STEPS = {step.name: step for step in (*STATELESS, *KEYED)}
-PAIR_STEPS = {step.name: step for step in PAIRS}
+pickling: Any
+try:
+    from aflow_connectors.spark import pickling
+except ImportError:
+    pickling = None
+
+STEPS = {step.name: step for step in (*STATELESS, *KEYED, *OPTIONS)}
+PAIR_STEPS = {step.name: step for step in (*PAIRS, *PAIR_OPTIONS)}
 
 #: Number of partitions, rows of a block, records of a batch.
 SHAPES = list(product([1, 2, 3, 5], [1, 7, 1000], [1, 1024]))
@@ -58,7 +69,15 @@ def test_a_step_makes_of_history_what_it_makes_of_it_live(
     case, expected = case_of(name)
     parallelism, block, batch = shape
 
-    found = case.over_history(parallelism=parallelism, block=block, batch=batch)
+    found = case.over_history(parallelism=parallelism, block=block, batch=batch, ship=pickled)
 
     assert found == expected
     assert len(expected["out"]) > 5
+
+
+def pickled(fragment: Fragment) -> Fragment:
+    """The fragment as an executor gets it: pickled, if Spark is installed, and unpickled."""
+    if pickling is None:
+        return shippable(fragment)
+    unpickled: Fragment = pickle.loads(check_picklable(fragment, pickling.dumps))
+    return unpickled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -271,6 +272,14 @@ def test_bytes_of_another_type_are_refused_with_what_a_type_may_change() -> None
 def test_cut_off_bytes_are_refused() -> None:
     with pytest.raises(CodecError, match="1 stored bytes are not of=str"):
         codec_for(str).decode(b"\xa5")
+
+
+def test_a_codec_goes_to_another_process_with_its_type() -> None:
+    codec = pickle.loads(pickle.dumps(codec_for(Payment)))
+    payment = Payment("1", Decimal("2.5"), Currency.CHF, datetime(2024, 1, 1, tzinfo=UTC))
+
+    assert codec.decode(codec_for(Payment).encode(payment)) == payment
+    assert codec.name == "Payment"
 
 
 def test_pickle_takes_what_the_other_codecs_refuse() -> None:

@@ -50,11 +50,12 @@ def codec_for(of: type[T]) -> Codec[T]:
 class _Typed(Generic[T]):
     """See ``codec_for``."""
 
-    __slots__ = ("_decoder", "_described", "_encode", "_name", "_schema", "_types")
+    __slots__ = ("_decoder", "_described", "_encode", "_name", "_of", "_schema", "_types")
 
     def __init__(
         self, of: type[T], decoder: msgspec.msgpack.Decoder[T], described: inspect.Type
     ) -> None:
+        self._of = of
         self._name = _named(of)
         self._decoder = decoder
         self._encode = msgspec.msgpack.Encoder().encode
@@ -62,6 +63,10 @@ class _Typed(Generic[T]):
         self._types = frozenset(_python_types(described))
         self._described = described
         self._schema: Schema | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The decoder cannot be pickled. A backfill sends steps, and so codecs, to executors.
+        return codec_for, (self._of,)
 
     @property
     def name(self) -> str:

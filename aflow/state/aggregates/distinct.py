@@ -23,6 +23,8 @@ T = TypeVar("T")
 #: 2**12 registers of a byte: a standard error of 1.04 / 2**6.
 _LOG_SIZE: Final = 12
 
+_WHAT: Final = "distinct(approximate=True)"
+
 #: The ints that a sketch takes as they are.
 _INTS: Final = range(-(2**63), 2**63)
 
@@ -130,11 +132,15 @@ class _SetCodec:
 
 class _ApproximatelyDistinct(Aggregate[Any, DistinctSketch, int]):
     def __init__(self, of: Callable[[Any], Any]) -> None:
-        module = datasketches("distinct(approximate=True)")
+        module = datasketches(_WHAT)
         self._union: Final[Any] = module.hll_union
         self._form: Final[Any] = module.tgt_hll_type.HLL_8
         self._of: Final = of
-        self.codec: Final = _SketchCodec(self.create, module.hll_sketch.deserialize, self._form)
+        self.codec: Final = _SketchCodec()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The functions of the sketches' module cannot be pickled, and a backfill sends steps to executors.
+        return type(self), (self._of,)
 
     def create(self) -> DistinctSketch:
         union: DistinctSketch = self._union(_LOG_SIZE)
@@ -179,24 +185,25 @@ def _number(value: int | float) -> int | float | str:
 
 @dataclass(frozen=True, slots=True)
 class _SketchCodec:
-    """The portable format of Apache DataSketches, which its libraries for other languages read too."""
+    """The portable format of Apache DataSketches, which its libraries for other languages read too.
 
-    create: Callable[[], DistinctSketch]
-    deserialize: Callable[[bytes], Any]
-    form: Any
+    Holds none of its functions, which cannot be pickled: a backfill sends codecs to executors.
+    """
 
     @property
     def name(self) -> str:
         return "HLL sketch"
 
     def encode(self, value: DistinctSketch) -> bytes:
-        data: bytes = value.get_result(self.form).serialize_compact()
+        form = datasketches(_WHAT).tgt_hll_type.HLL_8
+        data: bytes = value.get_result(form).serialize_compact()
         return data
 
     def decode(self, data: bytes) -> DistinctSketch:
-        union = self.create()
+        module = datasketches(_WHAT)
+        union: DistinctSketch = module.hll_union(_LOG_SIZE)
         try:
-            union.update(self.deserialize(data))
+            union.update(module.hll_sketch.deserialize(data))
         except Exception as exc:  # whatever the library finds wrong
             raise CodecError(f"{len(data)} stored bytes are no HLL sketch: {exc}") from exc
         return union

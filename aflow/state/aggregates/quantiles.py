@@ -93,7 +93,12 @@ class _Quantiles(Aggregate[Any, QuantileSketch, Any]):
         self._ranks: Final = ranks
         self._several: Final = several
         self._of: Final = of
-        self.codec: Final = _SketchCodec(self._sketch.deserialize)
+        self._error: Final = error
+        self.codec: Final = _SketchCodec()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The functions of the sketches' module cannot be pickled, and a backfill sends steps to executors.
+        return type(self), (self._ranks, self._several, self._of, self._error)
 
     def create(self) -> QuantileSketch:
         sketch: QuantileSketch = self._sketch(self._k)
@@ -155,9 +160,10 @@ def _size(error: object, error_of: Callable[[int], float]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _SketchCodec:
-    """The portable format of Apache DataSketches, which its libraries for other languages read too."""
+    """The portable format of Apache DataSketches, which its libraries for other languages read too.
 
-    deserialize: Callable[[bytes], QuantileSketch]
+    Holds none of its functions, which cannot be pickled: a backfill sends codecs to executors.
+    """
 
     @property
     def name(self) -> str:
@@ -168,6 +174,7 @@ class _SketchCodec:
 
     def decode(self, data: bytes) -> QuantileSketch:
         try:
-            return self.deserialize(data)
+            sketch: QuantileSketch = datasketches("quantile").kll_doubles_sketch.deserialize(data)
+            return sketch
         except Exception as exc:  # whatever the library finds wrong
             raise CodecError(f"{len(data)} stored bytes are no KLL sketch: {exc}") from exc
