@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import aflow as af
 from tests.backfill.items import Item, Items, at_of, key_of, keyed, millis
@@ -290,7 +290,8 @@ def _flat(number: Any) -> int:
     if isinstance(number, Item):
         return number.n
     if isinstance(number, list):
-        return sum(map(_flat, cast("list[Any]", number)))
+        parts: list[Any] = number
+        return sum(_flat(part) for part in parts)
     return round(float(number))
 
 
