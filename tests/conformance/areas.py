@@ -6,9 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tests.conformance.drivers.alignment import Alignment
+from tests.conformance.drivers.async_chain import Chain, RetryStrategy
 from tests.conformance.drivers.async_wait import Operator, Queue
 from tests.conformance.drivers.barriers import BarrierHandler
-from tests.conformance.drivers.checkpoint_coordinator import Completed, Decider, WholeCoordinator
+from tests.conformance.drivers.checkpoint_coordinator import (
+    Completed,
+    Decider,
+    Failures,
+    WholeCoordinator,
+)
 from tests.conformance.drivers.evictors import Evictors
 from tests.conformance.drivers.interval_join import IntervalJoin
 from tests.conformance.drivers.mailbox import MailboxOrder
@@ -26,11 +32,17 @@ from tests.conformance.scenarios import Scenario, UnknownWord
 
 #: By area, and within it by ``given.kind``; the empty kind is for scenarios that name none.
 AREAS: Final[Mapping[str, Mapping[str, Callable[..., Driver]]]] = {
-    "async_wait": {"operator": Operator, "queue": Queue},
+    "async_wait": {
+        "operator": Operator,
+        "operator_chain": Chain,
+        "queue": Queue,
+        "retry_strategy": RetryStrategy,
+    },
     "barriers": {"": BarrierHandler},
     "checkpoint_coordinator": {
         "completed_store": Completed,
         "coordinator": WholeCoordinator,
+        "failure_manager": Failures,
         "request_decider": Decider,
     },
     "evictors": {"": Evictors},

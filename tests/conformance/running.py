@@ -94,10 +94,15 @@ def differences(driver: Driver, expect: Json) -> Iterator[str]:
     for word, expected in expect.items():
         if word == "note":
             continue
-        see, same = _find(word, lambda name: getattr(driver, f"see_{name}", None))
+        see, same = _find(word, lambda name: getattr(driver, f"see_{_identifier(name)}", None))
         found = see(expected) if inspect.signature(see).parameters else see()
         if not same(found, expected):
             yield f"{word} is {found!r}, not {expected!r}"
+
+
+def _identifier(word: str) -> str:
+    """A few facts have names of several words."""
+    return word.replace(" ", "_")
 
 
 def check_outcome(outcome: Outcome, expect: Json, where: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
@@ -73,6 +74,15 @@ class Queue(Driver):
     def see_size(self) -> int:
         return len(self._queue)
 
+    def see_values_for_snapshot(self) -> list[Json]:
+        """The elements of the queue, in order. Completes the calls to get at them, so it is the last check."""
+        for call in self._calls.values():
+            self.do_complete(
+                next(name for name, one in self._calls.items() if one is call), [call.value]
+            )
+        shown: list[Json] = self.do_pop_completed()["returns"]  # type: ignore[assignment]
+        return shown
+
     def see_empty(self) -> bool:
         return self.see_size() == 0
 
@@ -84,8 +94,9 @@ class Queue(Driver):
 Record = tuple[int, int]
 """The value that was called for, and a result."""
 
-When: TypeAlias = str
-"""``at once``, ``later`` (when the step has nothing else to do), ``released``, ``3 ms``, ``by hand`` or ``never``."""
+When: TypeAlias = str | int
+"""``at once``, ``later`` (when the step has nothing else to do), ``released``, ``by hand``, ``never``, or after so
+many ms."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +108,10 @@ class Behaviour:
     """None: it fails."""
     first_run: When | None = None
     """When it completes before a restore, if that is different."""
+    on_timeout: OnError[Any] | None = None
+    """The result of a record that timed out, if the function's description has one."""
+    restored_capacity: int | None = None
+    """The capacity after a restore, if that is different."""
 
 
 def _same(value: int) -> Sequence[int]:
@@ -111,6 +126,9 @@ def _double_if_even(value: int) -> Sequence[int]:
     return [] if value % 2 else [2 * value]
 
 
+#: The result of a record whose timeout only sets a flag.
+_TIMED_OUT: Final = -999
+
 _EVERY_3_MS: Final = "x odd: completes with [] ; x even: [2*x]; each after about 3 ms"
 
 _FUNCTIONS: Final[Mapping[str, Behaviour]] = {
@@ -122,11 +140,18 @@ _FUNCTIONS: Final[Mapping[str, Behaviour]] = {
         "at once", _same, first_run="never"
     ),
     "hands its result handles to the test": Behaviour("by hand"),
-    _EVERY_3_MS: Behaviour("3 ms", _double_if_even),
-    # A coroutine returns once, so who awaits one cannot be told ten times; a future would refuse it.
-    f"{_EVERY_3_MS} ; and the odd case calls complete ten times": Behaviour(
-        "3 ms", _double_if_even
+    "first run: stays incomplete until released; restored run: [2*x], capacity 6": Behaviour(
+        "at once", _double, first_run="released", restored_capacity=6
     ),
+    "completes with [x] when triggered, on_timeout sets a flag": Behaviour(
+        "by hand", on_timeout=Fallback(lambda value, error: [(value, _TIMED_OUT)])
+    ),
+    "fails after 501 ms on each attempt; on_timeout completes with [-1]": Behaviour(
+        501, on_timeout=Fallback(lambda value, error: [(value, -1)])
+    ),
+    _EVERY_3_MS: Behaviour(3, _double_if_even),
+    # A coroutine returns once, so who awaits one cannot be told ten times; a future would refuse it.
+    f"{_EVERY_3_MS} ; and the odd case calls complete ten times": Behaviour(3, _double_if_even),
     "[x]": Behaviour("at once", _same),
 }
 
@@ -143,6 +168,9 @@ _RETRIES: Final[Mapping[str | None, Retry | None]] = {
     ),
     "fixed delay on empty result, limited attempts": Retry(
         attempts=3, delay=timedelta(milliseconds=10), on_result=lambda results: not results
+    ),
+    "fixed delay 100 ms, at most 5 attempts, on any exception": Retry(
+        attempts=5, delay=timedelta(milliseconds=100)
     ),
 }
 
@@ -182,7 +210,7 @@ class Operator(Driver):
             results=CallResults.MANY,
             timeout=timeout_ms,
             retry=_RETRIES[retry],
-            on_error=_TIMEOUTS[on_timeout],
+            on_error=self._function.on_timeout or _TIMEOUTS[on_timeout],
         )
         self._snapshots: dict[str, OperatorSnapshot | None] = {}
         self._failure: OperatorError | None = None
@@ -197,6 +225,8 @@ class Operator(Driver):
         )
         #: Calls under way, with the moment at which each began.
         self._under_way: dict[Call, int] = {}
+        #: How often each value was called for.
+        self._attempts: Counter[int] = Counter()
         self._released = False
         self._has_out = False
         operator = self._operator
@@ -218,6 +248,12 @@ class Operator(Driver):
         self._step.push(value, ts)
         self._work()
 
+    def do_element_blocked_on_full_queue(self, value: int, ts: int) -> None:
+        """As many calls as may be are under way; the step holds the record, as it has room for twice as many."""
+        assert self._operator.running == self._settings.capacity
+        self._step.push(value, ts)
+        self._work()
+
     def do_watermark(self, at: int | str) -> None:
         self._step.watermark(number(at))
         self._work()
@@ -236,6 +272,22 @@ class Operator(Driver):
         self._return(call, results)
         self._work()
 
+    def do_complete_from_other_thread_but_do_not_run_mailbox(self, yes: bool) -> None:
+        """A slot has the result; the mail that emits it has not run."""
+        assert yes
+        (call,) = self._under_way
+        self._return(call, [call.value])
+
+    def do_wait_until_timeout_timer_time_passed(self, yes: bool) -> None:
+        assert yes
+        assert self._settings.timeout is not None
+        self._step.advance_processing_time(timedelta(milliseconds=self._settings.timeout))
+
+    def do_run_mailbox(self, yes: bool) -> None:
+        assert yes
+        assert not self._step.output, "the mail ran before"
+        self._work()
+
     def do_snapshot(self, name: str) -> None:
         self._snapshots[name] = self._step.snapshot()
 
@@ -243,6 +295,8 @@ class Operator(Driver):
         snapshot = self._snapshots[name]
         assert snapshot is not None
         self._restored = True
+        if self._function.restored_capacity is not None:
+            self._settings = replace(self._settings, capacity=self._function.restored_capacity)
         self._begin()
         self._step.restore(snapshot)
         self._work()
@@ -254,6 +308,10 @@ class Operator(Driver):
         if self._failure is None:
             self._operator.end_input()
         self._terminated = True
+
+    def do_release_and_end_first_run(self, yes: bool) -> None:
+        self.do_release(yes)
+        self.do_end_input(yes)
 
     def do_finish_processing(self, yes: bool) -> None:
         assert yes
@@ -288,6 +346,7 @@ class Operator(Driver):
     def _take(self) -> bool:
         begun = list(iter(self._operator.take, None))
         self._under_way |= dict.fromkeys(begun, self._step.now)
+        self._attempts.update(call.value for call in begun)
         ended = [call for call in self._under_way if self._ends(call)]
         for call in ended:
             self._end(call)
@@ -309,8 +368,8 @@ class Operator(Driver):
                 return True
             case "released":
                 return self._released
-            case "3 ms":
-                return self._step.now >= self._under_way[call] + 3
+            case int(millis):
+                return self._step.now >= self._under_way[call] + millis
             case _:
                 return False
 
@@ -365,6 +424,15 @@ class Operator(Driver):
                 return "timeout"
             case _:
                 return expected if expected == "present" else repr(self._failure)
+
+    def see_output_values(self) -> list[object]:
+        return [shown["value"] for shown in self.see_output()]
+
+    def see_timeout_called(self) -> bool:
+        return any(result == _TIMED_OUT for result in self.see_output_values())
+
+    def see_attempts_per_element(self) -> int:
+        return max(self._attempts.values())
 
     def see_terminates(self) -> bool:
         return self._terminated

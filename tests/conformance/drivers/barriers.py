@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeVar
 
 from aflow.machines.barriers.aligner import BarrierAligner
@@ -104,6 +104,7 @@ class BarrierHandler(Driver):
         local: bool = False,
         remote_channels: Sequence[int] = (),
         local_channels: Sequence[int] = (),
+        timer_cancel_is_noop: bool = False,
         note: str = "",
     ) -> None:
         self._machine = _MACHINES[handler](channels, ends_count=_ENDS_COUNT[end_of_partition])
@@ -115,6 +116,11 @@ class BarrierHandler(Driver):
         self._buffer_size = buffer_size_bytes
         self._now = 0
         self._alarm: Timestamp | None = None
+        self._keeps_alarms = timer_cancel_is_noop
+        self._closed = False
+        #: Channels that announced a barrier which is not in them yet, and those of them in which it is to overtake.
+        self._announced: set[int] = set()
+        self._overtaking: set[int] = set()
         self._input: list[object] = []
         self._output: list[object] = []
         self._blocked: set[int] = set()
@@ -153,13 +159,23 @@ class BarrierHandler(Driver):
         end: bool = False,
     ) -> None:
         if barrier is not None:
-            self._put(channel, call(_barrier, dict(barrier)))
+            arrived: Barrier = call(_barrier, dict(barrier))
+            self._announced.discard(channel)
+            overtakes = arrived.unaligned or channel in self._overtaking
+            self._put(channel, replace(arrived, unaligned=overtakes))
         elif data_bytes is not None:
             self._put(channel, Data(f"data {len(self._input)}", data_bytes))
         elif end:
             self._put(channel, End())
         else:
             raise UnknownWord("nothing arrives")
+
+    def do_announcement_only(self, channel: int, barrier: Mapping[str, Any]) -> None:
+        self._announced.add(channel)
+        self._tell(BarrierAnnounced(channel, call(_barrier, dict(barrier))))
+
+    def do_close_gate(self, _: bool) -> None:
+        self._closed = True
 
     def do_repeat(self, ids: str, for_each_channel_in_order: bool, arrive: str, then: str) -> None:
         if (for_each_channel_in_order, arrive, then) != (True, _REPEATED, "poll_all"):
@@ -189,7 +205,8 @@ class BarrierHandler(Driver):
     def do_run_timers(self, _: bool) -> None:
         if self._alarm is not None and self._alarm <= self._now:
             self._alarm = None
-            self._tell(AlarmRang())
+            if not self._closed:  # as the runtime: a mailbox that is closed takes no alarm
+                self._tell(AlarmRang())
 
     # ------------------------------------------------------------------------------------------ what is seen
 
@@ -231,6 +248,16 @@ class BarrierHandler(Driver):
 
     def see_triggered_options(self) -> list[dict[str, object]]:
         return [_options(each.barrier) for each in self._triggers]
+
+    def see_triggered_options_not(self, expected: Sequence[object]) -> object:
+        """``expected`` itself if no checkpoint was triggered with one of these options."""
+        found = self.see_triggered_options()
+        return found if any(each in expected for each in found) else expected
+
+    def see_all_barriers_received(self, expected: Mapping[str, object]) -> dict[str, object]:
+        checkpoint = expected["id"]
+        done = checkpoint in [each.id for each in self._of(AllArrived)]
+        return {"id": checkpoint, "done": done}
 
     def see_last_triggered_options(self) -> dict[str, object]:
         return _options(self._triggers[-1].barrier)
@@ -388,12 +415,14 @@ class BarrierHandler(Driver):
                 self._persisted += self._writing.pop(checkpoint, _Writing()).captured
                 self._last_bytes = self._bytes.pop(checkpoint, 0)
             case Overtake(channels):
+                self._overtaking |= self._announced & set(channels)
                 for channel in channels:
-                    self._gate.overtake(channel, self._machine.latest_id)
+                    if channel not in self._announced:
+                        self._gate.overtake(channel, self._machine.latest_id)
             case SetAlarm(at):
                 self._alarm = at
             case CancelAlarm():
-                self._alarm = None
+                self._alarm = self._alarm if self._keeps_alarms else None
 
 
 def _barrier(

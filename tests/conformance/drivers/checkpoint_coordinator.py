@@ -13,11 +13,14 @@ from aflow.machines.checkpoints.events import (
     AlarmRang,
     CancelAlarm,
     CoordinatorSettings,
+    Declined,
     Discard,
     Event,
+    FailJob,
     Instruction,
     NotifyAborted,
     NotifyComplete,
+    NotStored,
     Refuse,
     Requested,
     SetAlarm,
@@ -91,6 +94,12 @@ class Decider(Driver):
     def see_failed(self) -> list[dict[str, str]]:
         return self._failed
 
+    def see_failed_count(self) -> int:
+        return len(self._failed)
+
+    def see_reason(self) -> str:
+        return self._failed[-1]["reason"]
+
     def see_still_queued(self) -> list[str]:
         return [self._name(wanted) for wanted in self._decider.queued]
 
@@ -127,6 +136,60 @@ class Completed(Driver):
         return self._discarded
 
 
+class Failures(Driver):
+    """How many failures the job bears, asked of a coordinator without schedule.
+
+    What a failover aborts is never told as a failure: its coordinator ends. Here such a checkpoint just stays pending.
+    """
+
+    def __init__(self, *, tolerable_failures: int) -> None:
+        settings = CoordinatorSettings(
+            every=None,
+            timeout=_UNLIMITED,
+            max_concurrent=_UNLIMITED,
+            tolerable_failures=tolerable_failures,
+        )
+        self._coordinator = Coordinator(["a"], settings)
+        self._now = 0
+        self._last = 0
+        self._failures = 0
+        self._tell(Started())
+
+    def do_failure(self, checkpoint: int, reason: str) -> None:
+        self._trigger(checkpoint)
+        match reason:
+            case "declined":
+                self._tell(Declined("a", checkpoint, reason))
+            case "exception":
+                self._tell(Acknowledged("a", checkpoint))
+                self._tell(NotStored(checkpoint, reason))
+            case "expired":
+                self._now += _UNLIMITED
+                self._tell(AlarmRang())
+            case "failover":
+                pass
+            case _:
+                raise UnknownWord(f"a checkpoint fails for {reason!r}")
+
+    def do_success(self, checkpoint: int) -> None:
+        self._trigger(checkpoint)
+        self._tell(Acknowledged("a", checkpoint))
+        self._tell(Stored(checkpoint))
+
+    def see_job_failures(self) -> int:
+        return self._failures
+
+    def _trigger(self, checkpoint: int) -> None:
+        """Trigger ``checkpoint``, unless it was; it gets the next id, as the scenarios count from 1 on."""
+        while self._last < checkpoint:
+            self._last += 1
+            self._tell(Requested(self._last, CheckpointKind.PERIODIC))
+
+    def _tell(self, event: Event) -> None:
+        told = self._coordinator.handle(event, self._now)
+        self._failures += sum(isinstance(each, FailJob) for each in told)
+
+
 class WholeCoordinator(Driver):
     """The coordinator with a clock, an alarm, and a storage that is ready at once.
 
@@ -138,16 +201,20 @@ class WholeCoordinator(Driver):
         self,
         *,
         ack_tasks: Sequence[str] = (),
-        tasks: Sequence[str] = (),
+        tasks: Sequence[str] | Mapping[str, str] = (),
         commit_tasks: Sequence[str] = (),
         retain: int = 1,
         timeout_ms: int = 600_000,
         interval_ms: int | None = None,
+        min_pause_ms: int = 0,
         max_concurrent: int | str = _UNLIMITED,
         scheduler: str | None = None,
     ) -> None:
         if scheduler not in (None, "started", "not started"):
             raise UnknownWord(f"scheduler {scheduler!r}")
+        states = set(tasks.values()) if isinstance(tasks, Mapping) else set[str]()
+        if states - {"not running"}:
+            raise UnknownWord(f"tasks that are {states}")
         self._tasks = list(ack_tasks or tasks or ["a"])
         self._commit_tasks = commit_tasks
         self._settings = CoordinatorSettings(
@@ -156,6 +223,7 @@ class WholeCoordinator(Driver):
             else _UNLIMITED
             if scheduler == "started"
             else None,
+            min_pause=min_pause_ms,
             timeout=timeout_ms,
             max_concurrent=max_concurrent if isinstance(max_concurrent, int) else _UNLIMITED,
             keep=retain,
@@ -170,7 +238,11 @@ class WholeCoordinator(Driver):
         self._names: dict[int, str] = {}
         self._since = 0
         self._coordinator = Coordinator(self._tasks, self._settings)
-        if interval_ms is None:
+        #: When a task acknowledged last.
+        self._acknowledged_at = 0
+        #: The tasks that acknowledged, by checkpoint.
+        self._acknowledged: dict[int, set[str]] = {}
+        if interval_ms is None and not states:
             self._tell(Started())
 
     def do_start_periodic(self, _: bool) -> None:
@@ -211,8 +283,36 @@ class WholeCoordinator(Driver):
         why = "periodic_scheduler_shutdown" if periodic else self._refused.get(self._requests, "?")
         return {"accepted": bool(begun), "fails": None if begun else why}
 
+    def do_await_trigger(self, count: int) -> None:
+        """Let the time pass until so many checkpoints were triggered."""
+        while len(self._triggered) < count:
+            assert self._alarm is not None, "no checkpoint is scheduled"
+            self.do_advance_clock_ms(max(0, self._alarm - self._now))
+
     def do_ack(self, task: str, checkpoint: int) -> None:
+        self._acknowledged_at = self._now
+        self._acknowledged.setdefault(checkpoint, set()).add(task)
         self._tell(Acknowledged(task, checkpoint))
+
+    def see_triggered_tasks(self) -> list[str]:
+        """The instruction is for all tasks."""
+        return self._tasks if self._triggered else []
+
+    def see_acked(self) -> int:
+        (number,) = self._coordinator.pending
+        return len(self._acknowledged.get(number, ()))
+
+    def see_not_acked(self) -> int:
+        return len(self._tasks) - self.see_acked()
+
+    def see_fully_acked(self) -> bool:
+        return self.see_not_acked() == 0
+
+    def see_discarded(self) -> bool:
+        return bool(self._aborted)
+
+    def see_time_between_ack_and_next_trigger_ms(self) -> int:
+        return self._triggered[-1].created_at - self._acknowledged_at
 
     def see_pending(self) -> int:
         return len(self._coordinator.pending)
@@ -224,8 +324,9 @@ class WholeCoordinator(Driver):
         return list(self._aborted)
 
     def see_notified_complete(self, expected: dict[str, list[str]]) -> dict[str, list[str]]:
-        """All tasks are told; ``commit_tasks`` are those that listen."""
-        told = {str(number): list(self._commit_tasks) for number in self._completed}
+        """All tasks are told; ``commit_tasks`` are those that listen, if the scenario names any."""
+        listening = list(self._commit_tasks or self._tasks)
+        told = {str(number): listening for number in self._completed}
         return {number: told.get(number, []) for number in expected or told}
 
     def see_failed(self) -> dict[str, str]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from aflow.errors import OperatorError
 from aflow.model.codecs import codec_for
 from aflow.model.tags import Tag
 from aflow.operators.joins.columns import decoded
 from aflow.operators.joins.interval import IntervalJoinOperator
 from aflow.operators.joins.late import LATE_LEFT, LATE_RIGHT
 from aflow.testing import At, TwoInputHarness
-from tests.conformance.running import Driver
+from tests.conformance.running import NOTHING, Driver, Outcome
 from tests.conformance.scenarios import Json, UnknownWord
 
 #: What the data calls the late outputs.
@@ -68,11 +69,11 @@ class IntervalJoin(Driver):
         #: How many pairs a check of new ones has seen.
         self._seen = 0
 
-    def do_left(self, ts: int) -> None:
-        self._step.left(_Record("left", ts), ts)
+    def do_left(self, ts: int | None) -> Outcome:
+        return self._pushed(lambda: self._step.left(_Record("left", ts or 0), ts))
 
-    def do_right(self, ts: int) -> None:
-        self._step.right(_Record("right", ts), ts)
+    def do_right(self, ts: int | None) -> Outcome:
+        return self._pushed(lambda: self._step.right(_Record("right", ts or 0), ts))
 
     def do_left_watermark(self, ts: int) -> None:
         self._step.left_watermark(ts)
@@ -116,6 +117,15 @@ class IntervalJoin(Driver):
             if (left.side, right.side, at) != ("left", "right", max(left.ts, right.ts))
         ]
         return f"not for {wrong}" if wrong or not self._pairs() else _EVERY_PAIR
+
+    def _pushed(self, push: Callable[[], None]) -> Outcome:
+        try:
+            push()
+        except OperatorError as exc:
+            if "have no timestamps" in str(exc):
+                return {"raises": "missing_timestamp"}
+            raise
+        return NOTHING
 
     def _pairs(self) -> list[tuple[_Record, _Record, object]]:
         return [

@@ -82,7 +82,7 @@ class MailboxOrder(Driver):
     def do_try_take(self, min_priority: int | str) -> Outcome:
         return {"returns": _name(self._order.try_take(number(min_priority)))}
 
-    def do_has_mail(self, min_priority: int | str) -> Outcome:
+    def do_has_mail(self, min_priority: int | str = "min") -> Outcome:
         return {"returns": self._order.has_mail(number(min_priority))}
 
     def do_create_batch(self) -> Outcome:

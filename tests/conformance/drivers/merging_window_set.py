@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from aflow.machines.windows.merging import Merge, MergingWindowSet
+from aflow.machines.windows.merging import Merge, Merged, MergingWindowSet
 from aflow.model.windows import TimeWindow
 from tests.conformance.drivers.window_operator import assigner_of
 from tests.conformance.running import Driver, Outcome
@@ -12,30 +13,85 @@ from tests.conformance.scenarios import Json, UnknownWord
 
 Bounds = Sequence[int]
 
+_NOT_NULL: Final = "state_window_of(result) is not null"
+
+_NOT_EAGER: Final = (
+    "merges windows starting inside the earliest window into [earliest.start, earliest.end+1]; "
+    "may merge windows that do not touch the added one"
+)
+
+#: One state window is folded into the one that is kept.
+_ONE_FOLDED: Final = (
+    "exactly the other one of [5,8] and [10,13]",
+    "exactly one window, one of [0,3], [5,8], [10,13]",
+)
+
+
+def _merge_into_earliest(windows: Sequence[TimeWindow]) -> list[Merged]:
+    earliest = min(windows, key=lambda window: window.start)
+    inside = [window for window in windows if earliest.start <= window.start < earliest.end]
+    target = TimeWindow(earliest.start, earliest.end + 1)
+    return [Merged(target, inside)] if len(inside) > 1 else []
+
 
 class MergingWindows(Driver):
     """The windows of one key."""
 
+    BESIDE = frozenset({"merge"})
+
     def __init__(
-        self, *, assigner: Json, restored_mapping: Sequence[tuple[Bounds, Bounds]] = ()
+        self, *, assigner: Json | str, restored_mapping: Sequence[tuple[Bounds, Bounds]] = ()
     ) -> None:
-        self._windows = MergingWindowSet(assigner_of(assigner).merge)
+        merging = _merge_into_earliest if assigner == _NOT_EAGER else assigner_of(assigner).merge
+        self._windows = MergingWindowSet(merging)
         for window, state_window in restored_mapping:
             self._windows.restore(TimeWindow(*window), TimeWindow(*state_window))
         #: The last merge, and the state windows that there were before.
         self._merge: Merge | None = None
         self._before: set[TimeWindow] = set()
 
-    def do_add_window(self, bounds: Bounds) -> Outcome:
+    def do_add_window(self, add_window: Bounds, **expected: Json | None) -> Outcome:
         before = {state_window for _, state_window in self._windows}
-        window, merge = self._windows.add(TimeWindow(*bounds))
+        window, merge = self._windows.add(TimeWindow(*add_window))
         if merge is not None:
             self._merge, self._before = merge, before
+        if expected:
+            assert (merge is None) == (expected["merge"] is None)
+        if merge is not None and expected.get("merge") is not None:
+            self._check(merge, before, **(expected["merge"] or {}))
+        state_window = self._windows.state_window(window)
         return {
             "returns": _bounds(window),
-            "merge": None if merge is None else _described(merge),
             "merge_called": merge is not None,
+            "then": "no state window" if state_window is None else _NOT_NULL,
         }
+
+    def _check(
+        self,
+        merge: Merge,
+        before: set[TimeWindow],
+        *,
+        target: Bounds,
+        sources_any_order: Sequence[Bounds],
+        state_window: Bounds | None = None,
+        state_window_one_of: Sequence[Bounds] = (),
+        merged_state_windows: Sequence[Bounds] | str,
+    ) -> None:
+        """Compare a merge with what a scenario says of it."""
+        kept = [state_window] if state_window is not None else state_window_one_of
+        assert _bounds(merge.target) == target
+        assert _bounds(merge.state_window) in kept
+        assert sorted(map(_bounds, merge.sources)) == sorted(map(list, sources_any_order))
+        folded = [_bounds(window) for window in merge.merged_state_windows]
+        if not isinstance(merged_state_windows, str):
+            assert folded == merged_state_windows
+            return
+        if merged_state_windows not in _ONE_FOLDED:
+            raise UnknownWord(f"which state windows are {merged_state_windows!r}?")
+        among = {_bounds_of(each) for each in state_window_one_of}
+        assert {merge.state_window, *merge.merged_state_windows} <= before & among
+        assert len(folded) == 1
+        assert merge.state_window not in merge.merged_state_windows
 
     def do_state_window_of(self, bounds: Bounds) -> Outcome:
         state_window = self._windows.state_window(TimeWindow(*bounds))
@@ -54,13 +110,8 @@ class MergingWindows(Driver):
         return expected if len(merged) == 2 and set(merged) == not_kept else merged
 
 
-def _described(merge: Merge) -> Json:
-    return {
-        "target": _bounds(merge.target),
-        "state_window": _bounds(merge.state_window),
-        "sources_any_order": [_bounds(window) for window in merge.sources],
-        "merged_state_windows": [_bounds(window) for window in merge.merged_state_windows],
-    }
+def _bounds_of(bounds: Bounds) -> TimeWindow:
+    return TimeWindow(*bounds)
 
 
 def _bounds(window: TimeWindow) -> list[int]:

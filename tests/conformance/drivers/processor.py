@@ -5,23 +5,45 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from aflow.errors import MailboxClosed
+from aflow.machines.mail_order import MailState
 from aflow.runtime.clock import SystemClock
 from aflow.runtime.mailbox_loop import MailboxLoop, Why
 from aflow.runtime.turn import DEFAULT_BUDGET, Turn
-from tests.conformance.running import Driver, Outcome, number
+from tests.conformance.running import NOTHING, Driver, Outcome, number
 from tests.conformance.scenarios import UnknownWord
 
 #: Passes of the loop in which something that was waited for must have happened.
 _SOON: Final = 1_000
+_SUSPENDS: Final = (
+    "suspend on every call",
+    "suspend itself on every call",
+    "suspend on each call",
+)
+_STOPS: Final = "if flag stop then all_actions_completed"
 _RESENDING: Final = "re-enqueues itself each time it runs and increments index"
 _SENDER: Final = (
     "forever: if there is a suspension handle take it and send its resume as mail, "
     "otherwise send an empty mail and tolerate rejection"
 )
+
+
+class _Expected(Exception):
+    """What a mail raises."""
+
+
+class _Clock(SystemClock):
+    """The system clock, ahead by ``ahead`` seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead = 0.0
+
+    def steady(self) -> float:
+        return super().steady() + self.ahead
 
 
 class Processor(Driver):
@@ -33,15 +55,18 @@ class Processor(Driver):
         self._sender = bool(concurrent_sender)
         self._rules = list(_rules(default_action))
         self._loop = asyncio.new_event_loop()
-        clock = SystemClock()
-        turn = Turn(self._loop, clock, DEFAULT_BUDGET)
-        self._processor = MailboxLoop(self._act, loop=self._loop, turn=turn, clock=clock)
+        self._clock = _Clock()
+        turn = Turn(self._loop, self._clock, DEFAULT_BUDGET)
+        self._processor = MailboxLoop(self._act, loop=self._loop, turn=turn, clock=self._clock)
         self._mailbox = self._processor.mailbox
         self._running: asyncio.Task[None] | None = None
         self._runs = 0
         self._while_suspended = 0
         self._executed: list[str] = []
         self._executed_in: set[int] = set()
+        self._stop = False
+        #: Of mails that are sent for their result, by name, with the mail itself.
+        self._futures: dict[str, tuple[asyncio.Future[None], Callable[[], None]]] = {}
 
     def close(self) -> None:
         if self._running is not None and not self._running.done():
@@ -53,7 +78,7 @@ class Processor(Driver):
         self._running = self._loop.create_task(self._processor.run())
 
     def do_await(self, what: str) -> None:
-        if what != "suspended":
+        if what not in ("suspended", "first suspension"):
             raise UnknownWord(f"await {what!r}")
         self._run_until(lambda: self._processor.suspended is not None)
 
@@ -65,18 +90,35 @@ class Processor(Driver):
             sending.cancel()
             self._loop.run_until_complete(asyncio.wait([sending]))
 
-    def do_run_loop(self) -> None:
-        self._loop.run_until_complete(asyncio.wait_for(self._processor.run(), 30))
+    def do_run_loop(self) -> Outcome:
+        try:
+            self._loop.run_until_complete(asyncio.wait_for(self._processor.run(), 30))
+        except _Expected:
+            return {"raises": "Expected"}
+        return NOTHING
 
-    def do_execute(self, mail: str, *, from_other_thread: bool = False) -> None:
-        post = self._mailbox.post
+    def do_sleep_ms(self, ms: int) -> None:
+        self._clock.ahead += ms / 1000
+
+    def do_execute(
+        self, mail: str, *, from_other_thread: bool = False, future: bool = False
+    ) -> Outcome:
+        post, made = self._mailbox.post, self._mail(mail)
         if from_other_thread:
-            thread = threading.Thread(target=post, args=[self._mail(mail)])
+            thread = threading.Thread(target=post, args=[made])
             thread.start()
             thread.join()
             self._loop.run_until_complete(asyncio.sleep(0))
-        else:
-            post(self._mail(mail))
+            return NOTHING
+        try:
+            post(made)
+        except MailboxClosed:
+            if self._mailbox.order.state is MailState.QUIESCED:
+                return {"raises": "rejected"}
+            raise
+        if future:
+            self._futures[mail] = self._loop.create_future(), made
+        return NOTHING
 
     def do_take_and_run(self, min_priority: int | str) -> None:
         mail = self._mailbox.order.try_take(number(min_priority))
@@ -86,8 +128,15 @@ class Processor(Driver):
     def do_all_actions_completed(self) -> None:
         self._processor.complete()
 
+    def do_prepare_close(self) -> None:
+        self.do_quiesce()
+
     def do_close(self) -> None:
-        self._mailbox.order.close()
+        """Whoever closes the mailbox is given the mails that never run, and cancels what waits for them."""
+        leftovers = self._mailbox.order.close()
+        for future, mail in self._futures.values():
+            if mail in leftovers:
+                future.cancel()
 
     def do_drain(self) -> None:
         self._mailbox.order.drain()
@@ -108,6 +157,23 @@ class Processor(Driver):
 
     def see_default_action_runs(self) -> int:
         return self._runs
+
+    def see_mails_processed(self) -> int:
+        return len(self._executed)
+
+    def see_loop_ended(self) -> bool:
+        return self._running is not None and self._running.done()
+
+    def see_idle_time(self) -> float:
+        return self._processor.waited_so_far(Why.IDLE)
+
+    def see_idle_time_min_exclusive(self, expected: float) -> float:
+        """``expected`` itself if more time was idle."""
+        idle = self.see_idle_time()
+        return expected if idle > expected else idle
+
+    def see_future(self, expected: Mapping[str, str]) -> dict[str, str]:
+        return {name: _state(self._futures[name][0]) for name in expected}
 
     def see_called_while_suspended(self) -> int:
         return self._while_suspended
@@ -135,6 +201,8 @@ class Processor(Driver):
         for on_run, effect in self._rules:
             if on_run in (None, self._runs):
                 effect(self._processor)
+        if self._stop:
+            self._processor.complete()
 
     def _mail(self, text: str) -> Callable[[], None]:
         name, _, behaviour = text.partition(": ")
@@ -146,6 +214,10 @@ class Processor(Driver):
             self._executed_in.add(threading.get_ident())
             if name == "resume":
                 self._processor.resume()
+            elif name == "set stop":
+                self._stop = True
+            elif name == "raises Expected":
+                raise _Expected
             if behaviour:
                 self._mailbox.post(run)
 
@@ -168,6 +240,10 @@ class Processor(Driver):
         raise AssertionError("what was waited for did not happen")
 
 
+def _state(future: asyncio.Future[None]) -> str:
+    return "cancelled" if future.cancelled() else "done" if future.done() else "pending"
+
+
 Effect = Callable[[MailboxLoop], None]
 
 
@@ -179,13 +255,13 @@ def _suspend(loop: MailboxLoop) -> None:
 def _rules(action: str) -> Iterator[tuple[int | None, Effect]]:
     """On which calls (None: on all) the default action does what."""
     for clause in action.split("; "):
-        if clause in ("count", "sets started"):
+        if clause in ("count", "sets started", "no-op", _STOPS):
             continue
-        if clause.startswith(("suspend on every call", "suspend itself on every call")):
+        if clause.startswith(_SUSPENDS):
             yield None, _suspend
         elif found := re.fullmatch(r"on the (\d+)\w\w call (\w+)", clause):
             yield int(found[1]), _effect(found[2])
-        elif found := re.fullmatch(r"the (\d+)\w\w call completes all actions", clause):
+        elif found := re.fullmatch(r"(?:the )?(\d+)\w\w call completes all(?: actions)?", clause):
             yield int(found[1]), MailboxLoop.complete
         else:
             raise UnknownWord(f"what does a default action that {clause!r} do?")

@@ -62,7 +62,8 @@ class RestartStrategies(Driver):
         return {"returns_new_attempt": not same}
 
     def do_can_restart(self) -> Outcome:
-        return {"returns": isinstance(self._decision, Restart)}
+        # Before the first failure nothing was decided, so nothing was given up.
+        return {"returns": not isinstance(self._decision, GiveUp)}
 
     def do_backoff_ms(self, repeat_with_fresh_strategy: int = 0) -> Outcome:
         for number in range(repeat_with_fresh_strategy):

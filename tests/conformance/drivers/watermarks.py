@@ -95,6 +95,9 @@ class Multiplexer(Driver):
     def do_periodic_emit(self) -> None:
         self._note(self._multiplexer.on_periodic())
 
+    def do_register(self, output: str) -> None:
+        self._add(output)
+
     def do_unregister(self, output: str) -> Outcome:
         self._known.discard(output)
         return {"returns": self._multiplexer.remove(output)}

@@ -18,7 +18,9 @@ from tests.conformance.running import Driver, Outcome, call
 from tests.conformance.scenarios import Json, UnknownWord
 
 
-def _dynamic(gap: str) -> WindowAssigner[object]:
+def _dynamic(gap: str | Mapping[object, int]) -> WindowAssigner[object]:
+    if not isinstance(gap, str):
+        return DynamicSessionWindows(gap.__getitem__)
     found = re.fullmatch(r"(-?\d+) for every element", gap)
     if found is None:
         raise UnknownWord(f"what is a gap of {gap!r}?")
@@ -48,6 +50,9 @@ class WindowAssigners(Driver):
         return {
             "returns": [[window.start, window.end] for window in self._assigner.assign(value, ts)]
         }
+
+    def do_window_start(self, ts: int, offset: int, size: int) -> Outcome:
+        return {"returns": TumblingWindows(size, offset).start_of(ts)}
 
     def do_merge_windows(self, windows: Sequence[Sequence[int]]) -> Outcome:
         assert self._assigner is not None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, cast
 
 from aflow.machines.windows.assigners import (
+    DynamicSessionWindows,
     GlobalWindows,
     SessionWindows,
     SlidingWindows,
@@ -45,6 +47,8 @@ from tests.conformance.scenarios import Json, UnknownWord
 Record = tuple[str, int]
 """Key and value."""
 
+_END_OF_WINDOW: Final = "max timestamp of the window of the element"
+
 _SUM: Final = Accumulation(
     lambda record: record[1],
     lambda total, record: total + record[1],
@@ -66,6 +70,18 @@ class PointSessions(WindowAssigner[Record]):
 
     def assign(self, value: Record, timestamp: Timestamp) -> Sequence[TimeWindow]:
         return [TimeWindow(timestamp, timestamp + (0 if value[1] == 33 else self._gap))]
+
+
+def _gap_of(gap: str) -> DynamicSessionWindows[Record]:
+    """Dynamic sessions with the only gaps that the scenarios have."""
+    if gap != "key1: 3000; key2 with value 10: 1000; key2 otherwise: 2000":
+        raise UnknownWord(f"what is a gap of {gap!r}?")
+
+    def gap_of(record: Record) -> int:
+        key, value = record
+        return 3000 if key == "key1" else 1000 if value == 10 else 2000
+
+    return DynamicSessionWindows(gap_of)
 
 
 class FiresAlways(Trigger[Record]):
@@ -126,16 +142,23 @@ class EmitsNothing(WindowFunction[str, list[Record], Windowed[str, int]]):
 
 _ASSIGNERS: Final[Mapping[str, Callable[..., WindowAssigner[Any]]]] = {
     "tumbling_event_time": TumblingWindows,
+    "tumbling_processing_time": partial(TumblingWindows, domain=TimeDomain.PROCESSING),
     "sliding_event_time": SlidingWindows,
     "sliding_processing_time": partial(SlidingWindows, domain=TimeDomain.PROCESSING),
     "event_time_session": SessionWindows,
     "processing_time_session": partial(SessionWindows, domain=TimeDomain.PROCESSING),
+    "dynamic_event_time_session": _gap_of,
+    "dynamic_processing_time_session": lambda gap: replace(
+        _gap_of(gap), domain=TimeDomain.PROCESSING
+    ),
     "point_session": PointSessions,
 }
 
 _TRIGGERS: Final[Mapping[str, Callable[[Any, int], Trigger[Any]]]] = {
     "event_time": lambda _, lateness: EventTime(),
     "processing_time": lambda _, lateness: ProcessingTime(),
+    # At the end of the input the watermark reaches the end of time, and with it the end of a global window.
+    "end_of_stream": lambda _, lateness: EventTime(),
     "count": lambda size, lateness: Count(size),
     "continuous_event_time": lambda every, lateness: ContinuousEventTime(
         timedelta(milliseconds=every)
@@ -162,8 +185,11 @@ class WindowOperators(Driver):
         late_side_output: bool = False,
         evictor: Evictor[Record] | None = None,
     ) -> None:
+        self._assigner = assigner_of(assigner)
+        #: The last element and its timestamp.
+        self._last: tuple[Record, int] | None = None
         logic = WindowLogic(
-            assigner=assigner_of(assigner),
+            assigner=self._assigner,
             trigger=trigger_of(trigger, allowed_lateness),
             lateness=allowed_lateness,
             evictor=evictor,
@@ -175,11 +201,13 @@ class WindowOperators(Driver):
             lambda: window_operator(logic), key=lambda record: record[0], start=MIN_TIMESTAMP
         )
 
-    def do_element(self, key: str, value: int, ts: int) -> None:
+    def do_element(self, key: str, value: int, ts: int | None = None) -> None:
+        if ts is not None:
+            self._last = (key, value), ts
         self._step.push((key, value), ts)
 
-    def do_watermark(self, ts: int) -> None:
-        self._step.watermark(ts)
+    def do_watermark(self, ts: int | str) -> None:
+        self._step.watermark(self._moment(ts))
 
     def do_advance_processing_time(self, to: int) -> None:
         self._step.advance_processing_time(to)
@@ -211,7 +239,24 @@ class WindowOperators(Driver):
     ) -> list[Json]:
         """``expected`` itself if ``elements`` are the same, in any order between two watermarks; else the elements."""
         found = [self._shown(element) for element in elements]
-        return expected if _segments(found) == _segments(expected) else found
+        wanted = [
+            {
+                name: self._moment(part) if name in ("ts", "watermark") else part
+                for name, part in each.items()
+            }
+            for each in expected
+        ]
+        return expected if _segments(found) == _segments(wanted) else found
+
+    def _moment(self, words: int | str) -> int:
+        """A timestamp, which may be that of the end of the window of the last element."""
+        if isinstance(words, int):
+            return words
+        if words != _END_OF_WINDOW:
+            raise UnknownWord(f"the moment {words!r}")
+        assert self._last is not None
+        (window,) = self._assigner.assign(*self._last)
+        return window.max_timestamp
 
     def _shown(self, element: Element[Windowed[str, int]]) -> Json:
         if isinstance(element, Watermark):

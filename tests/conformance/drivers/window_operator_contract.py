@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,12 +28,15 @@ Record = tuple[int, int]
 
 _SIDES: Final = (Tag[int]("one"), Tag[int]("other"))
 
+_FIRE_AT_0: Final = "fire for timestamp 0, continue otherwise"
+
 _ON_MERGE: Final = ("", "registers timer 0 and sets trigger state")
 _FUNCTIONS: Final = (
     "",
     "emits the value to two side outputs",
     "sets per-window value state on process, clears it on clear",
     "emits Hallo then Ciao",
+    "touches per-window state",
 )
 
 
@@ -46,6 +49,7 @@ class Scripted(WindowAssigner[Record]):
     calls: int = 0
     windows: list[TimeWindow] = field(default_factory=list[TimeWindow])
     merged: list[Merged] = field(default_factory=list[Merged])
+    asked: list[Sequence[TimeWindow]] = field(default_factory=list[Sequence[TimeWindow]])
 
     @property
     def domain(self) -> TimeDomain:
@@ -56,6 +60,7 @@ class Scripted(WindowAssigner[Record]):
         return self.merges
 
     def merge(self, windows: Sequence[TimeWindow]) -> Sequence[Merged]:
+        self.asked.append(windows)
         return self.merged
 
     def assign(self, value: Record, timestamp: Timestamp) -> Sequence[TimeWindow]:
@@ -114,7 +119,10 @@ class Obedient(Trigger[Record]):
     ) -> TriggerResult:
         assert domain is self.domain, "a timer of the other domain"
         self.times.append({"ts": at, "window": _pair(window)})
-        return self._do(window, ctx, **self.time)
+        does = dict(self.time)
+        if does.pop("fires_at", None) == at:
+            does["returns"] = "fire"
+        return self._do(window, ctx, **does)
 
     def _do(
         self,
@@ -161,6 +169,8 @@ class Recording(WindowFunction[int, list[Record], str]):
                     ctx.side(tag, element)
         elif self._what == "sets per-window value state on process, clears it on clear":
             ctx.window_state(self.state).set("hello")
+        elif self._what == "touches per-window state":
+            ctx.window_state(self.state)
         elif self._what == "emits Hallo then Ciao":
             return ["Hallo", "Ciao"]
         return []
@@ -173,7 +183,7 @@ class Recording(WindowFunction[int, list[Record], str]):
 class WindowOperatorContract(Driver):
     """One operator, whose windows and firings the scenario makes up."""
 
-    BESIDE = frozenset({"assigned_windows", "merge"})
+    BESIDE = frozenset({"assigned_windows", "merge", "new_trigger"})
 
     def __init__(
         self,
@@ -205,6 +215,20 @@ class WindowOperatorContract(Driver):
         self._step: OperatorHarness[Record, str] = OperatorHarness(
             lambda: WindowOperator(logic), key=lambda record: record[0], start=MIN_TIMESTAMP
         )
+
+    def do_snapshot_and_restore(
+        self, snapshot_and_restore: bool, new_trigger: Mapping[str, str]
+    ) -> None:
+        """The trigger is another one from then on, which was not asked anything."""
+        assert snapshot_and_restore
+        if set(new_trigger) != {"on_time", "clear"} or new_trigger["on_time"] != _FIRE_AT_0:
+            raise UnknownWord(f"what does a trigger that is {new_trigger!r} do?")
+        trigger = self._trigger
+        trigger.clears_timer = _cleared(new_trigger["clear"])
+        trigger.time = {"returns": "continue", "fires_at": 0}
+        trigger.element = {"returns": "continue"}
+        trigger.clears, trigger.times, trigger.elements = 0, [], []
+        self._step.restart()
 
     def do_watermark(self, ts: int) -> None:
         self._step.watermark(ts)
@@ -253,6 +277,12 @@ class WindowOperatorContract(Driver):
         records = [one for one in self._step.output if isinstance(one, At)]
         return [{"value": record.value, "ts": record.timestamp} for record in records]
 
+    def see_assigner_merge_calls(self) -> int:
+        return len(self._assigner.asked)
+
+    def see_first_merge_argument(self) -> list[list[int]]:
+        return [_pair(window) for window in self._assigner.asked[0]]
+
     def see_assigner_calls(self) -> int:
         return self._assigner.calls
 
@@ -262,8 +292,10 @@ class WindowOperatorContract(Driver):
     def see_trigger_on_element_calls(self) -> list[dict[str, object]]:
         return self._trigger.elements
 
-    def see_trigger_on_time(self) -> list[dict[str, object]]:
-        return self._trigger.times
+    def see_trigger_on_time(self, expected: Sequence[Json]) -> list[dict[str, object]]:
+        """With the members that are expected."""
+        words = {word for each in expected for word in each} or {"ts", "window"}
+        return [{word: each[word] for word in words} for each in self._trigger.times]
 
     def see_trigger_on_time_calls(self) -> int:
         return len(self._trigger.times)

@@ -10,6 +10,7 @@ from aflow.machines.windows.trigger import MergeContext, Trigger, TriggerContext
 from aflow.machines.windows.triggers import (
     ContinuousEventTime,
     ContinuousProcessingTime,
+    Count,
     EventTime,
     Purging,
 )
@@ -24,7 +25,7 @@ from aflow.testing.harness import Element
 from tests.conformance.drivers.window_operator import assigner_of
 from tests.conformance.running import Driver, Outcome
 from tests.conformance.scenarios import Json, UnknownWord
-from tests.machines.windows.asked import Answers, Asked
+from tests.machines.windows.asked import Answers, Asked, OfWindow
 
 Bounds = Sequence[int]
 
@@ -36,6 +37,7 @@ def _add(one: int, other: int) -> int:
 _SUM: Final = Accumulation(int, _add, merge=_add)
 
 _TRIGGERS: Final[Mapping[str, Callable[[int], Trigger[Any]]]] = {
+    "count": Count,
     "continuous_event_time": lambda every: ContinuousEventTime(timedelta(milliseconds=every)),
     "continuous_processing_time": lambda every: ContinuousProcessingTime(
         timedelta(milliseconds=every)
@@ -48,6 +50,8 @@ class Told(Trigger[object]):
 
     def __init__(self) -> None:
         self.answer = TriggerResult.CONTINUE
+        self.merged = 0
+        self.cleared: list[TimeWindow] = []
 
     @property
     def merges(self) -> bool:
@@ -69,7 +73,10 @@ class Told(Trigger[object]):
         return self.answer
 
     def on_merge(self, window: TimeWindow, ctx: MergeContext) -> None:
-        return None
+        self.merged += 1
+
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        self.cleared.append(window)
 
 
 def window_triggers(
@@ -80,7 +87,10 @@ def window_triggers(
     allowed_lateness: int | None = None,
 ) -> Driver:
     """The driver for a scenario: a window step if there is an assigner, else only a trigger."""
-    if trigger == {"purging": "inner returns the given result"}:
+    if trigger in (
+        {"purging": "inner returns the given result"},
+        {"purging": "inner records calls"},
+    ):
         made: Driver = PurgingAnswers()
     elif assigner is None:
         made = AskedTrigger(_trigger_of(trigger))
@@ -116,6 +126,15 @@ class AskedTrigger(Driver):
     def see_state_entries(self) -> int:
         return self._asked.entries
 
+    def see_state_entries_of(self, expected: Sequence[Json]) -> list[Json]:
+        return [
+            {
+                "window": each["window"],
+                "count": len(self._asked.memory.get(TimeWindow(*each["window"]), {})),
+            }
+            for each in expected
+        ]
+
     def see_event_time_timers(self) -> int:
         return len(list(self._asked.event))
 
@@ -149,6 +168,19 @@ class PurgingAnswers(Driver):
     def do_on_processing_time(self, inner: str) -> Outcome:
         return self._answer(inner, lambda: self._asked.processing_time(1, self._window))
 
+    def do_merge(self, windows: Sequence[Bounds], into: Bounds) -> None:
+        # Only what is asked of the inner trigger: `clear` of the former windows is a call of the step's own.
+        self._asked.trigger.on_merge(TimeWindow(*into), OfWindow(self._asked, TimeWindow(*into)))
+
+    def do_clear(self, window: Bounds) -> None:
+        self._asked.clear(TimeWindow(*window))
+
+    def see_inner_on_merge_calls(self) -> int:
+        return self._inner.merged
+
+    def see_inner_clear_calls(self) -> list[list[int]]:
+        return [[window.start, window.end] for window in self._inner.cleared]
+
     def _answer(self, inner: str, ask: Callable[[], TriggerResult]) -> Outcome:
         self._inner.answer = TriggerResult[inner.upper()]
         return {"returns": ask().name.lower()}
@@ -170,7 +202,7 @@ class StepWithTrigger(Driver):
             lambda: window_operator(logic), key=lambda value: "key", start=MIN_TIMESTAMP
         )
 
-    def do_element(self, value: int, ts: int) -> None:
+    def do_element(self, value: int, ts: int | None = None) -> None:
         self._step.push(value, ts)
 
     def do_advance_processing_time(self, to: int) -> None:
