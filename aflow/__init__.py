@@ -50,6 +50,7 @@ from aflow.machines.watermarks.generators import (
 )
 from aflow.machines.windows.assigners import WindowAssigner
 from aflow.machines.windows.evictor import Evictor
+from aflow.machines.windows.stagger import WindowStagger
 from aflow.machines.windows.trigger import Trigger
 from aflow.model.codecs import Pickled
 from aflow.model.distribution import VERSION
@@ -227,6 +228,7 @@ __all__ = [
     "WindowContext",
     "WindowFunction",
     "WindowResults",
+    "WindowStagger",
     "Windowed",
     "WindowedStream",
     "aggregates",

@@ -19,6 +19,7 @@ from aflow.machines.windows.assigners import (
 )
 from aflow.machines.windows.evictor import Evictor
 from aflow.machines.windows.evictors import Count as CountEvictor
+from aflow.machines.windows.stagger import WindowStagger
 from aflow.machines.windows.trigger import Trigger
 from aflow.machines.windows.triggers import Count as CountTrigger
 from aflow.machines.windows.triggers import EventTime, ProcessingTime, Purging
@@ -37,13 +38,21 @@ class Tumbling:
 
     Windows start at multiples of ``size`` since 1970-01-01T00:00Z, shifted by ``offset`` (which may be negative
     and must be shorter than ``size``): ``Tumbling(timedelta(days=1), offset=timedelta(hours=5))`` gives days from
-    05:00 UTC. In the domain of processing time a record is in the window of the moment at which it arrives. Raises
-    ``FlowDefinitionError`` for a size that is not above zero, an offset out of bounds, or parts of a millisecond.
+    05:00 UTC. In the domain of processing time a record is in the window of the moment at which it arrives.
+
+    ``stagger`` shifts the windows of each subtask, so that not all of them emit their results at the same moment:
+    ``WindowStagger.RANDOM`` by a random part of ``size``, ``NATURAL`` by how much of a window had passed when the
+    subtask received its first record. The windows of two keys then start at different moments. A restore keeps the
+    windows of each key, at any parallelism. Over history windows are aligned.
+
+    Raises ``FlowDefinitionError`` for a size that is not above zero, an offset out of bounds, parts of a millisecond,
+    or a stagger that is none.
     """
 
     size: timedelta
     offset: timedelta = _NONE
     domain: TimeDomain = TimeDomain.EVENT
+    stagger: WindowStagger = WindowStagger.ALIGNED
 
     def __post_init__(self) -> None:
         self.assigner()
@@ -52,11 +61,14 @@ class Tumbling:
         """The machine that assigns timestamps to these windows."""
         size = positive_millis(self.size, what="Tumbling size")
         offset = to_millis(self.offset, what="Tumbling offset")
-        return TumblingWindows(size, offset, _domain(self.domain))
+        return TumblingWindows(size, offset, _domain(self.domain), _stagger(self.stagger))
 
     def __str__(self) -> str:
         made = self.assigner()
-        return f"Tumbling({short(made.size)}{_shift(made.offset)}{_clock(self.domain)})"
+        shifted = f"{_shift(made.offset)}{_clock(self.domain)}"
+        aligned = self.stagger is WindowStagger.ALIGNED
+        stagger = "" if aligned else f", {self.stagger.value} stagger"
+        return f"Tumbling({short(made.size)}{shifted}{stagger})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +314,14 @@ def _domain(domain: TimeDomain) -> TimeDomain:
             f"domain= takes aflow.TimeDomain.EVENT or .PROCESSING, not {shown(domain)}"
         )
     return domain
+
+
+def _stagger(stagger: WindowStagger) -> WindowStagger:
+    if not isinstance(stagger, WindowStagger):
+        raise FlowDefinitionError(
+            f"stagger= takes aflow.WindowStagger.ALIGNED, .RANDOM or .NATURAL, not {shown(stagger)}"
+        )
+    return stagger
 
 
 def _shift(offset: int) -> str:

@@ -6,12 +6,15 @@ import asyncio
 import itertools
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import aflow as af
-from aflow.testing import At, Pause, ScriptedSource, run_flow
+from aflow.graph.drawing import to_text
+from aflow.testing import At, FlowDriver, Pause, ScriptedSource, run_flow
+from aflow.testing.virtual_time import run
 
 SECOND = timedelta(seconds=1)
 
@@ -35,6 +38,63 @@ def collected(flow: af.Flow, stream: af.Stream[Any], parallelism: int = 1) -> li
 
 def as_rows(results: Iterable[af.Windowed[Any, Any]]) -> list[tuple[Any, int, int, Any]]:
     return [(one.key, one.window.start, one.firing, one.value) for one in results]
+
+
+def staggered(
+    source: af.Source[tuple[str, int]], offset: timedelta = timedelta(0)
+) -> tuple[af.Flow, af.CollectSink[af.Windowed[str, int]]]:
+    """Counts of names, which come with their event times, in windows of 10 s that are shifted at random."""
+    flow, counts = af.Flow("staggered"), af.CollectSink[af.Windowed[str, int]]()
+    (
+        flow.source(source, name="names")
+        .event_time(lambda named: named[1])
+        .key_by(lambda named: named[0])
+        .window(af.Tumbling(10 * SECOND, offset, stagger=af.WindowStagger.RANDOM))
+        .fold(int, lambda count, _: count + 1, name="counts")
+        .to(counts)
+    )
+    return flow, counts
+
+
+def test_a_stagger_shows_in_the_drawn_graph() -> None:
+    flow, _ = staggered(af.PushSource[tuple[str, int]](), SECOND)
+
+    assert "Tumbling(10s, offset 1s, random stagger)" in to_text(flow.plan())
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 5])
+def test_staggered_windows_are_continued_after_a_restore_at_any_parallelism(
+    parallelism: int, tmp_path: Path
+) -> None:
+    names = [f"name {number}" for number in range(20)]
+
+    async def job() -> list[tuple[str, int, int]]:
+        source = af.PushSource[tuple[str, int]]()
+        flow, _ = staggered(source)
+        first = FlowDriver(
+            flow, parallelism=2, checkpointing=af.Checkpointing(every=None, storage=tmp_path / "a")
+        )
+        async with first:
+            for name in names:
+                await source.send((name, 20_000))
+            await first.settle()
+            await first.job.savepoint(tmp_path / "savepoint")
+            await first.job.stop()
+        source = af.PushSource[tuple[str, int]]()
+        flow, counts = staggered(source)
+        second = FlowDriver(
+            flow,
+            parallelism=parallelism,
+            checkpointing=af.Checkpointing(every=None, storage=tmp_path / "b"),
+            restore=tmp_path / "savepoint",
+        )
+        async with second:
+            for name in names:
+                await source.send((name, 20_000))
+            await second.end()
+        return [(one.key, one.window.end - one.window.start, one.value) for one in counts.values]
+
+    assert sorted(run(job())) == sorted((name, 10_000, 2) for name in names)
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
@@ -193,6 +253,7 @@ class OnlyAssigns:
         (lambda: af.Count(0), "from 1 on"),
         (lambda: af.Count(3, slide=0), "slide of Count"),
         (lambda: af.Tumbling(SECOND, domain="processing"), "TimeDomain"),  # type: ignore[arg-type]
+        (lambda: af.Tumbling(SECOND, stagger="random"), "WindowStagger.ALIGNED"),  # type: ignore[arg-type]
         (lambda: af.triggers.Count(0), "from 1 on"),
         (lambda: af.triggers.ContinuousEventTime(timedelta(0)), "ContinuousEventTime every"),
         (lambda: af.triggers.EventTime(early=3), "early= takes a trigger"),  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ TEN, CLOCK = timedelta(milliseconds=10), af.TimeDomain.PROCESSING
 
 WINDOWS: dict[str, Any] = {
     "tumbling": af.Tumbling(TEN),
+    "staggered": af.Tumbling(TEN, stagger=af.WindowStagger.NATURAL),
     "sliding": af.Sliding(2 * TEN, TEN),
     "session": af.Session(TEN),
     "dynamic session": af.DynamicSession[int](lambda number: TEN),
@@ -72,6 +73,14 @@ def test_windows_of_processing_time_may_be_told_to_fire_in_event_time(kind: str)
 
     assert len(by_event.results["out"]) > 4
     assert lists(done.results["out"]) == lists(by_event.results["out"])
+
+
+def test_windows_with_a_stagger_are_aligned_over_history() -> None:
+    aligned = over_history(windowed(WINDOWS["tumbling"])[0], {"numbers": NUMBERS})
+
+    done = over_history(windowed(WINDOWS["staggered"])[0], {"numbers": NUMBERS})
+
+    assert lists(done.results["out"]) == lists(aligned.results["out"])
 
 
 @pytest.mark.parametrize("kind", WINDOWS)

@@ -45,6 +45,7 @@ def all_kinds_of_windows_keep_key_and_record(users: ByUser) -> None:
     assert_type(users.window(af.DynamicSession(lambda c: c.patience)), Windows)
     assert_type(users.window(af.Count(10, slide=5)), Windows)
     assert_type(users.window(af.Tumbling(MINUTE, domain=af.TimeDomain.PROCESSING)), Windows)
+    assert_type(users.window(af.Tumbling(MINUTE, stagger=af.WindowStagger.NATURAL)), Windows)
     assert_type(users.window(af.Global(), trigger=af.triggers.Count(3)), Windows)
     assert_type(
         users.window(

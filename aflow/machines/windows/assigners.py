@@ -21,6 +21,7 @@ from typing import Generic, Protocol, TypeVar
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow.machines.windows.merging import Merged, merge_touching
+from aflow.machines.windows.stagger import WindowStagger
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
 
@@ -51,18 +52,29 @@ class WindowAssigner(Protocol[T_contra]):
 
 @dataclass(frozen=True, slots=True)
 class TumblingWindows(WindowAssigner[object]):
-    """Windows of ``size`` ms side by side. Raises ``FlowDefinitionError`` unless size > 0 and abs(offset) < size."""
+    """Windows of ``size`` ms side by side. Raises ``FlowDefinitionError`` unless size > 0 and abs(offset) < size.
+
+    ``stagger`` is applied by the window step: the windows of one subtask are those of ``shifted``. The methods of this
+    assigner do not apply it.
+    """
 
     size: int
     offset: int = 0
     domain: TimeDomain = TimeDomain.EVENT  # pyright: ignore[reportIncompatibleMethodOverride] - read-only, as frozen
+    stagger: WindowStagger = WindowStagger.ALIGNED
 
     def __post_init__(self) -> None:
         _check_positive("size", self.size)
         _check_offset(self.offset, "size", self.size)
 
     def __str__(self) -> str:
-        return f"tumbling ({self.size} ms, offset {self.offset} ms)"
+        aligned = self.stagger is WindowStagger.ALIGNED
+        stagger = "" if aligned else f", {self.stagger.value} stagger"
+        return f"tumbling ({self.size} ms, offset {self.offset} ms{stagger})"
+
+    def shifted(self, by: int) -> TumblingWindows:
+        """Return these windows shifted by ``by`` ms, and without a stagger."""
+        return TumblingWindows(self.size, (self.offset + by) % self.size, self.domain)
 
     def start_of(self, timestamp: Timestamp) -> Timestamp:
         """The start of the window that ``timestamp`` is in."""

@@ -12,7 +12,7 @@ late.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any, Final
 
@@ -22,10 +22,12 @@ from aflow.model.keys import check_key
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.base import RAISED, StateSize
+from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.windows.folding import fold_by_time, fold_into
 from aflow.operators.windows.incremental import Contents, IncrementalWindows, Row, among
+from aflow.operators.windows.staggers import Staggers, staggers_of
 from aflow.state.filing import Keyed
+from aflow.state.snapshot import OperatorSnapshot
 
 #: Keyed state: each accumulator with the start of its window, and how often that has fired.
 _CONTENTS: Final = "@windows"
@@ -72,11 +74,18 @@ class WindowAggregateOperator(IncrementalWindows):
         self._to_clean: list[Timestamp] = []
         #: How often the windows in ``_fired`` have fired, for the keys for which it was more than once.
         self._firings: dict[Timestamp, dict[Hashable, int]] = {}
+        #: None for windows that have the same bounds in all subtasks.
+        self._staggers: Staggers | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._staggers = staggers_of(self._assigner, context)
 
     def process(self, batch: Batch[Any]) -> None:
         keys, times = self._columns(batch)
+        mixed = self._staggers is not None and self._use_stagger(self._staggers)
         start = self._first_of(min(times))
-        if self._gaps or self._ahead or self._passed(start, self.watermark):
+        if mixed or self._gaps or self._ahead or self._passed(start, self.watermark):
             self._add_each(batch, keys, times)
         elif not self._tumbling:
             self._add_to_several(batch, keys, times)
@@ -99,6 +108,20 @@ class WindowAggregateOperator(IncrementalWindows):
             self._changed.add(self._fired.pop(start))
             self._firings.pop(start, None)
         self.output.watermark(timestamp)
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        if self._staggers is not None:
+            self._staggers.restore(snapshot)
+        super().restore(snapshot)
+
+    def _known(self) -> Mapping[str, tuple[bytes, ...]]:
+        staggers = {} if self._staggers is None else self._staggers.stored()
+        return {**super()._known(), **staggers}
+
+    def _use_stagger(self, staggers: Staggers) -> bool:
+        """Assign records to the staggered windows of this subtask; return True if not all keys have the same."""
+        self._start_of = staggers.own().start_of
+        return staggers.mixed
 
     def _restore_rows(self, keyed: Keyed) -> None:
         for key, data in self._filing.read(keyed, _CONTENTS):
@@ -166,7 +189,8 @@ class WindowAggregateOperator(IncrementalWindows):
         late: list[int] = []
         for index, (key, time, value) in enumerate(zip(keys, times, batch.values, strict=True)):
             watermark = self._watermark_for(key)
-            windows = self._assigner.assign(value, time)
+            assigner = self._assigner if self._staggers is None else self._staggers.of(key)
+            windows = assigner.assign(value, time)
             alive = [w.start for w in windows if not self._gone(w.start, watermark)]
             if not alive and time + self._lateness <= watermark:
                 late.append(index)

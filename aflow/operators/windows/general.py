@@ -41,6 +41,7 @@ from aflow.operators.windows.late import LATE
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.merged import MergingWindows
 from aflow.operators.windows.separate import Place, SeparateWindows
+from aflow.operators.windows.staggers import staggers_of
 from aflow.operators.windows.timers import TIMER_NAMES, DomainTimers
 from aflow.operators.windows.trigger_context import KeyWindowContext, window_text
 from aflow.operators.windows.window_state import WindowState, of_keys
@@ -71,6 +72,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._asked = KeyWindowContext(
             self._horizon, context.clock, self._timers, clocked=context.clocked
         )
+        self._staggers = staggers_of(logic.assigner, context)
         self._windows = self._kept_windows()
         self._backend = memory_backend(context, logic.key_type)
         self._window_state = None if merging else WindowState(context, logic.key_type, specs)
@@ -200,12 +202,15 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         outlived = len(self._windows) > 0 and not isinstance(self._logic.assigner, GlobalWindows)
         groups = self.context.key_groups
         watermark = self._ahead.stored(self.watermark, groups, outlived=outlived)
-        return {**watermark, **self._filed.kind()}
+        staggers = {} if self._staggers is None else self._staggers.stored()
+        return {**watermark, **staggers, **self._filed.kind()}
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Continue with the smallest watermark of the former subtasks."""
         self.watermark, self._ahead = restored_watermarks(snapshot, self.watermark, self.context)
         self._horizon.watermark = self.watermark
+        if self._staggers is not None:
+            self._staggers.restore(snapshot)
         self._backend.restore(of_keys(snapshot.keyed))
         if self._window_state is not None:
             self._window_state.restore(snapshot.keyed)
@@ -224,7 +229,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         logic, horizon = self._logic, self._horizon
         timers = self._timers.of(horizon.domain)
         if not logic.assigner.merging:
-            return SeparateWindows(logic.assigner, horizon, timers)
+            return SeparateWindows(logic.assigner, horizon, timers, self._staggers)
         return MergingWindows(
             logic.assigner, horizon, timers, logic.trigger, self._asked, self._contents.merge
         )

@@ -17,6 +17,7 @@ from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.windows.contents import EMPTY, KeyWindow
 from aflow.operators.windows.horizon import Horizon
+from aflow.operators.windows.staggers import Staggers
 
 Place: TypeAlias = Callable[[Hashable, Any, Timestamp], Iterable[KeyWindow]]
 """Where a record of a key belongs: what there is of its windows, made if need be; none that is gone."""
@@ -50,7 +51,11 @@ class SeparateWindows:
     entries = 0
 
     def __init__(
-        self, assigner: WindowAssigner[Any], horizon: Horizon, timers: WindowTimers[Hashable]
+        self,
+        assigner: WindowAssigner[Any],
+        horizon: Horizon,
+        timers: WindowTimers[Hashable],
+        staggers: Staggers | None = None,
     ) -> None:
         self._assign = assigner.assign
         self._horizon = horizon
@@ -60,7 +65,13 @@ class SeparateWindows:
         #: The windows of a place on the grid, as far as they are not gone; good while none goes. Nothing of late ones.
         self._grid: dict[Timestamp, list[OpenWindow]] = {}
         start_of = _grid(assigner)
-        self.place: Final[Place] = self._anywhere if start_of is None else self._on_grid(start_of)
+        self.place: Final[Place] = (
+            self._on_staggered_grid(staggers)
+            if staggers is not None
+            else self._anywhere
+            if start_of is None
+            else self._on_grid(start_of)
+        )
 
     def find(self, window: TimeWindow, keys: Sequence[Hashable] | None) -> list[KeyWindow]:
         """What there is of a window and ``keys``; of all its keys if that is None."""
@@ -115,6 +126,21 @@ class SeparateWindows:
             windows = grid.get(start)
             if windows is None:
                 windows = kept(assign(value, time))
+                if windows:
+                    grid[start] = windows
+            return [opened.keys.get(key) or opened.of(key) for opened in windows]
+
+        return place
+
+    def _on_staggered_grid(self, staggers: Staggers) -> Place:
+        grid, kept, size = self._grid, self._kept, staggers.size
+
+        def place(key: Hashable, value: Any, time: Timestamp) -> list[KeyWindow]:
+            # Windows of two staggers never start at the same moment, so the start alone names a window.
+            start = staggers.of(key).start_of(time)
+            windows = grid.get(start)
+            if windows is None:
+                windows = kept((TimeWindow(start, start + size),))
                 if windows:
                     grid[start] = windows
             return [opened.keys.get(key) or opened.of(key) for opened in windows]

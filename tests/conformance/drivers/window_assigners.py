@@ -13,6 +13,7 @@ from aflow.machines.windows.assigners import (
     TumblingWindows,
     WindowAssigner,
 )
+from aflow.machines.windows.stagger import WindowStagger
 from aflow.model.windows import TimeWindow
 from tests.conformance.running import Driver, Outcome, call
 from tests.conformance.scenarios import Json, UnknownWord
@@ -28,8 +29,12 @@ def _dynamic(gap: str | Mapping[object, int]) -> WindowAssigner[object]:
     return DynamicSessionWindows(lambda value: millis)
 
 
+def _tumbling(size: int, offset: int = 0, stagger: str = "aligned") -> WindowAssigner[object]:
+    return TumblingWindows(size, offset, stagger=WindowStagger(stagger))
+
+
 _ASSIGNERS: Final[Mapping[str, Callable[..., WindowAssigner[object]]]] = {
-    "tumbling_event_time": TumblingWindows,
+    "tumbling_event_time": _tumbling,
     "sliding_event_time": SlidingWindows,
     "event_time_session": SessionWindows,
     "dynamic_event_time_session": _dynamic,
@@ -41,12 +46,20 @@ class WindowAssigners(Driver):
 
     def __init__(self, *, assigner: Json | None = None) -> None:
         self._assigner = None if assigner is None else _make(assigner)
+        self._now = 0
 
     def do_construct(self, **assigner: Any) -> None:
         _make(assigner)
 
+    def do_advance_processing_time(self, to: int) -> None:
+        self._now = to
+
     def do_assign(self, ts: int, value: object = None) -> Outcome:
         assert self._assigner is not None
+        if isinstance(self._assigner, TumblingWindows):
+            # As a window step does with its first record.
+            size, stagger = self._assigner.size, self._assigner.stagger
+            self._assigner = self._assigner.shifted(stagger.shift(size, self._now, 0.5))
         return {
             "returns": [[window.start, window.end] for window in self._assigner.assign(value, ts)]
         }
