@@ -5,7 +5,7 @@ Lambdas have no annotations here, since users write none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import assert_type
@@ -77,9 +77,14 @@ class OnPage(af.Trigger[Click]):
 
 class Newest(af.Evictor[Click]):
     def before(
-        self, elements: Sequence[af.evictors.Element[Click]], window: af.TimeWindow
+        self,
+        elements: Sequence[af.evictors.Element[Click]],
+        window: af.TimeWindow,
+        ctx: af.evictors.EvictorContext,
     ) -> Sequence[af.evictors.Element[Click]]:
         assert_type(elements[0].value, Click)
+        assert_type(ctx.key, Hashable)
+        assert_type((ctx.watermark, ctx.processing_time), tuple[int, int])
         return elements[-1:]
 
 

@@ -8,8 +8,8 @@ from later firings. A window with an evictor therefore keeps every record, whate
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Sequence
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Hashable, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
@@ -24,13 +24,39 @@ class Element(NamedTuple, Generic[T]):
     timestamp: Timestamp
 
 
-class Evictor(ABC, Generic[T]):
-    """Decides which records of a window stay; return them in order, from ``before``, ``after`` or both."""
+class EvictorContext(Protocol):
+    """What an evictor may know about a firing, besides the records and the window."""
 
-    def before(self, elements: Sequence[Element[T]], window: TimeWindow) -> Sequence[Element[T]]:
-        """The records that the window's function shall see."""
+    @property
+    def key(self) -> Hashable:
+        """The key whose window fires."""
+        ...
+
+    @property
+    def watermark(self) -> Timestamp:
+        """The current event time of the step (epoch ms)."""
+        ...
+
+    @property
+    def processing_time(self) -> Timestamp:
+        """The current time of the clock (epoch ms)."""
+        ...
+
+
+class Evictor(ABC, Generic[T]):
+    """Decides which records of a window stay. Override ``before``, ``after`` or both, and return the records in order.
+
+    One object serves all keys and windows, so what it returns may only depend on its arguments.
+    """
+
+    def before(
+        self, elements: Sequence[Element[T]], window: TimeWindow, ctx: EvictorContext
+    ) -> Sequence[Element[T]]:
+        """Return the records that the window's function gets."""
         return elements
 
-    def after(self, elements: Sequence[Element[T]], window: TimeWindow) -> Sequence[Element[T]]:
-        """The records that stay in the window after its function has seen ``elements``."""
+    def after(
+        self, elements: Sequence[Element[T]], window: TimeWindow, ctx: EvictorContext
+    ) -> Sequence[Element[T]]:
+        """Return the records that stay in the window after its function got ``elements``."""
         return elements

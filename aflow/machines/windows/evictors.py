@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from aflow.errors import FlowDefinitionError, shown
-from aflow.machines.windows.evictor import Element, Evictor
+from aflow.machines.windows.evictor import Element, Evictor, EvictorContext
 from aflow.model.time import positive_millis
 from aflow.model.windows import TimeWindow
 
@@ -26,10 +26,14 @@ class _OnceEvictor(Evictor[T]):
     def _kept(self, elements: Sequence[Element[T]]) -> Sequence[Element[T]]:
         """Which of ``elements`` stay; there is one at least."""
 
-    def before(self, elements: Sequence[Element[T]], window: TimeWindow) -> Sequence[Element[T]]:
+    def before(
+        self, elements: Sequence[Element[T]], window: TimeWindow, ctx: EvictorContext
+    ) -> Sequence[Element[T]]:
         return elements if self.after_function or not elements else self._kept(elements)
 
-    def after(self, elements: Sequence[Element[T]], window: TimeWindow) -> Sequence[Element[T]]:
+    def after(
+        self, elements: Sequence[Element[T]], window: TimeWindow, ctx: EvictorContext
+    ) -> Sequence[Element[T]]:
         return self._kept(elements) if self.after_function and elements else elements
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, ClassVar, cast
 
-from aflow.machines.windows.evictor import Element, Evictor
+from aflow.machines.windows.evictor import Element, Evictor, EvictorContext
 from aflow.model.codecs import PLAIN, Codec, CodecError
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
@@ -51,7 +51,9 @@ class TwoLists(TwoListContents):
             mine.extend(others)
         return held
 
-    def fire(self, held: Any, window: TimeWindow, see: See, *, last: bool) -> Any:
+    def fire(
+        self, held: Any, window: TimeWindow, see: See, ctx: EvictorContext, *, last: bool
+    ) -> Any:
         lefts, rights = held
         see((lefts.copy(), rights.copy()))
         return held
@@ -102,15 +104,17 @@ class EvictedLists(TwoListContents):
         held.extend(other)
         return held
 
-    def fire(self, held: Any, window: TimeWindow, see: See, *, last: bool) -> Any:
-        elements = self._known(self._evictor.before(held, window))
+    def fire(
+        self, held: Any, window: TimeWindow, see: See, ctx: EvictorContext, *, last: bool
+    ) -> Any:
+        elements = self._known(self._evictor.before(held, window, ctx))
         if not elements:
             return EMPTY
         lists: tuple[list[Any], list[Any]] = ([], [])
         for element in elements:
             lists[element.input.value].append(element.value)
         see(lists)
-        return self._known(self._evictor.after(elements, window)) or EMPTY
+        return self._known(self._evictor.after(elements, window, ctx)) or EMPTY
 
     def encode(self, held: Any) -> bytes:
         elements: list[SidedElement] = held

@@ -5,7 +5,7 @@ Each rule that can do less than ``WindowOperator`` is there because it is faster
 
 from __future__ import annotations
 
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from typing import Final
 
 from aflow.errors import FlowDefinitionError, shown
@@ -132,7 +132,20 @@ def _check_parts(logic: WindowLogic) -> None:
                 f"{what} must be an object of class {kind.__name__}, not {shown(part)}; subclass {kind.__name__}"
             )
         _check_plain(part, methods)
+    if logic.evictor is not None:
+        _check_evictor(logic.evictor)
     check_assigner(logic.assigner)
+
+
+def _check_evictor(evictor: Evictor[object]) -> None:
+    for name in ("before", "after"):
+        try:
+            signature(getattr(evictor, name)).bind("elements", "window", "ctx")
+        except TypeError as exc:
+            raise FlowDefinitionError(
+                f"{type(evictor).__name__}.{name} takes the elements, the window and an EvictorContext; "
+                f"write {name}(self, elements, window, ctx)"
+            ) from exc
 
 
 def _check_result(logic: WindowLogic) -> None:

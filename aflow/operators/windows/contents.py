@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from enum import Enum
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, cast
 
-from aflow.machines.windows.evictor import Element, Evictor
+from aflow.machines.windows.evictor import Element, Evictor, EvictorContext
 from aflow.model.codecs import PLAIN
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
@@ -73,7 +73,9 @@ class Contents(Protocol):
         """The contents of two windows, neither of them ``EMPTY``; ``held`` may be changed and returned."""
         ...
 
-    def fire(self, held: Any, window: TimeWindow, see: See, *, last: bool) -> Any:
+    def fire(
+        self, held: Any, window: TimeWindow, see: See, ctx: EvictorContext, *, last: bool
+    ) -> Any:
         """Show ``see`` what the contents amount to, unless that is nothing, and return those that stay.
 
         What is shown may be changed and given away. ``last`` if nothing stays, so that nothing need be copied.
@@ -119,7 +121,9 @@ class Folded:
         assert self._merge is not None  # check_logic asks for it where windows merge
         return self._merge(held, other)
 
-    def fire(self, held: Any, window: TimeWindow, see: See, *, last: bool) -> Any:
+    def fire(
+        self, held: Any, window: TimeWindow, see: See, ctx: EvictorContext, *, last: bool
+    ) -> Any:
         shown = held
         if not last and self._fresh is not None and self._merge is not None:
             shown = self._merge(self._fresh(), held)
@@ -151,7 +155,9 @@ class Listed:
         held.extend(other)
         return held
 
-    def fire(self, held: Any, window: TimeWindow, see: See, *, last: bool) -> Any:
+    def fire(
+        self, held: Any, window: TimeWindow, see: See, ctx: EvictorContext, *, last: bool
+    ) -> Any:
         see(held if last else held.copy())
         return held
 
@@ -184,12 +190,14 @@ class Evicted:
         held.extend(other)
         return held
 
-    def fire(self, held: Any, window: TimeWindow, see: See, *, last: bool) -> Any:
-        elements = list(self._evictor.before(held, window))
+    def fire(
+        self, held: Any, window: TimeWindow, see: See, ctx: EvictorContext, *, last: bool
+    ) -> Any:
+        elements = list(self._evictor.before(held, window, ctx))
         if not elements:
             return EMPTY
         see(self._folded([element.value for element in elements]))
-        return list(self._evictor.after(elements, window)) or EMPTY
+        return list(self._evictor.after(elements, window, ctx)) or EMPTY
 
     def encode(self, held: Any) -> bytes:
         values = self._layout.encode([element.value for element in held])

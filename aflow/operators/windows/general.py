@@ -306,7 +306,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             one.firing = 0
 
     def _fire(self, one: KeyWindow, *, last: bool) -> None:
-        one.held = self._contents.fire(one.held, one.window, self._call, last=last)
+        one.held = self._contents.fire(one.held, one.window, self._call, self._asked, last=last)
 
     def _call(self, value: Any) -> None:
         """Let the function make the results of a firing, for whom the trigger was just asked."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TypeVar, cast
 
 from aflow.errors import shown
@@ -17,7 +17,7 @@ S = TypeVar("S")
 
 
 class KeyWindowContext:
-    """A ``MergeContext`` that is made once and set to each key and window in turn.
+    """A ``MergeContext`` and ``EvictorContext`` that is made once and set to each key and window in turn.
 
     A timer at the clean-up time is the clean-up timer, which asks the trigger in any case: setting it is nothing new,
     and it cannot be deleted. One beyond the end of time would never ring and is not set.
@@ -38,6 +38,10 @@ class KeyWindowContext:
         self._processing = timers.processing
         #: During a merge: what the former windows remember.
         self._former: Sequence[dict[str, object] | None] = ()
+
+    @property
+    def key(self) -> Hashable:
+        return self.at.key
 
     @property
     def watermark(self) -> Timestamp:

@@ -29,12 +29,20 @@ def elements(*times: int) -> list[Element[int]]:
     return [Element(at, at) for at in times]
 
 
+class Now:
+    """An ``EvictorContext``: no evictor of aflow looks at it."""
+
+    key = "key"
+    watermark = 0
+    processing_time = 0
+
+
 def times(kept: Sequence[Element[Any]]) -> list[int]:
     return [element.timestamp for element in kept]
 
 
 def before(evictor: Evictor[Any], *at: int) -> list[int]:
-    return times(evictor.before(elements(*at), WINDOW))
+    return times(evictor.before(elements(*at), WINDOW, Now()))
 
 
 def test_count_keeps_the_last_in_order_of_arrival_whatever_their_timestamps() -> None:
@@ -86,7 +94,7 @@ def test_delta_sees_values_not_timestamps() -> None:
     some = [Element("long", 1), Element("no", 2), Element("it", 3)]
     evictor = Delta[str](1, lambda value, newest: abs(len(value) - len(newest)))
 
-    assert times(evictor.before(some, WINDOW)) == [2, 3]
+    assert times(evictor.before(some, WINDOW, Now())) == [2, 3]
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -100,16 +108,16 @@ def test_records_are_dropped_on_one_side_of_the_function_only(
 ) -> None:
     evictor, some = make(after_function=after), elements(1, 10)
 
-    shown = evictor.before(some, WINDOW)
-    left = evictor.after(shown, WINDOW)
+    shown = evictor.before(some, WINDOW, Now())
+    left = evictor.after(shown, WINDOW, Now())
 
     assert times(shown) == ([1, 10] if after else [10])
     assert times(left) == [10]
     assert times(some) == [1, 10]
     # On its other side it drops nothing, whatever it is shown there.
-    assert times((evictor.before if after else evictor.after)(some, WINDOW)) == [1, 10]
-    assert evictor.before([], WINDOW) == []
-    assert evictor.after([], WINDOW) == []
+    assert times((evictor.before if after else evictor.after)(some, WINDOW, Now())) == [1, 10]
+    assert evictor.before([], WINDOW, Now()) == []
+    assert evictor.after([], WINDOW, Now()) == []
 
 
 def test_an_evictor_that_says_nothing_else_keeps_all() -> None:
@@ -118,7 +126,7 @@ def test_an_evictor_that_says_nothing_else_keeps_all() -> None:
 
     some = elements(3, 1)
 
-    assert Keeps().before(some, WINDOW) == Keeps().after(some, WINDOW) == some
+    assert Keeps().before(some, WINDOW, Now()) == Keeps().after(some, WINDOW, Now()) == some
 
 
 @given(
@@ -134,13 +142,13 @@ def test_an_evictor_that_says_nothing_else_keeps_all() -> None:
 def test_what_is_kept_stays_in_order_and_to_evict_again_drops_no_more(
     some: list[Element[int]], evictor: Evictor[Any]
 ) -> None:
-    kept = evictor.before(some, WINDOW)
+    kept = evictor.before(some, WINDOW, Now())
 
     left = iter(some)
     assert all(any(element is one for one in left) for element in kept)
     # Delta may drop the record that it measured from; then it measures from another one.
     if not isinstance(evictor, Delta) or not some or (kept and kept[-1] is some[-1]):
-        assert list(evictor.before(kept, WINDOW)) == list(kept)
+        assert list(evictor.before(kept, WINDOW, Now())) == list(kept)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aflow.errors import CheckpointError, FlowDefinitionError, OperatorError
 from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows, WindowAssigner
-from aflow.machines.windows.evictor import Element, Evictor
+from aflow.machines.windows.evictor import Element, Evictor, EvictorContext
 from aflow.machines.windows.trigger import MergeContext, Trigger, TriggerContext, TriggerResult
 from aflow.machines.windows.triggers import EventTime
 from aflow.model.tags import Tag
@@ -146,7 +146,7 @@ class LastTwo(Evictor[Record]):
     """Only the two that came last stay."""
 
     def before(
-        self, elements: Sequence[Element[Record]], window: TimeWindow
+        self, elements: Sequence[Element[Record]], window: TimeWindow, ctx: EvictorContext
     ) -> Sequence[Element[Record]]:
         return elements[-2:]
 
@@ -155,7 +155,7 @@ class Inventor(Evictor[Record]):
     """Returns what it was not given."""
 
     def before(
-        self, elements: Sequence[Element[Record]], window: TimeWindow
+        self, elements: Sequence[Element[Record]], window: TimeWindow, ctx: EvictorContext
     ) -> Sequence[Element[Record]]:
         return [Element(each.value, each.timestamp) for each in elements]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aflow.machines.windows.assigners import TumblingWindows, WindowAssigner
-from aflow.machines.windows.evictor import Element, Evictor
+from aflow.machines.windows.evictor import Element, Evictor, EvictorContext
 from aflow.machines.windows.trigger import MergeContext, Trigger, TriggerContext, TriggerResult
 from aflow.machines.windows.triggers import EventTime
 from aflow.model.tags import Tag
@@ -127,11 +127,11 @@ class KeepsLast(Evictor[Event]):
         self._kept = kept
 
     def before(
-        self, elements: Sequence[Element[Event]], window: TimeWindow
+        self, elements: Sequence[Element[Event]], window: TimeWindow, ctx: EvictorContext
     ) -> Sequence[Element[Event]]:
         return elements[-self._shown :] if self._shown else []
 
     def after(
-        self, elements: Sequence[Element[Event]], window: TimeWindow
+        self, elements: Sequence[Element[Event]], window: TimeWindow, ctx: EvictorContext
     ) -> Sequence[Element[Event]]:
         return elements[-self._kept :] if self._kept else []

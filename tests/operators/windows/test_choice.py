@@ -16,7 +16,7 @@ from aflow.machines.windows.assigners import (
     TumblingWindows,
     WindowAssigner,
 )
-from aflow.machines.windows.evictor import Element, Evictor
+from aflow.machines.windows.evictor import Element, Evictor, EvictorContext
 from aflow.machines.windows.trigger import Trigger, TriggerContext, TriggerResult
 from aflow.machines.windows.triggers import Count, EventTime, ProcessingTime, Purging
 from aflow.model.time import TimeDomain
@@ -106,8 +106,13 @@ class Awaited(Says):
 
 class AwaitedEvictor(Evictor[Any]):
     async def before(  # type: ignore[override]
-        self, elements: Sequence[Element[Any]], window: TimeWindow
+        self, elements: Sequence[Element[Any]], window: TimeWindow, ctx: EvictorContext
     ) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - what is tested
+        return elements
+
+
+class FormerEvictor(Evictor[Any]):
+    def before(self, elements: Sequence[Element[Any]], window: TimeWindow) -> Any:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - what is tested
         return elements
 
 
@@ -120,6 +125,7 @@ class AwaitedEvictor(Evictor[Any]):
         ({"evictor": evictors.Count}, r"not its class; write Count\(…\)"),
         ({"evictor": 3}, "of class Evictor, not 3"),
         ({"evictor": AwaitedEvictor()}, "before is a coroutine function"),
+        ({"evictor": FormerEvictor()}, r"write before\(self, elements, window, ctx\)"),
         ({"assigner": TumblingWindows}, r"not a class; write TumblingWindows\(…\)"),
         ({"assigner": 10}, "must be a WindowAssigner, not 10"),
         ({"assigner": NoDomain()}, "domain must be a TimeDomain, not 'event'"),

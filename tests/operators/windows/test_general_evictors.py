@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from aflow.machines.windows.evictor import Element, Evictor
+from aflow.machines.windows.evictor import Element, Evictor, EvictorContext
 from aflow.machines.windows.triggers import Count, EventTime, Never, Purging
+from aflow.model.time import TimeDomain
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import folding
 from aflow.operators.base import StateSize
@@ -64,7 +65,7 @@ def test_with_an_evictor_the_declared_type_is_that_of_the_records(mode: Mode) ->
 def test_an_evictor_sees_the_time_of_each_record(mode: Mode) -> None:
     class Newest(Evictor[Event]):
         def before(
-            self, elements: Sequence[Element[Event]], window: TimeWindow
+            self, elements: Sequence[Element[Event]], window: TimeWindow, ctx: EvictorContext
         ) -> Sequence[Element[Event]]:
             return [max(elements, key=lambda element: element.timestamp)]
 
@@ -75,6 +76,62 @@ def test_an_evictor_sees_the_time_of_each_record(mode: Mode) -> None:
 
     assert rows(harness) == [("a", 0, [2], 1)]
     assert left(harness) == NOTHING
+
+
+class Fresh(Evictor[Event]):
+    """Keeps what is younger than the key says (ms): by the watermark, or by the clock."""
+
+    def __init__(self, domain: TimeDomain, *, after: bool) -> None:
+        self._domain = domain
+        self._after = after
+
+    def before(
+        self, elements: Sequence[Element[Event]], window: TimeWindow, ctx: EvictorContext
+    ) -> Sequence[Element[Event]]:
+        return elements if self._after else self._fresh(elements, ctx)
+
+    def after(
+        self, elements: Sequence[Element[Event]], window: TimeWindow, ctx: EvictorContext
+    ) -> Sequence[Element[Event]]:
+        return self._fresh(elements, ctx) if self._after else elements
+
+    def _fresh(
+        self, elements: Sequence[Element[Event]], ctx: EvictorContext
+    ) -> list[Element[Event]]:
+        event = self._domain is TimeDomain.EVENT
+        now = ctx.watermark if event else ctx.processing_time
+        assert isinstance(ctx.key, str)
+        return [element for element in elements if now - element.timestamp < int(ctx.key)]
+
+
+@every_way
+@pytest.mark.parametrize("domain", TimeDomain)
+def test_an_evictor_knows_the_key_and_the_time_at_which_the_window_fires(
+    mode: Mode, domain: TimeDomain
+) -> None:
+    harness = step(
+        mode,
+        evictor=Fresh(domain, after=False),
+        apply=numbers,
+    )
+    harness.push_batch([("4", 1), ("4", 2), ("7", 1), ("7", 2)], [3, 6, 3, 6])
+    harness.advance_processing_time(9)
+
+    harness.watermark(9)
+
+    assert rows(harness) == [("4", 0, [2], 1), ("7", 0, [1, 2], 1)]
+
+
+@every_way
+def test_an_evictor_after_the_function_knows_the_key_and_the_time_too(mode: Mode) -> None:
+    harness = step(
+        mode, trigger=Count(2), evictor=Fresh(TimeDomain.EVENT, after=True), apply=numbers
+    )
+    harness.watermark(6)
+
+    harness.push_batch([("3", 1), ("3", 2), ("3", 3), ("3", 4)], [3, 4, 5, 6])
+
+    assert rows(harness) == [("3", 0, [1, 2], 1), ("3", 0, [2, 3, 4], 2)]
 
 
 @every_way
