@@ -5,14 +5,19 @@ Both are functions of the plan alone, and the same plan gives the same text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from string import ascii_letters, digits
+from typing import TypeAlias
 
 from aflow.graph.guarantee import Guarantee, Recovery, after_crash, weakest
 from aflow.graph.nodes import Broadcast, Custom, Edge, Forward, HashByKey, Kind, Node, Rebalance
 from aflow.graph.plan import Channels, Plan, TaskPlan
+from aflow.graph.unread import unread
 
 __all__ = ["to_mermaid", "to_text"]
+
+Dropped: TypeAlias = Mapping[int, Sequence[str]]
+"""By id of a node, what no step reads of it."""
 
 #: Up to this many key-group ranges of a task are listed; of more, the first two and the last.
 _RANGES_SHOWN = 8
@@ -29,19 +34,20 @@ def to_text(plan: Plan) -> str:
         f"flow {plan.flow!r}: {_count(len(plan.tasks), 'task')} in {_count(subtasks, 'subtask')}, "
         f"{_count(plan.key_groups, 'key group')}"
     ]
-    homes = _homes(plan)
+    homes, dropped = _homes(plan), unread(plan)
     for task in plan.tasks:
-        lines += ["", *_task_lines(plan, task, homes)]
+        lines += ["", *_task_lines(plan, task, homes, dropped)]
     return "\n".join([*lines, "", *_guarantee_lines(plan)]) + "\n"
 
 
 def to_mermaid(plan: Plan) -> str:
     """A Mermaid ``flowchart`` with one subgraph for each task; edges between tasks are labelled by their exchange."""
+    dropped = unread(plan)
     lines = ["flowchart LR"]
     for task in plan.tasks:
         title = f"task {task.index} · {_count(task.parallelism, 'subtask')}"
         lines.append(f'    subgraph task{task.index}["{_escaped(title)}"]')
-        lines += [f"        {_shape(node)}" for node in task.nodes]
+        lines += [f"        {_shape(node, dropped)}" for node in task.nodes]
         lines += [f"        {_arrow(edge, node)}" for edge, node in _links(task)]
         lines.append("    end")
     lines += [
@@ -52,15 +58,17 @@ def to_mermaid(plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _task_lines(plan: Plan, task: TaskPlan, homes: dict[int, TaskPlan]) -> Iterator[str]:
+def _task_lines(
+    plan: Plan, task: TaskPlan, homes: dict[int, TaskPlan], dropped: Dropped
+) -> Iterator[str]:
     yield f"task {task.index}: {_count(task.parallelism, 'subtask')}{_key_groups(plan, task)}"
     for number, channels in enumerate(task.incoming):
         yield f"  reads {_origin(channels, homes)}: {_exchange(channels, number)}"
-    yield f"  {_node_line(task.head)}"
-    yield from _branches(task, task.head, "  ")
+    yield f"  {_node_line(task.head, dropped)}"
+    yield from _branches(task, task.head, "  ", dropped)
 
 
-def _branches(task: TaskPlan, parent: Node, indent: str) -> Iterator[str]:
+def _branches(task: TaskPlan, parent: Node, indent: str, dropped: Dropped) -> Iterator[str]:
     """The steps chained behind ``parent``, as a tree; by a stack: a chain may be longer than Python recurses."""
     readers: dict[int, list[tuple[Edge, Node]]] = {}
     for edge, node in _links(task):
@@ -69,7 +77,7 @@ def _branches(task: TaskPlan, parent: Node, indent: str) -> Iterator[str]:
     while waiting:
         edge, node, indent, last = waiting.pop()
         side = "" if edge.side is None else f" ← side output {edge.side!r}"
-        yield f"{indent}{'└─' if last else '├─'} {_node_line(node)}{side}"
+        yield f"{indent}{'└─' if last else '├─'} {_node_line(node, dropped)}{side}"
         waiting += _siblings(readers, node, indent + ("   " if last else "│  "))
 
 
@@ -97,11 +105,11 @@ def _guarantee_lines(plan: Plan) -> Iterator[str]:
             yield f"  {', '.join(sinks)}: {guarantee.value}; {reason}"
 
 
-def _node_line(node: Node) -> str:
-    return f"{node.name}  {' · '.join(_facts(node))}"
+def _node_line(node: Node, dropped: Dropped) -> str:
+    return f"{node.name}  {' · '.join(_facts(node, dropped))}"
 
 
-def _facts(node: Node) -> list[str]:
+def _facts(node: Node, dropped: Dropped) -> list[str]:
     """What a node is, then what is worth knowing about it."""
     what = "sink" if node.kind is Kind.SINK else node.what
     facts = [f"{what} {node.detail}".rstrip()]
@@ -112,7 +120,7 @@ def _facts(node: Node) -> list[str]:
         facts.append(f"delivers {node.sink.delivery.value}")
     if node.stateful:
         facts.append("keyed state")
-    return facts
+    return [*facts, *dropped[node.id]]
 
 
 def _key_groups(plan: Plan, task: TaskPlan) -> str:
@@ -164,9 +172,9 @@ def _partitioning(edge: Edge) -> str:
 _BRACKETS = {Kind.SOURCE: ("([", "])"), Kind.STEP: ("[", "]"), Kind.SINK: ("[(", ")]")}
 
 
-def _shape(node: Node) -> str:
+def _shape(node: Node, dropped: Dropped) -> str:
     begin, end = _BRACKETS[node.kind]
-    label = "<br/>".join([_escaped(node.name), *(_escaped(fact) for fact in _facts(node))])
+    label = "<br/>".join([_escaped(node.name), *(_escaped(fact) for fact in _facts(node, dropped))])
     return f'n{node.id}{begin}"{label}"{end}'
 
 

@@ -100,7 +100,7 @@ def test_text_says_which_input_is_the_left_one() -> None:
         task 2: 2 subtasks, key groups 0–63, 64–127
           reads by order of task 0: hash by key, as its left input
           reads by payment of task 1: hash by key, as its right input
-          two  connect · keyed state
+          two  connect · keyed state · no side output read
           └─ text  map
              └─ out  sink CollectSink · delivers at least once
         """)

@@ -1,0 +1,56 @@
+"""Side outputs that no step reads: their records are counted and dropped, which a plan should say."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aflow.graph.nodes import Node
+from aflow.graph.plan import Plan
+from aflow.machines.windows.assigners import GlobalWindows
+from aflow.model.time import TimeDomain
+from aflow.operators.joins.late import LATE_LEFT, LATE_RIGHT
+from aflow.operators.windows.late import LATE
+
+#: Steps of event time that have no windows and two inputs.
+_JOINS: Final = frozenset({"interval_join", "as_of_join"})
+
+_DROPPED: Final = {
+    LATE: "late records dropped",
+    LATE_LEFT: "late left records dropped",
+    LATE_RIGHT: "late right records dropped",
+}
+
+
+def unread(plan: Plan) -> dict[int, list[str]]:
+    """Return, by id of a node, what is dropped because no step reads it.
+
+    What the user's code in a step sends to side outputs is not known before it runs; such a step is named if no step
+    reads any of its side outputs.
+    """
+    nodes = [node for task in plan.tasks for node in task.nodes]
+    read = {
+        (edge.origin.id, edge.side)
+        for node in nodes
+        for edge in node.inputs
+        if edge.side is not None
+    }
+    found: dict[int, list[str]] = {}
+    for node in nodes:
+        late = late_sides(node)
+        dropped = [_DROPPED[side] for side in late if (node.id, side) not in read]
+        others = any(origin == node.id and side not in late for origin, side in read)
+        if node.sides and not others:
+            dropped.append("no side output read")
+        found[node.id] = dropped
+    return found
+
+
+def late_sides(node: Node) -> tuple[str, ...]:
+    """Return the side outputs of a step that get the records which come too late for it."""
+    if node.windows is not None:
+        assigner = node.windows.assigner
+        if assigner.domain is not TimeDomain.EVENT or isinstance(assigner, GlobalWindows):
+            return ()
+    elif node.what not in _JOINS:
+        return ()
+    return (LATE_LEFT, LATE_RIGHT) if node.roles else (LATE,)
