@@ -109,6 +109,8 @@ class Flow:
     ) -> Job:
         """A job of this flow, for ``async with flow.start() as job:``; it runs on the event loop that is running.
 
+        Nothing runs before the ``async with``: a job that is collected without it brings a ``RuntimeWarning``.
+
         ``parallelism`` is the number of subtasks of each keyed step and of each source that can be divided, unless
         the step itself says otherwise. With ``checkpointing`` the job remembers how far it has got, and goes on from
         there: after a failure, if ``restart`` says that it is to be started again, and when the program is started

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from aflow.api.calling import Calling
 from aflow.api.checks import check_function, check_storable
+from aflow.api.missing import missing_method
 from aflow.api.place import Place, check_flow, place_of
 from aflow.api.time import Generators, time_strategy
 from aflow.connect import Sink
@@ -61,6 +62,13 @@ class Stream(Calling[T]):
     def place(self) -> Place:
         """Where the stream is in the graph of its flow."""
         return Place(self._graph, self._edge)
+
+    if (
+        not TYPE_CHECKING
+    ):  # a type checker finds the mistake by itself, and must not take any name for a method
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_method(self, name)
 
     def map(self, fn: Callable[[T], U], *, name: str | None = None) -> Stream[U]:
         """Replace each value by ``fn(value)``."""

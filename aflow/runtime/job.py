@@ -53,6 +53,7 @@ from aflow.runtime.recovery import (
 )
 from aflow.runtime.restarts import NoRestart, Restarts
 from aflow.runtime.task import StreamTask
+from aflow.runtime.unstarted import StartReminder
 
 T = TypeVar("T")
 
@@ -119,6 +120,7 @@ class Job:
         self._stop_wanted = asyncio.Event()
         self._last_savepoint: str | None = None
         self._cancelled = False
+        self._reminder = StartReminder(plan.flow)
 
     @property
     def name(self) -> str:
@@ -135,6 +137,7 @@ class Job:
             raise FlowDefinitionError(
                 f"job {self.name!r} was started already; start the flow again for another run"
             )
+        self._reminder.settled = True
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._running = asyncio.create_task(self._run(started), name=f"aflow {self.name}")
         try:
@@ -266,6 +269,7 @@ class Job:
         return self._running
 
     def _not_started(self) -> JobStopped:
+        self._reminder.settled = True
         return JobStopped(
             f"job {self.name!r} was not started; use 'async with flow.start() as job:'"
         )

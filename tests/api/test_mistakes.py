@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,39 @@ def test_a_keyed_process_needs_keys() -> None:
 
     with pytest.raises(af.FlowDefinitionError, match=r"call \.key_by"):
         numbers.process(Keyed())
+
+
+@pytest.mark.parametrize(
+    ("method", "cure"),
+    [
+        ("window", r"call \.key_by\(…\) before, or window_all\(\)"),
+        ("fold", r"call \.key_by\(…\) before$"),
+        ("deduplicate", r"call \.key_by\(…\) before$"),
+        ("interval_join", r"call \.key_by\(…\) before$"),
+        ("aggregate", r"call \.key_by\(…\)\.window\(…\) before, or \.window_all"),
+    ],
+)
+def test_a_method_that_needs_keys_says_so_on_a_stream_without_keys(method: str, cure: str) -> None:
+    numbers: Any = af.Flow("mistake").source([1]).map(abs)
+
+    with pytest.raises(
+        af.FlowDefinitionError, match=rf"^Stream has no method {method}\(\): .*{cure}"
+    ):
+        getattr(numbers, method)
+    assert not hasattr(numbers, method)
+
+
+def test_a_method_that_no_stream_has_is_an_attribute_error_with_a_suggestion() -> None:
+    numbers: Any = af.Flow("mistake").source([1])
+
+    with pytest.raises(
+        AttributeError, match="'Stream' object has no attribute 'flatmap'"
+    ) as caught:
+        numbers.flatmap(str)
+
+    assert not isinstance(caught.value, af.FlowDefinitionError)
+    assert caught.value.name == "flatmap"
+    assert copy.copy(numbers).place == numbers.place
 
 
 def test_state_is_reached_by_its_declaration_and_not_by_its_name() -> None:
