@@ -63,18 +63,20 @@ class PushSource(Source[T], Generic[T]):
         if self._inbox.has_room:
             self._inbox.put(record)
         else:
-            await self._inbox.queue_up(deque((record,)))
+            await self._inbox.queue_up(deque((record,)), 1)
 
     async def send_many(self, values: Iterable[T]) -> None:
         """Put records in, in order and without those of other senders in between; waits and raises as ``send``.
 
-        If it is cancelled, or the job ends, while it waits, those that were accepted before stay.
+        If it is cancelled, or the job ends, while it waits, those that were accepted before stay, and a job that is
+        stopped processes them. Then ``JobStopped`` says how many these are, from the first on.
         """
         records = deque(self._record(value, None) for value in values)
+        count = len(records)
         while records and self._inbox.has_room:
             self._inbox.put(records.popleft())
         if records:
-            await self._inbox.queue_up(records)
+            await self._inbox.queue_up(records, count)
 
     def send_nowait(self, value: T, timestamp: Instant | None = None) -> None:
         """Put one record in now. Raises ``SourceFull`` if it would have to wait; otherwise as ``send``."""
@@ -126,10 +128,12 @@ class PushSource(Source[T], Generic[T]):
 class _Sender(Generic[T]):
     """Somebody who waits for room: what is still to be taken from him, and how he learns that all is taken."""
 
-    __slots__ = ("records", "served")
+    __slots__ = ("count", "records", "served")
 
-    def __init__(self, records: deque[_Record[T]], served: Future[None]) -> None:
+    def __init__(self, records: deque[_Record[T]], count: int, served: Future[None]) -> None:
         self.records = records
+        #: Records of the call, those included that were accepted at once.
+        self.count = count
         self.served = served
 
 
@@ -158,9 +162,9 @@ class _Inbox(Generic[T]):
         self.records.append(record)
         self._wake_reader()
 
-    async def queue_up(self, records: deque[_Record[T]]) -> None:
-        """Wait until all ``records`` are accepted."""
-        sender = _Sender(records, get_running_loop().create_future())
+    async def queue_up(self, records: deque[_Record[T]], count: int) -> None:
+        """Wait until all ``records``, the last of ``count``, are accepted."""
+        sender = _Sender(records, count, get_running_loop().create_future())
         self._senders.append(sender)
         try:
             await sender.served
@@ -182,9 +186,9 @@ class _Inbox(Generic[T]):
         self.being_read = False
         self.stopped = True
         while self._senders:
-            served = self._senders.popleft().served
-            if not served.done():
-                served.set_exception(_job_ended())
+            sender = self._senders.popleft()
+            if not sender.served.done():
+                sender.served.set_exception(_job_ended(sender.count, len(sender.records)))
 
     async def take(self, limit: int) -> Sequence[_Record[T]]:
         """Records that are there, at most ``limit``; waits while there are none, and gives none at the end."""
@@ -238,8 +242,13 @@ class _PushReader(Reader[T]):
         return Chunk([value for value, _ in records], self._position, times or None)
 
 
-def _job_ended() -> JobStopped:
+def _job_ended(count: int = 1, refused: int = 1) -> JobStopped:
+    """The error for a call that sent ``count`` records, the last ``refused`` of which no job takes."""
+    what = "the record was not taken"
+    if count > 1:
+        taken = count - refused
+        what = f"of the {count} records of send_many() the first {taken} were taken, and the others were not"
     return JobStopped(
-        f"nobody takes the record: the job that read this {_NAME} has ended, or has failed and is being started again "
-        f"(then send it later)"
+        f"{what}: the job that read this {_NAME} has ended, or has failed and is being started again "
+        f"(then send {'it' if count == 1 else 'those'} later)"
     )

@@ -278,6 +278,26 @@ async def _fails_with_job_stopped(source: PushSource[int]) -> str:
 
 
 @pytest.mark.asyncio
+async def test_a_send_many_that_the_end_of_the_job_cuts_off_says_how_many_were_taken() -> None:
+    source, said = PushSource[int](capacity=2), list[str]()
+
+    async def send() -> None:
+        with pytest.raises(JobStopped) as error:
+            await source.send_many([1, 2, 3, 4, 5])
+        said.append(str(error.value))
+
+    async with opened(source) as reader, running(send()) as sending:
+        read = await reader.read(1)
+        await settle()
+        leftover = reader.leftover()
+        await sending
+
+    assert read == Chunk([1], 1)
+    assert leftover == Chunk([2, 3], 3)
+    assert said[0].startswith("of the 5 records of send_many() the first 3 were taken, and the ")
+
+
+@pytest.mark.asyncio
 async def test_what_a_failed_job_had_accepted_is_read_by_the_next_one() -> None:
     source = PushSource[int]()
     await source.send_many([1, 2, 3])
