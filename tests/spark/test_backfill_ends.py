@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
+from inspect import getfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,8 @@ import pytest
 from anyio import to_thread
 
 import aflow as af
-import aflow_connectors.spark
 from aflow.errors import CheckpointError, ConnectorError, FlowDefinitionError
+from aflow_connectors import spark
 from aflow_connectors.spark import Results, SparkSink, SparkSource, backfill
 from aflow_connectors.spark.staging import Staging
 from tests.spark.test_backfill import UNTIL, Bid, Sum, frame
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 #: The folders of aflow's own code, as a traceback names them. The checkout itself may be named `aflow`.
-PACKAGES = [f"{Path(module.__file__).parent}/" for module in (af, aflow_connectors.spark)]
+PACKAGES = [f"{folder}/" for folder in (Path(getfile(af)).parent, Path(getfile(spark)).parents[1])]
 
 
 def build(
