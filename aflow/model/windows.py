@@ -24,8 +24,12 @@ class TimeWindow(msgspec.Struct, frozen=True, order=True, gc=False):
 
     @property
     def max_timestamp(self) -> Timestamp:
-        """The last timestamp inside; also the timestamp of what the window emits."""
-        return self.end - 1
+        """The last timestamp inside; also the timestamp of what the window emits.
+
+        A window that ends beyond the largest timestamp has that one, which the watermark reaches when all input ends.
+        """
+        last = self.end - 1
+        return last if last < MAX_TIMESTAMP else MAX_TIMESTAMP
 
     @property
     def start_time(self) -> datetime:

@@ -13,6 +13,7 @@ from aflow.errors import FlowDefinitionError
 from aflow.machines.timers import TimerQueue
 from aflow.model.tags import Tag
 from aflow.model.time import (
+    MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     Clock,
     Instant,
@@ -128,12 +129,17 @@ class Context(ProcessContext, Generic[K]):
         self._delete(TimeDomain.PROCESSING, at)
 
     def _set(self, domain: TimeDomain, at: Instant) -> None:
-        moment = to_timestamp(at, what="the moment of a timer")
+        moment = timer_moment(at)
         self._timers[domain].register(moment, self._backend.key, None)
 
     def _delete(self, domain: TimeDomain, at: Instant) -> None:
-        moment = to_timestamp(at, what="the moment of a timer")
+        moment = timer_moment(at)
         self._timers[domain].delete(moment, self._backend.key, None)
+
+
+def timer_moment(at: Instant) -> Timestamp:
+    """Return when a timer set for ``at`` fires: beyond the largest timestamp, when all event time ends."""
+    return min(to_timestamp(at, what="the moment of a timer"), MAX_TIMESTAMP)
 
 
 def no_clock() -> FlowDefinitionError:

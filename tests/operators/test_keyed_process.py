@@ -187,10 +187,11 @@ def test_a_timer_set_in_a_timer_rings_in_its_turn(drive: Drive) -> None:
     assert step.values() == [("a", 100)]
 
 
-def test_the_last_watermark_rings_all_event_timers(drive: Drive) -> None:
+@pytest.mark.parametrize("at", [MAX_TIMESTAMP, MAX_TIMESTAMP + 1, 2**70])
+def test_the_last_watermark_rings_all_event_timers(drive: Drive, at: int) -> None:
     step = drive(scripted)
 
-    step.push(f"event {MAX_TIMESTAMP}", "event 10", keys=["a", "b"])
+    step.push(f"event {at}", "event 10", keys=["a", "b"])
     step.watermark(MAX_TIMESTAMP)
 
     assert step.values() == [("b", 10), ("a", MAX_TIMESTAMP)]

@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeGuard, TypeVar, cast
 from aflow.errors import FlowDefinitionError, OperatorError, shown
 from aflow.model.resource import Resource
 from aflow.model.tags import Tag
-from aflow.model.time import Clock, Instant, TimeDomain, Timestamp, to_timestamp
-from aflow.operators.context import no_clock, undeclared
+from aflow.model.time import Clock, Instant, TimeDomain, Timestamp
+from aflow.operators.context import no_clock, timer_moment, undeclared
 from aflow.operators.process import LifeCycle, check_kind
 from aflow.state.broadcast import keyed_states
 from aflow.state.specs import StateSpec
@@ -193,7 +193,7 @@ class AsyncContext(Generic[K]):
 
     def _change(self, domain: TimeDomain, at: Instant, *, there: bool) -> None:
         self._effects.check("a timer")
-        moment = to_timestamp(at, what="the moment of a timer")
+        moment = timer_moment(at)
         self._effects.timers.append(TimerChange(domain, moment, there))
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows
 from aflow.model.batch import Batch
 from aflow.model.keys import check_key
-from aflow.model.time import Timestamp
+from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, OperatorContext, StateSize
@@ -259,9 +259,9 @@ class WindowAggregateOperator(IncrementalWindows):
         return self._start_of(time - self._size) + self._slide
 
     def _passed(self, start: Timestamp, watermark: Timestamp) -> bool:
-        """True if the watermark has reached the window's last timestamp."""
-        return start + self._size - 1 <= watermark
+        """Return True if the watermark has reached the window's last timestamp, or the end of time."""
+        return start + self._size - 1 <= watermark or watermark == MAX_TIMESTAMP
 
     def _gone(self, start: Timestamp, watermark: Timestamp) -> bool:
-        """True if the window's clean-up time has come; one beyond the end of time never comes, like its watermark."""
-        return start + self._size - 1 + self._lateness <= watermark
+        """Return True if the watermark has reached the window's clean-up time, or the end of time."""
+        return start + self._size - 1 + self._lateness <= watermark or watermark == MAX_TIMESTAMP

@@ -25,7 +25,8 @@ from aflow.errors import InternalError, OperatorError, readable, shown
 from aflow.machines.windows.assigners import GlobalWindows
 from aflow.machines.windows.trigger import TriggerResult
 from aflow.model.batch import BATCH_RECORDS, Batch, in_batches
-from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Timestamp
+from aflow.model.windows import GLOBAL_WINDOW
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.changed_keys import ChangedKeys, too_many
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
@@ -149,6 +150,8 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         if timestamp <= self.watermark:
             return  # after a restore the inputs catch up with what was known
         self._ring(TimeDomain.EVENT, timestamp, timestamp)
+        if timestamp == MAX_TIMESTAMP and self._horizon.domain is TimeDomain.EVENT:
+            self._clean_kept()
         self._ahead = self._ahead.after(timestamp)
         super().on_watermark(timestamp)
 
@@ -329,6 +332,18 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         if self._window_state is not None:
             self._window_state.clear(one.key, one.window)
         self._windows.remove(one)
+
+    def _clean_kept(self) -> None:
+        """Clean up the windows that were to be kept beyond the end of event time; global ones stay."""
+        kept = [one for one in self._windows if one.window != GLOBAL_WINDOW]
+        self._sides.begin()
+        for one in self._touched(kept):
+            self._asked.at = one
+            try:
+                self._clean(one)
+            except RAISED as exc:
+                raise self._failed_at(exc, "end of event time", MAX_TIMESTAMP, one) from exc
+        self._handled()
 
     def _emit_late(self, batch: Batch[Any], late: list[int]) -> None:
         if late:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Timestamp
-from aflow.model.windows import TimeWindow
+from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
 
 
 class Horizon:
@@ -27,13 +27,18 @@ class Horizon:
         return self.watermark - self._lateness
 
     def cleanup(self, window: TimeWindow) -> Timestamp | None:
-        """When ``window`` goes; None for never: it ends with time itself, or is kept until then.
+        """Return when ``window`` is cleaned up; None for never: a global one, or one kept beyond the end of time.
 
         The watermark reaches the last timestamp of a window once no record can be in it. The clock does so one
-        millisecond later, at the window's end: records may still arrive in the last millisecond.
+        millisecond later, at the window's end: records may still arrive in the last millisecond. A window that ends
+        beyond the largest timestamp is cleaned up when event time ends, whatever the allowed lateness.
         """
-        clocked = self.domain is TimeDomain.PROCESSING
-        at = window.end if clocked else window.max_timestamp + self._lateness
+        if self.domain is TimeDomain.PROCESSING:
+            return window.end if window.end < MAX_TIMESTAMP else None
+        last = window.max_timestamp
+        if last == MAX_TIMESTAMP:
+            return None if window == GLOBAL_WINDOW else MAX_TIMESTAMP
+        at = last + self._lateness
         return at if at < MAX_TIMESTAMP else None
 
     def gone(self, cleanup: Timestamp | None) -> bool:

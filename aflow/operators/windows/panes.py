@@ -24,7 +24,7 @@ from aflow.machines.windows.assigners import SlidingWindows
 from aflow.model.batch import Batch
 from aflow.model.codecs import PLAIN
 from aflow.model.keys import check_key
-from aflow.model.time import Timestamp
+from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, StateSize
@@ -104,7 +104,7 @@ class PaneAggregateOperator(IncrementalWindows):
         before, ahead = self.watermark, self._ahead
         self._advance(timestamp)
         self._fire_after(before, ahead)
-        gone = self._newest(timestamp - self._lateness)
+        gone = self._newest_gone(timestamp)
         self._stacks_leave(gone + self._slide)
         for contents in self._panes.drop_before(gone + self._slide):
             self._changed.add(contents)
@@ -150,8 +150,17 @@ class PaneAggregateOperator(IncrementalWindows):
         return self._start_of(timestamp - self._size) + self._slide
 
     def _newest(self, watermark: Timestamp) -> Timestamp:
-        """The start of the last window whose last timestamp the watermark has reached."""
+        """Return the start of the last window whose last timestamp the watermark has reached.
+
+        At the end of time that is the last window of all; it may end beyond the largest timestamp.
+        """
+        if watermark == MAX_TIMESTAMP:
+            return self._start_of(MAX_TIMESTAMP)
         return self._start_of(watermark - self._size + 1)
+
+    def _newest_gone(self, watermark: Timestamp) -> Timestamp:
+        """Return the start of the last window that is not kept for the allowed lateness any more."""
+        return self._newest(watermark if watermark == MAX_TIMESTAMP else watermark - self._lateness)
 
     def _pane_at(self, time: Timestamp) -> tuple[Timestamp, Timestamp]:
         """Start and end of the pane that ``time`` is in."""
@@ -172,7 +181,7 @@ class PaneAggregateOperator(IncrementalWindows):
         late: list[int] = []
         for index, (key, time) in enumerate(zip(keys, times, strict=True)):
             watermark = self._watermark_for(key)
-            gone = self._newest(watermark - self._lateness)
+            gone = self._newest_gone(watermark)
             first, last = self._first(time), self._start_of(time)
             if first > last or last <= gone:
                 if time + self._lateness <= watermark:

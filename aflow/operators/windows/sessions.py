@@ -138,17 +138,15 @@ class SessionAggregateOperator(IncrementalWindows):
         if timestamp <= self.watermark:
             return  # after a restore the inputs catch up with what was known
         self._advance(timestamp)
-        moments, lateness = self._moments, self._lateness
+        moments = self._moments
         results: list[_Result] = []
         changed: list[Hashable] = []
         while moments and moments[0] <= timestamp:
             at = heappop(moments)
             for session in self._timers.pop(at):
-                due = session.end - 1
-                if session.fired:
-                    due += lateness
                 if session.retired:
                     continue
+                due = self._due(session)
                 if due > at:
                     self._set_timer(session, due)  # it has grown
                     continue
@@ -188,7 +186,7 @@ class SessionAggregateOperator(IncrementalWindows):
         watermark = self._watermark_for(key)
         touched = self._touched(key, time, end)
         if not touched:
-            if end - 1 + self._lateness <= watermark:
+            if min(end - 1 + self._lateness, MAX_TIMESTAMP) <= watermark:
                 return False
             check_key(key)
             session = _Session(key, time, end, self._accumulation.first(value))
@@ -224,17 +222,14 @@ class SessionAggregateOperator(IncrementalWindows):
 
     def _keep(self, session: _Session, watermark: Timestamp) -> None:
         """Take a session up; it fires at once if it lies behind the watermark."""
-        if session.end - 1 <= watermark:
+        if min(session.end - 1, MAX_TIMESTAMP) <= watermark:
             self._again.append(self._fire(session))
         self._file(session)
 
     def _file(self, session: _Session) -> None:
         """Put a session where it belongs, with a timer."""
-        key, due = session.key, session.end - 1
-        if session.fired:
-            due += self._lateness
-        if due <= MAX_TIMESTAMP:  # else it is never cleaned up
-            self._set_timer(session, due)
+        key = session.key
+        self._set_timer(session, self._due(session))
         older: _Session | None = session
         if not session.fired:
             newest = self._newest.get(key)
@@ -243,6 +238,11 @@ class SessionAggregateOperator(IncrementalWindows):
                 older = newest
         if older is not None:
             insort(self._others.setdefault(key, []), older, key=_start)
+
+    def _due(self, session: _Session) -> Timestamp:
+        """Return when a session fires, or is cleaned up if it has fired: at the end of time at the latest."""
+        kept = self._lateness if session.fired else 0
+        return min(session.end - 1 + kept, MAX_TIMESTAMP)
 
     def _set_timer(self, session: _Session, due: Timestamp) -> None:
         some = self._timers.get(due)

@@ -226,15 +226,20 @@ def test_of_two_sessions_that_have_fired_the_greater_count_goes_on(mode: Mode) -
 
 
 @every_way
-def test_a_session_whose_clean_up_time_lies_beyond_the_end_of_time_is_kept(mode: Mode) -> None:
+def test_a_session_whose_clean_up_time_lies_beyond_the_end_of_time_is_kept_until_then(
+    mode: Mode,
+) -> None:
     step = harness(mode, lateness=MAX_TIMESTAMP)
     step.push(("a", 1), 1)
+    step.watermark(MAX_TIMESTAMP - 1)
+    step.push(("a", 2), 2)
+    kept = step.size
+
     step.watermark(MAX_TIMESTAMP)
 
-    step.push(("a", 2), 2)
-
     assert rows(step) == [("a", 1, 11, 1, 1), ("a", 1, 12, 3, 2)]
-    assert step.size == StateSize(entries=1, event_timers=0)
+    assert kept == StateSize(entries=1, event_timers=1)
+    assert step.size == StateSize()
 
 
 @every_way
