@@ -115,7 +115,7 @@ def aggregating(aggregate: Aggregate[Any, Any, Any]) -> Accumulation:
 def listing(fn: Callable[[list[Any]], Any], of: type[Any] | None) -> Accumulation:
     """Keep the records, of type ``of``, and give ``fn(values)``: a list of its own, in the order of arrival.
 
-    Where parts are merged, the records of one part stand behind those of the other.
+    It cannot tell which of the records of two parts arrived first, so it is not for windows that merge.
     """
     checked = False
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, ClassVar, cast
 
-from aflow.machines.windows.evictor import Element, Evictor, EvictorContext
+from aflow.machines.windows.evictor import Evictor, EvictorContext
 from aflow.model.codecs import PLAIN, Codec, CodecError
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
-from aflow.operators.windows.contents import EMPTY, Contents, See
+from aflow.operators.windows.arrivals import ArrivalOrder, Arrivals, ArrivalsCodec
+from aflow.operators.windows.contents import EMPTY, Contents, NumberedElement, See, in_order
 from aflow.state.layouts import Many
 
 
@@ -33,43 +34,42 @@ class TwoListContents(Contents):
 
 
 class TwoLists(TwoListContents):
-    """A pair of lists of records, each in the order of arrival."""
+    """The records of each input in the order of arrival."""
 
     kind: ClassVar[str] = "records of two inputs"
 
     def __init__(self, left: Codec[Any], right: Codec[Any]) -> None:
-        self._layouts = Many(left), Many(right)
+        self._order = ArrivalOrder()
+        self._codecs = tuple(ArrivalsCodec(self._order, Many(codec)) for codec in (left, right))
 
     def add(self, held: Any, value: Any, _timestamp: Timestamp, /) -> Any:
         if held is EMPTY:
-            held = ([], [])
-        held[self.adding.value].append(value)
+            held = (Arrivals(), Arrivals())
+        self._order.add(held[self.adding.value], value)
         return held
 
     def merge(self, held: Any, other: Any) -> Any:
         for mine, others in zip(held, other, strict=True):
-            mine.extend(others)
+            self._order.merge(mine, others)
         return held
 
     def fire(
         self, held: Any, window: TimeWindow, see: See, ctx: EvictorContext, *, last: bool
     ) -> Any:
         lefts, rights = held
-        see((lefts.copy(), rights.copy()))
+        see((lefts.records.copy(), rights.records.copy()))
         return held
 
     def encode(self, held: Any) -> bytes:
-        return PLAIN.encode(
-            [layout.encode(some) for layout, some in zip(self._layouts, held, strict=True)]
-        )
+        parts = zip(self._codecs, held, strict=True)
+        return PLAIN.encode([codec.encode(some) for codec, some in parts])
 
     def decode(self, data: bytes) -> Any:
-        lefts, rights = _parts(data, 2)
-        left, right = self._layouts
-        return left.decode(lefts), right.decode(rights)
+        parts = zip(self._codecs, _parts(data, 2), strict=True)
+        return tuple(codec.decode(part) for codec, part in parts)
 
 
-class SidedElement(Element[Any]):
+class SidedElement(NumberedElement):
     """A record of a window for an evictor, which knows its input."""
 
     # No slots: a named tuple has none to add to. One is made for each record, where there is an evictor.
@@ -77,9 +77,10 @@ class SidedElement(Element[Any]):
     input: Input
 
     @staticmethod
-    def of(value: Any, timestamp: Timestamp, which: Input) -> SidedElement:
-        """Make one."""
+    def of_input(value: Any, timestamp: Timestamp, number: int, which: Input) -> SidedElement:
+        """Return a new element."""
         element = SidedElement(value, timestamp)
+        element.number = number
         element.input = which
         return element
 
@@ -92,17 +93,17 @@ class EvictedLists(TwoListContents):
     def __init__(self, evictor: Evictor[Any], left: Codec[Any], right: Codec[Any]) -> None:
         self._evictor = evictor
         self._codecs: tuple[Codec[Any], Codec[Any]] = left, right
+        self._order = ArrivalOrder()
 
     def add(self, held: Any, value: Any, timestamp: Timestamp, /) -> Any:
-        element = SidedElement.of(value, timestamp, self.adding)
+        element = SidedElement.of_input(value, timestamp, self._order.number(), self.adding)
         if held is EMPTY:
             return [element]
         held.append(element)
         return held
 
     def merge(self, held: Any, other: Any) -> Any:
-        held.extend(other)
-        return held
+        return in_order(held + other)
 
     def fire(
         self, held: Any, window: TimeWindow, see: See, ctx: EvictorContext, *, last: bool
@@ -120,13 +121,19 @@ class EvictedLists(TwoListContents):
         elements: list[SidedElement] = held
         inputs = [element.input.value for element in elements]
         values = [self._codecs[element.input.value].encode(element.value) for element in elements]
-        return PLAIN.encode([inputs, values, [element.timestamp for element in elements]])
+        timestamps = [element.timestamp for element in elements]
+        numbers = [element.number for element in elements]
+        return PLAIN.encode([inputs, values, timestamps, numbers])
 
     def decode(self, data: bytes) -> Any:
-        inputs, values, timestamps = _parts(data, 3)
+        inputs, values, timestamps, *more = _parts(data, 3, 4)
+        # Without numbers in an older snapshot: in the order in which they were stored.
+        numbers = map(self._order.restored, more[0] if more else range(len(values)))
         return [
-            SidedElement.of(self._codecs[which.value].decode(value), at, which)
-            for which, value, at in zip(map(Input, inputs), values, timestamps, strict=True)
+            SidedElement.of_input(self._codecs[which.value].decode(value), at, number, which)
+            for which, value, at, number in zip(
+                map(Input, inputs), values, timestamps, numbers, strict=True
+            )
         ]
 
     def _known(self, elements: Any) -> list[SidedElement]:
@@ -139,11 +146,11 @@ class EvictedLists(TwoListContents):
         return list(elements)
 
 
-def _parts(data: bytes, count: int) -> Any:
+def _parts(data: bytes, *counts: int) -> Any:
     parts: object = PLAIN.decode(data)
     if not isinstance(parts, list):
         raise CodecError(f"{len(data)} stored bytes are not the records of two inputs")
     found = cast("list[list[Any]]", parts)
-    if len(found) != count:
+    if len(found) not in counts:
         raise CodecError(f"{len(found)} stored lists are not the records of two inputs")
     return found

@@ -17,6 +17,7 @@ from aflow.model.time import TimeDomain
 from aflow.operators.accumulation import listing
 from aflow.operators.base import Operator
 from aflow.operators.windows.aligned import WindowAggregateOperator
+from aflow.operators.windows.arrivals import arrivals
 from aflow.operators.windows.function import check_window_function
 from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.logic import WindowLogic
@@ -78,7 +79,9 @@ def _incremental(logic: WindowLogic) -> Operator | None:
     """
     trigger, accumulation, of = logic.trigger, logic.accumulation, logic.of
     if accumulation is None and logic.apply is not None:
-        accumulation, of = listing(logic.apply, of), None
+        merging = logic.assigner.merging
+        accumulation = arrivals(logic.apply, of) if merging else listing(logic.apply, of)
+        of = None
     if (
         logic.assigner.domain is not TimeDomain.EVENT
         or not isinstance(trigger, EventTime)

@@ -16,6 +16,7 @@ from aflow.model.codecs import PLAIN
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
+from aflow.operators.windows.arrivals import ArrivalOrder, ArrivalsCodec
 from aflow.operators.windows.logic import WindowLogic
 from aflow.state.layouts import Many, state_codec
 
@@ -94,10 +95,11 @@ class Contents(Protocol):
 def contents_for(logic: WindowLogic) -> Contents:
     """The one that does the least: only evictors need timestamps, and only they undo a fold."""
     if logic.evictor is not None:
-        return Evicted(logic.evictor, logic.accumulation, logic.of)
+        merging = logic.assigner.merging
+        return Evicted(logic.evictor, logic.accumulation, logic.of, numbered=merging)
     if logic.accumulation is not None:
         return Folded(logic.accumulation, logic.of)
-    return Listed(logic.of)
+    return Arrived(logic.of) if logic.assigner.merging else Listed(logic.of)
 
 
 class Folded:
@@ -138,7 +140,7 @@ class Folded:
 
 
 class Listed:
-    """A list of the records in the order of their arrival."""
+    """A list of the records in the order of their arrival, of windows that do not merge."""
 
     kind: ClassVar[str] = "records"
 
@@ -168,27 +170,90 @@ class Listed:
         return self._layout.decode(data)
 
 
+class Arrived:
+    """The records in the order of their arrival, of windows that merge."""
+
+    kind: ClassVar[str] = "records"
+
+    def __init__(self, of: type[Any] | None) -> None:
+        self._order = ArrivalOrder()
+        self._codec = ArrivalsCodec(self._order, Many(state_codec(of)))
+
+    def add(self, held: Any, value: Any, _timestamp: Timestamp, /) -> Any:
+        return self._order.first(value) if held is EMPTY else self._order.add(held, value)
+
+    def merge(self, held: Any, other: Any) -> Any:
+        return self._order.merge(held, other)
+
+    def fire(self, held: Any, window: TimeWindow, see: See, *, last: bool) -> Any:
+        see(held.records if last else held.records.copy())
+        return held
+
+    def encode(self, held: Any) -> bytes:
+        return self._codec.encode(held)
+
+    def decode(self, data: bytes) -> Any:
+        return self._codec.decode(data)
+
+
+class NumberedElement(Element[Any]):
+    """An element for an evictor, with the number by which windows that merge keep the order of arrival."""
+
+    # No slots: a named tuple has none to add to.
+
+    number: int
+
+    @staticmethod
+    def of(value: Any, timestamp: Timestamp, number: int) -> NumberedElement:
+        """Return a new element."""
+        element = NumberedElement(value, timestamp)
+        element.number = number
+        return element
+
+
+def in_order(elements: list[Any]) -> list[Any]:
+    """Return elements in the order of arrival; one that an evictor has made comes before all others."""
+    return sorted(elements, key=number_of_element)
+
+
+def number_of_element(element: Any) -> int:
+    """Return the number of an element; -1 for one that an evictor has made."""
+    return getattr(element, "number", -1)
+
+
 class Evicted:
     """A list of the records with their timestamps, of which an evictor drops some at each firing."""
 
     kind: ClassVar[str] = "records with timestamps"
 
     def __init__(
-        self, evictor: Evictor[Any], accumulation: Accumulation | None, of: type[Any] | None
+        self,
+        evictor: Evictor[Any],
+        accumulation: Accumulation | None,
+        of: type[Any] | None,
+        *,
+        numbered: bool = False,
     ) -> None:
         self._evictor = evictor
         self._accumulation = accumulation
         self._layout = Many(state_codec(of))
+        self._order = ArrivalOrder()
+        #: True if windows merge, so that the order of arrival must be known.
+        self._numbered = numbered
 
     def add(self, held: Any, value: Any, timestamp: Timestamp, /) -> Any:
+        element: Element[Any] = (
+            NumberedElement.of(value, timestamp, self._order.number())
+            if self._numbered
+            else Element(value, timestamp)
+        )
         if held is EMPTY:
-            return [Element(value, timestamp)]
-        held.append(Element(value, timestamp))
+            return [element]
+        held.append(element)
         return held
 
     def merge(self, held: Any, other: Any) -> Any:
-        held.extend(other)
-        return held
+        return in_order(held + other)
 
     def fire(
         self, held: Any, window: TimeWindow, see: See, ctx: EvictorContext, *, last: bool
@@ -201,11 +266,19 @@ class Evicted:
 
     def encode(self, held: Any) -> bytes:
         values = self._layout.encode([element.value for element in held])
-        return PLAIN.encode([values, [element.timestamp for element in held]])
+        stored = [values, [element.timestamp for element in held]]
+        if self._numbered:
+            stored.append([number_of_element(element) for element in held])
+        return PLAIN.encode(stored)
 
     def decode(self, data: bytes) -> Any:
-        values, timestamps = cast("tuple[bytes, list[int]]", PLAIN.decode(data))
-        return list(map(Element, self._layout.decode(values), timestamps))
+        stored, timestamps, *more = cast("tuple[bytes, list[int], list[int]]", PLAIN.decode(data))
+        values = self._layout.decode(stored)
+        if not self._numbered:
+            return list(map(Element, values, timestamps))
+        # Without numbers in an older snapshot: in the order in which they were stored.
+        numbers = map(self._order.restored, more[0] if more else range(len(values)))
+        return list(map(NumberedElement.of, values, timestamps, numbers))
 
     def _folded(self, values: list[Any]) -> Any:
         if self._accumulation is None:

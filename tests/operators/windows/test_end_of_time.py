@@ -23,7 +23,7 @@ from aflow.operators.windows.aligned import WindowAggregateOperator
 from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.operators.windows.sessions import SessionAggregateOperator
-from aflow.testing import At, Mode, OperatorHarness
+from aflow.testing import Mode, OperatorHarness
 from tests.operators.windows.general_steps import Event, late, logic
 
 SUM = folding(int, lambda total, event: total + event[1], lambda a, b: a + b)
@@ -96,9 +96,7 @@ def test_each_window_of_a_record_near_an_end_of_time_gives_it_by_the_end(
     )
     assert sorted(found(step).values()) == [3] * windows
     assert late(step) == []
-    assert all(
-        isinstance(one, At) is False or one.timestamp <= MAX_TIMESTAMP for one in step.output
-    )
+    assert all(result.window.max_timestamp <= MAX_TIMESTAMP for result in step.values)
     assert step.size == StateSize()
 
 

@@ -1,0 +1,112 @@
+"""Records in the order of their arrival, also where windows merge.
+
+Windows that merge keep a list of records each. Appended to each other, the lists would give the records by window. So
+each record is numbered when it arrives in its subtask, and lists are merged by these numbers. All records of a key
+arrive in one subtask; the numbers of restored records are smaller than all that follow.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from aflow.model.codecs import PLAIN, CodecError
+from aflow.operators.accumulation import Accumulation
+from aflow.state.layouts import Many, state_codec
+
+
+class Arrivals:
+    """Records, and for each its number, ascending."""
+
+    __slots__ = ("numbers", "records")
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+        self.numbers: array[int] = array("q")
+
+
+class ArrivalOrder:
+    """Numbers the records of one subtask."""
+
+    __slots__ = ("_next",)
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def number(self) -> int:
+        """Return the number of the next record."""
+        number = self._next
+        self._next = number + 1
+        return number
+
+    def first(self, record: Any) -> Arrivals:
+        """Return a list of one record."""
+        return self.add(Arrivals(), record)
+
+    def add(self, held: Arrivals, record: Any) -> Arrivals:
+        """Append a record, and return ``held``."""
+        # Hot path: once for each record of a session that keeps its records.
+        held.records.append(record)
+        held.numbers.append(self._next)
+        self._next += 1
+        return held
+
+    def merge(self, held: Arrivals, other: Arrivals) -> Arrivals:
+        """Add the records of ``other``, which stays as it is, and return ``held``."""
+        in_order = not held.numbers or not other.numbers or held.numbers[-1] < other.numbers[0]
+        held.records += other.records
+        held.numbers += other.numbers
+        if not in_order:
+            numbers, records = held.numbers, held.records
+            order = sorted(range(len(numbers)), key=numbers.__getitem__)
+            held.records = [records[index] for index in order]
+            held.numbers = array("q", sorted(numbers))
+        return held
+
+    def restored(self, number: int) -> int:
+        """Return the number of a restored record; those that follow are greater."""
+        self._next = max(self._next, number + 1)
+        return number
+
+
+class ArrivalsCodec:
+    """Stores records with their numbers. Lists that were stored without numbers are read in the order they have."""
+
+    def __init__(self, order: ArrivalOrder, layout: Many[Any]) -> None:
+        self._order = order
+        self._layout = layout
+        self.name: Final = layout.name
+
+    def encode(self, value: Arrivals) -> bytes:
+        """Raises ``CodecError``."""
+        records = self._layout.encode(value.records)
+        return PLAIN.encode({"records": records, "numbers": value.numbers.tolist()})
+
+    def decode(self, data: bytes) -> Arrivals:
+        """Raises ``CodecError``."""
+        held = Arrivals()
+        match PLAIN.decode(data):
+            case {"records": bytes(records), "numbers": list(numbers)}:
+                held.records = self._layout.decode(records)
+                stored = cast("list[int]", numbers)
+            case list():
+                held.records = self._layout.decode(data)
+                stored = list(range(len(held.records)))
+            case other:
+                raise CodecError(f"{type(other).__name__} is no list of numbered records")
+        held.numbers.extend(map(self._order.restored, stored))
+        return held
+
+
+def arrivals(fn: Callable[[list[Any]], Any], of: type[Any] | None) -> Accumulation:
+    """Keep the records, of type ``of``, and give ``fn(records)``: a list of its own, in the order of arrival."""
+    order = ArrivalOrder()
+    return Accumulation(
+        order.first,
+        order.add,
+        lambda held: fn(held.records.copy()),
+        order.merge,
+        Arrivals,
+        codec=ArrivalsCodec(order, Many(state_codec(of))),
+    )
