@@ -175,8 +175,9 @@ class Count:
     """Windows of ``size`` records of a key; with ``slide``, of its last ``size`` records every ``slide`` records.
 
     They know nothing of time: a window fires when it is full, never earlier, so what has not filled one at the end of
-    the input comes to nothing. ``Windowed.window`` is ``GLOBAL_WINDOW``. Each of a sliding window's records is kept,
-    whatever the function is. Raises ``FlowDefinitionError`` for numbers below 1.
+    the input comes to nothing. ``Windowed.window`` is ``GLOBAL_WINDOW``, and ``Windowed.firing`` is 1 for each full
+    window; with ``slide`` it counts the results. Each of a sliding window's records is kept, whatever the function is.
+    Raises ``FlowDefinitionError`` for numbers below 1.
     """
 
     size: int

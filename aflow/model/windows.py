@@ -63,7 +63,8 @@ class Windowed(msgspec.Struct, Generic[K, R], frozen=True):
     window: TimeWindow
     value: R
     firing: int = 1
-    """Which result of this key and window this is, counted from 1: from 2 on they correct, or go on from, earlier ones.
+    """Which result of this key and window this is, counted from 1. Later ones correct, or continue, earlier ones.
 
-    A merged window goes on counting where the one with most firings was.
+    A merged window continues the count of the one with most firings. A window without end that was left empty, as a
+    ``Count`` window is when it was full, counts from 1 again.
     """

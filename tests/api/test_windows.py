@@ -160,6 +160,8 @@ def test_count_windows_fire_when_they_are_full_and_slide_over_the_last_records()
     assert [one.value for one in by_three.values] == [(0, 1, 2), (3, 4, 5)]
     assert [one.value for one in sliding.values] == [(0, 1), (0, 1, 2, 3), (2, 3, 4, 5)]
     assert {one.window for one in by_three.values} == {af.GLOBAL_WINDOW}
+    assert [one.firing for one in by_three.values] == [1, 1]
+    assert [one.firing for one in sliding.values] == [1, 2, 3]
 
 
 def test_early_and_late_results_say_which_firing_they_are() -> None:

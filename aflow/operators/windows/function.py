@@ -31,7 +31,7 @@ class WindowContext(Protocol[K_co]):
 
     @property
     def firing(self) -> int:
-        """Which result of this key and window this is, counted from 1."""
+        """Which result of this key and window this is, counted from 1; see ``Windowed.firing``."""
         ...
 
     @property
