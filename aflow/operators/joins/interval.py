@@ -5,13 +5,13 @@ comes second finds the first, so each pair comes out once, at once, with the lar
 are alike but for the sign: the partners of a left record of time t are in [t + lower, t + upper], those of a right one
 in [t - upper, t - lower]. Below, [t + first, t + last].
 
-*Late* is a record behind the combined watermark. One at the watermark itself is not, though it breaks what the
-watermark promised (as in Flink).
+*Late* is a record at or behind the combined watermark W, as for every step. Flink takes a record at W
+itself for being on time, but has dropped some of its partners by then: it is neither joined with them nor late.
 
 *Clean-up.* A watermark W promises that what comes is later than W. A record of time t can meet nobody any more once
 t + last ≤ W, and goes: how long an input is kept depends on the bound of the *other* one. Exclusive bounds are the
-inclusive ones a millisecond inside. Records at the watermark itself find nobody who had to go by then, whether that was
-dropped already or not, so results do not depend on when memory is given back.
+inclusive ones a millisecond inside. Records on time are later than W and so find no record that had to go, whether it was
+dropped already or not: results do not depend on when memory is given back.
 
 *Outer joins.* That a record of time t found nobody is known at the first W ≥ t + last. It comes out with its own
 timestamp t, which may be behind W by then: were W sent on as it is, the record would be late downstream. Before that
@@ -230,13 +230,10 @@ class IntervalJoinOperator(JoinOperator):
         values: list[Any] = []
         stamps: list[Timestamp] = []
         for index, (key, at, value) in enumerate(zip(keys, times, batch.values, strict=True)):
-            watermark = ahead.of(key, own)
-            if at < watermark:
+            if at <= ahead.of(key, own):
                 late.append(index)
                 continue
-            # At the watermark itself those who had to go by now are one millisecond before the others.
-            low = at + mine.first + (at == watermark)
-            met_times, met = other.meet(key, low, at + mine.last)
+            met_times, met = other.meet(key, at + mine.first, at + mine.last)
             for met_at, partner in zip(met_times, met, strict=True):
                 values.append(self._pair_of(mine, key, at, value, partner))
                 stamps.append(max(at, met_at))

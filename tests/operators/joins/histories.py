@@ -55,12 +55,18 @@ Step: TypeAlias = Left | Right | Advance | Restart
 
 @st.composite
 def histories(
-    draw: st.DrawFn, *, span: int = 12, keys: str = "ab", late_rights: bool = False
+    draw: st.DrawFn,
+    *,
+    span: int = 12,
+    keys: str = "ab",
+    late_lefts: bool = False,
+    late_rights: bool = False,
 ) -> list[Step]:
     """Steps in which no record is late: records come up to ``span`` ms after the watermark, never at it.
 
-    With ``late_rights`` right records come up to ``span`` ms before it too.
+    With ``late_lefts`` and ``late_rights`` records of that input come up to ``span`` ms before it too.
     """
+    late = {"l": late_lefts, "r": late_rights}
     steps: list[Step] = []
     watermark = -20
     numbers = iter(range(10_000))
@@ -71,7 +77,7 @@ def histories(
         elif kind == "x":
             steps.append(Restart())
         else:
-            first = -span if late_rights and kind == "r" else 1
+            first = -span if late[kind] else 1
             one = st.tuples(st.sampled_from(keys), st.integers(first, span))
             some = draw(st.lists(one, min_size=1, max_size=4))
             records = [Record(key, watermark + ahead, next(numbers)) for key, ahead in some]

@@ -163,18 +163,19 @@ def test_a_record_behind_the_watermark_goes_to_the_late_output_of_its_input(mode
 
 @every_way
 @pytest.mark.parametrize("scale", [1, 100])  # a hundredfold, memory is given back later
-def test_a_record_at_the_watermark_is_not_late_but_who_had_to_go_is_gone(
-    mode: Mode, scale: int
+@pytest.mark.parametrize("kind", Join)
+def test_a_record_at_the_watermark_is_late_and_a_millisecond_later_it_finds_all_its_partners(
+    mode: Mode, scale: int, kind: Join
 ) -> None:
-    step = harness(-2 * scale, 3 * scale, mode=mode)
-    left(step, 7 * scale, 1)
-    left(step, 8 * scale, 2)
+    step = harness(-2 * scale, 3 * scale, mode=mode, kind=kind)
+    partner = left(step, 7 * scale + 1, 1)
     step.watermark(10 * scale)
 
-    right(step, 10 * scale)
+    late = right(step, 10 * scale)
+    on_time = right(step, 10 * scale + 1)
 
-    assert [found.number for found, _ in step.values] == [2]
-    assert step.side(Tag[Record](LATE_RIGHT)) == []
+    assert step.values == [(partner, on_time)]
+    assert step.side(Tag[Record](LATE_RIGHT)) == [At(late, 10 * scale)]
 
 
 @every_way
@@ -379,12 +380,13 @@ def test_what_the_function_raises_names_the_key_and_both_records(batch_is_on_tim
         raise ValueError("no")
 
     step = harness(into=fail)
-    step.watermark(9 if batch_is_on_time else 10)
+    step.watermark(9)
     one, other = Record(A, 11, 1), Record(A, 10, 2)
     step.left(one, 11)
+    batch = [other] if batch_is_on_time else [Record(A, 9, 3), other]
 
     with pytest.raises(OperatorError, match=r"left record .*11.* right record .*10.*'a'.*no") as e:
-        step.right(other, 10)
+        step.right_batch(batch, [each.at for each in batch])
 
     assert (e.value.key, e.value.record, e.value.timestamp) == (A, (one, other), 10)
     assert isinstance(e.value.__cause__, ValueError)

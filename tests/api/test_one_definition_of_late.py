@@ -1,0 +1,112 @@
+"""Late means the same for all steps: the timestamp is at or behind the watermark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TypeAlias
+
+import pytest
+
+import aflow as af
+from aflow.connect import Split
+from aflow.testing import ScriptedSource
+
+Record: TypeAlias = tuple[str, int]
+Keyed: TypeAlias = af.KeyedStream[str, Record]
+Step: TypeAlias = Callable[
+    [Keyed, Callable[[], Keyed]], tuple[af.Stream[object], af.Stream[Record]]
+]
+
+
+class NoSplits(ScriptedSource[Record]):
+    """Holds no event time back: another input would decide by chance what is late."""
+
+    async def splits(self) -> Sequence[Split]:
+        return []
+
+
+MS = timedelta(milliseconds=1)
+WATERMARK = 99
+FIRST: Record = ("first", WATERMARK + 1)
+
+
+def tumbling(
+    keyed: Keyed, other: Callable[[], Keyed]
+) -> tuple[af.Stream[object], af.Stream[Record]]:
+    results = keyed.window(af.Tumbling(MS)).apply(list, name="step")
+    return results.map(lambda one: one), results.late
+
+
+def sliding(
+    keyed: Keyed, other: Callable[[], Keyed]
+) -> tuple[af.Stream[object], af.Stream[Record]]:
+    results = keyed.window(af.Sliding(MS, MS)).apply(list, name="step")
+    return results.map(lambda one: one), results.late
+
+
+def sessions(
+    keyed: Keyed, other: Callable[[], Keyed]
+) -> tuple[af.Stream[object], af.Stream[Record]]:
+    results = keyed.sessions(MS, name="step")
+    return results.map(lambda one: one), results.late
+
+
+def interval_join(
+    keyed: Keyed, other: Callable[[], Keyed]
+) -> tuple[af.Stream[object], af.Stream[Record]]:
+    results = keyed.interval_join(
+        other(), between=(-MS, MS), into=lambda one, _: one, kind=af.Join.FULL, name="step"
+    )
+    return results.map(lambda one: one), results.late_left
+
+
+def as_of_join(
+    keyed: Keyed, other: Callable[[], Keyed]
+) -> tuple[af.Stream[object], af.Stream[Record]]:
+    results = keyed.as_of_join(other(), into=lambda one, _: one, kind=af.Join.LEFT, name="step")
+    return results.map(lambda one: one), results.late_left
+
+
+def window_join(
+    keyed: Keyed, other: Callable[[], Keyed]
+) -> tuple[af.Stream[object], af.Stream[Record]]:
+    results = keyed.window_join(
+        other(), af.Tumbling(MS), into=lambda one, _: one, kind=af.Join.FULL, name="step"
+    )
+    return results.map(lambda one: one), results.late_left
+
+
+def co_group(
+    keyed: Keyed, other: Callable[[], Keyed]
+) -> tuple[af.Stream[object], af.Stream[Record]]:
+    results = keyed.co_group(other(), af.Tumbling(MS), into=lambda some, _: list(some), name="step")
+    return results.map(lambda one: one), results.late_left
+
+
+STEPS = [tumbling, sliding, sessions, interval_join, as_of_join, window_join, co_group]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
+@pytest.mark.parametrize(("at", "is_late"), [(WATERMARK, True), (WATERMARK + 1, False)])
+def test_a_record_is_late_if_and_only_if_it_is_at_or_behind_the_watermark(
+    step: Step, at: int, is_late: bool
+) -> None:
+    record = ("second", at)
+    flow = af.Flow("late")
+    timed = flow.source([FIRST, record], name="records").event_time(lambda r: r[1], name="time")
+
+    def nothing() -> Keyed:
+        none = flow.source(NoSplits(), name="none").event_time(lambda r: r[1], name="no time")
+        return none.key_by(lambda r: r[0], name="no key")
+
+    results, late = step(timed.key_by(lambda r: r[0]), nothing)
+    found, found_late = af.CollectSink[object](), af.CollectSink[Record]()
+    results.to(found, name="found")
+    late.to(found_late, name="late")
+
+    asyncio.run(flow.run())
+
+    assert found_late.values == [record] * is_late
+    assert len(found.values) == 2 - is_late
