@@ -10,8 +10,8 @@ itself for being on time, but has dropped some of its partners by then: it is ne
 
 *Clean-up.* A watermark W promises that what comes is later than W. A record of time t can meet nobody any more once
 t + last ≤ W, and goes: how long an input is kept depends on the bound of the *other* one. Exclusive bounds are the
-inclusive ones a millisecond inside. Records on time are later than W and so find no record that had to go, whether it was
-dropped already or not: results do not depend on when memory is given back.
+inclusive ones a millisecond inside. Records on time are later than W, so they find no record that had to go, dropped
+already or not. Results do not depend on when memory is freed.
 
 *Outer joins.* That a record of time t found nobody is known at the first W ≥ t + last. It comes out with its own
 timestamp t, which may be behind W by then: were W sent on as it is, the record would be late downstream. Before that
