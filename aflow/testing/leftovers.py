@@ -1,4 +1,9 @@
-"""What a piece of code leaves behind: tasks, threads and open files, found by counting them before and after."""
+"""Tasks, threads and open files that a piece of code leaves behind, found by counting them before and after.
+
+``nothing_left_behind`` counts all tasks of the event loop. ``nothing_left_by`` counts those alone that the code of its
+block has created, directly or through others: a test server on the same loop may create tasks meanwhile. It tells them
+apart by a context variable, which each task inherits from the code that creates it.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,11 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import Context, ContextVar
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 #: Where Linux lists the open files of this process. Elsewhere they are not looked at.
 _DESCRIPTORS: Final = Path("/proc/self/fd")
@@ -20,15 +26,82 @@ _POOLS: Final = ("AnyIO worker thread", "asyncio_", "ThreadPoolExecutor")
 #: Real seconds for a thread that is about to end, and for a file that another thread is about to close.
 _GRACE: Final = 1.0
 
+#: The tasks that were created in the block of ``nothing_left_by`` which the current code belongs to.
+_CREATED: Final = ContextVar[list[asyncio.Task[Any]]]("_CREATED")
+
 
 @contextmanager
 def nothing_left_behind(what: str) -> Generator[None]:
     """Raise ``AssertionError`` if tasks, threads or open files are there after the block that were not before."""
     tasks, threads, files = asyncio.all_tasks(), set(threading.enumerate()), _open_files()
     yield
-    left = [f"task {task.get_name()!r}" for task in asyncio.all_tasks() - tasks if not task.done()]
+    _refuse(what, asyncio.all_tasks() - tasks, threads, _lasting(files))
+
+
+@asynccontextmanager
+async def nothing_left_by(what: str) -> AsyncGenerator[None]:
+    """Raise ``AssertionError`` if the block leaves tasks of its own behind, or if new threads or open files are left.
+
+    Tasks that other code of the loop creates meanwhile do not count. Files of other code count only if they stay open
+    for a second of real time: a server closes a connection a moment after its client.
+    """
+    loop = asyncio.get_running_loop()
+    threads, files = set(threading.enumerate()), _open_files()
+    created: list[asyncio.Task[Any]] = []
+    before = loop.get_task_factory()
+    loop.set_task_factory(_recording(before, created))
+    token = _CREATED.set(created)
+    try:
+        yield
+    finally:
+        _CREATED.reset(token)
+        loop.set_task_factory(before)
+    tasks = set(created)
+    until = time.monotonic() + _GRACE
+    while (left := _open_files() - files) and time.monotonic() < until:
+        await asyncio.sleep(0)  # lets other code of the loop close its files
+        _pause()
+    _refuse(what, tasks, threads, left)
+
+
+def _pause() -> None:
+    """Wait for a millisecond of real time: that of the loop may be virtual."""
+    time.sleep(0.001)
+
+
+def _recording(
+    factory: Callable[..., Any] | None, created: list[asyncio.Task[Any]]
+) -> Callable[..., Any]:
+    """Return a task factory that adds to ``created`` the tasks of the block that ``created`` belongs to."""
+
+    def create(
+        loop: asyncio.AbstractEventLoop,
+        work: Any,
+        *,
+        context: Context | None = None,
+        **more: Any,  # later versions of Python pass more
+    ) -> Any:
+        if context is not None:
+            more["context"] = context
+        task = factory(loop, work, **more) if factory else asyncio.Task(work, loop=loop, **more)
+        block = _CREATED.get(None) if context is None else context.get(_CREATED)
+        if block is created:
+            created.append(task)
+        return task
+
+    return create
+
+
+def _refuse(
+    what: str,
+    tasks: set[asyncio.Task[Any]],
+    threads: set[threading.Thread],
+    files: set[tuple[int, str]],
+) -> None:
+    """Raise ``AssertionError`` for ``tasks`` that go on, threads that are not in ``threads``, and ``files``."""
+    left = [f"task {task.get_name()!r}" for task in tasks if not task.done()]
     left += [f"thread {one.name!r}" for one in set(threading.enumerate()) - threads if _lasts(one)]
-    left += [f"open file {name}" for _, name in sorted(_lasting(files))]
+    left += [f"open file {name}" for _, name in sorted(files)]
     if left:
         raise AssertionError(f"{what} leaves behind: {', '.join(left)}")
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from aflow.connect import Delivery, Sink
 from aflow.errors import FlowDefinitionError, shown
-from aflow.testing.leftovers import nothing_left_behind
+from aflow.testing.leftovers import nothing_left_by
 from aflow.testing.sink_checkpoint_checks import SinkCheckpointCheck
 from aflow.testing.sink_probe import SinkProbe, Visible
 from aflow.testing.waiting import PATIENCE
@@ -54,7 +54,7 @@ async def check_sink(
         *check.scenarios(),
         *SinkCheckpointCheck(probe, list(records)).scenarios(),
     ):
-        with nothing_left_behind(probe.name):
+        async with nothing_left_by(probe.name):
             await scenario()
 
 

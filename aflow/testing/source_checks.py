@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import repeat
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from aflow.connect import Chunk, Position, Reader, Source
 from aflow.errors import FlowDefinitionError, shown
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import Timestamp
-from aflow.testing.leftovers import nothing_left_behind
+from aflow.testing.leftovers import nothing_left_by
 from aflow.testing.waiting import PATIENCE, in_time
 
 T = TypeVar("T")
@@ -25,6 +25,9 @@ _LIMITS: Final = (1, 2, 7, 1024)
 
 #: Chunks without records in a row after which a source is taken to give none any more.
 _MOST_EMPTY: Final = 100
+
+#: Records of a split beyond twice the expected ones after which it is taken to have no end.
+_MOST_TOO_MANY: Final = 100
 
 #: Positions of a split at which it is opened again; of more, as many are chosen.
 _MOST_POSITIONS: Final = 25
@@ -42,14 +45,17 @@ async def check_source(
 
     ``make_source`` is called many times, and each source it makes must give the same records and come to an end.
     ``expected`` are their values, split after split in the order of ``splits()``; without it, any will do, but none is
-    a failure. No read may take longer than ``patience`` of loop time.
+    a failure. No read may take longer than ``patience`` of loop time. A split that never ends is found when it gives far
+    more records than are expected, or when one of a replayable source gives a position twice. Without ``expected``, a
+    source that is not replayable and never ends is read until the check is cancelled.
 
     It reads every split with several limits; continues a replayable source at its positions, as another process would,
     after they went through the encoding of checkpoints, and again at the positions of readers that were continued;
     reads all splits of it at once; and closes readers before, between and after reads and after a cancelled one.
-    Afterwards no task, thread or open file may be left.
+    Afterwards no task that it created, no thread and no open file may be left.
     """
-    check = _SourceCheck(make_source, patience)
+    most = None if expected is None else len(expected)
+    check = _SourceCheck(make_source, patience, most)
     await check.splits()
     whole = await check.reading()
     check.values(whole, expected)
@@ -68,10 +74,43 @@ class _Piece(Generic[T]):
     position: Position
 
 
+class _Progress:
+    """Whether a reader comes nearer to the end of its split. ``most``: the most records that it may give."""
+
+    def __init__(self, most: int | None, *, replayable: bool) -> None:
+        self._most = most
+        self._replayable = replayable
+        self._records = 0
+        #: Encoded positions of the chunks so far that have records, and how many records came up to each.
+        self._passed: dict[bytes, int] = {}
+
+    def observe(self, piece: _Piece[Any]) -> str | None:
+        """Count a chunk. Returns why the reader seems to be endless, or None."""
+        self._records += len(piece.records)
+        if self._replayable and piece.records:
+            before = self._passed.setdefault(PLAIN.encode(piece.position), self._records)
+            if before != self._records:
+                return (
+                    f"gives position {shown(piece.position)} twice, behind record {before} and behind record "
+                    f"{self._records}; a position must be behind all records of its chunk. Is the cursor inclusive, so "
+                    f"that it gives the last record again?"
+                )
+        if self._most is not None and self._records > 2 * self._most + _MOST_TOO_MANY:
+            return (
+                f"gives {self._records} records and has not ended; {self._most} were expected of all splits together. "
+                f"read() returns None at the end of a split"
+            )
+        return None
+
+
 class _SourceCheck(Generic[T]):
-    def __init__(self, make: Callable[[], Source[T]], patience: timedelta) -> None:
+    def __init__(
+        self, make: Callable[[], Source[T]], patience: timedelta, most: int | None
+    ) -> None:
         self._make = make
         self._patience = patience
+        #: How many records all splits have together; None if that is not known.
+        self._most = most
         self._name = type(make()).__name__
 
     async def splits(self) -> None:
@@ -167,14 +206,18 @@ class _SourceCheck(Generic[T]):
 
     async def closing(self) -> None:
         for when, reads in (("before the first read", 0), ("after a read", 1)):
-            with nothing_left_behind(f"{self._name}: a reader closed {when}"):
-                async with self._first() as (source, split, reader):
-                    for _ in range(reads):
-                        await self._read(source, split, reader, 1)
-        with nothing_left_behind(f"{self._name}: a reader closed after a read was cancelled"):
-            async with self._first() as (source, split, reader):
-                await self._cancelled_read(source, split, reader)
-        with nothing_left_behind(f"{self._name}: a reader closed at the end"):
+            async with (
+                nothing_left_by(f"{self._name}: a reader closed {when}"),
+                self._first() as (source, split, reader),
+            ):
+                for _ in range(reads):
+                    await self._read(source, split, reader, 1)
+        async with (
+            nothing_left_by(f"{self._name}: a reader closed after a read was cancelled"),
+            self._first() as (source, split, reader),
+        ):
+            await self._cancelled_read(source, split, reader)
+        async with nothing_left_by(f"{self._name}: a reader closed at the end"):
             source = self._make()
             for split in await self._ids(source):
                 await self._pieces(source, split, None, 1024)
@@ -222,9 +265,15 @@ class _SourceCheck(Generic[T]):
     ) -> list[_Piece[T]]:
         """All chunks of a split from ``position`` on."""
         pieces: list[_Piece[T]] = []
+        progress = _Progress(self._most, replayable=source.replayable)
         async with self._opened(source, split, position) as reader:
             empty = 0
             while (piece := await self._read(source, split, reader, limit)) is not None:
+                await asyncio.sleep(
+                    0
+                )  # a reader that never waits must not keep the check from being cancelled
+                if endless := progress.observe(piece):
+                    raise self._broken(f"read({limit}) of split {split!r} {endless}")
                 pieces.append(piece)
                 empty = 0 if piece.records else empty + 1
                 if empty > _MOST_EMPTY:

@@ -268,3 +268,124 @@ async def test_an_open_file_is_found(
     fault = Fault(close=leave_file)
     with pytest.raises(AssertionError, match="leaves behind: open file /dev/null"):
         await check_source(lambda: Letters(fault))
+
+
+class Cursor(Source[int]):
+    """Goes on at ``following(position, records)`` after each read."""
+
+    def __init__(self, following: Callable[[int, int], int], *, replayable: bool = True) -> None:
+        self._following = following
+        self.replayable = replayable
+
+    async def splits(self) -> Sequence[Split]:
+        return [Split("items")]
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[int]:
+        return _CursorReader(self._following, position if isinstance(position, int) else 0)
+
+
+class _CursorReader(Reader[int]):
+    def __init__(self, following: Callable[[int, int], int], start: int) -> None:
+        self._following = following
+        self._at = start
+
+    async def read(self, limit: int) -> Chunk[int] | None:
+        items = [1, 2, 3][self._at : self._at + limit]
+        if not items:
+            return None
+        self._at = self._following(self._at, len(items))
+        return Chunk(items, self._at)
+
+
+def inclusive(at: int, count: int) -> int:
+    return min(at + count, 2)
+
+
+def from_the_start(at: int, count: int) -> int:
+    return (at + count) % 3
+
+
+@pytest.mark.parametrize("expected", [None, [1, 2, 3]])
+@pytest.mark.parametrize(
+    ("following", "twice"),
+    [
+        (inclusive, "gives position 2 twice, behind record 2 and behind record 3"),
+        (from_the_start, "gives position 1 twice, behind record 1 and behind record 4"),
+    ],
+)
+@virtual_time
+async def test_a_cursor_that_never_gets_to_the_end_is_found(
+    following: Callable[[int, int], int], twice: str, expected: list[int] | None
+) -> None:
+    with pytest.raises(AssertionError, match=twice):
+        await check_source(lambda: Cursor(following), expected=expected)
+
+
+@virtual_time
+async def test_more_records_than_expected_are_found_although_the_split_does_not_end() -> None:
+    with pytest.raises(
+        AssertionError, match="gives 107 records and has not ended; 3 were expected"
+    ):
+        await check_source(lambda: Cursor(inclusive, replayable=False), expected=[1, 2, 3])
+
+
+@virtual_time
+async def test_a_check_of_a_reader_that_never_waits_can_be_cancelled() -> None:
+    check = asyncio.create_task(check_source(lambda: Cursor(inclusive, replayable=False)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    check.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await check
+
+
+class Fetched(Source[bytes]):
+    """Reads a line from a server for each split."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def splits(self) -> Sequence[Split]:
+        return [Split("line")]
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[bytes]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        return _FetchedReader(reader, writer, done=position is not None)
+
+
+class _FetchedReader(Reader[bytes]):
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, done: bool
+    ) -> None:
+        self._reader, self._writer, self._done = reader, writer, done
+
+    async def read(self, limit: int) -> Chunk[bytes] | None:
+        if self._done:
+            return None
+        self._done = True
+        return Chunk([await self._reader.readline()], 1)
+
+    async def close(self) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+
+def test_tasks_and_connections_of_a_test_server_on_the_same_loop_are_not_blamed_on_the_source() -> (
+    None
+):
+    async def main() -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"line\n")
+            await reader.read()  # until the client is gone
+            for _ in range(5):
+                await asyncio.sleep(0)
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            await check_source(lambda: Fetched(port), expected=[b"line\n"])
+
+    asyncio.run(main())
