@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from aflow.model.time import Clock, Timestamp
 
@@ -19,6 +20,15 @@ class RuntimeClock(Clock, Protocol):
         ...
 
 
+@runtime_checkable
+class ClockedLoop(Protocol):
+    """An event loop with a clock of its own, such as one of virtual time."""
+
+    def processing_clock(self) -> RuntimeClock:
+        """Return the clock for processing time and for measuring."""
+        ...
+
+
 class SystemClock:
     """The machine's clocks."""
 
@@ -28,6 +38,16 @@ class SystemClock:
 
     #: Seconds, with the best resolution that the machine has. Asked for each batch, so there is no call around it.
     steady = staticmethod(time.perf_counter)
+
+
+def clock_on(loop: asyncio.AbstractEventLoop, clock: RuntimeClock) -> RuntimeClock:
+    """Return ``clock``; in place of a ``SystemClock``, the clock of ``loop`` if it has one of its own.
+
+    Timers of the job run on ``loop``. With another clock than that of the loop they would be due at other moments.
+    """
+    if isinstance(clock, SystemClock) and isinstance(loop, ClockedLoop):
+        return loop.processing_clock()
+    return clock
 
 
 def let_threads_run() -> None:

@@ -138,7 +138,9 @@ class Job:
                 f"job {self.name!r} was started already; start the flow again for another run"
             )
         self._reminder.settled = True
-        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._options = self._options.on(loop)
+        started: asyncio.Future[None] = loop.create_future()
         self._running = asyncio.create_task(self._run(started), name=f"aflow {self.name}")
         try:
             await asyncio.wait([started, self._running], return_when=asyncio.FIRST_COMPLETED)

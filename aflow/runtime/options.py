@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from aflow.errors import FlowDefinitionError, shown
@@ -12,7 +13,7 @@ from aflow.model.batch import BATCH_RECORDS
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, MOST_KEY_GROUPS
 from aflow.model.time import positive_millis
 from aflow.runtime.channel import DEFAULT_CAPACITY
-from aflow.runtime.clock import RuntimeClock, SystemClock
+from aflow.runtime.clock import RuntimeClock, SystemClock, clock_on
 from aflow.state.choice import InMemory, OnDisk, StateBackend
 
 
@@ -39,7 +40,7 @@ class Options:
     in the log while it lasts, and to ``on_event`` behind it. What blocks the loop for less than one and a half times as
     long may be missed. None: nobody looks; nor does anybody on a loop of virtual time."""
     clock: RuntimeClock = field(default_factory=SystemClock)
-    """Where processing time comes from."""
+    """Where processing time comes from: the machine's clock by default, on a loop of virtual time that of the loop."""
 
     def __post_init__(self) -> None:
         for name in ("key_groups", "batch_records", "channel_records"):
@@ -59,3 +60,7 @@ class Options:
             raise FlowDefinitionError(
                 f"Options.state takes InMemory() or OnDisk(), not {shown(self.state)}"
             )
+
+    def on(self, loop: asyncio.AbstractEventLoop) -> Options:
+        """Return the options for a job on ``loop``, which may have a clock of its own."""
+        return replace(self, clock=clock_on(loop, self.clock))

@@ -45,9 +45,9 @@ async def check_source(
 
     ``make_source`` is called many times, and each source it makes must give the same records and come to an end.
     ``expected`` are their values, split after split in the order of ``splits()``; without it, any will do, but none is
-    a failure. No read may take longer than ``patience`` of loop time. A split that never ends is found when it gives far
-    more records than are expected, or when one of a replayable source gives a position twice. Without ``expected``, a
-    source that is not replayable and never ends is read until the check is cancelled.
+    a failure. No read may take longer than ``patience`` of loop time. A split that never ends is found when it gives
+    far more records than are expected, or when one of a replayable source gives a position twice. Without ``expected``,
+    a source that is not replayable and never ends is read until the check is cancelled.
 
     It reads every split with several limits; continues a replayable source at its positions, as another process would,
     after they went through the encoding of checkpoints, and again at the positions of readers that were continued;

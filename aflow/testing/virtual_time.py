@@ -128,6 +128,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """Virtual processing time in epoch milliseconds."""
         return self._start + self._micros // 1000
 
+    def processing_clock(self) -> VirtualClock:
+        """Return the clock that jobs on this loop use: virtual time."""
+        return VirtualClock(self)
+
     @contextmanager
     def hold(self) -> Generator[None]:
         """Keep virtual time where it is while the block is open. Only for the thread of the loop."""
