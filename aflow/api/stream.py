@@ -114,8 +114,9 @@ class Stream(Calling[T]):
 
         ``time`` returns an aware ``datetime`` or epoch milliseconds; without it the timestamps of the source are used.
         The watermark trails the newest timestamp by ``max_delay`` (default: not at all), so records may be out of order
-        by that much before they are late. What is late depends on the order of the records only, never on how they
-        happened to be batched. ``generator`` makes a ``WatermarkGenerator`` of your own instead, one for each
+        by that much before they are late. What is late never depends on how records happened to be batched. With one
+        split it depends on their order alone. A first timestamp that is plainly in seconds, microseconds or nanoseconds
+        causes a ``UserWarning``. ``generator`` makes a ``WatermarkGenerator`` of your own instead, one for each
         split of the source. Splits that give no record for ``idle_after`` of processing time no longer hold the
         watermark back. With ``align`` the source waits while it is too far ahead of the slowest one of its group; then
         this step must stand right behind the source.

@@ -16,7 +16,7 @@ A step whose restored state says that the past was computed elsewhere begins at 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError, OperatorError, RestoreError, shown
@@ -39,6 +39,7 @@ from aflow.operators.hand_over import (
     handed_over,
     watermark_before,
 )
+from aflow.operators.time_unit import UnitCheck
 from aflow.state.snapshot import OperatorSnapshot
 
 #: The split that stands for a stream that comes through an exchange.
@@ -61,6 +62,8 @@ class TimeStrategy:
     generator: Callable[[], WatermarkGenerator[Any]]
     idle_after: int | None = None
     align: Alignment | None = None
+    unit: UnitCheck = field(default_factory=UnitCheck, compare=False)
+    """Looks at the first record, in whichever subtask that is."""
 
 
 @dataclass(slots=True)
@@ -295,6 +298,13 @@ class EventTimeOperator(Operator):
         return taken
 
     def stamps(self, batch: Batch[Any]) -> list[Timestamp]:
+        """Return the timestamps of ``batch``. Warns if the first one of the step is plainly in another unit."""
+        times = self._times(batch)
+        if not self._strategy.unit.done:
+            self._strategy.unit.check(self.name, batch.values[0], times[0])
+        return times
+
+    def _times(self, batch: Batch[Any]) -> list[Timestamp]:
         time = self._time
         if time is None:
             if batch.timestamps is None:
