@@ -141,6 +141,9 @@ class Operator(ABC):
     def on_processing_time(self, now: Timestamp) -> None:
         """The alarm rang: ``now`` (epoch ms) is at or after the time it was set to."""
 
+    def on_start(self) -> None:
+        """The task starts: all that was restored is here, and what was in flight in the chain is processed."""
+
     def on_idle(self) -> None:
         """The input is idle."""
         self.output.idle()

@@ -121,6 +121,11 @@ class EventTimeOperator(Operator):
             self._next_period = context.clock.now() + PERIOD
             self._arm()
 
+    def on_start(self) -> None:
+        # A restored split may be silent for long, and readers wait for its watermark.
+        if self._recalled:
+            self._go_on()
+
     def process(self, batch: Batch[Any]) -> None:
         split = self._current or self._begin(_MIXED)
         self._current = split

@@ -307,6 +307,8 @@ class StreamTask:
         for link, batch in self._first:
             link.emit(batch)
         self._first.clear()
+        for operator in self.chain.operators:
+            operator.on_start()
         postponed, self._postponed = self._postponed, []
         for work in postponed:
             work()
