@@ -58,7 +58,7 @@ def test_subtasks_tell_it_once_between_them() -> None:
 
 
 def test_timestamps_of_the_source_are_checked_too() -> None:
-    source = ScriptedSource(At(1, NOON))
+    source = ScriptedSource[int](At(1, NOON))
 
     assert len(run(source, given=True)) == 1
 

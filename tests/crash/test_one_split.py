@@ -64,7 +64,7 @@ def flow(step: Step, arrived: Iterable[int], sinks: Sequence[af.Sink[Row]]) -> a
         if place % 10 == 9:
             script.append(Pause(millis(5)))
     flow = af.Flow("one split")
-    events = flow.source(ScriptedSource(*script), name="events").event_time(
+    events = flow.source(ScriptedSource[Event](*script), name="events").event_time(
         max_delay=DELAY, name="time"
     )
     results, late = step(events.key_by(lambda one: one.key, name="key"))
