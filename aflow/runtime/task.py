@@ -276,8 +276,11 @@ class StreamTask:
             self._let_calls_begin()
         for room in self._rooms:
             if room.full:
-                calling = isinstance(room, AsyncOperator)
-                self.loop.suspend(Why.CALLING if calling else Why.BACKPRESSURED)
+                if isinstance(room, AsyncOperator):
+                    room.input_waits = True
+                    self.loop.suspend(Why.CALLING)
+                else:
+                    self.loop.suspend(Why.BACKPRESSURED)
                 return
         if self._member is not None and self._member.ahead:
             self.loop.suspend(Why.ALIGNING)

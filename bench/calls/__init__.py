@@ -18,6 +18,7 @@ def measure(records: int, rounds: int) -> Measurement:
         **rates.at_the_limit(few, rounds),
         **rates.beside_programs_by_hand(values, rounds),
         **rates.with_some_slow(few, rounds),
+        **rates.behind_watermarks(range(records // 20), rounds),
         **rates.at_once(values, rounds),
         **limits.adaptive(records / RECORDS_PER_SECOND, rounds),
         "rounds": rounds,

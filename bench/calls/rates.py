@@ -19,6 +19,8 @@ from bench.harness import Budget, run_async
 TAKES = 0.01
 #: Seconds that a slow one takes, and which share is slow.
 SLOW, SLOW_SHARE = 0.5, 0.01
+#: The same where watermarks precede the step.
+SLOW_BETWEEN_WATERMARKS, SHARE_BETWEEN_WATERMARKS = 1.5, 0.03
 #: Calls under way where nothing but calls takes time, and where the program does, too.
 FEW, MANY = 100, 1_000
 KEYS = 10_000
@@ -31,6 +33,7 @@ BUDGETS = [
     Budget("ordered_ratio", at_least=0.90),
     Budget("by_key_ratio", at_least=0.75),
     Budget("some_slow_ratio", at_least=0.90),
+    Budget("watermarks_ratio", at_least=0.90),
 ]
 
 
@@ -137,6 +140,29 @@ def with_some_slow(values: Sequence[int], rounds: int) -> Figures:
     }
 
 
+def behind_watermarks(values: Sequence[int], rounds: int) -> Figures:
+    """``watermarks_ratio``: unordered calls of which some are slow, with watermarks between the records by without."""
+    chance = random.Random(5)
+    takes = [
+        SLOW_BETWEEN_WATERMARKS if chance.random() < SHARE_BETWEEN_WATERMARKS else TAKES
+        for _ in values
+    ]
+
+    async def call(value: int) -> int:
+        await asyncio.sleep(takes[value])
+        return value + 1
+
+    times = run_in_turn(
+        {
+            "with": (partial(_in_small_batches, call, watermarks=True), _complete),
+            "without": (partial(_in_small_batches, call, watermarks=False), _complete),
+        },
+        values,
+        rounds,
+    )
+    return {"watermarks_ratio": round(times["without"].median / times["with"].median, 3)}
+
+
 def at_once(values: Sequence[int], rounds: int) -> Figures:
     """Microseconds for a call that never waits, beside ``await`` in a loop."""
     times = run_in_turn(
@@ -172,6 +198,10 @@ def _pipeline(
     call: CallOne, in_flight: int, values: Sequence[int], *, ordered: bool = True
 ) -> list[int]:
     return flows.called(values, call, in_flight, ordered=ordered)
+
+
+def _in_small_batches(call: CallOne, values: Sequence[int], *, watermarks: bool) -> list[int]:
+    return flows.called_in_small_batches(values, call, FEW, watermarks=watermarks)
 
 
 def _by_key(call: CallOne, in_flight: int, values: Sequence[int]) -> list[int]:

@@ -9,8 +9,11 @@ fences between them.
   fence in front of its segment, and a fence for all calls before it. Without fences that is plain completion order.
 - Key-ordered is unordered, with calls of a key made one after the other: ``KeyTurns`` says whose turn it is.
 
-A fence takes room as a call does, so that a slow call cannot make fences pile up behind it without bound. The source of
-the rules is Flink's ``StreamElementQueue``; scenarios: ``async_wait``.
+A fence takes room as a call does, so that a slow call cannot make fences pile up behind it without bound. Ordered calls
+have one bound for all. In unordered calls a settled call that waits for the fence of an earlier segment is *held*: with
+a watermark after each record one slow call would otherwise fill the queue with results, and stop the input, although
+no call is under way. Held calls and fences have bounds of their own, ``HELD`` times as large. The source of the rules
+is Flink's ``StreamElementQueue``, which has one bound; scenarios: ``async_wait``.
 """
 
 from __future__ import annotations
@@ -30,11 +33,20 @@ Out: TypeAlias = list[list[Call] | Fence]
 """Runs of settled calls, none of them empty, and fences, in the order in which they leave."""
 
 
+#: How many calls may be held, and how many fences may wait, for each call that may be here otherwise. A step takes twice
+#: its capacity of the latter, so a call may take 64 times as long as the mean one before it stops the input.
+HELD: Final = 32
+
+
 class CallQueue(Protocol):
     """Calls between their arrival and the moment at which their results leave."""
 
     def __len__(self) -> int:
         """How many calls and fences are here."""
+        ...
+
+    def full(self, most: int) -> bool:
+        """Return True if no more calls should be put, where ``most`` calls that are not held are enough."""
         ...
 
     @property
@@ -92,6 +104,9 @@ class OrderedCalls:
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._run) + (_size(self._out) if self._out else 0)
+
+    def full(self, most: int) -> bool:
+        return len(self) >= most
 
     @property
     def calls(self) -> list[Call]:
@@ -199,9 +214,20 @@ class UnorderedCalls:
         self._out: Out = []
         #: How many fences are in it.
         self._fences_out = 0
+        #: How many settled calls wait for the fence of an earlier segment.
+        self._held = 0
 
     def __len__(self) -> int:
         return len(self._calls) + len(self._segments) - 1 + self._fences_out
+
+    def full(self, most: int) -> bool:
+        # Hot path.
+        calls, held = len(self._calls), self._held
+        return (
+            calls - held >= most
+            or held >= HELD * most
+            or len(self._segments) + self._fences_out > HELD * most
+        )
 
     @property
     def calls(self) -> list[Call]:
@@ -236,7 +262,9 @@ class UnorderedCalls:
         segment = call.segment
         segment.left -= 1
         segment.settled.append(call)
-        if not segment.left and segment is self._first and segment.fence is not None:
+        if segment is not self._first:
+            self._held += 1
+        elif not segment.left and segment.fence is not None:
             self._advance()
 
     @property
@@ -265,6 +293,7 @@ class UnorderedCalls:
             out.append(first.fence)
             self._fences_out += 1
             segments.popleft()
+            self._held -= len(segments[0].settled)
         self._first = segments[0]
 
 

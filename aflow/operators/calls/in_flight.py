@@ -41,6 +41,8 @@ class RecordsInFlight(Operator):
         self._turns = KeyTurns() if settings.order is CallOrder.BY_KEY else None
         #: True if ``_decided`` has something to do.
         self._watched = False
+        #: Set by the task when it begins to wait until the step is no longer full.
+        self.input_waits = False
         #: True from ``on_settled`` to ``emit``.
         self._told = False
         #: How many calls that are settled and not emitted have no result, for which the fast way out is too simple.
@@ -139,9 +141,25 @@ class RecordsInFlight(Operator):
             self._make_ready((following,))
 
     def _tell(self) -> None:
-        if not self._told and (self._failure is not None or self._queue.has_out):
+        if self._told:
+            return
+        if self._failure is not None or self._queue.has_out:
             self._told = True
             self.on_settled()
+        elif self.input_waits and not self.full:
+            self.input_waits = False
+            self._tell_of_room()
+
+    def _tell_of_room(self) -> None:
+        """The step may take more input, though nothing leaves it now."""
+        if not self._told:
+            self._told = True
+            self.on_settled()
+
+    @property
+    @abstractmethod
+    def full(self) -> bool:
+        """True while the task should take no more input."""
 
     def _error(self, call: Call, error: BaseException) -> OperatorError:
         return failed(self.name, call, error)

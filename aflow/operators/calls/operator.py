@@ -104,9 +104,9 @@ class AsyncOperator(RecordsInFlight):
 
     @property
     def full(self) -> bool:
-        """True while the task should take no more input. Fences count as records do."""
+        """True while the task should take no more input."""
         calls = max(self._capacity, min(self.settings.capacity, _AT_LEAST))
-        return len(self._queue) >= self._share * calls
+        return self._queue.full(self._share * calls)
 
     @property
     def waiting(self) -> int:
@@ -323,12 +323,6 @@ class AsyncOperator(RecordsInFlight):
             if limits.capacity > before:
                 self._tell_of_room()
         self.running -= 1
-
-    def _tell_of_room(self) -> None:
-        """The step may take more input, though nothing leaves it now."""
-        if not self._told:
-            self._told = True
-            self.on_settled()
 
     def _came(self, call: Call, result: Any) -> None:
         if self.settings.results is _MANY:

@@ -45,11 +45,12 @@ class PlainOperator(AsyncOperator):
         self._call = settings.call
         self._uses_resource = settings.uses_resource
         self._settled = self._queue.settle
-        self._full_at = self._share * settings.capacity
+        self._most_calls = self._share * settings.capacity
+        self._is_full = self._queue.full
 
     @property
     def full(self) -> bool:
-        return len(self._queue) >= self._full_at
+        return self._is_full(self._most_calls)
 
     def take(self) -> Call | None:
         if self._ready and self.running < self._most and not self.held:

@@ -8,6 +8,7 @@ import pytest
 
 from aflow.errors import OperatorError
 from aflow.machines.calls.on_error import Drop
+from aflow.machines.calls.queues import HELD
 from aflow.model.batch import Batch
 from aflow.model.elements import ACTIVE, IDLE, Watermark
 from aflow.operators.calls.settings import CallOrder, CallResults
@@ -183,7 +184,7 @@ def test_a_step_is_full_with_twice_its_capacity_of_records_and_fences() -> None:
 
 
 def test_a_fence_that_waits_for_its_mail_only_takes_room_all_the_same() -> None:
-    step = SlotsHarness(capacity=1, order=UNORDERED)
+    step = SlotsHarness(capacity=1)
     step.mails_wait = True
     step.push("a")
     step.returns("a", 1)
@@ -191,6 +192,40 @@ def test_a_fence_that_waits_for_its_mail_only_takes_room_all_the_same() -> None:
     assert step.step.full
 
     step.emit()
+
+    assert not step.step.full
+
+
+@pytest.mark.parametrize("order", [UNORDERED, BY_KEY])
+def test_results_that_wait_for_an_earlier_watermark_have_a_bound_of_their_own(
+    order: CallOrder,
+) -> None:
+    step = SlotsHarness(capacity=2, order=order, key=str if order is BY_KEY else None)
+    step.push("slow")
+    step.watermark(0)
+    fast = 0
+    while not step.step.full:
+        step.push(fast)
+        step.returns(fast, fast)
+        fast += 1
+    assert fast == HELD * 2 * 2
+
+    step.returns("slow", "slow")
+
+    assert not step.step.full
+    assert len(step.values) == fast + 1
+
+
+def test_watermarks_that_wait_for_an_unordered_call_have_a_bound_of_their_own() -> None:
+    step = SlotsHarness(capacity=1, order=UNORDERED)
+    step.push("slow")
+    watermarks = 0
+    while not step.step.full:
+        step.watermark(watermarks)
+        watermarks += 1
+    assert watermarks == HELD * 2
+
+    step.returns("slow", "slow")
 
     assert not step.step.full
 

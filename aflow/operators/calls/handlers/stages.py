@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from aflow.machines.calls.call import Call
-from aflow.machines.calls.queues import Fence, Out
+from aflow.machines.calls.queues import HELD, Fence, Out
 from aflow.model.elements import Watermark
 from aflow.model.time import Timestamp
 
@@ -51,9 +51,16 @@ class Stages:
         #: As an ordered set.
         self._calls: dict[Call, None] = {}
         self._fences = 0
+        #: How many settled calls wait for the fence of an earlier stage.
+        self._held = 0
 
     def __len__(self) -> int:
         return len(self._calls) + self._fences
+
+    def full(self, most: int) -> bool:
+        """As ``UnorderedCalls`` does."""
+        held = self._held
+        return len(self._calls) - held >= most or held >= HELD * most or self._fences >= HELD * most
 
     @property
     def calls(self) -> list[Call]:
@@ -100,7 +107,10 @@ class Stages:
 
     def settle(self, call: Call) -> None:
         call.done = True
-        call.segment.home.settled.append(call)
+        home: Stage = call.segment.home
+        home.settled.append(call)
+        if home is not self._first:
+            self._held += 1
 
     @property
     def has_out(self) -> bool:
@@ -119,5 +129,6 @@ class Stages:
         if first.left or first.fence is None or first.next is None:
             return []
         self._first = first.next
+        self._held -= len(self._first.settled)
         self._fences -= 1
         return [first.fence]

@@ -10,6 +10,7 @@ import pytest
 
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.machines.calls.on_error import Drop
+from aflow.machines.calls.queues import HELD
 from aflow.machines.calls.retry import Retry
 from aflow.model.time import MIN_TIMESTAMP
 from aflow.operators.calls.async_process import (
@@ -200,13 +201,27 @@ def test_state_on_disk_is_found_although_other_keys_came_by(start: Start, tmp_pa
 
 
 def test_the_step_is_full_when_as_much_waits_as_is_under_way(start: Start) -> None:
-    step = start(Adding(), capacity=2).push(1, 2, 3, keys=["a", "b", "c"])
+    step = start(Adding(), capacity=2).push(1, 2, 3, keys=["a", "b", "c"]).watermark(4)
     assert not step.operator.full
 
-    step.watermark(4)
+    step.push(4, keys=["d"])
 
     assert step.operator.full
     assert step.keys == ["a", "b"]
+
+
+def test_handlers_that_wait_for_an_earlier_watermark_do_not_stop_the_input(start: Start) -> None:
+    step = start(Adding(), capacity=2).push(1, keys=["slow"]).watermark(1)
+    pushed = 0
+
+    while not step.operator.full:
+        step.push(1, keys=[f"key {pushed}"]).go_on(f"key {pushed}").go_on(f"key {pushed}")
+        pushed += 1
+    step.go_on("slow").go_on("slow")
+
+    assert pushed == HELD * 2 * 2
+    assert not step.operator.full
+    assert len(step.values()) == pushed + 1
 
 
 # --------------------------------------------------------------------------------------------------- refusals
