@@ -42,6 +42,8 @@ def _parts(settings: CallSettings, using: Resource[Any] | None) -> Iterator[str]
         yield f"up to {settings.groups.size} together"
     if settings.timeout is not None:
         yield f"timeout {short(settings.timeout)}"
+    if settings.attempt_timeout is not None:
+        yield f"timeout of an attempt {short(settings.attempt_timeout)}"
     if settings.deadline is not None:
         yield "deadline"
     if settings.retry is not None:

@@ -203,7 +203,9 @@ def test_an_option_with_a_slip_is_answered_with_the_one_that_was_meant() -> None
         numbers().map_async(asked, time_out=SECOND)
 
 
-@pytest.mark.parametrize("option", ["timeout", "deadline", "retry", "rate", "breaker", "cache"])
+@pytest.mark.parametrize(
+    "option", ["timeout", "attempt_timeout", "deadline", "retry", "rate", "breaker", "cache"]
+)
 def test_none_is_as_good_as_an_option_that_was_left_out(option: str) -> None:
     nothing: Any = {option: None}
 
@@ -212,6 +214,20 @@ def test_none_is_as_good_as_an_option_that_was_left_out(option: str) -> None:
 
     assert results(with_none) == [1, 2]
     assert detail(with_none) == "ordered, 100 at once"
+
+
+@pytest.mark.parametrize("seconds", [2, 3])
+def test_a_timeout_of_an_attempt_that_would_never_end_one_is_refused(seconds: int) -> None:
+    with pytest.raises(
+        af.FlowDefinitionError, match=r"attempt_timeout=\ds\) never ends .*timeout=2s"
+    ):
+        numbers().map_async(asked, timeout=2 * SECOND, attempt_timeout=seconds * SECOND)
+
+
+@pytest.mark.parametrize("given", [timedelta(0), -SECOND, 5])
+def test_a_timeout_of_an_attempt_that_is_no_positive_time_is_refused(given: Any) -> None:
+    with pytest.raises(af.FlowDefinitionError, match=r"map_async\(attempt_timeout=…\)"):
+        numbers().map_async(asked, attempt_timeout=given)
 
 
 def test_what_is_no_resource_is_refused_with_one() -> None:
@@ -250,6 +266,7 @@ def test_a_plan_shows_all_that_was_asked_for() -> None:
             ordered=False,
             capacity=af.Adaptive(least=2, most=50),
             timeout=2 * SECOND,
+            attempt_timeout=SECOND,
             deadline=lambda value: value,
             retry=af.Retry(attempts=4),
             rate=af.RateLimit(100, SECOND, shared="api"),
@@ -261,8 +278,8 @@ def test_a_plan_shows_all_that_was_asked_for() -> None:
     )
 
     assert said == (
-        "unordered, adaptive, 2 to 50 at once, timeout 2s, deadline, up to 4 attempts, 100 per 1s shared as 'api', "
-        "circuit breaker, cache of 1000, failures dropped, using 'session'"
+        "unordered, adaptive, 2 to 50 at once, timeout 2s, timeout of an attempt 1s, deadline, up to 4 attempts, "
+        "100 per 1s shared as 'api', circuit breaker, cache of 1000, failures dropped, using 'session'"
     )
 
 

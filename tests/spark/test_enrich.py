@@ -232,6 +232,14 @@ def test_a_call_that_takes_too_long_fails() -> None:
         rows(map_async(ids([1, 2]), hanging_at_two, schema=SCORES, timeout=short))
 
 
+@pytest.mark.usefixtures("loop")
+def test_an_attempt_that_takes_too_long_fails() -> None:
+    short = timedelta(milliseconds=20)
+
+    with pytest.raises(OperatorError, match=r"no result within 20ms"):
+        rows(map_async(ids([1, 2]), hanging_at_two, schema=SCORES, attempt_timeout=short))
+
+
 # -- Resources.
 
 

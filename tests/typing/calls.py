@@ -59,6 +59,7 @@ def options_know_the_values(orders: af.Stream[Order]) -> None:
         capacity=200,
         ordered=False,
         timeout=timedelta(seconds=2),
+        attempt_timeout=timedelta(milliseconds=500),
         deadline=lambda order: order.id + 1_000,
         retry=af.Retry(attempts=3, delay=timedelta(milliseconds=50), on=ConnectionError),
         on_error=af.DeadLetter(failed),
@@ -142,4 +143,5 @@ class Totals(af.AsyncKeyedProcess[str, Order, tuple[str, int]]):
 def handlers_have_the_type_of_their_results(orders: af.Stream[Order]) -> None:
     keyed = orders.key_by(lambda order: order.city)
     totals = keyed.process_async(Totals(), name="totals", capacity=10, timeout=timedelta(seconds=1))
+    keyed.process_async(Totals(), name="again", attempt_timeout=timedelta(seconds=1))
     assert_type(totals, af.Stream[tuple[str, int]])

@@ -33,8 +33,8 @@ Out: TypeAlias = list[list[Call] | Fence]
 """Runs of settled calls, none of them empty, and fences, in the order in which they leave."""
 
 
-#: How many calls may be held, and how many fences may wait, for each call that may be here otherwise. A step takes twice
-#: its capacity of the latter, so a call may take 64 times as long as the mean one before it stops the input.
+#: How many calls may be held, and how many fences may wait, for each call that may be here otherwise. A step takes
+#: twice its capacity of the latter, so a call may take 64 times as long as the mean one before it stops the input.
 HELD: Final = 32
 
 

@@ -13,15 +13,18 @@ from typing import Any
 
 from aflow.errors import InternalError, OperatorError
 from aflow.machines.calls.call import NO_RESULT, Call
+from aflow.machines.calls.on_error import DeadLetter, Drop, Fallback
 from aflow.machines.calls.queues import CallQueue, KeyTurns, OrderedCalls, UnorderedCalls
 from aflow.model.batch import Batch
 from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
-from aflow.operators.base import Operator, OperatorContext, unsupported
+from aflow.operators.base import RAISED, Operator, OperatorContext, unsupported
+from aflow.operators.calls.counters import CallCounters
 from aflow.operators.calls.leaving import failed, send_failures, send_results
-from aflow.operators.calls.settings import CallOrder, CallSettings
+from aflow.operators.calls.settings import CallOrder, CallResults, CallSettings
 from aflow.operators.calls.stored import StoredCalls
 from aflow.operators.calls.stored_fences import CapturedCalls, StoredFences, restored_queue
+from aflow.operators.results import iterable
 from aflow.state.snapshot import Captured, OperatorSnapshot
 
 
@@ -30,6 +33,7 @@ class RecordsInFlight(Operator):
 
     def __init__(self, settings: CallSettings) -> None:
         self.settings = settings
+        self.calls = CallCounters()
         #: True while no call may be made for a further record: what comes of it would find no room behind the step.
         self.held = False
         #: Called when ``emit`` has something to do; given by the runtime.
@@ -160,6 +164,31 @@ class RecordsInFlight(Operator):
     @abstractmethod
     def full(self) -> bool:
         """True while the task should take no more input."""
+
+    def _give_up(self, call: Call, error: BaseException) -> None:
+        """No attempt is left: the policy decides."""
+        policy = self.settings.on_error
+        match policy:
+            case Fallback(result):
+                try:
+                    instead = result(call.value, error)
+                    if self.settings.results is CallResults.MANY:
+                        instead = list(iterable(instead))
+                except RAISED as exc:
+                    self._fail(self._error(call, exc), exc)
+                    return
+                self.calls.fallbacks += 1
+                self._settle(call, instead)
+            case Drop() | DeadLetter():
+                if isinstance(policy, Drop):
+                    self.calls.dropped += 1
+                else:
+                    self.calls.dead_letters += 1
+                call.error = error
+                self._without_results += 1
+                self._settle(call, NO_RESULT)
+            case _:
+                self._fail(self._error(call, error), error)
 
     def _error(self, call: Call, error: BaseException) -> OperatorError:
         return failed(self.name, call, error)

@@ -80,6 +80,11 @@ def timed_out(settings: CallSettings, attempts: int) -> TimeoutError:
     )
 
 
+def attempt_timed_out(settings: CallSettings) -> TimeoutError:
+    """What an attempt fails with whose time is up."""
+    return TimeoutError(f"an attempt gave no result within {short(settings.attempt_timeout or 0)}")
+
+
 def _send(
     calls: Sequence[Call],
     times: list[Any] | None,

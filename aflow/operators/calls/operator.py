@@ -9,7 +9,9 @@ State are the inputs of all calls whose results were not emitted. A checkpoint n
 restored step calls for those records again, before all others, and each result is emitted once. What a call does in
 the world outside it may do twice.
 
-One moment wakes the step: the earliest deadline or retry. A record's time is up ``timeout`` after its first attempt
+One moment wakes the step: the earliest deadline or retry. The time of an attempt begins when a slot has taken the call,
+so it does not run while the call waits for a slot or a limit. An attempt whose time is up has failed with a
+``TimeoutError``, and the retry policy decides. A record's time is up ``timeout`` after its first attempt
 began, whatever retries are left; its slot is free at once. What an attempt says after that counts no more. As the time
 runs, nothing of the step's own may use it up: a call that is to be made again goes before those that were not made yet,
 and does not wait for room behind the step. There are no more of them than records here, so that is bounded too.
@@ -24,16 +26,15 @@ from typing import Any, Final
 
 from aflow.errors import OperatorError
 from aflow.machines.calls.breaker import CircuitOpen
-from aflow.machines.calls.call import NO_RESULT, Call
+from aflow.machines.calls.call import Call
 from aflow.machines.calls.deadlines import Deadlines
-from aflow.machines.calls.on_error import DeadLetter, Drop, Fallback
 from aflow.machines.calls.retry import Attempt, pause
 from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.calls.counters import CallCounters
 from aflow.operators.calls.in_flight import RecordsInFlight, calls_of, nobody
-from aflow.operators.calls.leaving import not_awaited, timed_out
+from aflow.operators.calls.leaving import attempt_timed_out, not_awaited, timed_out
 from aflow.operators.calls.limited import StepLimits
 from aflow.operators.calls.settings import CallResults, CallSettings
 from aflow.operators.results import iterable
@@ -64,7 +65,6 @@ class AsyncOperator(RecordsInFlight):
 
     def __init__(self, settings: CallSettings) -> None:
         super().__init__(settings)
-        self.calls = CallCounters()
         #: How many slots are making a call whose result counts.
         self.running = 0
         #: Called when calls may begin that nobody has asked for; given by the runtime, as the next one is.
@@ -82,6 +82,7 @@ class AsyncOperator(RecordsInFlight):
         #: True if more has to be done for each attempt than to make it.
         self._watched = (
             settings.timeout is not None
+            or settings.attempt_timeout is not None
             or settings.deadline is not None
             or settings.retry is not None
         )
@@ -89,6 +90,10 @@ class AsyncOperator(RecordsInFlight):
         self._sees_results = getattr(settings.retry, "on_result", None) is not None
         self._deadlines: Deadlines[Call] = Deadlines()
         self._retries: Deadlines[Call] = Deadlines()
+        #: When the attempts under way have to end; None if their time is not limited.
+        self._attempts: Deadlines[Call] | None = (
+            None if settings.attempt_timeout is None else Deadlines()
+        )
         #: Since when each call waits in a job that stops (epoch ms); None while the job does not stop.
         self._since: dict[Call, Timestamp] | None = None
         #: What the alarm is set to (epoch ms).
@@ -170,9 +175,11 @@ class AsyncOperator(RecordsInFlight):
         self._alarm_at = None
         for call in self._deadlines.due(now):
             self._time_is_up(call)
+        for call in [] if self._attempts is None else self._attempts.due(now):
+            self._attempt_is_up(call)
         self._make_again(self._retries.due(now))
-        for earliest in (self._deadlines.earliest, self._retries.earliest):
-            if earliest is not None:
+        for waiting in (self._deadlines, self._retries, self._attempts):
+            if waiting is not None and (earliest := waiting.earliest) is not None:
                 self._wake_at(earliest)
         self.on_ready()
         if self._limits is not None and not self.waiting:
@@ -197,10 +204,18 @@ class AsyncOperator(RecordsInFlight):
                 return None
             call = ready.popleft()
             if not self._watched or self._begins(call):
-                self.running += 1
-                self.calls.calls += 1
+                self._take_slot(call)
                 return call
         return None
+
+    def _take_slot(self, call: Call) -> None:
+        """An attempt begins."""
+        self.running += 1
+        self.calls.calls += 1
+        if self._attempts is not None:
+            until = self.context.clock.now() + (self.settings.attempt_timeout or 0)
+            self._attempts.set(call, until)
+            self._wake_at(until)
 
     def _take_limited(self, limits: StepLimits) -> Call | None:
         refused = 0
@@ -222,8 +237,7 @@ class AsyncOperator(RecordsInFlight):
                 continue
             ready.popleft()
             if not self._watched or self._begins(call):
-                self.running += 1
-                self.calls.calls += 1
+                self._take_slot(call)
                 self.on_ready()  # only one asks at a time
                 return call
             limits.ended(call, None, self.running + 1, withdrawn=True)
@@ -305,14 +319,13 @@ class AsyncOperator(RecordsInFlight):
         """The call has given ``result``. It counts unless the time for the record was up."""
         if call.done:
             return
-        if self._limits is None:
-            self.running -= 1
-        else:
-            self._is_over(call, None)
+        self._is_over(call, None)
         self._came(call, result)
 
     def _is_over(self, call: Call, error: BaseException | None) -> None:
         """A call is not under way any more."""
+        if self._attempts is not None:
+            self._attempts.discard(call)
         limits = self._limits
         if limits is not None:
             before = limits.capacity
@@ -433,6 +446,12 @@ class AsyncOperator(RecordsInFlight):
         if under_way:
             self._cancel(call)
 
+    def _attempt_is_up(self, call: Call) -> None:
+        """The attempt has failed. Its slot is free at once; whether there is another attempt is up to the policy."""
+        if not call.done:
+            self.on_cancel(call)
+            self.raised(call, attempt_timed_out(self.settings))
+
     def _too_late(self, call: Call, error: TimeoutError) -> None:
         """The time for this record is up, whatever becomes of others that need the same result."""
         self._give_up(call, error)
@@ -450,31 +469,6 @@ class AsyncOperator(RecordsInFlight):
                 return False
         return True
 
-    def _give_up(self, call: Call, error: BaseException) -> None:
-        """No attempt is left: the policy decides."""
-        policy = self.settings.on_error
-        match policy:
-            case Fallback(result):
-                try:
-                    instead = result(call.value, error)
-                    if self.settings.results is _MANY:
-                        instead = list(iterable(instead))
-                except RAISED as exc:
-                    self._fail(self._error(call, exc), exc)
-                    return
-                self.calls.fallbacks += 1
-                self._settle(call, instead)
-            case Drop() | DeadLetter():
-                if isinstance(policy, Drop):
-                    self.calls.dropped += 1
-                else:
-                    self.calls.dead_letters += 1
-                call.error = error
-                self._without_results += 1
-                self._settle(call, NO_RESULT)
-            case _:
-                self._fail(self._error(call, error), error)
-
     def _decided(self, call: Call) -> None:
         self._deadlines.discard(call)
         if self._since is not None:
@@ -483,6 +477,7 @@ class AsyncOperator(RecordsInFlight):
     def size(self) -> StateSize:
         """Each record whose results were not emitted is an entry, and each moment that one waits for is a timer."""
         timers = len(self._deadlines) + len(self._retries)
+        timers += 0 if self._attempts is None else len(self._attempts)
         return StateSize(entries=len(self._queue.calls), processing_timers=timers)
 
     def _wake_at(self, at: Timestamp) -> None:

@@ -22,6 +22,7 @@ def is_plain(settings: CallSettings) -> bool:
         settings.rate,
         settings.breaker,
         settings.timeout,
+        settings.attempt_timeout,
         settings.deadline,
         settings.retry,
         settings.cache,

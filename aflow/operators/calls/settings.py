@@ -59,6 +59,8 @@ class CallSettings:
     """Makes what leaves of a value and the one result for it; None: the result leaves."""
     timeout: int | None = None
     """From the beginning of the first attempt of a record to its last result (ms)."""
+    attempt_timeout: int | None = None
+    """From the beginning of an attempt to its result (ms)."""
     deadline: Callable[[Any], Instant] | None = None
     """The moment after which the answer for a value is of no use."""
     retry: RetryPolicy | None = None

@@ -16,7 +16,7 @@ from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import RetryPolicy
 from aflow.model.codecs import RECORDS, Codec
 from aflow.model.resource import Resource
-from aflow.model.time import Instant, positive_millis, to_millis
+from aflow.model.time import Instant, positive_millis, short, to_millis
 from aflow.operators.calls.settings import (
     DEFAULT_CAPACITY,
     CallOrder,
@@ -45,8 +45,13 @@ class CallOptions(TypedDict, Generic[T], total=False):
     """True, the default: results leave in the order of the stream. False: as they complete, but never past a watermark.
     Not for keyed streams, where each key keeps its order and nothing else."""
     timeout: timedelta | None
-    """How long a record may take, from the beginning of its first call to its result, all attempts and the pauses
-    between them together. Then the call is cancelled, and ``on_error`` gets a ``TimeoutError``."""
+    """How long a record may take, from the beginning of its first call to its result: all attempts, the pauses between
+    them, and the time that it waits for a slot again. Then the call is cancelled, and ``on_error`` gets a
+    ``TimeoutError``. While a job stops, the time also runs while a circuit breaker keeps the first call waiting."""
+    attempt_timeout: timedelta | None
+    """How long one attempt may take, from the moment at which it has a slot. Then the call is cancelled, and the
+    attempt has failed with a ``TimeoutError``: ``retry`` decides whether there is another one. Must be shorter than
+    ``timeout``."""
     deadline: Callable[[T], Instant] | None
     """The moment (aware ``datetime`` or epoch ms) after which the result for a value is of no use: as ``timeout``, for
     each record. One whose moment has passed is not called for."""
@@ -91,7 +96,14 @@ def call_settings(
         raise FlowDefinitionError(
             f"{method}(into=…) takes a function of a value and the result for it, not {shown(into)}"
         )
-    timeout, deadline = options.get("timeout"), options.get("deadline")
+    deadline = options.get("deadline")
+    timeout = _duration(method, "timeout", options.get("timeout"))
+    attempt_timeout = _duration(method, "attempt_timeout", options.get("attempt_timeout"))
+    if timeout is not None and attempt_timeout is not None and attempt_timeout >= timeout:
+        raise FlowDefinitionError(
+            f"{method}(attempt_timeout={short(attempt_timeout)}) never ends an attempt, since timeout={short(timeout)} "
+            f"ends all attempts of a record before; make attempt_timeout shorter, or leave it out"
+        )
     if deadline is not None and not callable(deadline):
         raise FlowDefinitionError(
             f"{method}(deadline=…) takes a function from a value to a moment, not {shown(deadline)}"
@@ -111,7 +123,8 @@ def call_settings(
         order=_order(method, options, keyed=keyed),
         results=results,
         into=into,
-        timeout=None if timeout is None else positive_millis(timeout, what=f"{method}(timeout=…)"),
+        timeout=timeout,
+        attempt_timeout=attempt_timeout,
         deadline=deadline,
         retry=_retry(method, options.get("retry")),
         on_error=on_error,
@@ -143,6 +156,10 @@ def group_size(method: str, size: object, delay: timedelta) -> GroupSize:
     if millis < 0:
         raise FlowDefinitionError(f"{method}(delay=…) must not be negative: {delay!r}")
     return GroupSize(size, millis)
+
+
+def _duration(method: str, name: str, given: timedelta | None) -> int | None:
+    return None if given is None else positive_millis(given, what=f"{method}({name}=…)")
 
 
 def _capacity(method: str, capacity: object) -> tuple[int, Adaptive | None]:

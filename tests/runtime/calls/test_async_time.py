@@ -161,3 +161,29 @@ def test_by_key_the_next_record_of_a_key_waits_for_all_attempts_of_the_one_befor
 
     assert begun.index(2) > max(place for place, number in enumerate(begun) if number == 0)
     assert sorted(sink.values) == [0, 1, 2, 3]
+
+
+def test_a_call_that_hangs_is_ended_attempt_by_attempt_and_its_slot_serves_others() -> None:
+    begun: list[tuple[float, int]] = []
+
+    async def hangs_twice(number: int) -> int:
+        begun.append((asyncio.get_running_loop().time(), number))
+        if number == 0 and len([one for one in begun if one[1] == 0]) < 3:
+            await asyncio.sleep(3600)
+        await asyncio.sleep(1)
+        return number
+
+    flow, sink = af.Flow("attempts"), CollectSink[int]()
+    flow.source(range(3)).map_async(
+        hangs_twice,
+        name="ask",
+        capacity=1,
+        ordered=False,
+        attempt_timeout=timedelta(seconds=10),
+        retry=af.Retry(attempts=3, delay=timedelta(seconds=0.5), on=TimeoutError),
+    ).to(sink)
+
+    run_flow(flow)
+
+    assert begun == [(0.0, 0), (10.0, 1), (11.0, 0), (21.0, 2), (22.0, 0)]
+    assert sink.values == [1, 2, 0]
