@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike, fspath
@@ -36,6 +35,7 @@ from aflow.runtime.checkpoints.directory_reading import read_checkpoint
 from aflow.runtime.checkpoints.settings import Checkpointing, check_bool
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, CheckpointTally, Outcome
 from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
+from aflow.runtime.current_job import enter_job, is_inside, outside_of_jobs
 from aflow.runtime.ends.result_sink import Results, ResultSink
 from aflow.runtime.failures import first_cause
 from aflow.runtime.mailbox_loop import Why
@@ -68,9 +68,6 @@ _HISTORY = 100
 
 #: What is wrong with the pipeline or with what is stored, and would be so again.
 _HOPELESS = (FlowDefinitionError, RestoreError)
-
-#: The job in whose tasks the present code runs; inherited by all tasks of the job.
-_RUNNING: ContextVar[Job | None] = ContextVar("aflow_running", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +171,10 @@ class Job:
         """Wait until the job has ended by itself or was stopped. Raises its failure, once.
 
         Being cancelled while waiting does not stop the job; leaving the ``async with`` block does.
+        Raises ``FlowDefinitionError`` if called from within the pipeline, where it would wait for its own caller.
         """
         running = self._started()
+        self._refuse_inside("wait()")
         await asyncio.wait([running])
         self._tell()
 
@@ -203,7 +202,7 @@ class Job:
         self._stopping = drain
         self._stop_wanted.set()
         self._attempt.stop(drain=drain)
-        if _RUNNING.get() is not self:
+        if not is_inside(self):
             await self.wait()
             self._check_written(place)
 
@@ -224,12 +223,18 @@ class Job:
         It is complete in itself, and a job with another parallelism, another state backend or a changed pipeline can
         go on from it. Raises ``CheckpointError`` if it cannot be taken, ``FlowDefinitionError`` in a job without
         checkpointing, and ``JobStopped`` if the job has ended.
+
+        Raises ``FlowDefinitionError`` also if called from within the pipeline (a callback, a call, a reader, or a task
+        that one of them has created): the checkpoint could not complete before its caller returns. The function
+        given as ``on_event``, and tasks that it creates, may call it.
         """
+        self._refuse_inside("savepoint()")
         return await self._take(CheckpointKind.SAVEPOINT, self._new_savepoint(path, "savepoint()"))
 
     async def checkpoint(self) -> CheckpointInfo:
         """Take a checkpoint now, whatever the interval. Raises as ``savepoint`` does."""
         self._need_checkpointing("checkpoint()")
+        self._refuse_inside("checkpoint()")
         return await self._take(CheckpointKind.PERIODIC, None)
 
     @property
@@ -297,7 +302,7 @@ class Job:
 
     async def _run(self, started: asyncio.Future[None]) -> None:
         """The job's own task: remembers a failure instead of raising it, since nobody may be there to see it."""
-        _RUNNING.set(self)
+        enter_job(self)
         try:
             async with AsyncExitStack() as stack:
                 stack.enter_context(self._watched())
@@ -429,7 +434,8 @@ class Job:
     def _happened(self, event: JobEvent) -> None:
         if self._recovery.on_event is not None:
             try:
-                self._recovery.on_event(event)
+                with outside_of_jobs():
+                    self._recovery.on_event(event)
             except Exception:
                 _log.exception("job %r: on_event failed", self.name)
 
@@ -442,6 +448,15 @@ class Job:
                 f"job {self.name!r} is just being started, so no {kind.value} can be taken yet: try again"
             )
         return await coordinator.request(kind, path)
+
+    def _refuse_inside(self, what: str) -> None:
+        """Raise ``FlowDefinitionError`` in the job's own tasks, which the call would wait for."""
+        if self.running and is_inside(self):
+            raise FlowDefinitionError(
+                f"{what} of job {self.name!r} was called from within its pipeline (a step, a source or a sink, or a "
+                f"task that one of them has created), and would wait for its own caller: call it from the program that "
+                f"has started the job, which an asyncio.Event can wake"
+            )
 
     def _need_checkpointing(self, what: str) -> None:
         if self._recovery.checkpointing is None:

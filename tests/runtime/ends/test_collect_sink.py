@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+import aflow as af
 from aflow.connect import WriterContext
 from aflow.errors import RestoreError, SinkError
 from aflow.model.batch import Batch
 from aflow.runtime.ends import CollectSink
+from aflow.testing import Crash, Pause, ScriptedSource
+from aflow.testing.virtual_time import virtual_time
 from tests.runtime.ends.helpers import writer_of
+
+
+def seconds(n: int) -> timedelta:
+    return timedelta(seconds=n)
 
 
 @pytest.mark.asyncio
@@ -190,3 +202,48 @@ async def test_a_committable_of_another_sink_is_an_error_that_shows_it(committab
         RestoreError, match=r"'out', a CollectSink, cannot go on from .*another kind"
     ):
         await CollectSink[int]().recover("out", [committable])
+
+
+class TwoJobs:
+    """Two flows into one sink."""
+
+    def __init__(self) -> None:
+        self.sink = CollectSink[str]()
+        self.first, self.second = af.Flow("first"), af.Flow("second")
+
+    def add(self, flow: af.Flow, *script: Any) -> None:
+        flow.source(ScriptedSource(*script), name="source").to(self.sink)
+
+
+@pytest.mark.parametrize("checkpoints", [True, False], ids=["with checkpoints", "without"])
+@virtual_time
+async def test_a_second_job_is_refused_while_one_runs_or_waits_for_its_restart(
+    tmp_path: Path, checkpoints: bool
+) -> None:
+    jobs = TwoJobs()
+    jobs.add(jobs.first, "a1", "a2", Pause(seconds(10)), Crash(), "a3")
+    jobs.add(jobs.second, "b1")
+    storage = af.Checkpointing(storage=tmp_path / "first") if checkpoints else None
+    other = af.Checkpointing(storage=tmp_path / "second") if checkpoints else None
+    restart = af.FixedDelay(1, delay=seconds(10))
+
+    async with jobs.first.start(checkpointing=storage, restart=restart) as job:
+        for at in (5, 10):  # while it runs, and while it waits
+            await asyncio.sleep(at)
+            with pytest.raises(SinkError, match="belongs to job 'first', which still runs"):
+                await jobs.second.run(checkpointing=other)
+        await job.wait()
+
+    assert jobs.sink.values == ["a1", "a2", "a3"] if checkpoints else "b1" not in jobs.sink.values
+
+
+@virtual_time
+async def test_a_second_job_may_follow_the_first_one() -> None:
+    jobs = TwoJobs()
+    jobs.add(jobs.first, "a")
+    jobs.add(jobs.second, "b")
+
+    await jobs.first.run()
+    await jobs.second.run()
+
+    assert jobs.sink.values == ["a", "b"]

@@ -1,0 +1,49 @@
+"""The jobs in whose tasks the present code runs: inherited by all tasks of a job, and by tasks that its code creates.
+
+It is for two questions alone: would a call on a job wait for its own caller, and is something used by two jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
+
+
+class RunningJob(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def running(self) -> bool: ...
+
+
+#: The innermost job is last: code of one job may run another.
+_RUNNING: ContextVar[tuple[RunningJob, ...]] = ContextVar("aflow_running", default=())
+
+
+def enter_job(job: RunningJob) -> None:
+    """Say that the current task, and all that it creates from now on, belongs to ``job``."""
+    _RUNNING.set((*_RUNNING.get(), job))
+
+
+def is_inside(job: RunningJob) -> bool:
+    """Return True in a task of ``job``, or in one that was created in such a task."""
+    return any(one is job for one in _RUNNING.get())
+
+
+def current_job() -> RunningJob | None:
+    """Return the job in whose tasks the present code runs; None outside of any."""
+    running = _RUNNING.get()
+    return running[-1] if running else None
+
+
+@contextmanager
+def outside_of_jobs() -> Generator[None]:
+    """Let tasks that are created in the block belong to no job."""
+    token = _RUNNING.set(())
+    try:
+        yield
+    finally:
+        _RUNNING.reset(token)
