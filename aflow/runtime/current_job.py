@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
 
+from aflow.errors import FlowDefinitionError
+
 
 class RunningJob(Protocol):
     @property
@@ -47,3 +49,13 @@ def outside_of_jobs() -> Generator[None]:
         yield
     finally:
         _RUNNING.reset(token)
+
+
+def refuse_inside(job: RunningJob, what: str) -> None:
+    """Raise ``FlowDefinitionError`` in the tasks of ``job``, for which the call ``what`` on it would wait."""
+    if job.running and is_inside(job):
+        raise FlowDefinitionError(
+            f"{what} of job {job.name!r} was called from within its pipeline (a step, a source or a sink, or a task "
+            f"that one of them has created), and would wait for its own caller: call it from the program that has "
+            f"started the job, which an asyncio.Event can wake"
+        )

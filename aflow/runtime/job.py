@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from os import PathLike, fspath
+from os import PathLike
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
@@ -22,7 +22,6 @@ from aflow.errors import (
     FlowDefinitionError,
     JobStopped,
     RestoreError,
-    shown,
 )
 from aflow.graph.plan import Plan
 from aflow.machines.restart import GiveUp, Restart
@@ -35,7 +34,7 @@ from aflow.runtime.checkpoints.directory_reading import read_checkpoint
 from aflow.runtime.checkpoints.settings import Checkpointing, check_bool
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, CheckpointTally, Outcome
 from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
-from aflow.runtime.current_job import enter_job, is_inside, outside_of_jobs
+from aflow.runtime.current_job import enter_job, is_inside, outside_of_jobs, refuse_inside
 from aflow.runtime.ends.result_sink import Results, ResultSink
 from aflow.runtime.failures import first_cause
 from aflow.runtime.mailbox_loop import Why
@@ -49,6 +48,7 @@ from aflow.runtime.recovery import (
     check_checkpointing,
     check_on_event,
     check_restart,
+    path_of_savepoint,
     start_from,
 )
 from aflow.runtime.restarts import NoRestart, Restarts
@@ -174,7 +174,7 @@ class Job:
         Raises ``FlowDefinitionError`` if called from within the pipeline, where it would wait for its own caller.
         """
         running = self._started()
-        self._refuse_inside("wait()")
+        refuse_inside(self, "wait()")
         await asyncio.wait([running])
         self._tell()
 
@@ -228,13 +228,13 @@ class Job:
         that one of them has created): the checkpoint could not complete before its caller returns. The function
         given as ``on_event``, and tasks that it creates, may call it.
         """
-        self._refuse_inside("savepoint()")
+        refuse_inside(self, "savepoint()")
         return await self._take(CheckpointKind.SAVEPOINT, self._new_savepoint(path, "savepoint()"))
 
     async def checkpoint(self) -> CheckpointInfo:
         """Take a checkpoint now, whatever the interval. Raises as ``savepoint`` does."""
         self._need_checkpointing("checkpoint()")
-        self._refuse_inside("checkpoint()")
+        refuse_inside(self, "checkpoint()")
         return await self._take(CheckpointKind.PERIODIC, None)
 
     @property
@@ -449,15 +449,6 @@ class Job:
             )
         return await coordinator.request(kind, path)
 
-    def _refuse_inside(self, what: str) -> None:
-        """Raise ``FlowDefinitionError`` in the job's own tasks, which the call would wait for."""
-        if self.running and is_inside(self):
-            raise FlowDefinitionError(
-                f"{what} of job {self.name!r} was called from within its pipeline (a step, a source or a sink, or a "
-                f"task that one of them has created), and would wait for its own caller: call it from the program that "
-                f"has started the job, which an asyncio.Event can wake"
-            )
-
     def _need_checkpointing(self, what: str) -> None:
         if self._recovery.checkpointing is None:
             raise FlowDefinitionError(
@@ -468,10 +459,7 @@ class Job:
     def _new_savepoint(self, path: str | PathLike[str], what: str) -> str:
         """The place of a new savepoint; refused before anything is done for it, as far as that can be known."""
         self._need_checkpointing(what)
-        if not isinstance(path, str | PathLike) or not isinstance(place := fspath(path), str):
-            raise FlowDefinitionError(f"{what} takes the path of a new folder, not {shown(path)}")
-        if not place:
-            raise FlowDefinitionError(f"{what} takes the path of a new folder, not ''")
+        place = path_of_savepoint(path, what)
         if self.running and isinstance(self._storage, DirectoryStorage):
             self._storage.check_savepoint(place)
         return place

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Generic, TypeVar
-from weakref import ref
+from weakref import WeakKeyDictionary
 
 from aflow.connect import Committable, Sink, Writer, WriterContext
 from aflow.errors import RestoreError, SinkError, shown
@@ -21,8 +21,8 @@ class CollectSink(Sink[T], Generic[T]):
     """Keeps everything in memory: ``values``, and ``timestamps`` (epoch ms, or None) in the same order.
 
     Subtasks share the lists, so with a parallelism above one only the order within a subtask is that of the pipeline.
-    A second job appends to what the first one left. One job writes to it at a time: while it runs, another one fails
-    with a ``SinkError``.
+    A second job appends to what the first one left. While a job with checkpoints writes to it, another job fails with
+    a ``SinkError``, since a restart takes values back.
 
     Values are there at once. With checkpoints, a restart inside the process takes back those that are going to be
     written again, so in the end each is there once. ``SinkError`` if the lists were changed from outside meanwhile: it
@@ -39,11 +39,11 @@ class CollectSink(Sink[T], Generic[T]):
         self._attempts: dict[str, int] = {}
         #: Steps of which a checkpoint is complete: a job of theirs that begins anew is another job.
         self._settled: set[str] = set()
-        #: The job that writes, or did last.
-        self._job: ref[RunningJob] | None = None
+        #: The jobs that write, and whether they take checkpoints.
+        self._jobs: WeakKeyDictionary[RunningJob, bool] = WeakKeyDictionary()
 
     async def writer(self, context: WriterContext) -> Writer[T]:
-        self._refuse_second_job(context.name)
+        self._refuse_second_job(context.name, checkpoints=context.checkpoints)
         if not context.checkpoints:
             return _CollectWriter(self)
         self._claim_the_rest()
@@ -52,7 +52,7 @@ class CollectSink(Sink[T], Generic[T]):
 
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
         """As ``Sink.recover``. Raises ``SinkError``, and ``RestoreError`` for committables of another kind of sink."""
-        self._refuse_second_job(name)
+        self._refuse_second_job(name, checkpoints=True)
         marks = [_Mark.of(one, name) for one in committables]
         newest = max((mark.attempt for mark in marks), default=0)
         if not marks and name in self._settled:
@@ -64,17 +64,18 @@ class CollectSink(Sink[T], Generic[T]):
         self._take_back(name, newest, counts)
         self._attempts[name] = max(newest, self._attempts.get(name, 0)) + 1
 
-    def _refuse_second_job(self, name: str) -> None:
-        """Raise ``SinkError`` while another job runs, also while it waits to be started again."""
-        job, other = current_job(), None if self._job is None else self._job()
+    def _refuse_second_job(self, name: str, *, checkpoints: bool) -> None:
+        """Raise ``SinkError`` while another job runs or waits for its restart, if one of the two takes checkpoints."""
+        job = current_job()
         if job is None:
             return
-        if other is not None and other is not job and other.running:
-            raise SinkError(
-                f"sink {name!r}: this CollectSink belongs to job {other.name!r}, which still runs, and a restart of "
-                f"one job would take back values of the other; give each job a CollectSink of its own"
-            )
-        self._job = ref(job)
+        for other, takes_checkpoints in self._jobs.items():
+            if other is not job and other.running and (checkpoints or takes_checkpoints):
+                raise SinkError(
+                    f"sink {name!r}: this CollectSink belongs to job {other.name!r}, which still runs, and a restart "
+                    f"of one job would take back values of the other; give each job a CollectSink of its own"
+                )
+        self._jobs[job] = checkpoints
 
     def _take_back(self, name: str, attempt: int, counts: dict[int, int]) -> None:
         """Keep what was written before ``attempt``, and in it the first ``counts[subtask]`` values of each subtask."""
