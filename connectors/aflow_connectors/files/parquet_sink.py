@@ -153,7 +153,9 @@ class ParquetTable:
 
     def new_writer(self, schema: Any) -> Any:
         """A ``pyarrow.parquet.ParquetWriter``."""
-        return pyarrow_parquet(_NAME).ParquetWriter(self._output.file, schema)
+        return pyarrow_parquet(_NAME).ParquetWriter(
+            self._output.file, schema, write_page_checksum=True
+        )
 
     def columns(self, records: Sequence[object]) -> Any:
         """A ``pyarrow.Table`` of ``records``, at least one. Raises ``SinkError`` for what does not fit."""

@@ -26,4 +26,6 @@ def parquet_writer(where: Any, schema: Any, *, owner: str) -> Any:
         for field in schema
         if not types.is_nested(field.type) and not types.is_floating(field.type)
     ]
-    return pyarrow_parquet(owner).ParquetWriter(where, described, write_statistics=counted)
+    return pyarrow_parquet(owner).ParquetWriter(
+        where, described, write_statistics=counted, write_page_checksum=True
+    )

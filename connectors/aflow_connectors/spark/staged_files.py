@@ -45,4 +45,4 @@ def _shown(file: Path) -> bool:
 
 
 def _opened(file: Path) -> Any:
-    return pyarrow_parquet("a backfill").ParquetFile(str(file))
+    return pyarrow_parquet("a backfill").ParquetFile(str(file), page_checksum_verification=True)

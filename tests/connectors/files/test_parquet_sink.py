@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from struct import pack
 
 import pytest
 
-from aflow.connect import Batch, SinkError, WriterContext
+from aflow.connect import Batch, SinkError, SourceError, WriterContext
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.files import ParquetSink, ParquetSource
 from tests.connectors.files.arrow import pa, pq
@@ -137,3 +138,45 @@ def test_arguments_are_checked_when_the_sink_is_described() -> None:
         ParquetSink("out", row_group=0)
     with pytest.raises(FlowDefinitionError, match=r"schema must be a pyarrow\.Schema"):
         ParquetSink("out", schema={"a": int})
+
+
+def with_flipped_bit(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@pytest.mark.asyncio
+async def test_a_value_that_was_damaged_on_disk_is_an_error_not_another_value(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "a.parquet"
+    await write(ParquetSink(file), [{"a": 1234567.891}])
+    data = file.read_bytes()
+    file.write_bytes(with_flipped_bit(data, data.index(pack("<d", 1234567.891))))
+
+    assert pq.ParquetFile(file).read().to_pylist() != [{"a": 1234567.891}]
+    with pytest.raises(SourceError, match=r"cannot read .*a\.parquet"):
+        await records(ParquetSource(file))
+
+
+@pytest.mark.asyncio
+async def test_no_flipped_bit_in_front_of_the_footer_changes_what_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    rows = [{"n": n, "name": f"name {n % 7}"} for n in range(40)]
+    await write(ParquetSink(file, row_group=20), rows)
+    data = file.read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+
+    for at in range(4, footer, 11):
+        file.write_bytes(with_flipped_bit(data, at))
+        try:
+            found = await records(ParquetSource(file))
+        except SourceError:
+            continue
+        assert found == rows
+
+
+@pytest.mark.asyncio
+async def test_a_file_whose_pages_have_no_checksums_is_read(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "a.parquet", write_page_checksum=False)
+
+    assert await records(ParquetSource(tmp_path / "a.parquet")) == [{"a": 1}, {"a": 2}]
