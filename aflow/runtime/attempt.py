@@ -7,13 +7,12 @@ of the one before but what is in storage and in the sinks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from aflow.connect import Writer
 from aflow.errors import CheckpointError, InternalError
 from aflow.graph.plan import Plan
 from aflow.machines.mail_order import Lane
@@ -79,14 +78,14 @@ class Attempt:
 
     async def run(self, on_started: Callable[[], None]) -> None:
         """Run to the end. ``on_started`` is called once the tasks run."""
-        opened: list[Writer[Any]] = []
+        closers: list[Callable[[], Awaitable[None]]] = []
         resources = OpenResources(self._plan, self._reports)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(resources.open())
-            await stack.enter_async_context(closing_async(writer.close for writer in opened))
+            await stack.enter_async_context(closing_async(closers))
             stack.callback(self._begin_closing)
             checkpointed = await self._coordinate(stack)
-            writers = await open_writers(self._plan, opened, checkpoints=checkpointed is not None)
+            writers = await open_writers(self._plan, closers, checkpoints=checkpointed is not None)
             builder = Builder(
                 self._plan, self._options, checkpointed, resources=resources, reports=self._reports
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -398,9 +398,9 @@ async def recover_sinks(plan: Plan, restoration: Restoration | None) -> None:
 
 
 async def open_writers(
-    plan: Plan, opened: list[Writer[Any]], *, checkpoints: bool
+    plan: Plan, closers: list[Callable[[], Awaitable[None]]], *, checkpoints: bool
 ) -> dict[int, list[Writer[Any]]]:
-    """Open a writer for each subtask of each sink. Each is in ``opened`` too, so that a failure half-way leaks none."""
+    """Open a writer for each subtask of each sink. What closes it goes to ``closers``, also if a later one fails."""
     writers: dict[int, list[Writer[Any]]] = {}
     for task in plan.tasks:
         for node in task.nodes:
@@ -416,9 +416,14 @@ async def open_writers(
                 )
                 with user_code(partial(_sink_not_opened, node.name)):
                     writer = await node.sink.writer(context)
-                opened.append(writer)
+                closers.append(partial(_close_writer, node.name, writer))
                 writers[node.id].append(writer)
     return writers
+
+
+async def _close_writer(name: str, writer: Writer[Any]) -> None:
+    with user_code(partial(_sink_not_closed, name)):
+        await writer.close()
 
 
 def _release(held: Iterable[StreamTask]) -> None:
@@ -479,6 +484,10 @@ def _not_opened(name: str, cause: BaseException) -> OperatorError:
 
 def _sink_not_opened(name: str, cause: BaseException) -> SinkError:
     return SinkError(f"sink {name!r} could not be opened: {type(cause).__name__}: {cause}")
+
+
+def _sink_not_closed(name: str, cause: BaseException) -> SinkError:
+    return SinkError(f"sink {name!r} could not be closed: {type(cause).__name__}: {cause}")
 
 
 def _sink_not_recovered(name: str, cause: BaseException) -> SinkError:
