@@ -80,9 +80,9 @@ def check_checkpointing(checkpointing: object, begins: StartFrom | str) -> None:
         )
 
 
-def path_of_savepoint(path: object, what: str) -> str:
+def path_of_savepoint(path: str | PathLike[str], what: str) -> str:
     """``path`` as ``what`` was given it. Raises ``FlowDefinitionError`` for what is no path of a new folder."""
-    place = fspath(path) if isinstance(path, str | PathLike) else None
+    place = fspath(path) if isinstance(path, str | PathLike) else ""
     if not isinstance(place, str) or not place:
         raise FlowDefinitionError(f"{what} takes the path of a new folder, not {shown(path)}")
     return place

@@ -112,6 +112,10 @@ def flow_of(probe: Probe, place: str) -> af.Flow:
     return flow
 
 
+async def savepoint(job: Job) -> None:
+    await job.savepoint("never")
+
+
 async def in_time(job: Job) -> None:
     await asyncio.wait_for(job.checkpoint(), 5)
 
@@ -141,9 +145,9 @@ PLACES = ["callback", "write", "prepare", "flush", "read", "call", "handler"]
 @pytest.mark.parametrize(
     ("name", "call"),
     [
-        ("wait()", lambda job: job.wait()),
-        ("checkpoint()", lambda job: job.checkpoint()),
-        ("savepoint()", lambda job: job.savepoint("never")),
+        ("wait()", Job.wait),
+        ("checkpoint()", Job.checkpoint),
+        ("savepoint()", savepoint),
     ],
     ids=["wait", "checkpoint", "savepoint"],
 )

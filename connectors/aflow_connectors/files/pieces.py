@@ -55,9 +55,10 @@ class Prepared:
     @classmethod
     def of(cls, committable: Committable, *, sink: str) -> Prepared:
         """Raises ``RestoreError`` for what no file sink has prepared."""
-        match committable:
-            case {"checkpoint": int(number), "piece": str(piece), "folder": str(folder), **rest}:
-                owner = cast("dict[str, object]", rest).get("owner", "")
+        fields = cast("dict[str, object]", committable)
+        match fields:
+            case {"checkpoint": int(number), "piece": str(piece), "folder": str(folder)}:
+                owner = fields.get("owner", "")
                 bare = not piece.startswith(".") and "/" not in piece and "\0" not in piece
                 if isinstance(owner, str) and (not owner or is_owner(owner)) and bare:
                     return cls(number, piece, folder, owner)

@@ -54,7 +54,11 @@ def files_in(folder: Path) -> list[str]:
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     """Let what a sink writes for ``file`` go to a full disk."""
-    monkeypatch.setattr("secrets.token_hex", lambda size: "0" * (2 * size))
+
+    def zeros(size: int) -> str:
+        return "0" * (2 * size)
+
+    monkeypatch.setattr("secrets.token_hex", zeros)
     monkeypatch.setattr("aflow_connectors.files.manifest._NEW", "wb")
     file.with_name(f".{file.name}.{'0' * 16}.writing").symlink_to("/dev/full")
 

@@ -250,9 +250,9 @@ async def test_a_job_goes_on_from_a_checkpoint_without_manifest(
     folder = tmp_path / "out"
     committables = await former(folder, committed=committed)
 
-    for _ in range(2):
-        sink = JsonLinesSink[int](folder)
-        await sink.recover("out", committables)
+    await JsonLinesSink(folder).recover("out", committables)
+    sink = JsonLinesSink[int](folder)
+    await sink.recover("out", committables)
     writer = await opened(sink)
     later = await prepared(writer, 3, 3)
     await writer.commit(later)
