@@ -11,6 +11,7 @@ from aflow.model.codecs import Codec
 from aflow.operators.first_call import refuse_coroutine
 from aflow.state.aggregate import Aggregate, is_commutative, own_codec
 from aflow.state.aggregates.numbers import number_of
+from aflow.state.inferred import codec_of_items, codec_of_reduced, codec_of_results
 from aflow.state.layouts import Many, state_codec
 
 
@@ -40,7 +41,10 @@ class Accumulation:
     number_of: Callable[[Any], Any] | None = None
     """Where the accumulator is an exact sum (``aflow.state.aggregates.exact``), what of a record is added."""
     codec: Codec[Any] | None = None
-    """How snapshots store accumulators where no type is declared; None: as plain Python values."""
+    """How snapshots store accumulators where no type is declared: what annotations tell, or the aggregate itself.
+
+    None: as plain Python values.
+    """
 
     def codec_for(self, of: type[Any] | None) -> Codec[Any]:
         """How snapshots store accumulators, declared to be of type ``of`` or not. Raises ``FlowDefinitionError``."""
@@ -68,7 +72,8 @@ def folding(
         checked = True
         return after
 
-    return Accumulation(first, fn, merge=merge, fresh=initial)
+    codec = codec_of_results(initial, fn)
+    return Accumulation(first, fn, merge=merge, fresh=initial, codec=codec)
 
 
 def reducing(fn: Callable[[Any, Any], Any]) -> Accumulation:
@@ -80,7 +85,7 @@ def reducing(fn: Callable[[Any, Any], Any]) -> Accumulation:
         made.add = fn  # no further check
         return after
 
-    made = Accumulation(lambda value: value, add, merge=fn)
+    made = Accumulation(lambda value: value, add, merge=fn, codec=codec_of_reduced(fn))
     return made
 
 
@@ -117,6 +122,7 @@ def listing(fn: Callable[[list[Any]], Any], of: type[Any] | None) -> Accumulatio
 
     It cannot tell which of the records of two parts arrived first, so it is not for windows that merge.
     """
+    inferred = codec_of_items(fn) if of is None else None
     checked = False
 
     def applied(values: list[Any]) -> Any:
@@ -133,7 +139,7 @@ def listing(fn: Callable[[list[Any]], Any], of: type[Any] | None) -> Accumulatio
         applied,
         _joined,
         list,
-        codec=Many(state_codec(of)),
+        codec=Many(inferred or state_codec(of)),
     )
 
 

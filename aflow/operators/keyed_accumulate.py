@@ -32,7 +32,9 @@ class KeyedAccumulateOperator(Operator):
         key_type: type[Hashable] | None = None,
     ) -> None:
         self._accumulation = accumulation
-        self._accumulator = ValueState[Any]("accumulator", of=of)
+        self._accumulator = ValueState[Any](
+            "accumulator", of=of, codec=accumulation.codec if of is None else None
+        )
         self._key_type = key_type
         self._to_close = ExitStack()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import iscoroutine
 from itertools import islice
@@ -73,6 +73,11 @@ class SinkOperator(Operator):
     def busy(self) -> bool:
         """True while the writer has something to do."""
         return self.writing is not None or bool(self._waiting)
+
+    @property
+    def waiting(self) -> Iterator[Batch[Any]]:
+        """The batches that the writer has not got yet, oldest first."""
+        return (one for one in self._waiting if isinstance(one, Batch))
 
     def process(self, batch: Batch[Any]) -> None:
         if self.writing is None:

@@ -25,9 +25,10 @@ from aflow.runtime.cancellation import user_code
 from aflow.runtime.checkpoints.barriers import BarrierDesk
 from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.inflight import InFlightCodec
-from aflow.runtime.checkpoints.modes import barrier_machine
+from aflow.runtime.checkpoints.modes import barrier_machine, may_overtake
 from aflow.runtime.checkpoints.restoring import Restoration
 from aflow.runtime.checkpoints.settings import Checkpointing
+from aflow.runtime.checkpoints.storable import StorableCheck
 from aflow.runtime.checkpoints.taking import CheckpointTaking, Coordinating
 from aflow.runtime.edges import OutEdge
 from aflow.runtime.exchanges import Exchanges
@@ -215,7 +216,7 @@ class Builder:
         fuse(plan.nodes, operators, links, outputs, counters)
         taking = self._taking(plan, task)
         task_input = self._input(plan, subtask, chain, outputs, links, counters, taking)
-        task.attach(task_input, chain, taking)
+        task.attach(task_input, chain, taking, self._check(plan, task_input, chain))
         if taking is not None:
             taking.attach(
                 plan.head.name,
@@ -248,6 +249,21 @@ class Builder:
             using.restoration.adopt(chains, (node.name for node in plan.nodes))
         clock, mailbox = self._options.clock, task.loop.mailbox
         return CheckpointTaking(task.id, using.coordinator, chains, using.codec, clock, mailbox)
+
+    def _check(self, plan: TaskPlan, task_input: TaskInput, chain: Chain) -> StorableCheck | None:
+        """The check of what a subtask is going to store; None in a job without checkpoints."""
+        using = self._checkpointed
+        if using is None:
+            return None
+        restored = () if self._restoration is None else self._restoration.restored.states
+        source = (plan.head.name, task_input) if isinstance(task_input, SourceInput) else None
+        return StorableCheck(
+            chain.operators,
+            restored=restored,
+            edges=chain.edges,
+            codec=using.codec if may_overtake(using.settings) else None,
+            source=source,
+        )
 
     def _input(
         self,

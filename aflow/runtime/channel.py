@@ -11,7 +11,7 @@ reader at once, who takes it out of its place when it has reason to (``overtake`
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
@@ -75,6 +75,11 @@ class Channel:
                 element = element.slice(0, limit)
             self._freed(len(element.values))
         return element
+
+    @property
+    def batches(self) -> Iterator[Batch[Any]]:
+        """The batches that wait here, oldest first."""
+        return (one for one in self._elements if type(one) is Batch)
 
     def holds(self, checkpoint: int) -> bool:
         """True while the barrier of ``checkpoint`` is in the queue."""

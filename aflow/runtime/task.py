@@ -34,6 +34,7 @@ from aflow.runtime.alignment import AlignedMember
 from aflow.runtime.calls.slots import CallSlots, Room
 from aflow.runtime.cancellation import end_if_asked, user_code
 from aflow.runtime.checkpoints.chains import SubtaskChains
+from aflow.runtime.checkpoints.storable import StorableCheck
 from aflow.runtime.checkpoints.taking import CheckpointTaking
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
@@ -124,6 +125,8 @@ class StreamTask:
         self._member: AlignedMember | None = None
         #: Takes the checkpoints of this task; None in a job without.
         self._taking: CheckpointTaking | None = None
+        #: Checks that what the operators hold can be stored; None in a job without checkpoints, and when it is done.
+        self._unchecked: StorableCheck | None = None
         #: What was in flight in the middle of the chain when a checkpoint was taken, and where it goes on.
         self._first: list[tuple[Link, Batch[Any]]] = []
         #: Why nothing is processed yet: so many others have to process first what was in flight.
@@ -145,9 +148,14 @@ class StreamTask:
         self.stopped_at: float | None = None
 
     def attach(
-        self, task_input: TaskInput, chain: Chain, taking: CheckpointTaking | None = None
+        self,
+        task_input: TaskInput,
+        chain: Chain,
+        taking: CheckpointTaking | None = None,
+        check: StorableCheck | None = None,
     ) -> None:
         """Give the task what it reads and what it does; once, before ``run``."""
+        self._unchecked = check
         self.input = task_input
         self.chain = chain
         self._taking = taking
@@ -286,6 +294,8 @@ class StreamTask:
             self.loop.suspend(Why.ALIGNING)
             return
         if self.input.step():
+            if self._unchecked is not None and self._unchecked.after_step():
+                self._unchecked = None
             return
         if not self.input.finished:
             self.loop.suspend(Why.IDLE)

@@ -105,8 +105,16 @@ def test_a_failing_initial_is_blamed_too() -> None:
         step.push(1, keys=["a"])
 
 
+def test_an_accumulator_of_a_type_that_the_initial_function_tells_needs_no_declaration() -> None:
+    old = Driver(lambda: KeyedAccumulateOperator(folding(Total, add))).push(1, keys=["a"])
+    new = Driver(lambda: KeyedAccumulateOperator(folding(Total, add))).restore(old.snapshot())
+
+    assert new.push(2, keys=["a"]).values() == [Total(3, 2)]
+
+
 def test_an_accumulator_that_cannot_be_stored_is_named_with_the_remedy() -> None:
-    step = Driver(lambda: KeyedAccumulateOperator(folding(Total, add))).push(1, keys=["a"])
+    untold = folding(lambda: Total(), lambda total, value: add(total, value))
+    step = Driver(lambda: KeyedAccumulateOperator(untold)).push(1, keys=["a"])
 
     with pytest.raises(CheckpointError, match=r"'accumulator' of step 'step' .*declare of=Total"):
         step.snapshot()

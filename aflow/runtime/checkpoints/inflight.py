@@ -154,6 +154,10 @@ class InFlightCodec:
         copies = isinstance(origin.partitioning, Broadcast)
         return PLAIN.encode([*ends, copies, encoded])
 
+    def check(self, where: str, batch: Batch[Any]) -> None:
+        """Raise ``CheckpointError`` if ``batch`` could not be stored if it were in flight to ``where``."""
+        self._batch(where, batch)
+
     def _batch(self, where: str, batch: Batch[Any]) -> bytes:
         try:
             return encode_batch(batch, self.codec)

@@ -21,3 +21,8 @@ def barrier_machine(settings: Checkpointing, channels: int) -> Barriers:
     if isinstance(settings.barriers, Aligned) and settings.barriers.timeout is None:
         return BarrierAligner(channels)
     return AlternatingBarriers(channels)
+
+
+def may_overtake(settings: Checkpointing) -> bool:
+    """Return True if barriers may overtake records, which are stored then."""
+    return not isinstance(settings.barriers, Aligned) or settings.barriers.timeout is not None

@@ -35,11 +35,11 @@ from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.inflight import InFlightCodec, Origin, records_of
 from aflow.runtime.checkpoints.sections import committables, source_progress
 from aflow.runtime.checkpoints.statistics import SubtaskCheckpoint
+from aflow.runtime.checkpoints.storable import Progressing
 from aflow.runtime.checkpoints.storage import CheckpointStorage, complaint
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
 from aflow.runtime.mailbox import Mailbox
-from aflow.runtime.splits import Progress
 from aflow.runtime.turn import Threads
 from aflow.state.manifest import Link
 from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
@@ -82,12 +82,6 @@ class Coordinating(Protocol):
     def declined(self, task: str, checkpoint: int, reason: str) -> None:
         """The subtask cannot take part."""
         ...
-
-
-class Progressing(Protocol):
-    """A source that knows how far it has got."""
-
-    def progress(self) -> Progress: ...
 
 
 @dataclass(slots=True)

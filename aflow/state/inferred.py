@@ -1,0 +1,85 @@
+"""How values are stored whose type nobody has declared with ``of=``, but which annotations tell.
+
+``fold(Count, lambda count, view: count.plus(view))`` keeps a ``Count``: the class says so. A type is inferred only if
+there are records in it (dataclasses, NamedTuples, Structs, enums). Those cannot be stored as plain values, so whatever
+can be is stored as before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import Any, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from aflow.errors import FlowDefinitionError
+from aflow.model.codecs import Codec, codec_for
+
+
+def codec_of_results(*functions: Callable[..., Any]) -> Codec[Any] | None:
+    """Return the codec of what ``functions`` all return, by the first one that tells a type with records in it.
+
+    None if none of them does, or if the type cannot be stored; then the first value says what is wrong with it.
+    """
+    return _codec_of(map(_result, functions))
+
+
+def codec_of_items(function: Callable[..., Any]) -> Codec[Any] | None:
+    """Return the codec of the items of the list that is the first argument of ``function``, if that is told."""
+    return _codec_of(
+        get_args(hint)[0] for hint in _first_argument(function) if get_origin(hint) is list
+    )
+
+
+def codec_of_reduced(function: Callable[..., Any]) -> Codec[Any] | None:
+    """Return the codec of what a function of two values of one type returns, or takes, if one of them is told."""
+    return _codec_of([_result(function), *_first_argument(function)])
+
+
+def _codec_of(types: Any) -> Codec[Any] | None:
+    for found in types:
+        if _has_records(found):
+            try:
+                return cast("Codec[Any]", codec_for(found))
+            except FlowDefinitionError:
+                return None
+    return None
+
+
+def _result(function: Callable[..., Any]) -> object:
+    function = _inner(function)
+    return function if isinstance(function, type) else _hints(function).get("return")
+
+
+def _first_argument(function: Callable[..., Any]) -> list[object]:
+    function = _inner(function)
+    hints = _hints(function)
+    code = getattr(function, "__code__", None)
+    if code is None or not code.co_argcount:
+        return []
+    name = code.co_varnames[0]
+    return [hints[name]] if name in hints else []
+
+
+def _inner(function: Any) -> Any:
+    return _inner(function.func) if isinstance(function, partial) else function
+
+
+def _hints(function: Any) -> dict[str, object]:
+    try:
+        return get_type_hints(function)
+    except Exception:  # names that are not there at run time, and objects without annotations
+        return {}
+
+
+def _has_records(found: object) -> bool:
+    if get_args(found):
+        return _has_records(get_origin(found)) or any(map(_has_records, get_args(found)))
+    return isinstance(found, type) and (
+        dataclasses.is_dataclass(found)
+        or issubclass(found, msgspec.Struct | Enum)
+        or (issubclass(found, tuple) and hasattr(found, "_fields"))
+    )

@@ -1,0 +1,46 @@
+"""Runs of programs that take no checkpoints, with checkpoints: what they show must not depend on them.
+
+``python -m tests.checkpointed FILE`` runs a program with a checkpoint every few milliseconds in each of its jobs.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from aflow import Checkpointing, Flow
+
+EVERY = timedelta(milliseconds=20)
+
+
+@contextmanager
+def checkpointed() -> Iterator[None]:
+    """Give each job that says nothing of checkpoints a folder of its own to take them into."""
+    with tempfile.TemporaryDirectory() as place:
+
+        def with_checkpoints(start: Callable[..., Any]) -> Callable[..., Any]:
+            @wraps(start)
+            def started(flow: Flow, **options: Any) -> Any:
+                if options.get("checkpointing") is None:
+                    folder = Path(tempfile.mkdtemp(dir=place))
+                    options["checkpointing"] = Checkpointing(storage=folder, every=EVERY)
+                return start(flow, **options)
+
+            return started
+
+        with patch.object(Flow, "start", with_checkpoints(Flow.start)):
+            yield
+
+
+if __name__ == "__main__":
+    file, sys.argv = sys.argv[1], sys.argv[1:]
+    with checkpointed():
+        runpy.run_path(file, run_name="__main__")
