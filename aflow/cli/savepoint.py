@@ -11,10 +11,11 @@ from aflow.cli.options import NAMES, TARGETED, TRACEBACK, explained, for_targets
 from aflow.cli.savepoint_contents import key_lines
 from aflow.cli.savepoint_tables import print_contents
 from aflow.cli.targeted import ordered
-from aflow.cli.usage import DONE, FAILED
+from aflow.cli.usage import DONE, FAILED, UNKNOWN
 from aflow.runtime.checkpoints.directory_reading import read_checkpoint
 from aflow.runtime.checkpoints.restoring import changes_of
 from aflow.runtime.checkpoints.storage import Restored
+from aflow.state.change_plan import ChangePlan
 
 
 @click.group(context_settings=NAMES)
@@ -76,10 +77,12 @@ def plan(
 ) -> None:
     """Show what would become of each stored state if the pipeline went on from PATH.
 
-    States are kept, migrated (with what changes), new (start empty), dropped or refused. PACKAGE.MODULE:NAME and what
-    follows are those of 'aflow run'. The types of windows and joins are compared only when they are restored.
+    States are kept, migrated (with what changes), new (start empty), unknown until restored, dropped or refused.
+    PACKAGE.MODULE:NAME and what follows are those of 'aflow run'. The types of what windows, joins and calls hold are
+    compared only when a job restores them.
 
-    Exit status: 0 all can go on, 1 something would be refused or dropped, 2 the command line is wrong.
+    Exit status: 0 all can go on, 1 something would be refused or dropped, 2 the command line is wrong, 3 nothing would
+    be refused or dropped as far as is known, and the rest shows when a job goes on.
     """
     with explained(context, traceback=traceback or "--traceback" in arguments):
         restored = _read(path)
@@ -91,7 +94,13 @@ def plan(
             f"flow {wanted.flow!r} from {manifest.kind.value} {manifest.id} of flow {manifest.flow!r}:"
         )
         click.echo(str(changes))
-        context.exit(FAILED if changes.refused or changes.dropped else DONE)
+        context.exit(_status(changes))
+
+
+def _status(changes: ChangePlan) -> int:
+    if changes.refused or changes.dropped:
+        return FAILED
+    return UNKNOWN if changes.unknown else DONE
 
 
 def _read(path: str) -> Restored:

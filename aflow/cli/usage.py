@@ -7,6 +7,7 @@ from typing import Final
 DONE: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
+UNKNOWN: Final = 3
 STOPPED_AT_ONCE: Final = 130
 
 

@@ -1,10 +1,11 @@
 """What becomes of each stored state when a job goes on from a checkpoint or savepoint: decided before anything is read.
 
 Theory. A step is found again by its name, a state by its name in the step. Steps that declare their states (functions
-with state, ``fold``, ``deduplicate`` …) are compared state by state, by what snapshots say of their types. The others
-(windows, joins, sources, sinks) know best what they can read, and say so when they are restored: here they are kept if
-the same method made them. What is stored and has no place any more would be lost without a word, so it is *dropped*,
-which is refused unless it was allowed.
+with state, ``fold``, ``deduplicate`` …) are compared state by state, by what snapshots say of their types. Nothing is
+said of the types of accumulators and records in windows and joins, of the inputs of calls, and of records in flight:
+what becomes of them is *unknown* until a job restores them. Sources and sinks are kept if the same method made them.
+What is stored and has no place any more would be lost without a word, so it is *dropped*, which is refused unless it was
+allowed.
 """
 
 from __future__ import annotations
@@ -32,12 +33,21 @@ _ANYWHERE: Final = frozenset({"@in flight", "@watermark"})
 _REPEATED: Final = frozenset({"@fences"})
 
 
+#: What a step keeps by key whose form is aflow's own.
+_TIMERS: Final = frozenset({"@event timers", "@processing timers"})
+
+#: Operator state that consists of records: inputs of calls, and what was in flight.
+_RECORDS: Final = frozenset({"@calls", "@handlers", "@in flight", "@waiting"})
+
+
 class Fate(Enum):
     """What becomes of a state, or of all that a step remembers."""
 
     KEPT = "kept"
     MIGRATED = "migrated"
     """It is read with the changes that are told."""
+    UNKNOWN = "unknown until restored"
+    """The same method made the step, and the types of what it holds are compared when it is restored."""
     NEW = "new"
     """Nothing of it is stored: it starts empty."""
     DROPPED = "dropped"
@@ -67,6 +77,8 @@ class StoredStep:
     states: tuple[StoredState, ...] = ()
     others: tuple[str, ...] = ()
     """Names of what it remembers beside declared states: timers, windows, positions …"""
+    untyped: tuple[str, ...] = ()
+    """Those of them that hold values of the user's, of types that a snapshot does not tell."""
 
     @property
     def empty(self) -> bool:
@@ -133,7 +145,14 @@ class StepChange:
         return f", parallelism {self.before} → {self.after}"
 
 
-_GRAVITY: Final = (Fate.NEW, Fate.KEPT, Fate.MIGRATED, Fate.DROPPED, Fate.REFUSED)
+_GRAVITY: Final = (
+    Fate.NEW,
+    Fate.KEPT,
+    Fate.MIGRATED,
+    Fate.UNKNOWN,
+    Fate.DROPPED,
+    Fate.REFUSED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +177,11 @@ class ChangePlan:
     def dropped(self) -> bool:
         """True if something that is stored would be lost."""
         return self._any(Fate.DROPPED)
+
+    @property
+    def unknown(self) -> bool:
+        """True if only a restore can say whether something can be read."""
+        return self._any(Fate.UNKNOWN)
 
     def check(self, *, allow_dropped_state: bool = False) -> None:
         """Raises ``RestoreError`` with the whole plan if something is refused, or dropped without being allowed."""
@@ -213,6 +237,7 @@ def stored_step(step: StepState, snapshot: OperatorSnapshot) -> StoredStep:
     others: dict[str, None] = dict.fromkeys(
         name for name, parts in snapshot.operator.items() if parts and name not in _REPEATED
     )
+    untyped: dict[str, None] = dict.fromkeys(name for name in others if name in _RECORDS)
     try:
         for names in snapshot.keyed.values():
             described = {name.decode(): data for name, data in names.get(STATES, ())}
@@ -220,6 +245,8 @@ def stored_step(step: StepState, snapshot: OperatorSnapshot) -> StoredStep:
                 if name.startswith(RESERVED):
                     if rows and name != STATES and not name.startswith(_TOUCHED):
                         others[name] = None
+                        if name not in _TIMERS:
+                            untyped[name] = None
                 elif rows:
                     _note(states, name, described.get(name), len(rows))
         for name, copies in snapshot.broadcast.items():
@@ -229,7 +256,14 @@ def stored_step(step: StepState, snapshot: OperatorSnapshot) -> StoredStep:
         raise RestoreError(
             f"what is stored of step {step.name!r} does not say what it is: {exc}"
         ) from exc
-    return StoredStep(step.name, step.what, step.parallelism, tuple(states.values()), tuple(others))
+    return StoredStep(
+        step.name,
+        step.what,
+        step.parallelism,
+        tuple(states.values()),
+        tuple(others),
+        tuple(untyped),
+    )
 
 
 def _note(states: dict[str, StoredState], name: str, described: bytes | None, keys: int) -> None:
@@ -253,7 +287,12 @@ def _step_change(stored: StoredStep | None, declared: DeclaredStep) -> StepChang
         new = tuple(_new(name, data) for name, data in states.items())
         return StepChange(declared.name, declared.what, Fate.NEW, None, declared.parallelism, new)
     change = StepChange(
-        declared.name, declared.what, Fate.KEPT, stored.parallelism, declared.parallelism
+        declared.name,
+        declared.what,
+        Fate.UNKNOWN if stored.untyped else Fate.KEPT,
+        stored.parallelism,
+        declared.parallelism,
+        details=tuple(_untyped_text(stored.untyped)),
     )
     if stored.what != declared.what and _depends_on_what(stored, declared):
         reason = f"it is a {stored.what} in what is stored, and a {declared.what} now; give it another name"
@@ -294,7 +333,9 @@ def _state_change(stored: StoredState, declared: bytes | None) -> StateChange:
 
 
 def _unchecked(state: StoredState) -> StateChange:
-    return StateChange(state.name, Fate.KEPT, _type(state), ("compared when the step is restored",))
+    return StateChange(
+        state.name, Fate.UNKNOWN, _type(state), ("compared when the step is restored",)
+    )
 
 
 def _new(name: str, description: bytes) -> StateChange:
@@ -312,6 +353,12 @@ def _gone(step: StoredStep) -> StepChange:
     return StepChange(
         step.name, step.what, Fate.DROPPED, step.parallelism, None, tuple(states), details
     )
+
+
+def _untyped_text(names: tuple[str, ...]) -> Iterator[str]:
+    if names:
+        held = ", ".join(name.removeprefix(RESERVED) for name in names)
+        yield f"types are compared when the step is restored, of: {held}"
 
 
 def _others_text(names: tuple[str, ...]) -> Iterator[str]:

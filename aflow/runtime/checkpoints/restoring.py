@@ -133,7 +133,7 @@ class Restoration:
         return {
             step.name
             for step in self.changes.steps
-            if any(state.fate not in (Fate.KEPT, Fate.NEW) for state in step.states)
+            if any(state.fate not in (Fate.KEPT, Fate.NEW, Fate.UNKNOWN) for state in step.states)
         }
 
     def _state(self, step: str) -> OperatorSnapshot:
