@@ -22,7 +22,9 @@ from aflow.errors import CheckpointError, ConnectorError, FlowDefinitionError
 from aflow_connectors import spark
 from aflow_connectors.spark import Results, SparkSink, SparkSource, backfill
 from aflow_connectors.spark.staging import Staging
+from aflow_connectors.spark.staging_folder import StagingFolder
 from tests.spark.test_backfill import UNTIL, Bid, Sum, frame
+from tests.spark.test_staging_folder import left
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -196,6 +198,18 @@ def refused(
             {"sources": {"bids": SparkSource(lambda: frame(spark).select("nothing"), of=Bid)}},
             "source 'bids': [UNRESOLVED_COLUMN.WITH_SUGGESTION]",
         ),
+        "a frame that never ends": (
+            {"sources": {"bids": spark.readStream.format("rate").load()}},
+            "source 'bids': the DataFrame is a streaming one (spark.readStream)",
+        ),
+        "a map that is no dict": (
+            {"sources": {"bids": frame(spark).selectExpr("map(struct(who), 1) AS m")}},
+            "source 'bids': column 'm': a map with keys of type struct<who: string>",
+        ),
+        "a type of Spark's own": (
+            {"sources": {"bids": frame(spark).selectExpr("parse_json('1') AS v")}},
+            "source 'bids': column 'v' is of type variant, and Python has no values for variant",
+        ),
         "a list": (
             {"sources": {"bids": [1, 2]}},
             "source 'bids': backfill() reads a DataFrame of Spark, or SparkSource(dataframe, of=…), not [1, 2]",
@@ -289,6 +303,21 @@ async def test_a_backfill_without_savepoint_leaves_no_staging_folder(
     assert list(temporary.iterdir()) == []
     assert set(modes) == {0o700}  # others have their files beside it
     assert list((tmp_path / "sums").iterdir()) != []
+
+
+@pytest.mark.asyncio
+async def test_a_backfill_removes_what_a_killed_one_left_beside_its_savepoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    left(tmp_path / ".earlier.0123.staging")
+    other = StagingFolder(tmp_path / ".other.4567.staging", private=False)
+    (tmp_path / ".mine.staging").mkdir()
+
+    await run(spark, tmp_path)
+
+    staging = [one.name for one in tmp_path.iterdir() if one.name.endswith(".staging")]
+    assert sorted(staging) == [".mine.staging", ".other.4567.staging"]
+    other.remove()
 
 
 @pytest.mark.asyncio

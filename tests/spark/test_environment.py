@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,9 @@ from aflow_connectors.spark.environment import (
     check_packages,
     check_python,
     local_session,
+    use_this_python,
 )
+from tests.spark import unactivated
 
 PROJECT = Path(__file__).parents[2]
 INSTALL = "'sudo apt-get install openjdk-17-jre-headless' installs it; JAVA_HOME names its folder"
@@ -218,6 +222,60 @@ def test_the_python_of_a_cluster_is_its_own_affair(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/there/python3")
 
     check_python("spark://master:7077")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["classic", "connect"])
+def test_workers_of_a_session_of_the_users_run_its_python_though_nothing_is_activated(
+    in_another_process: Callable[..., str], kind: str
+) -> None:
+    said = in_another_process(unactivated.main, kind)
+
+    assert f"calls in {sys.executable}\n" in said
+    assert "rows [0, 1]\n" in said
+
+
+class Context:
+    """What is looked at of a ``SparkContext``."""
+
+    def __init__(self, master: str, conf: dict[str, str]) -> None:
+        self.master = master
+        self.conf = conf
+        self.pythonExec = "python3"  # the name of Spark's
+
+    def getConf(self) -> dict[str, str]:  # noqa: N802 - the name of Spark's
+        return self.conf
+
+
+class Session:
+    """What is looked at of a ``SparkSession``."""
+
+    def __init__(self, master: str, conf: dict[str, str]) -> None:
+        self.conf = conf
+        self.sparkContext = Context(master, conf)
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "env", "expected"),
+    [
+        ("local[2]", {}, "", sys.executable),
+        ("local-cluster[1,1,512]", {}, "", sys.executable),
+        ("spark://master:7077", {}, "", "python3"),
+        ("yarn", {}, "", "python3"),
+        ("local[2]", {}, "/opt/python3", "python3"),
+        ("local[2]", {"spark.pyspark.python": "/opt/python3"}, "", "python3"),
+        ("local[2]", {"spark.sql.execution.pyspark.python": "/opt/python3"}, "", "python3"),
+    ],
+)
+def test_a_python_that_the_user_has_chosen_stays(
+    monkeypatch: pytest.MonkeyPatch, master: str, conf: dict[str, str], env: str, expected: str
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", env)
+    session: Any = Session(master, conf)
+
+    use_this_python(session)
+
+    assert session.sparkContext.pythonExec == expected
 
 
 def test_a_session_without_cores_is_refused() -> None:

@@ -27,7 +27,6 @@ from aflow.model.time import Timestamp
 from aflow_connectors.spark.columns import RowsOut
 from aflow_connectors.spark.destinations import AnyDestination, FilesDestination, TableDestination
 from aflow_connectors.spark.done import Backfilled, StepDone
-from aflow_connectors.spark.paths import path_of, remove_folder
 from aflow_connectors.spark.rows import StepCounts
 from aflow_connectors.spark.schemas import declared, inferred, spark_schema
 from aflow_connectors.spark.sending import sent_columns
@@ -141,9 +140,7 @@ class Backfill:
                     destination.drop()
             finally:
                 self._writing.release()
-        folder = path_of(self.shared)
-        if folder is not None:
-            remove_folder(folder)
+        self.staging.end()
 
     @contextmanager
     def _turn(self) -> Generator[None]:

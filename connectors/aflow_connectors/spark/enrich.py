@@ -28,7 +28,7 @@ from aflow.backfill.shipping import check_picklable, shippable
 from aflow.model.resource import Resource
 from aflow.model.time import Instant
 from aflow_connectors.spark.bridge import Inbox, Outbox, bridged, check_bound
-from aflow_connectors.spark.environment import check_packages
+from aflow_connectors.spark.environment import check_packages, use_this_python
 from aflow_connectors.spark.kept import kept
 from aflow_connectors.spark.pickling import dumps
 from aflow_connectors.spark.shipping import Cargo, shipped
@@ -117,6 +117,7 @@ def _enriched(
     from aflow_connectors.spark.schemas import declared, spark_schema
 
     owner = f"step {step!r}"
+    use_this_python(df.sparkSession)
     spark = spark_schema(schema, owner=owner)
     RowsIn(df.columns, of, owner=owner).check(declared(df.schema, owner=owner).arrow)
     check_picklable(fragment, dumps)

@@ -42,6 +42,9 @@ _PATIENCE: Final = 30
 
 _IMPORTING: Final = Lock()
 
+#: The option of a session that says with which Python its workers are started.
+_PYTHON_OF_SESSION: Final = "spark.sql.execution.pyspark.python"
+
 _DEFAULTS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -133,6 +136,24 @@ def check_python(master: str) -> None:
             f"PYSPARK_PYTHON is {chosen}, but on {master} Spark's workers need the running Python with its packages: "
             f"unset it, or set it to {sys.executable}"
         )
+
+
+def use_this_python(session: SparkSession) -> None:
+    """Start the Python workers of a local Spark with the running interpreter, unless the user has chosen another.
+
+    Without PYSPARK_PYTHON Spark takes ``python3`` from the path, which is not that of a virtual environment that is not
+    activated. Executors of a cluster have a Python of their own, so for other masters this does nothing. Blocks.
+    """
+    if os.environ.get("PYSPARK_PYTHON") or session.conf.get(_PYTHON_OF_SESSION, None):
+        return
+    if type(session).__module__.startswith("pyspark.sql.connect."):
+        # Set by Spark if this process has started the server: SparkSession.builder.remote("local[2]").
+        if os.environ.get("SPARK_LOCAL_REMOTE"):
+            session.conf.set(_PYTHON_OF_SESSION, sys.executable)
+        return
+    context = session.sparkContext
+    if context.master.startswith("local") and not context.getConf().get("spark.pyspark.python"):
+        context.pythonExec = sys.executable
 
 
 def import_pyspark() -> None:

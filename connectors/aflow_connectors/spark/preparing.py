@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from uuid import uuid4
 
 from aflow.backfill.fragments import Fragment, FragmentPlan
@@ -22,6 +22,7 @@ from aflow_connectors.spark.destinations import (
     TableDestination,
 )
 from aflow_connectors.spark.driving import Backfill
+from aflow_connectors.spark.environment import use_this_python
 from aflow_connectors.spark.history_folder import history_folder
 from aflow_connectors.spark.history_table import HistoryTable
 from aflow_connectors.spark.paths import is_local, local_path, path_of, uri_of
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from aflow_connectors.spark.backfill import Rows
 
 T = TypeVar("T")
+
+#: Names of staging folders beside a savepoint.
+_STAGING: Final = "*.staging"
 
 
 def prepared(
@@ -96,6 +100,7 @@ def prepared(
             elsewhere=frozenset(files),
             state=state,
             private=staging is None and folder is None,
+            pattern=_STAGING if staging is None and folder is not None else "aflow-*",
         ),
     )
 
@@ -136,6 +141,7 @@ def check_session(session: SparkSession) -> None:
         raise ConnectorError(
             f"the Spark session does not answer ({telling_line(exc)}): if it was stopped, start another one"
         ) from exc
+    use_this_python(session)
 
 
 def _by_no_rows(destinations: Mapping[str, AnyDestination | None]) -> dict[str, Into | None]:
@@ -216,7 +222,7 @@ def _shared(
         return name if here is None else uri_of(here)
     if savepoint is not None:
         beside = savepoint.absolute()
-        return uri_of(beside.parent / f".{beside.name}.{uuid4().hex}.staging")
+        return uri_of(beside.parent / f".{beside.name}.{uuid4().hex}{_STAGING[1:]}")
     if not is_local(session):
         raise FlowDefinitionError(
             "without a savepoint, backfill() needs staging=, a folder that driver and executors see alike"

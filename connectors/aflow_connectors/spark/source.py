@@ -17,6 +17,7 @@ from aflow_connectors.files.parquet import ParquetReader
 from aflow_connectors.files.parquet_rows import ParquetPosition, Rows
 from aflow_connectors.files.source import BadRecords
 from aflow_connectors.spark.calls import call
+from aflow_connectors.spark.environment import use_this_python
 from aflow_connectors.spark.snapshots import Files, Snapshot, snapshot_folder
 from aflow_connectors.spark.streaming import StreamReader
 
@@ -167,7 +168,7 @@ class SparkSource(Source[T]):
         frame = await self._computed()
         await call(
             frame.sparkSession,
-            lambda: _check(frame, self._convert),
+            lambda: _prepare_stream(frame, self._convert),
             "analysing the DataFrame",
             error=SourceError,
         )
@@ -204,6 +205,11 @@ def _write(frame: DataFrame, snapshot: Snapshot, convert: Conversion[T]) -> File
         counted = frame.observe(written, functions.count(functions.lit(1)).alias("rows"))
         counted.write.parquet(f"file://{rows}")
         return snapshot.complete(rows, columns, int(written.get["rows"]))
+
+
+def _prepare_stream(frame: DataFrame, convert: Conversion[T]) -> None:
+    _check(frame, convert)
+    use_this_python(frame.sparkSession)
 
 
 def _check(frame: DataFrame, convert: Conversion[T], *, in_parquet: bool = False) -> None:

@@ -7,6 +7,7 @@ order of event time.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
@@ -21,14 +22,17 @@ from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
 from aflow.backfill.savepoint import LeftPart
 from aflow.connect import ConnectorError
 from aflow.model.time import MIN_TIMESTAMP
-from aflow_connectors.spark.paths import path_of
+from aflow_connectors.spark.paths import path_of, remove_folder
 from aflow_connectors.spark.rows import LAYOUT, REPORT, STATE, StepCounts
 from aflow_connectors.spark.shipping import MapBatches, mapped
 from aflow_connectors.spark.staged_files import files_of, payloads
+from aflow_connectors.spark.staging_folder import StagingFolder, remove_stale
 from aflow_connectors.spark.state_files import read_state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_log: Final = logging.getLogger("aflow.spark")
 
 _COLUMNS: Final = ("exit", "part", "input", "ts", "place", "payload")
 
@@ -52,6 +56,10 @@ class Staging:
     """The folder into which executors write state; None if they give rows instead."""
     private: bool = False
     """True if it is where others have their temporary files, too."""
+    pattern: str = "aflow-*"
+    """Which names the staging folders of other backfills have that are beside this one."""
+    #: Of a folder that this process has made.
+    _claimed: StagingFolder | None = None
     _frames: dict[int, DataFrame] = field(default_factory=dict[int, "DataFrame"])
     #: Fragments whose rows are in the folder.
     _written: set[int] = field(default_factory=set[int])
@@ -59,16 +67,27 @@ class Staging:
     _told: dict[int, list[StepCounts]] = field(default_factory=dict[int, list[StepCounts]])
 
     def begin(self) -> None:
-        """Make the folder into which executors write state. Raises ``ConnectorError``."""
+        """Make and claim the folder, and remove those that killed drivers left beside it. Raises ``ConnectorError``."""
         if self.state is not None:
+            folder = self.state.parent
+            for gone in remove_stale(folder.parent, self.pattern):
+                _log.info("removed %s, which the driver of a backfill left that was killed", gone)
             try:
-                self.state.mkdir(parents=True)
-                if self.private:
-                    self.state.parent.chmod(0o700)
+                self._claimed = StagingFolder(folder, private=self.private)
+                self.state.mkdir()
             except OSError as exc:
                 raise ConnectorError(
                     f"cannot make the staging folder {self.state.parent}: {exc.strerror or exc}"
                 ) from exc
+
+    def end(self) -> None:
+        """Remove the folder, if that can be done from here."""
+        folder = path_of(self.folder)
+        if self._claimed is not None:
+            self._claimed.remove()
+            self._claimed = None
+        elif folder is not None:
+            remove_folder(folder)
 
     def run(self, fragment: Fragment) -> None:
         """Run ``fragment``; those before it have run."""
