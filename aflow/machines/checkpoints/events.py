@@ -193,7 +193,7 @@ class CoordinatorSettings:
     every: int | None = None
     """From the begin of one periodic checkpoint to that of the next; None: only those that are asked for."""
     first_delay: int = 0
-    """From ``Started`` to the first periodic one: drawn at random by the shell, up to ``every``."""
+    """From ``Started`` to the first periodic one: see ``first_delay``."""
     min_pause: int = 0
     """From the end of one checkpoint to the begin of the next periodic one."""
     timeout: int = 600_000
@@ -204,3 +204,12 @@ class CoordinatorSettings:
     """Checkpoints in a row that may fail before the job does."""
     keep: int = 1
     """Completed periodic checkpoints that are kept; savepoints are kept for ever and not counted."""
+
+
+def first_delay(every: int, min_pause: int, random: float) -> int:
+    """Return the delay (ms) of the first periodic checkpoint: a random one in [``min_pause``, ``every``).
+
+    It is ``min_pause`` if that is not below ``every``. ``random`` is from 0 to below 1. The delay is random so that
+    jobs that are started together do not write their checkpoints together. After Flink's ``CheckpointCoordinator``.
+    """
+    return min_pause + int(max(0, every - min_pause) * random)

@@ -116,13 +116,14 @@ class CheckpointCoordinator:
         self._tasks = {task.id: task for task in tasks}
         every = self._settings.every
         millis = None if every is None else to_millis(every, what="every")
+        min_pause = to_millis(self._settings.min_pause, what="min_pause")
         tolerable = self._settings.tolerable_failures
         self._machine = Coordinator(
             list(self._tasks),
             say.CoordinatorSettings(
                 every=millis,
-                first_delay=int((millis or 0) * self._options.draw),
-                min_pause=to_millis(self._settings.min_pause, what="min_pause"),
+                first_delay=say.first_delay(millis or 0, min_pause, self._options.draw),
+                min_pause=min_pause,
                 timeout=to_millis(self._settings.timeout, what="timeout"),
                 max_concurrent=self._settings.max_concurrent,
                 tolerable_failures=_ANY_NUMBER if tolerable is None else tolerable,

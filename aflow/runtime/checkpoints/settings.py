@@ -76,7 +76,8 @@ class Checkpointing:
     """The folder for the checkpoints of this flow, made if it is not there; each flow needs one of its own. Or a
     storage of your own."""
     every: timedelta | None = timedelta(seconds=10)
-    """From the begin of one checkpoint to that of the next; None: only savepoints, and the final one."""
+    """From the begin of one checkpoint to that of the next; None: only savepoints, and the final one. The first is
+    taken after a random delay of at least ``min_pause`` and less than ``every``."""
     barriers: Barriers = field(default_factory=Aligned)
     guarantee: Processing = Processing.EXACTLY_ONCE
     min_pause: timedelta = timedelta(0)

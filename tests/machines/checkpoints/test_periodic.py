@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aflow.machines.checkpoints import events
 from aflow.machines.checkpoints.events import (
     AlarmRang,
     CoordinatorSettings,
@@ -38,6 +43,25 @@ def test_the_first_one_is_due_after_its_delay() -> None:
 
     assert told(Started(), 1000) == [SetAlarm(1030)]
     assert told(AlarmRang(), 1030) == [TriggerTasks(1, PERIODIC, 1030), SetAlarm(1130)]
+
+
+@given(
+    every=st.integers(1, 10**9),
+    min_pause=st.integers(0, 10**9),
+    random=st.floats(0, 1, exclude_max=True),
+)
+def test_the_first_delay_is_from_the_pause_to_below_the_interval(
+    every: int, min_pause: int, random: float
+) -> None:
+    delay = events.first_delay(every, min_pause, random)
+
+    assert min_pause <= delay
+    assert delay < every or delay == min_pause
+
+
+@pytest.mark.parametrize(("random", "delay"), [(0.0, 40), (0.5, 70), (0.999, 99)])
+def test_the_first_delay_takes_the_whole_range(random: float, delay: int) -> None:
+    assert events.first_delay(100, 40, random) == delay
 
 
 def test_without_an_interval_none_is_taken() -> None:
