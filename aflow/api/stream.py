@@ -10,7 +10,7 @@ from aflow.api.calling import Calling
 from aflow.api.checks import check_function, check_storable
 from aflow.api.missing import missing_method
 from aflow.api.place import Place, check_flow, place_of
-from aflow.api.time import Generators, time_strategy
+from aflow.api.time import Generators, time_strategy, watermark_period
 from aflow.connect import Sink
 from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.flow_graph import FlowGraph, check_parallelism, check_side
@@ -108,6 +108,7 @@ class Stream(Calling[T]):
         generator: Generators[T] | None = None,
         idle_after: timedelta | None = None,
         align: Alignment | None = None,
+        watermark_interval: timedelta | None = None,
         name: str | None = None,
     ) -> Stream[T]:
         """Give each record the timestamp ``time(value)`` and let event time advance with the records.
@@ -117,15 +118,18 @@ class Stream(Calling[T]):
         by that much before they are late. What is late never depends on how records happened to be batched. With one
         split it depends on their order alone. A first timestamp that is plainly in seconds, microseconds or nanoseconds
         causes a ``UserWarning``. ``generator`` makes a ``WatermarkGenerator`` of your own instead, one for each
-        split of the source. Splits that give no record for ``idle_after`` of processing time no longer hold the
-        watermark back. With ``align`` the source waits while it is too far ahead of the slowest one of its group; then
-        this step must stand right behind the source.
+        split of the source. Its ``on_periodic`` is called every ``watermark_interval`` of processing time (default:
+        200 ms), also while no records arrive.
+
+        Splits that give no record for ``idle_after`` of processing time no longer hold the watermark back. With
+        ``align`` the source waits while it is too far ahead of the slowest one of its group; then this step must stand
+        right behind the source.
 
         Close to the source this follows each of its splits on its own; behind an exchange it follows the mixed stream.
         """
         if time is not None:
             check_function(time, "event_time")
-        strategy = time_strategy(max_delay, generator, idle_after, align)
+        strategy = time_strategy(max_delay, generator, idle_after, align, watermark_interval)
         return self._step(
             "event_time", name, lambda: EventTimeOperator(time, strategy), begins_time=True
         )
@@ -155,12 +159,19 @@ class Stream(Calling[T]):
         node = self._graph.add_step("key_by", name, (self._edge,), lambda: KeyByOperator(key))
         return KeyedStream(self._graph, Edge(node, partitioning=HashByKey()), of, parallelism)
 
-    def ingestion_time(self, *, name: str | None = None) -> Stream[T]:
+    def ingestion_time(
+        self, *, watermark_interval: timedelta | None = None, name: str | None = None
+    ) -> Stream[T]:
         """Give each record the moment of its arrival here as its timestamp; nothing is ever late.
 
-        The clock moves event time on, so windows fire while the source is silent. A replay gives other timestamps.
+        The clock moves event time on, so windows fire while the source is silent: a watermark is sent every
+        ``watermark_interval`` of processing time (default: 200 ms), and after each batch. A replay gives other
+        timestamps.
         """
-        return self._step("ingestion_time", name, IngestionTimeOperator, begins_time=True)
+        period = watermark_period(watermark_interval)
+        return self._step(
+            "ingestion_time", name, lambda: IngestionTimeOperator(period), begins_time=True
+        )
 
     def window_all(
         self,

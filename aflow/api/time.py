@@ -24,6 +24,7 @@ def time_strategy(
     generator: Callable[[], WatermarkGenerator[Any]] | None,
     idle_after: timedelta | None,
     align: Alignment | None = None,
+    watermark_interval: timedelta | None = None,
 ) -> TimeStrategy:
     """Check the arguments of ``event_time``. Raises ``FlowDefinitionError``."""
     idle = None if idle_after is None else positive_millis(idle_after, what="idle_after")
@@ -38,8 +39,18 @@ def time_strategy(
                 "event_time() takes max_delay or a generator, not both: a generator decides about delays by itself"
             )
         check_function(generator, "event_time(generator=…)")
-        return TimeStrategy(generator, idle, align)
+        return TimeStrategy(generator, idle, align, watermark_period(watermark_interval))
+    if watermark_interval is not None:
+        raise FlowDefinitionError(
+            "watermark_interval is how often a generator of yours is asked for a watermark, and event_time() has none: "
+            "without generator=… a watermark follows each batch; leave watermark_interval out"
+        )
     delay = 0 if max_delay is None else to_millis(max_delay, what="max_delay")
     if delay < 0:
         raise FlowDefinitionError(f"max_delay must not be negative, and it is {max_delay!r}")
     return TimeStrategy(lambda: BoundedOutOfOrderness(delay), idle, align)
+
+
+def watermark_period(interval: timedelta | None) -> int | None:
+    """Return the interval of periodic watermarks in ms. Raises ``FlowDefinitionError`` unless it is above zero."""
+    return None if interval is None else positive_millis(interval, what="watermark_interval")

@@ -45,7 +45,7 @@ from aflow.state.snapshot import OperatorSnapshot
 #: The split that stands for a stream that comes through an exchange.
 _MIXED: Final = ""
 
-#: Milliseconds of processing time between two calls of a generator's ``on_periodic``.
+#: Default interval of periodic watermarks (ms of processing time).
 PERIOD: Final = 200
 
 #: Name of the operator state: for each split, how far event time has come.
@@ -57,13 +57,18 @@ Cut = tuple[int, Timestamp]
 
 @dataclass(frozen=True, slots=True)
 class TimeStrategy:
-    """How event time advances: a generator for each split, and after how many ms without a record a split is idle."""
+    """How event time advances: a generator for each split, and after how many ms without a record a split is idle.
+
+    ``period`` is the time between two calls of a generator's ``on_periodic`` (ms of processing time); None for
+    ``PERIOD``.
+    """
 
     generator: Callable[[], WatermarkGenerator[Any]]
     idle_after: int | None = None
     align: Alignment | None = None
     unit: UnitCheck = field(default_factory=UnitCheck, compare=False)
     """Looks at the first record, in whichever subtask that is."""
+    period: int | None = None
 
 
 @dataclass(slots=True)
@@ -96,6 +101,7 @@ class EventTimeOperator(Operator):
         #: True while readers were told that the stream is idle.
         self._idle = False
         self._next_period: Timestamp | None = None
+        self._period: Final = PERIOD if strategy.period is None else strategy.period
         #: What a restored snapshot knew of splits that have not begun again yet.
         self._remembered: dict[str, Timestamp] = {}
         #: True while the watermarks of restored splits that have begun are still to be sent: what one of them says must
@@ -118,8 +124,14 @@ class EventTimeOperator(Operator):
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         if not isinstance(self._generator(), BoundedOutOfOrderness):
-            self._next_period = context.clock.now() + PERIOD
+            self._next_period = context.clock.now() + self._period
             self._arm()
+        elif self._strategy.period is not None:
+            raise OperatorError(
+                f"step {self.name!r} has a watermark_interval, and its generator emits a watermark after each batch; "
+                f"leave watermark_interval out, or use a generator that emits in on_periodic",
+                operator=self.name,
+            )
 
     def on_start(self) -> None:
         # A restored split may be silent for long, and readers wait for its watermark.
@@ -192,7 +204,7 @@ class EventTimeOperator(Operator):
         if self._recalled:
             self._go_on()
         if self._next_period is not None and self._next_period <= now:
-            self._next_period = now + PERIOD
+            self._next_period = now + self._period
             for split in self._splits.values():
                 self._ask(split)
         for split in self._splits.values():

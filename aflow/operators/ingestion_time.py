@@ -2,7 +2,7 @@
 
 A record's timestamp is what the clock said when its batch came to this step, or the last timestamp if the clock went
 back in the meantime. The watermark is one less: another record may come in the same millisecond. It is sent behind each
-batch, and every ``PERIOD`` while there is none, so that windows fire while the source is silent.
+batch, and every ``period`` ms while there is none, so that windows fire while the source is silent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class IngestionTimeOperator(Operator):
     Idleness passes through: while the input is idle no watermark is sent, since readers do not wait for this stream.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, period: int | None = None) -> None:
+        #: The interval of watermarks while no records arrive (ms).
+        self._period: Final = PERIOD if period is None else period
         #: The newest timestamp that was given, or that the watermark says will not be given any more.
         self._newest: Timestamp = MIN_TIMESTAMP
 
@@ -81,4 +83,4 @@ class IngestionTimeOperator(Operator):
             self.output.watermark(watermark)
 
     def _arm(self) -> None:
-        self.context.alarm.set(self.context.clock.now() + PERIOD)
+        self.context.alarm.set(self.context.clock.now() + self._period)

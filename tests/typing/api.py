@@ -121,6 +121,7 @@ class PerRecord(af.WatermarkGenerator[Payment]):
 
 
 def event_time_keeps_the_type(payments: Payments) -> None:
+    assert_type(payments.ingestion_time(watermark_interval=MINUTE), Payments)
     assert_type(payments.event_time(lambda p: p.at), af.Stream[Payment])
     assert_type(payments.event_time(lambda p: 1_000, max_delay=MINUTE), af.Stream[Payment])
     assert_type(payments.event_time(idle_after=MINUTE, name="time"), af.Stream[Payment])
