@@ -29,7 +29,7 @@ class Chain(Driver):
         self._input.append({"value": value, "ts": ts})
 
     def do_end_input(self, yes: bool) -> None:
-        elements = self._input
+        elements: list[Json] = self._input
         for step in self._steps:
             if step is None:
                 elements = [{**each, "value": each["value"] + 1} for each in elements]

@@ -84,6 +84,10 @@ def _gap_of(gap: str) -> DynamicSessionWindows[Record]:
     return DynamicSessionWindows(gap_of)
 
 
+def _gap_of_clock(gap: str) -> DynamicSessionWindows[Record]:
+    return replace(_gap_of(gap), domain=TimeDomain.PROCESSING)
+
+
 class FiresAlways(Trigger[Record]):
     """Fires on every element and at the window's end, and never purges."""
 
@@ -148,9 +152,7 @@ _ASSIGNERS: Final[Mapping[str, Callable[..., WindowAssigner[Any]]]] = {
     "event_time_session": SessionWindows,
     "processing_time_session": partial(SessionWindows, domain=TimeDomain.PROCESSING),
     "dynamic_event_time_session": _gap_of,
-    "dynamic_processing_time_session": lambda gap: replace(
-        _gap_of(gap), domain=TimeDomain.PROCESSING
-    ),
+    "dynamic_processing_time_session": _gap_of_clock,
     "point_session": PointSessions,
 }
 
