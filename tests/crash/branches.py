@@ -85,6 +85,26 @@ def tumbling(events: Events, marks: Marks) -> af.Stream[Row]:
     )
 
 
+#: Ms.
+_STAGGERED = 250
+
+
+def staggered(events: Events, marks: Marks) -> af.Stream[Row]:
+    """Each event, and whether its window has the shift that the windows of its key had before."""
+    windows = keyed(events).window(af.Tumbling(millis(_STAGGERED), stagger=af.WindowStagger.RANDOM))
+    found = windows.apply(numbers, name="staggered", of=Event).key_by(lambda one: one.key)
+    shifts = found.fold(lambda: (-1, True, list[int]()), _with_shift, name="shifts")
+    return shifts.flat_map(lambda of: [("staggered", n, of[1]) for n in of[2]])
+
+
+def _with_shift(
+    so_far: tuple[int, bool, list[int]], result: af.Windowed[int, list[int]]
+) -> tuple[int, bool, list[int]]:
+    shift = result.window.start % _STAGGERED
+    known = shift if so_far[0] < 0 else so_far[0]
+    return known, shift == known, result.value
+
+
 def sliding(events: Events, marks: Marks) -> af.Stream[Row]:
     windows = keyed(events).window(af.Sliding(millis(300), millis(100)))
     applied = windows.apply(numbers, name="sliding", of=Event)
@@ -363,6 +383,7 @@ def as_they_are(events: Events, marks: Marks) -> af.Stream[Row]:
 
 BRANCHES: Sequence[Branch] = [
     tumbling,
+    staggered,
     sliding,
     sessions,
     counted,

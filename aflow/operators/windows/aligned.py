@@ -25,7 +25,7 @@ from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.windows.folding import fold_by_time, fold_into
 from aflow.operators.windows.incremental import Contents, IncrementalWindows, Row, among
-from aflow.operators.windows.staggers import Staggers, staggers_of
+from aflow.operators.windows.staggers import Staggers, staggers_of, stored_staggers
 from aflow.state.filing import Keyed
 from aflow.state.snapshot import OperatorSnapshot
 
@@ -115,8 +115,7 @@ class WindowAggregateOperator(IncrementalWindows):
         super().restore(snapshot)
 
     def _known(self) -> Mapping[str, tuple[bytes, ...]]:
-        staggers = {} if self._staggers is None else self._staggers.stored()
-        return {**super()._known(), **staggers}
+        return {**super()._known(), **stored_staggers(self._staggers)}
 
     def _use_stagger(self, staggers: Staggers) -> bool:
         """Assign records to the staggered windows of this subtask; return True if not all keys have the same."""

@@ -42,7 +42,7 @@ from aflow.operators.windows.late import LATE
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.merged import MergingWindows
 from aflow.operators.windows.separate import Place, SeparateWindows
-from aflow.operators.windows.staggers import staggers_of
+from aflow.operators.windows.staggers import staggers_of, stored_staggers
 from aflow.operators.windows.timers import TIMER_NAMES, DomainTimers
 from aflow.operators.windows.trigger_context import KeyWindowContext, window_text
 from aflow.operators.windows.window_state import WindowState, of_keys
@@ -205,8 +205,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         outlived = len(self._windows) > 0 and not isinstance(self._logic.assigner, GlobalWindows)
         groups = self.context.key_groups
         watermark = self._ahead.stored(self.watermark, groups, outlived=outlived)
-        staggers = {} if self._staggers is None else self._staggers.stored()
-        return {**watermark, **staggers, **self._filed.kind()}
+        return {**watermark, **stored_staggers(self._staggers), **self._filed.kind()}
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Continue with the smallest watermark of the former subtasks."""

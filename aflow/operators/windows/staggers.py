@@ -108,6 +108,11 @@ class Staggers:
         return by, start, stop
 
 
+def stored_staggers(staggers: Staggers | None) -> Mapping[str, tuple[bytes, ...]]:
+    """Return the staggers of a step as operator state; nothing for a step without."""
+    return {} if staggers is None else staggers.stored()
+
+
 def staggers_of(windows: WindowAssigner[object], context: OperatorContext) -> Staggers | None:
     """Return the staggers of a step with ``windows``; None if they have none."""
     if type(windows) is TumblingWindows and windows.stagger is not WindowStagger.ALIGNED:
