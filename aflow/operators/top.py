@@ -11,6 +11,7 @@ from typing import Any
 from aflow.model.batch import Batch
 from aflow.model.keys import check_key
 from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize
+from aflow.operators.first_call import FirstCall
 from aflow.operators.keyed_state import keyed_backend, touch
 from aflow.state.filing import CapturedRows
 from aflow.state.layouts import descriptions
@@ -34,7 +35,7 @@ class TopOperator(Operator):
         of: type[Any] | None = None,
     ) -> None:
         self._n = n
-        self._by = by
+        self._by: Callable[[Any], Any] = FirstCall(self, "_by", by, "top()")
         ranking: Any = None if of is None else GenericAlias(tuple, (of, ...))
         self._best = ValueState[Any]("best", of=ranking)
         self._key_type = key_type

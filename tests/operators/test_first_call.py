@@ -68,6 +68,10 @@ STEPS: dict[str, tuple[str, Callable[[af.Stream[int]], Any]]] = {
         "make the call in a map_async() before reduce()",
         lambda s: s.key_by(abs).window(WINDOW).reduce(lambda a, n: ask(a, n), name="step"),
     ),
+    "top": (
+        "make the call in a map_async() before top()",
+        lambda s: s.key_by(abs).top(1, by=lambda n: ask(n), name="step"),
+    ),
     "apply": (
         "make the call in a map_async() after the window",
         lambda s: s.key_by(abs).window(WINDOW).apply(lambda ns: ask(ns), name="step"),
