@@ -145,6 +145,9 @@ def _windows(readings: af.KeyedStream[int, Reading], outputs: _Outputs) -> None:
     outputs.windows(tumbling.fold(lambda: (0, 0), more, name="tumbling"))
     sliding = readings.window(af.Sliding(_second(15), _second(5)))
     outputs.windows(sliding.fold(lambda: (0, 0), more, merge=both, name="sliding"))
+    # Panes of two lengths and many firings: a restore meets subtasks with different watermarks.
+    panes = readings.window(af.Sliding(_second(7), _second(2)))
+    outputs.windows(panes.fold(lambda: (0, 0), more, merge=both, name="panes"))
     sessions = readings.sessions(_second(2), name="sessions", of=Reading)
     outputs.rows(
         sessions.map(

@@ -26,6 +26,10 @@ EVENTS = 240
 MARKS = 120
 #: Milliseconds; what a split reads late against another one is never late.
 DELAY = timedelta(milliseconds=300)
+#: Both ends of the range of timestamps.
+SMALLEST = -(2**63)
+LARGEST = 2**63 - 1
+
 #: Longer than the whole input.
 NEVER_LATE = timedelta(milliseconds=5000)
 
@@ -109,6 +113,67 @@ def sliding(events: Events, marks: Marks) -> af.Stream[Row]:
     windows = keyed(events).window(af.Sliding(millis(300), millis(100)))
     applied = windows.apply(numbers, name="sliding", of=Event)
     return applied.map(lambda one: windowed("sliding", one))
+
+
+def panes(events: Events, marks: Marks) -> af.Stream[Row]:
+    """Sliding windows that share panes, of which the slide does not divide the size."""
+    windows = keyed(events.rebalance()).window(af.Sliding(millis(250), millis(40)))
+    sums = windows.fold(int, _plus, merge=lambda one, other: one + other, name="panes")
+    return sums.map(lambda one: windowed("panes", one))
+
+
+def continuous(events: Events, marks: Marks) -> af.Stream[Row]:
+    """Each record once for its window; which firing has it depends on when it was processed."""
+    trigger = af.triggers.Purging(af.triggers.ContinuousEventTime(millis(30)))
+    parts = keyed(events.rebalance()).window(af.Sliding(millis(200), millis(100)), trigger=trigger)
+    return parts.apply(numbers, name="continuous", of=Event).flat_map(
+        lambda one: [("continuous", one.key, one.window.start, n) for n in one.value]
+    )
+
+
+def continuous_by_the_clock(events: Events, marks: Marks) -> af.Stream[Row]:
+    """The same, where the clock fires windows of event time before they end."""
+    early = af.triggers.Purging(af.triggers.ContinuousProcessingTime(millis(7)))
+    trigger = af.triggers.Purging(af.triggers.EventTime(early=early))
+    parts = keyed(events).window(af.Session(millis(100)), trigger=trigger)
+    return parts.apply(numbers, name="by the clock", of=Event).flat_map(
+        lambda one: [("by the clock", one.key, n) for n in one.value]
+    )
+
+
+def _at_the_end(one: Event) -> int:
+    """The last records are at the largest timestamp."""
+    return LARGEST - (EVENTS - 1 - one.n) * 10
+
+
+def _at_the_beginning(one: Event) -> int:
+    return SMALLEST + one.n * 10
+
+
+def at_the_ends_of_time(events: Events, marks: Marks) -> af.Stream[Row]:
+    """Windows that begin before the smallest timestamp, or end beyond the largest one."""
+    last = events.event_time(_at_the_end, max_delay=NEVER_LATE, name="last times")
+    first = events.event_time(_at_the_beginning, max_delay=NEVER_LATE, name="first times")
+    sums = keyed(last).window(af.Tumbling(millis(330))).fold(int, _plus, name="last sums")
+    slid = (
+        keyed(first.rebalance())
+        .window(af.Sliding(millis(250), millis(100)))
+        .fold(int, _plus, merge=lambda one, other: one + other, name="first sums")
+    )
+    found = keyed(last).sessions(millis(100), name="last sessions", of=Event)
+    rows = found.map(lambda one: ("last", one.key, one.window.start, *numbers(one.value)))
+    return rows.union(
+        sums.map(lambda one: windowed("last", one)), slid.map(lambda one: windowed("first", one))
+    )
+
+
+def windows_of_counts(events: Events, marks: Marks) -> af.Stream[Row]:
+    """Results of count windows have the largest timestamp, and so wait for the end of the input."""
+    counts = keyed(events).window(af.Count(5)).fold(int, _plus, name="fives")
+    windows = counts.key_by(lambda one: one.key % 2).window(af.Tumbling(millis(500)))
+    return windows.fold(int, lambda so_far, one: so_far + one.value, name="sums of fives").map(
+        lambda one: windowed("fives", one)
+    )
 
 
 def sessions(events: Events, marks: Marks) -> af.Stream[Row]:
@@ -385,6 +450,11 @@ BRANCHES: Sequence[Branch] = [
     tumbling,
     staggered,
     sliding,
+    panes,
+    continuous,
+    continuous_by_the_clock,
+    at_the_ends_of_time,
+    windows_of_counts,
     sessions,
     counted,
     windows_of_windows,
@@ -408,4 +478,20 @@ BRANCHES: Sequence[Branch] = [
     asked_in_groups,
     asked_of_marks,
     kept,
+]
+
+
+#: Steps that decide by their watermark what has fired, and what is late.
+BY_WATERMARK: Sequence[Branch] = [
+    tumbling,
+    sliding,
+    panes,
+    sessions,
+    continuous,
+    later,
+    both,
+    intervals,
+    as_of,
+    groups,
+    window_pairs,
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -24,6 +24,7 @@ from aflow.testing import At, Crash, Pause, ScriptedSource, VirtualClock, virtua
 from aflow.testing.scripted import Line
 from tests.crash.branches import (
     BRANCHES,
+    BY_WATERMARK,
     DELAY,
     EVENTS,
     MARKS,
@@ -36,6 +37,7 @@ from tests.crash.branches import (
     as_they_are,
     controlled,
     millis,
+    panes,
 )
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
@@ -49,15 +51,22 @@ class Case:
     delays: tuple[float, ...]
     splits: int
     """Of the events: ``SPLITS``, or one, which leaves subtasks without any."""
+    uneven: bool
+    """True if steps are held up for some rows, so that watermarks of subtasks differ."""
     crashes: int
     """Says where sources crash, at the same places in each start: positions count them."""
 
     @staticmethod
     def drawn(random: Random) -> Case:
-        branches = (as_they_are, *random.sample(BRANCHES, random.randint(1, 4)))
+        return Case.of(random, random.sample(BRANCHES, random.randint(1, 4)))
+
+    @staticmethod
+    def of(random: Random, some: Sequence[Branch], *, uneven: bool = False) -> Case:
+        branches = (as_they_are, *some)
         delays = tuple(random.choice([0.0, 0.0005, 0.002]) for _ in branches)
         splits = random.choice([1, SPLITS])
-        return Case(branches, random.random() < 0.3, delays, splits, random.getrandbits(32))
+        one_sink, crashes = random.random() < 0.3, random.getrandbits(32)
+        return Case(branches, one_sink, delays, splits, uneven, crashes)
 
     def flow(
         self, sinks: Sequence[Sink[Row]], *, crashing: bool, max_delay: timedelta = DELAY
@@ -69,6 +78,11 @@ class Case:
         marks = flow.source(_source(Mark, MARKS, 2, 20, random), name="marks")
         timed = events.event_time(max_delay=max_delay), marks.event_time(max_delay=max_delay)
         streams = [branch(*timed) for branch in self.branches]
+        if self.uneven and crashing:
+            streams = [
+                stream.map_async(held_up, name=f"{branch.__name__} held up", capacity=1)
+                for branch, stream in zip(self.branches, streams, strict=True)
+            ]
         if self.one_sink:
             streams[0].union(*streams[1:]).rebalance().to(sinks[0], name="out")
             return flow
@@ -128,6 +142,22 @@ def barriers(random: Random) -> af.Aligned | af.Unaligned:
     return af.Aligned(timeout=random.choice([None, millis(0), millis(2)]))
 
 
+async def held_up(row: Row) -> Row:
+    """Take longer for some rows, so that some subtasks are held up and their watermarks are behind the others."""
+    await asyncio.sleep(0.01 if hash(row[1:3]) % 3 == 0 else 0)
+    return row
+
+
+def uneven(random: Random, folder: Path) -> af.Options:
+    """Any with which subtasks have different watermarks: barriers overtake records that wait in short channels."""
+    return replace(
+        options(random, folder),
+        batch_records=random.choice([1, 3]),
+        channel_records=64,
+        chaining=True,
+    )
+
+
 async def attempt(
     case: Case,
     random: Random,
@@ -138,10 +168,10 @@ async def attempt(
     fixed: int,
 ) -> None:
     """One start: until the end, or until it is cancelled, stopped, or has crashed too often."""
-    chosen = barriers(random)
+    chosen = af.Unaligned() if case.uneven else barriers(random)
     # Records of a broadcast that are in flight cannot be shared out anew.
     parallelism = fixed if controlled in case.branches else random.randint(1, 4)
-    chosen_options = options(random, folder)
+    chosen_options = uneven(random, folder) if case.uneven else options(random, folder)
     # Behind a channel splits cannot be told apart, and steps that are full hold up those of some subtasks only.
     max_delay = DELAY if chosen_options.chaining else NEVER_LATE
     job = case.flow(sinks, crashing=True, max_delay=max_delay).start(
@@ -193,6 +223,24 @@ def test_whatever_the_steps_and_whenever_jobs_end_each_result_comes_once(
         for number in range(starts):
             last = number == starts - 1
             await attempt(case, random, sinks, tmp_path, last=last, fixed=fixed)
+
+    virtual_time.run(main, seed=seed)
+
+    assert found(sinks) == expected(case)
+
+
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_steps_restored_from_subtasks_with_different_watermarks_give_each_result_once(
+    seed: int, tmp_path: Path
+) -> None:
+    random = Random(seed)
+    some = random.sample([one for one in BY_WATERMARK if one is not panes], 2)
+    case = Case.of(random, [panes, *some], uneven=True)
+    sinks = [LedgerSink[Row](delay=delay) for delay in case.delays]
+
+    async def main() -> None:
+        for number in range(5):
+            await attempt(case, random, sinks, tmp_path, last=number == 4, fixed=2)
 
     virtual_time.run(main, seed=seed)
 
