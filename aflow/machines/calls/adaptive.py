@@ -78,38 +78,54 @@ _QUICKEST: Final = 1e-9
 _ROUNDING: Final = 1e-6
 
 
+#: Calls at once in the beginning, unless the user says how many.
+_START: Final = 10
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptive:
     """The number of calls at once follows what the service can take: as many as keep it busy, and no more.
 
     It grows while latency stays what it is with few calls, and shrinks when calls wait in front of the service, are
-    refused, or time out. Nothing needs to be tuned: ``start`` is only where it begins, and it stays between ``least``
-    and ``most``, in each subtask. ``on`` says which errors mean that the service is asked too much: errors that have
-    to do with a record rather than with the load are told apart if they come steadily, and better left out. Each
-    attempt counts.
+    refused, or time out. Nothing needs to be tuned: it begins with ``start`` calls (None: 10, or the nearest number
+    that ``least`` and ``most`` allow), and stays between ``least`` and ``most``, in each subtask. ``on`` says which
+    errors mean that the service is asked too much: errors that have to do with a record rather than with the load are
+    told apart if they come steadily, and better left out. Each attempt counts.
 
     The limit changes about every two round trips; every hundred or so it goes down for two or three of them to see
     whether the service has changed. It keeps latency at about 1.2 to 1.5 times that of a service without load, a bit
     more if there is room for less than five calls. Raises ``FlowDefinitionError``.
     """
 
-    start: int = 10
+    start: int | None = None
     least: int = 1
     most: int = 1000
     on: Errors = Exception
 
     def __post_init__(self) -> None:
-        for what, number in (("start", self.start), ("least", self.least), ("most", self.most)):
+        start = () if self.start is None else (("start", self.start),)
+        for what, number in (*start, ("least", self.least), ("most", self.most)):
             if type(number) is not int or number < 1:
                 raise FlowDefinitionError(
                     f"Adaptive.{what} must be a whole number of calls from 1 on, not {shown(number)}"
                 )
-        if not self.least <= self.start <= self.most:
+        if self.least > self.most:
+            raise FlowDefinitionError(
+                f"Adaptive.least is {self.least} and so more than Adaptive.most, {self.most}; exchange them"
+            )
+        if not self.least <= _first_limit(self) <= self.most:
             raise FlowDefinitionError(
                 f"Adaptive begins with {self.start} calls at once, which is not between the {self.least} and the "
                 f"{self.most} that it may make; give start, least and most that fit together"
             )
         check_errors(self.on, "Adaptive.on")
+
+
+def _first_limit(settings: Adaptive) -> int:
+    """The number of calls at once in the beginning."""
+    if settings.start is not None:
+        return settings.start
+    return min(max(_START, settings.least), settings.most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +172,8 @@ class AdaptiveLimit:
 
     def __init__(self, settings: Adaptive) -> None:
         self._least, self._most = settings.least, settings.most
-        self.limit = settings.start
-        self._exact = float(settings.start)
+        self.limit = _first_limit(settings)
+        self._exact = float(self.limit)
         self._service = _Service()
         self._failures = Failures()
         self._ceiling = Ceiling()

@@ -17,8 +17,10 @@ from aflow.machines.calls.on_error import DeadLetter, Drop, Fallback
 from aflow.machines.calls.queues import CallQueue, KeyTurns, OrderedCalls, UnorderedCalls
 from aflow.model.batch import Batch
 from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
+from aflow.model.key_groups import KeyRouter
+from aflow.model.keys import UnsupportedKey, check_key
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
-from aflow.operators.base import RAISED, Operator, OperatorContext, unsupported
+from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.operators.calls.counters import CallCounters
 from aflow.operators.calls.leaving import failed, send_failures, send_results
 from aflow.operators.calls.settings import CallOrder, CallResults, CallSettings
@@ -61,6 +63,7 @@ class RecordsInFlight(Operator):
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         settings = self.settings
+        self._known_keys = KeyRouter(parallelism=1, key_groups=context.key_group_count)
         self._stored = StoredCalls(
             context.name, settings.codec, settings.typed, self._turns is not None
         )
@@ -83,12 +86,20 @@ class RecordsInFlight(Operator):
         keys = batch.keys
         if keys is None:
             raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
+        try:
+            self._known_keys.route(keys)
+        except (UnsupportedKey, TypeError):
+            self._refuse(keys, batch)
+            raise
+        return keys
+
+    def _refuse(self, keys: Sequence[Any], batch: Batch[Any]) -> None:
+        """Raise ``OperatorError`` for the first of ``keys`` that cannot be one."""
         for index, key in enumerate(keys):
             try:
-                hash(key)
-            except TypeError as exc:
-                raise self.failure_at(unsupported(key) or exc, batch, index) from exc
-        return keys
+                check_key(key)
+            except UnsupportedKey as exc:
+                raise self.failure_at(exc, batch, index) from exc
 
     def on_start(self) -> None:
         """The runtime can emit: request ``emit`` for restored watermarks that no call precedes."""

@@ -154,7 +154,8 @@ def test_calls_that_began_under_another_limit_do_not_count_as_failures() -> None
         ({"least": 1.5}, "Adaptive.least"),
         ({"most": True}, "Adaptive.most"),
         ({"start": 2000}, "between the 1 and the 1000"),
-        ({"least": 20}, "between the 20 and the 1000"),
+        ({"start": 5, "least": 20}, "between the 20 and the 1000"),
+        ({"least": 20, "most": 10}, "Adaptive.least is 20 .*Adaptive.most, 10"),
         ({"on": "errors"}, "Adaptive.on"),
     ],
     ids=str,
@@ -162,3 +163,14 @@ def test_calls_that_began_under_another_limit_do_not_count_as_failures() -> None
 def test_settings_that_make_no_sense_are_named(arguments: dict[str, Any], named: str) -> None:
     with pytest.raises(FlowDefinitionError, match=named):
         Adaptive(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first"),
+    [({}, 10), ({"most": 7}, 7), ({"least": 20}, 20), ({"least": 2, "most": 50}, 10)],
+    ids=str,
+)
+def test_without_a_start_it_begins_with_the_number_nearest_to_ten(
+    arguments: dict[str, Any], first: int
+) -> None:
+    assert AdaptiveLimit(Adaptive(**arguments)).limit == first

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from aflow.errors import OperatorError
+from aflow.machines.calls.cache import Cache
+from aflow.machines.calls.grouping import GroupSize
 from aflow.machines.calls.on_error import Drop
 from aflow.machines.calls.queues import HELD
 from aflow.model.batch import Batch
@@ -14,7 +17,9 @@ from aflow.model.elements import ACTIVE, IDLE, Watermark
 from aflow.operators.calls.settings import CallOrder, CallResults
 from aflow.testing import At, Mode
 from tests.operators.calls.slots import SlotsHarness
+from tests.stable_ids import stable
 
+NAIVE = datetime(2025, 1, 1)  # noqa: DTZ001
 UNORDERED, BY_KEY = CallOrder.UNORDERED, CallOrder.BY_KEY
 
 
@@ -156,6 +161,24 @@ def test_a_key_that_cannot_be_hashed_fails_with_the_record() -> None:
         step.operator.process(Batch(["a"], None, [["no", "key"]]))  # type: ignore[list-item]
 
     assert caught.value.record == "a"
+    assert step.size.entries == 0
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"cache": Cache(10)}, {"groups": GroupSize(2, 0)}], ids=str
+)
+@pytest.mark.parametrize(
+    "key", [float("nan"), object(), NAIVE, "\ud800", frozenset([1])], ids=stable
+)
+def test_a_key_that_no_keyed_step_takes_fails_with_the_record(
+    key: object, settings: dict[str, Any]
+) -> None:
+    step = SlotsHarness(order=BY_KEY, **settings)
+
+    with pytest.raises(OperatorError, match=r"step 'step' failed on record 'b'") as caught:
+        step.operator.process(Batch(["a", "b"], None, ["good", key]))
+
+    assert caught.value.record == "b"
     assert step.size.entries == 0
 
 

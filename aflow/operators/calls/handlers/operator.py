@@ -22,8 +22,6 @@ from aflow.errors import FlowDefinitionError, OperatorError, readable, shown
 from aflow.machines.calls.call import Call
 from aflow.model.batch import Batch
 from aflow.model.elements import Watermark
-from aflow.model.key_groups import KeyRouter
-from aflow.model.keys import UnsupportedKey
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.calls.async_process import (
@@ -94,7 +92,6 @@ class AsyncProcessOperator(AsyncOperator):
         """Raises ``OperatorError`` if the function's own ``open`` fails."""
         super().open(context)
         self._stored = StoredCalls(context.name, self.settings.codec, self.settings.typed, True)
-        self._known_keys = KeyRouter(parallelism=1, key_groups=context.key_group_count)
         self._backend = keyed_backend(context, self._key_type)
         self._to_close.callback(self._backend.close)
         self._transactions = Transactions(self._backend, self._states)
@@ -124,18 +121,8 @@ class AsyncProcessOperator(AsyncOperator):
     # ------------------------------------------------------------------------------------ told by the task
 
     def process(self, batch: Batch[Any]) -> None:
-        self._put(calls_of(batch, self._checked_keys(batch)))
+        self._put(calls_of(batch, self._keys_of(batch)))
         self.on_ready()
-
-    def _checked_keys(self, batch: Batch[Any]) -> Sequence[Any]:
-        keys, known = self._keys_of(batch), self._known_keys
-        for index, key in enumerate(keys):
-            if key not in known:
-                try:
-                    known[key]  # checks it
-                except UnsupportedKey as exc:
-                    raise self.failure_at(exc, batch, index) from exc
-        return keys
 
     def _put(self, calls: Sequence[Call]) -> None:
         self._put_in(calls, self._stages.last)
