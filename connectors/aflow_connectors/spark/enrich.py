@@ -30,6 +30,7 @@ from aflow.model.time import Instant
 from aflow_connectors.spark.bridge import Inbox, Outbox, bridged, check_bound
 from aflow_connectors.spark.environment import check_packages, use_this_python
 from aflow_connectors.spark.kept import kept
+from aflow_connectors.spark.output_stream import flush_each_batch
 from aflow_connectors.spark.pickling import dumps
 from aflow_connectors.spark.shipping import Cargo, shipped
 
@@ -42,9 +43,13 @@ T = TypeVar("T")
 
 #: Rows that become records at once, on their way to the calls.
 _ROWS_IN: Final = 1_000
-#: Results that become an Arrow batch at once, unless the first of them has waited for ``_LINGER`` seconds.
-_ROWS_OUT: Final = 4_000
-_LINGER: Final = 0.05
+#: Batches of results that may wait for Spark.
+_CREDITS: Final = 2
+#: Results that become an Arrow batch at once, unless the first of them has waited for ``_LINGER`` seconds. A task
+#: starts with the first number of both and doubles them with each batch, up to the second: its first results may be all
+#: that is wanted (``limit(5)``), which it finds out only when Spark has got them.
+_ROWS_OUT: Final = 50, 4_000
+_LINGER: Final = 0.001, 0.05
 
 
 def map_async(
@@ -167,8 +172,11 @@ def enrich(cargo: Cargo[Enrichment], batches: Iterator[Any]) -> Generator[Any, N
     owner = f"step {step.name!r}"
     rows_in: RowsIn[Any] = RowsIn(step.columns, step.of, owner=owner)
     rows_out = RowsOut(step.schema, owner=owner)
+    flush_each_batch()
     blocks = (rows_in.records(piece) for batch in batches for piece in pieces(batch, _ROWS_IN))
-    with closing(bridged(blocks, partial(_call, cargo), prefetch=step.prefetch)) as results:
+    with closing(
+        bridged(blocks, partial(_call, cargo), prefetch=step.prefetch, credits=_CREDITS)
+    ) as results:
         for records in results:
             yield rows_out.batch(records)
 
@@ -204,15 +212,16 @@ class _Collected:
         #: Set when the first of the results has waited for long enough, and at the end.
         self._lingers = asyncio.Event()
         self._ended = False
+        self._rows_out, self._linger = _ROWS_OUT[0], _LINGER[0]
         #: Who sends is not overtaken by who comes later.
         self._sending = asyncio.Lock()
 
     def put(self, leaving: Leaving, /) -> Awaitable[None] | None:
         """Take results; they wait while too many have not been fetched."""
         if not self._records:
-            asyncio.get_running_loop().call_later(_LINGER, self._lingers.set)
+            asyncio.get_running_loop().call_later(self._linger, self._lingers.set)
         self._records += leaving.batch.values
-        return None if len(self._records) < _ROWS_OUT else self._send()
+        return None if len(self._records) < self._rows_out else self._send()
 
     def end(self) -> None:
         """Nothing more comes. No cancellation, which would lose what is being sent."""
@@ -231,6 +240,8 @@ class _Collected:
             records, self._records = self._records, []
             if records:
                 await self._outbox.put(records)
+                self._rows_out = min(2 * self._rows_out, _ROWS_OUT[1])
+                self._linger = min(2 * self._linger, _LINGER[1])
 
 
 def _name_of(fn: object) -> str:
