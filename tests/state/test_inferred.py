@@ -95,7 +95,7 @@ def plus(count: Count, view: str) -> Count:
         ([Struct], "Struct"),
         ([lambda: Level.LOW, Level], "Level"),
     ],
-    ids=str,
+    ids=stable,
 )
 def test_records_that_are_told_give_a_codec(functions: list[Any], name: str) -> None:
     codec = codec_of_results(*functions)

@@ -16,6 +16,7 @@ from aflow.errors import FlowDefinitionError
 from aflow_connectors.files.arrow_records import Conversion, Unfit
 from aflow_connectors.files.arrow_values import NoValue
 from tests.connectors.files.arrow import pa
+from tests.stable_ids import stable
 
 T = TypeVar("T")
 AT = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -193,7 +194,7 @@ class Positive(msgspec.Struct):
         (holder(Color), {"v": ["red", "blue"]}, "Invalid enum value 'blue' - at `$.v`"),
         (Positive, {"n": [1, 0]}, "Expected `int` >= 1 - at `$.n`"),
     ],
-    ids=str,
+    ids=stable,
 )  # fmt: skip
 def test_a_row_that_does_not_fit_is_kept_apart_with_its_field(
     of: Any, columns: dict[str, Any], reason: str
