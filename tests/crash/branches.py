@@ -150,6 +150,10 @@ def _at_the_beginning(one: Event) -> int:
     return SMALLEST + one.n * 10
 
 
+def _session_row(one: af.Windowed[int, list[Event]]) -> Row:
+    return "last", one.key, one.window.start, *numbers(one.value)
+
+
 def at_the_ends_of_time(events: Events, marks: Marks) -> af.Stream[Row]:
     """Windows that begin before the smallest timestamp, or end beyond the largest one."""
     last = events.event_time(_at_the_end, max_delay=NEVER_LATE, name="last times")
@@ -161,8 +165,7 @@ def at_the_ends_of_time(events: Events, marks: Marks) -> af.Stream[Row]:
         .fold(int, _plus, merge=lambda one, other: one + other, name="first sums")
     )
     found = keyed(last).sessions(millis(100), name="last sessions", of=Event)
-    rows = found.map(lambda one: ("last", one.key, one.window.start, *numbers(one.value)))
-    return rows.union(
+    return found.map(_session_row).union(
         sums.map(lambda one: windowed("last", one)), slid.map(lambda one: windowed("first", one))
     )
 

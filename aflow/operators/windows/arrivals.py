@@ -86,16 +86,19 @@ class ArrivalsCodec:
     def decode(self, data: bytes) -> Arrivals:
         """Raises ``CodecError``."""
         held = Arrivals()
-        match PLAIN.decode(data):
-            case {"records": bytes(records), "numbers": list(numbers)}:
-                held.records = self._layout.decode(records)
-                stored = cast("list[int]", numbers)
-            case list():
-                held.records = self._layout.decode(data)
-                stored = list(range(len(held.records)))
-            case other:
-                raise CodecError(f"{type(other).__name__} is no list of numbered records")
-        held.numbers.extend(map(self._order.restored, stored))
+        stored = PLAIN.decode(data)
+        if isinstance(stored, dict):
+            parts = cast("dict[str, Any]", stored)
+            held.records = self._layout.decode(cast("bytes", parts.get("records", b"")))
+            numbers = cast("list[int]", parts.get("numbers", []))
+        elif isinstance(stored, list):
+            held.records = self._layout.decode(data)
+            numbers = list(range(len(held.records)))
+        else:
+            raise CodecError(f"{type(stored).__name__} is no list of numbered records")
+        if len(numbers) != len(held.records):
+            raise CodecError(f"{len(held.records)} records are stored with {len(numbers)} numbers")
+        held.numbers.extend(map(self._order.restored, numbers))
         return held
 
 

@@ -117,7 +117,7 @@ def test_a_multiple_that_was_taken_from_a_timestamp_is_replaced_once_there_is_a_
         (EventTime(early=ContinuousEventTime(TEN)), (10,)),
         (Purging(EventTime(early=Never(), late=ContinuousEventTime(TEN))), (10,)),
         (ContinuousProcessingTime(TEN), ()),
-        (EventTime(), ()),
+        (EventTime[Any](), ()),
     ],
     ids=stable,
 )
