@@ -26,6 +26,9 @@ _LIMITS: Final = (1, 2, 7, 1024)
 #: Chunks without records in a row after which a source is taken to give none any more.
 _MOST_EMPTY: Final = 100
 
+#: Chunks with a position that came before after which a split is taken to have no end.
+_MOST_REPEATS: Final = 50
+
 #: Records of a split beyond twice the expected ones after which it is taken to have no end.
 _MOST_TOO_MANY: Final = 100
 
@@ -46,7 +49,7 @@ async def check_source(
     ``make_source`` is called many times, and each source it makes must give the same records and come to an end.
     ``expected`` are their values, split after split in the order of ``splits()``; without it, any will do, but none is
     a failure. No read may take longer than ``patience`` of loop time. A split that never ends is found when it gives
-    far more records than are expected, or when one of a replayable source gives a position twice. Without ``expected``,
+    far more records than are expected, or when one of a replayable source repeats its positions. Without ``expected``,
     a source that is not replayable and never ends is read until the check is cancelled.
 
     It reads every split with several limits; continues a replayable source at its positions, as another process would,
@@ -81,6 +84,8 @@ class _Progress:
         self._most = most
         self._replayable = replayable
         self._records = 0
+        #: Chunks whose position came before. A few may be in a split that ends: continuing there shows what is wrong.
+        self._repeats = 0
         #: Encoded positions of the chunks so far that have records, and how many records came up to each.
         self._passed: dict[bytes, int] = {}
 
@@ -89,10 +94,11 @@ class _Progress:
         self._records += len(piece.records)
         if self._replayable and piece.records:
             before = self._passed.setdefault(PLAIN.encode(piece.position), self._records)
-            if before != self._records:
+            self._repeats += before != self._records
+            if self._repeats > _MOST_REPEATS:
                 return (
-                    f"gives position {shown(piece.position)} twice, behind record {before} and behind record "
-                    f"{self._records}; a position must be behind all records of its chunk. Is the cursor inclusive, so "
+                    f"gives positions again and again, {shown(piece.position)} behind record {before} and behind "
+                    f"record {self._records}; a position must be behind all records of its chunk. Is the cursor inclusive, so "
                     f"that it gives the last record again?"
                 )
         if self._most is not None and self._records > 2 * self._most + _MOST_TOO_MANY:

@@ -307,17 +307,17 @@ def from_the_start(at: int, count: int) -> int:
 
 @pytest.mark.parametrize("expected", [None, [1, 2, 3]])
 @pytest.mark.parametrize(
-    ("following", "twice"),
+    ("following", "repeated"),
     [
-        (inclusive, "gives position 2 twice, behind record 2 and behind record 3"),
-        (from_the_start, "gives position 1 twice, behind record 1 and behind record 4"),
+        (inclusive, "gives positions again and again, 2 behind record 2 and behind record 53"),
+        (from_the_start, "gives positions again and again, 0 behind record 3 and behind record 54"),
     ],
 )
 @virtual_time
 async def test_a_cursor_that_never_gets_to_the_end_is_found(
-    following: Callable[[int, int], int], twice: str, expected: list[int] | None
+    following: Callable[[int, int], int], repeated: str, expected: list[int] | None
 ) -> None:
-    with pytest.raises(AssertionError, match=twice):
+    with pytest.raises(AssertionError, match=repeated):
         await check_source(lambda: Cursor(following), expected=expected)
 
 
