@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, Final
 
 from aflow.errors import InternalError, OperatorError
 from aflow.machines.calls.call import NO_RESULT, Call
@@ -17,7 +17,6 @@ from aflow.machines.calls.on_error import DeadLetter, Drop, Fallback
 from aflow.machines.calls.queues import CallQueue, KeyTurns, OrderedCalls, UnorderedCalls
 from aflow.model.batch import Batch
 from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
-from aflow.model.key_groups import KeyRouter
 from aflow.model.keys import UnsupportedKey, check_key
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, Operator, OperatorContext
@@ -28,6 +27,9 @@ from aflow.operators.calls.stored import StoredCalls
 from aflow.operators.calls.stored_fences import CapturedCalls, StoredFences, restored_queue
 from aflow.operators.results import iterable
 from aflow.state.snapshot import Captured, OperatorSnapshot
+
+#: After so many keys that were checked all are forgotten, so that ever new keys cost bounded memory.
+_KNOWN_KEYS: Final = 65_536
 
 
 class RecordsInFlight(Operator):
@@ -55,6 +57,8 @@ class RecordsInFlight(Operator):
         self._without_results = 0
         #: The last watermark received or restored (epoch ms).
         self._received = MIN_TIMESTAMP
+        #: Keys that were checked, for steps with keys. At most ``_KNOWN_KEYS`` and those of one batch.
+        self._known_keys: set[Any] = set()
         #: True while the input is idle.
         self._idle = False
         #: Why the job has to fail; raised by ``emit``.
@@ -63,7 +67,6 @@ class RecordsInFlight(Operator):
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         settings = self.settings
-        self._known_keys = KeyRouter(parallelism=1, key_groups=context.key_group_count)
         self._stored = StoredCalls(
             context.name, settings.codec, settings.typed, self._turns is not None
         )
@@ -87,19 +90,24 @@ class RecordsInFlight(Operator):
         if keys is None:
             raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
         try:
-            self._known_keys.route(keys)
-        except (UnsupportedKey, TypeError):
-            self._refuse(keys, batch)
-            raise
+            if self._known_keys.issuperset(keys):
+                return keys
+        except TypeError:
+            pass  # one cannot be hashed: the check names it
+        self._check_keys(keys, batch)
         return keys
 
-    def _refuse(self, keys: Sequence[Any], batch: Batch[Any]) -> None:
-        """Raise ``OperatorError`` for the first of ``keys`` that cannot be one."""
+    def _check_keys(self, keys: Sequence[Any], batch: Batch[Any]) -> None:
+        """Raise ``OperatorError`` for the first of ``keys`` that no keyed step takes."""
+        known = self._known_keys
         for index, key in enumerate(keys):
             try:
                 check_key(key)
             except UnsupportedKey as exc:
                 raise self.failure_at(exc, batch, index) from exc
+            known.add(key)
+        if len(known) > _KNOWN_KEYS:
+            known.clear()
 
     def on_start(self) -> None:
         """The runtime can emit: request ``emit`` for restored watermarks that no call precedes."""

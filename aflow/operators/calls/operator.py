@@ -204,18 +204,18 @@ class AsyncOperator(RecordsInFlight):
                 return None
             call = ready.popleft()
             if not self._watched or self._begins(call):
-                self._take_slot(call)
+                self.running += 1
+                self.calls.calls += 1
+                if self._attempts is not None:
+                    self._begin_attempt(call, self._attempts)
                 return call
         return None
 
-    def _take_slot(self, call: Call) -> None:
-        """An attempt begins."""
-        self.running += 1
-        self.calls.calls += 1
-        if self._attempts is not None:
-            until = self.context.clock.now() + (self.settings.attempt_timeout or 0)
-            self._attempts.set(call, until)
-            self._wake_at(until)
+    def _begin_attempt(self, call: Call, attempts: Deadlines[Call]) -> None:
+        """The time of an attempt begins."""
+        until = self.context.clock.now() + (self.settings.attempt_timeout or 0)
+        attempts.set(call, until)
+        self._wake_at(until)
 
     def _take_limited(self, limits: StepLimits) -> Call | None:
         refused = 0
@@ -237,7 +237,10 @@ class AsyncOperator(RecordsInFlight):
                 continue
             ready.popleft()
             if not self._watched or self._begins(call):
-                self._take_slot(call)
+                self.running += 1
+                self.calls.calls += 1
+                if self._attempts is not None:
+                    self._begin_attempt(call, self._attempts)
                 self.on_ready()  # only one asks at a time
                 return call
             limits.ended(call, None, self.running + 1, withdrawn=True)
@@ -319,7 +322,10 @@ class AsyncOperator(RecordsInFlight):
         """The call has given ``result``. It counts unless the time for the record was up."""
         if call.done:
             return
-        self._is_over(call, None)
+        if self._limits is None and self._attempts is None:
+            self.running -= 1
+        else:
+            self._is_over(call, None)
         self._came(call, result)
 
     def _is_over(self, call: Call, error: BaseException | None) -> None:

@@ -61,7 +61,7 @@ def test_a_window_behind_calls_fires_when_they_have_ended_after_a_restore(
 ) -> None:
     fired: list[tuple[float, list[int]]] = []
 
-    def note(window: af.WindowResult[str, list[int]]) -> None:
+    def note(window: af.Windowed[str, list[int]]) -> None:
         fired.append((asyncio.get_running_loop().time(), window.value))
 
     flow = af.Flow("f")
