@@ -44,11 +44,26 @@ def _lines(folder: Path) -> Iterator[bytes]:
 
 
 def leftovers(folder: Path) -> list[str]:
-    """What a run with checkpoints has left unfinished: files that have not appeared, rows that wait. Should be none."""
-    told = [f"left behind: {one}" for one in sorted(folder.rglob(".*"))]
+    """Return what the job has left unfinished: files that have not appeared, rows that wait. Should be none.
+
+    Runs that were killed before their first checkpoint was complete are other jobs, as far as sinks can prove, and what
+    they prepared stays.
+    """
+    told = [f"left behind: {one}" for one in sorted(folder.rglob(".*")) if _is_of_job(one)]
     with closing(sqlite3.connect(folder / DATABASE)) as database:
-        (staged,) = database.execute("SELECT count(*) FROM _aflow_staged").fetchone()
+        (staged,) = database.execute(
+            "SELECT count(*) FROM _aflow_staged WHERE sink IN (SELECT sink FROM _aflow_commits)"
+        ).fetchone()
     return [*told, f"left behind: {staged} staged rows"] if staged else told
+
+
+def _is_of_job(hidden: Path) -> bool:
+    """Return False for a manifest, and for a pending piece of an owner that has committed nothing."""
+    if hidden.suffix != ".pending":
+        return hidden.suffix != ".manifest"
+    owner = hidden.suffixes[-2]
+    manifests = hidden.parent.glob(f".*{owner}.manifest")
+    return any(b'"committed"' in one.read_bytes() for one in manifests)
 
 
 def differences(expected: Output, found: Output, *, shown: int = 5) -> list[str]:

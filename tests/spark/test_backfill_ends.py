@@ -224,7 +224,7 @@ def refused(
         ),
         "output that is there": (
             {"sinks": {"sums": SparkSink(taken)}},
-            f"sink 'sums': {taken}/part-00000-000007.parquet is there already: remove it",
+            f"sink 'sums': {taken}/part-00000-000007.parquet is there already: it has the name",
         ),
         "no sink": ({"sinks": {"sums": 7}}, "the results of a sink go into a folder, "),
         "a savepoint that is there": (

@@ -297,7 +297,7 @@ def test_a_file_that_this_machine_does_not_see_is_refused_and_so_is_what_came_me
     history = begun()
     piece = tmp_path / "sums" / "part-00000-000001.parquet"
     piece.touch()
-    with pytest.raises(SinkError, match="is there already: remove it"):
+    with pytest.raises(SinkError, match="is there already: it has the name"):
         history.take([])
     history.drop()
     assert list((tmp_path / "sums").iterdir()) == [piece]
