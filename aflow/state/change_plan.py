@@ -4,8 +4,8 @@ Theory. A step is found again by its name, a state by its name in the step. Step
 with state, ``fold``, ``deduplicate`` …) are compared state by state, by what snapshots say of their types. Nothing is
 said of the types of accumulators and records in windows and joins, of the inputs of calls, and of records in flight:
 what becomes of them is *unknown* until a job restores them. Sources and sinks are kept if the same method made them.
-What is stored and has no place any more would be lost without a word, so it is *dropped*, which is refused unless it was
-allowed.
+What is stored and has no place any more would be lost without a word, so it is *dropped*, which is refused unless it
+was allowed.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.checkpointed import checkpointed
 from tests.docs.snippets import WITH_SPARK, SnippetError, run, snippets
 
 PROJECT = Path(__file__).parents[2]
@@ -28,6 +29,24 @@ def test_what_a_document_shows_runs(
     monkeypatch.chdir(tmp_path)
 
     run(snippets(path.read_text(encoding="utf-8")), path)
+
+
+#: Documents with code, and not those that say what a program without checkpoints leaves behind.
+WITH_CHECKPOINTS = [
+    path
+    for path in WITHOUT_SPARK
+    if path.parent.name == "guide" and snippets(path.read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize("path", WITH_CHECKPOINTS, ids=lambda path: path.stem)
+def test_what_the_guide_shows_is_the_same_with_checkpoints(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with checkpointed():
+        run(snippets(path.read_text(encoding="utf-8")), path)
 
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)

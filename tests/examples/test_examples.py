@@ -15,6 +15,11 @@ FOLDER = Path(__file__).parents[2] / "examples"
 WITH_SPARK = [FOLDER / "backfill_on_spark.py"]
 EXAMPLES = sorted(set(FOLDER.glob("*.py")) - set(WITH_SPARK))
 SECONDS = 60
+#: Why what these show is not the same with a checkpoint every few milliseconds.
+WITHOUT_CHECKPOINTS = {
+    "csv_to_jsonl": "with checkpoints a sink writes pieces, and not one file of the name that it is given",
+    "testing_a_pipeline": "a month of virtual time would have a hundred million checkpoints",
+}
 
 
 def promised(source: str) -> str | None:
@@ -28,6 +33,25 @@ def promised(source: str) -> str | None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
 def test_an_example_runs_and_prints_what_it_says(path: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(path)]
+
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
+
+    assert done.returncode == 0, done.stderr
+    expected = promised(path.read_text(encoding="utf-8"))
+    assert expected in {None, done.stdout.strip()}, f"it printed\n{done.stdout}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path",
+    [path for path in EXAMPLES if path.stem not in WITHOUT_CHECKPOINTS],
+    ids=lambda path: path.stem,
+)
+def test_an_example_prints_the_same_with_checkpoints(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(FOLDER.parent))
+    command = [sys.executable, "-W", "error", "-m", "tests.checkpointed", str(path)]
 
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
 
