@@ -22,8 +22,11 @@ EVERY = timedelta(milliseconds=20)
 
 
 @contextmanager
-def checkpointed() -> Iterator[None]:
-    """Give each job that says nothing of checkpoints a folder of its own to take them into."""
+def checkpointed(*, every: timedelta | None) -> Iterator[None]:
+    """Give each job that says nothing of checkpoints a folder of its own to take them into.
+
+    With None there is the final one only, and the check at the first records: in virtual time, hours have many others.
+    """
     with tempfile.TemporaryDirectory() as place:
 
         def with_checkpoints(start: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,7 +34,7 @@ def checkpointed() -> Iterator[None]:
             def started(flow: Flow, **options: Any) -> Any:
                 if options.get("checkpointing") is None:
                     folder = Path(tempfile.mkdtemp(dir=place))
-                    options["checkpointing"] = Checkpointing(storage=folder, every=EVERY)
+                    options["checkpointing"] = Checkpointing(storage=folder, every=every)
                 return start(flow, **options)
 
             return started
@@ -42,5 +45,5 @@ def checkpointed() -> Iterator[None]:
 
 if __name__ == "__main__":
     file, sys.argv = sys.argv[1], sys.argv[1:]
-    with checkpointed():
+    with checkpointed(every=EVERY):
         runpy.run_path(file, run_name="__main__")

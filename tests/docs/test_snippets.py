@@ -31,7 +31,7 @@ def test_what_a_document_shows_runs(
     run(snippets(path.read_text(encoding="utf-8")), path)
 
 
-#: Documents with code, and not those that say what a program without checkpoints leaves behind.
+#: Pages of the guide with code.
 WITH_CHECKPOINTS = [
     path
     for path in WITHOUT_SPARK
@@ -45,7 +45,7 @@ def test_what_the_guide_shows_is_the_same_with_checkpoints(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    with checkpointed():
+    with checkpointed(every=None):
         run(snippets(path.read_text(encoding="utf-8")), path)
 
 
