@@ -281,7 +281,8 @@ def _number(item: Item) -> int:
 
 
 def _some(**numbers: Any) -> int:
-    return sum(map(_flat, numbers.values())) % 100_003
+    listed = numbers.pop("collected"), numbers.pop("best")
+    return sum(map(_flat, [*numbers.values(), *listed[0], *listed[1]])) % 100_003
 
 
 def _flat(number: Any) -> int:
@@ -289,9 +290,6 @@ def _flat(number: Any) -> int:
         return 0
     if isinstance(number, Item):
         return number.n
-    if isinstance(number, list):
-        parts: list[Any] = number
-        return sum(_flat(part) for part in parts)
     return round(float(number))
 
 

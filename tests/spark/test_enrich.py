@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -23,6 +24,7 @@ from aflow_connectors.spark import map_async
 from aflow_connectors.spark.arrow import pa
 from aflow_connectors.spark.kept import KEPT
 from aflow_connectors.spark.pickling import dumps
+from aflow_connectors.spark.schemas import spark_schema
 from aflow_connectors.spark.shipping import MapBatches, shipped
 from aflow_connectors.spark.worker import WorkerLoop, worker_loop
 
@@ -49,6 +51,9 @@ class Frame:
 
     def __init__(self, *batches: Any) -> None:
         self.columns: list[str] = batches[0].schema.names
+        self.schema = spark_schema(batches[0].schema, owner="frame")
+        python = {"spark.sql.execution.pyspark.python": sys.executable}
+        self.sparkSession = SimpleNamespace(conf=python)
         self._batches = batches
 
     def mapInArrow(self, run: MapBatches, schema: Any) -> Iterator[Any]:  # noqa: N802

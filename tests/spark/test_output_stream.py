@@ -37,10 +37,10 @@ def batches(begin: Callable[[], object]) -> Iterator[Any]:
 def test_each_batch_is_flushed_where_it_was_asked_for(
     begin: Callable[[], object], flushed: bool
 ) -> None:
-    stream, serializer = Stream(), ArrowStreamSerializer(write_start_stream=True)
-    output: Any = stream
+    stream = Stream()
+    serializer: Any = ArrowStreamSerializer(write_start_stream=True)
 
-    serializer.dump_stream(batches(begin), output)
+    serializer.dump_stream(batches(begin), stream)
 
     assert (stream.flushed >= 3) == flushed
 

@@ -39,7 +39,7 @@ def left_by_a_killed_driver(folder: Path) -> Path:
 def left(folder: Path) -> Path:
     """As a killed driver leaves it, without one."""
     claimed = StagingFolder(folder, private=False)
-    claimed._claim.close()
+    claimed.release()
     return folder
 
 

@@ -152,7 +152,9 @@ def use_this_python(session: SparkSession) -> None:
             session.conf.set(_PYTHON_OF_SESSION, sys.executable)
         return
     context = session.sparkContext
-    if context.master.startswith("local") and not context.getConf().get("spark.pyspark.python"):
+    if (context.master or "").startswith("local") and not context.getConf().get(
+        "spark.pyspark.python"
+    ):
         context.pythonExec = sys.executable
 
 

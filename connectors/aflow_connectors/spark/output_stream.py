@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inspect import currentframe
+from typing import Any
 
 
 def flush_each_batch() -> bool:
@@ -15,7 +16,7 @@ def flush_each_batch() -> bool:
     frame = currentframe()
     while frame is not None:
         if frame.f_code.co_name == "dump_stream":
-            serializer = frame.f_locals.get("self")
+            serializer: Any = frame.f_locals.get("self")  # private to Spark, and without types
             if hasattr(serializer, "_flush_per_batch"):
                 serializer._flush_per_batch = True
                 return True

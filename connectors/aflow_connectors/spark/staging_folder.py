@@ -54,6 +54,10 @@ class StagingFolder:
     def remove(self) -> None:
         """Remove the folder, as far as that can be done, though executors may still write there."""
         _remove(self._folder)
+        self.release()
+
+    def release(self) -> None:
+        """Release the lock, as the system does when the process ends."""
         self._claim.close()
 
 

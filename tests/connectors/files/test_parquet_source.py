@@ -153,9 +153,8 @@ async def test_rows_that_do_not_fit_go_to_the_dead_letters(tmp_path: Path) -> No
 
 
 def test_rows_of_a_read_that_was_cancelled_are_not_lost(tmp_path: Path) -> None:
-    rows: Rows[Any] = Rows(
-        parquet(tmp_path, {"n": [1, 2, 3]}), ParquetPosition(), None, Conversion("test", None)
-    )
+    conversion: Conversion[Any] = Conversion("test", None)
+    rows: Rows[Any] = Rows(parquet(tmp_path, {"n": [1, 2, 3]}), ParquetPosition(), None, conversion)
 
     rows.prepare()
     rows.prepare()
