@@ -24,11 +24,6 @@ BY_THE_CLOCK: Final = {"ProcessingTime", "ContinuousProcessingTime"}
 NO_TRIGGERS: Final = {"MergeContext", "Trigger", "TriggerContext", "TriggerResult"}
 NO_EVICTORS: Final = {"Element", "Evictor", "EvictorContext"}
 
-CONTINUOUS: Final = pytest.mark.xfail(
-    reason="the next firing is taken from the timestamp of a record, not from the watermark",
-    strict=True,
-)
-
 TRIGGERS: Final[dict[str, Any]] = {
     "EventTime": af.triggers.EventTime(
         early=af.triggers.Count(2), late=af.triggers.Purging(af.triggers.Count(1))
@@ -96,8 +91,7 @@ def _triggered() -> Iterator[Any]:
             merging = kind in ("session", "dynamic session")
             if name == "Never" or isinstance(windows, af.Count) or (merging and name == "Delta"):
                 continue  # gives nothing; has a trigger of its own; refused
-            marks = [CONTINUOUS] if name == "ContinuousEventTime" else []
-            yield pytest.param(windows, trigger, id=f"{name} {kind}", marks=marks)
+            yield pytest.param(windows, trigger, id=f"{name} {kind}")
 
 
 @pytest.mark.parametrize(("windows", "trigger"), list(_triggered()))

@@ -185,7 +185,9 @@ class Arrived:
     def merge(self, held: Any, other: Any) -> Any:
         return self._order.merge(held, other)
 
-    def fire(self, held: Any, window: TimeWindow, see: See, *, last: bool) -> Any:
+    def fire(
+        self, held: Any, window: TimeWindow, see: See, ctx: EvictorContext, *, last: bool
+    ) -> Any:
         see(held.records if last else held.records.copy())
         return held
 
