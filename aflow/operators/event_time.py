@@ -66,9 +66,9 @@ class TimeStrategy:
     generator: Callable[[], WatermarkGenerator[Any]]
     idle_after: int | None = None
     align: Alignment | None = None
+    period: int | None = None
     unit: UnitCheck = field(default_factory=UnitCheck, compare=False)
     """Looks at the first record, in whichever subtask that is."""
-    period: int | None = None
 
 
 @dataclass(slots=True)
