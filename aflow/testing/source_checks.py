@@ -98,8 +98,8 @@ class _Progress:
             if self._repeats > _MOST_REPEATS:
                 return (
                     f"gives positions again and again, {shown(piece.position)} behind record {before} and behind "
-                    f"record {self._records}; a position must be behind all records of its chunk. Is the cursor inclusive, so "
-                    f"that it gives the last record again?"
+                    f"record {self._records}; a position must be behind all records of its chunk. Is the cursor "
+                    f"inclusive, so that it gives the last record again?"
                 )
         if self._most is not None and self._records > 2 * self._most + _MOST_TOO_MANY:
             return (
