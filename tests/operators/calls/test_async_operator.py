@@ -20,6 +20,7 @@ from tests.operators.calls.slots import SlotsHarness
 from tests.stable_ids import stable
 
 NAIVE = datetime(2025, 1, 1)  # noqa: DTZ001
+FEWER_CALLS: list[dict[str, Any]] = [{}, {"cache": Cache(10)}, {"groups": GroupSize(2, 0)}]
 UNORDERED, BY_KEY = CallOrder.UNORDERED, CallOrder.BY_KEY
 
 
@@ -164,9 +165,7 @@ def test_a_key_that_cannot_be_hashed_fails_with_the_record() -> None:
     assert step.size.entries == 0
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"cache": Cache(10)}, {"groups": GroupSize(2, 0)}], ids=str
-)
+@pytest.mark.parametrize("settings", FEWER_CALLS, ids=str)
 @pytest.mark.parametrize(
     "key", [float("nan"), object(), NAIVE, "\ud800", frozenset([1])], ids=stable
 )

@@ -25,10 +25,15 @@ from tests.operators.calls.slots import SlotsHarness
 FAILED = Tag[FailedCall[Any]]("failed")
 AGAIN = Retry(attempts=3, delay=timedelta(0))
 
+
+def itself(value: Any) -> Any:
+    return value
+
+
 STEPS: dict[str, dict[str, Any]] = {
     "ordered": {},
     "unordered": {"order": CallOrder.UNORDERED},
-    "by key": {"order": CallOrder.BY_KEY, "key": lambda value: value},
+    "by key": {"order": CallOrder.BY_KEY, "key": itself},
     "cached": {"cache": Cache(10)},
     "grouped": {"groups": GroupSize(1, 0)},
     "cached and grouped": {"cache": Cache(10), "groups": GroupSize(1, 0)},

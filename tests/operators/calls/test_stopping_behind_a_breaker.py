@@ -15,7 +15,7 @@ from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import Retry
 from aflow.model.tags import Tag
 from aflow.operators.calls.settings import CallOrder
-from tests.operators.calls.simulated_steps import SimulatedStep, World
+from tests.operators.calls.simulated_steps import SimulatedStep, World, at_once
 
 SECOND = timedelta(seconds=1)
 BREAKER = CircuitBreaker(calls=4, pause=SECOND)
@@ -25,7 +25,7 @@ STEPS: dict[str, dict[str, Any]] = {
     "ordered": {},
     "unordered": {"order": CallOrder.UNORDERED},
     "by key": {"order": CallOrder.BY_KEY},
-    "cached": {"cache": Cache(100, key=lambda value: value % 50)},
+    "cached": {"cache": Cache[int, int](100, key=lambda value: value % 50)},
     "grouped": {"groups": GroupSize(3, 0)},
     "retried": {"retry": Retry(attempts=4)},
 }
@@ -97,7 +97,10 @@ def test_a_stop_waits_for_the_breaker_if_records_have_no_timeout() -> None:
 
 def test_a_service_that_answers_again_in_time_gets_all_calls() -> None:
     world = World()
-    answers = lambda value: (10, value if world.at > 500 else ConnectionError("down"))  # noqa: E731
+
+    def answers(value: object) -> tuple[float, object]:
+        return 10, value if world.at > 500 else ConnectionError("down")
+
     step = behind_a_breaker(world, answer=answers)
 
     stop(step)
@@ -132,9 +135,7 @@ def test_without_a_stop_records_wait_for_the_breaker_however_long() -> None:
 def test_a_stop_leaves_records_their_time_that_wait_for_a_rate_limit() -> None:
     """That wait has an end, so nothing is given up for it."""
     world = World()
-    step = behind_a_breaker(
-        world, answer=lambda value: (1, value), rate=RateLimit(10, SECOND), timeout=500
-    )
+    step = behind_a_breaker(world, answer=at_once, rate=RateLimit(10, SECOND), timeout=500)
 
     stop(step)
     world.until(20_000)

@@ -19,12 +19,17 @@ from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import At
 from tests.operators.calls.slots import SlotsHarness
 
+
+def itself(value: Any) -> Any:
+    return value
+
+
 QUEUES: dict[str, dict[str, Any]] = {
     "ordered": {},
     "unordered": {"order": CallOrder.UNORDERED},
-    "by key": {"order": CallOrder.BY_KEY, "key": lambda value: value},
+    "by key": {"order": CallOrder.BY_KEY, "key": itself},
     "cached": {"cache": Cache(10)},
-    "cached by key": {"cache": Cache(10), "order": CallOrder.BY_KEY, "key": lambda value: value},
+    "cached by key": {"cache": Cache(10), "order": CallOrder.BY_KEY, "key": itself},
     "grouped": {"groups": GroupSize(1, 0)},
     "cached and grouped": {"cache": Cache(10), "groups": GroupSize(1, 0)},
 }
