@@ -40,8 +40,8 @@ class CallOptions(TypedDict, Generic[T], total=False):
     capacity: int | Adaptive
     """The most calls under way at once, in each subtask; 100 by default. With ``Adaptive()`` as many as the service can
     take, found out by how it answers. The step may hold as many records again that wait for their call or for their
-    turn to leave (with ``Adaptive`` up to a thousand in all), and a batch of input; beyond that it takes no more. Unless
-    results are ordered, those that wait for an earlier watermark are counted apart: 64 for each call."""
+    turn to leave (with ``Adaptive`` up to a thousand in all), and a batch of input; beyond that it takes no more.
+    Unless results are ordered, those that wait for an earlier watermark are counted apart: 64 for each call."""
     ordered: bool
     """True, the default: results leave in the order of the stream. False: as they complete, but never past a watermark.
     Not for keyed streams, where each key keeps its order and nothing else."""
