@@ -8,7 +8,7 @@ from __future__ import annotations
 import runpy
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import wraps
@@ -22,7 +22,7 @@ EVERY = timedelta(milliseconds=20)
 
 
 @contextmanager
-def checkpointed(*, every: timedelta | None) -> Iterator[None]:
+def checkpointed(*, every: timedelta | None) -> Generator[None]:
     """Give each job that says nothing of checkpoints a folder of its own to take them into.
 
     With None there is the final one only, and the check at the first records: in virtual time, hours have many others.

@@ -8,10 +8,10 @@ can be is stored as before.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
-from typing import Any, cast, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -39,11 +39,11 @@ def codec_of_reduced(function: Callable[..., Any]) -> Codec[Any] | None:
     return _codec_of([_result(function), *_first_argument(function)])
 
 
-def _codec_of(types: Any) -> Codec[Any] | None:
+def _codec_of(types: Iterable[Any]) -> Codec[Any] | None:
     for found in types:
         if _has_records(found):
             try:
-                return cast("Codec[Any]", codec_for(found))
+                return codec_for(found)
             except FlowDefinitionError:
                 return None
     return None
@@ -75,11 +75,11 @@ def _hints(function: Any) -> dict[str, object]:
         return {}
 
 
-def _has_records(found: object) -> bool:
+def _has_records(found: Any) -> bool:
     if get_args(found):
         return _has_records(get_origin(found)) or any(map(_has_records, get_args(found)))
     return isinstance(found, type) and (
         dataclasses.is_dataclass(found)
         or issubclass(found, msgspec.Struct | Enum)
-        or (issubclass(found, tuple) and hasattr(found, "_fields"))
+        or ("_fields" in vars(found) and issubclass(found, tuple))
     )

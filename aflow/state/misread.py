@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from aflow.errors import AflowError, RestoreError
 
 
 @contextmanager
-def misread(what: str) -> Iterator[None]:
+def misread(what: str) -> Generator[None]:
     """Raise ``RestoreError`` in place of the errors of bytes whose checksums are right, and which are not aflow's.
 
     Bytes that aflow has written are cast to what it wrote. Others fail somewhere in there, with a ``TypeError``, a

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,12 +27,14 @@ PIPELINE = """
 """
 
 
-def windows(initial: Callable[[], Any], source: af.Source[int]) -> af.Flow:
+def windows(initial: type[Any], source: af.Source[int]) -> af.Flow:
     flow = af.Flow("sums")
     cards = flow.source(source, name="numbers").event_time(lambda n: n).key_by(lambda n: 1)
     sums = cards.window(af.Tumbling(timedelta(minutes=1)))
-    folded: af.Stream[Any] = sums.fold(initial, lambda total, n: total, name="sums", of=initial)  # type: ignore[arg-type]
-    folded.to(af.CollectSink(), name="out")
+    if initial is int:
+        sums.fold(int, lambda total, n: total, name="sums", of=int).to(af.CollectSink(), name="out")
+    else:
+        sums.fold(str, lambda total, n: total, name="sums", of=str).to(af.CollectSink(), name="out")
     return flow
 
 

@@ -20,7 +20,7 @@ from tests.stable_ids import stable
 ran: list[str] = []
 
 
-def boom(*_: object) -> None:
+def boom(*_: object) -> Any:
     ran.append("boom")
 
 
@@ -165,7 +165,7 @@ def test_hooks_of_modules_and_metaclasses_are_not_asked(monkeypatch: pytest.Monk
             boom()
 
     module = types.ModuleType("hooked_module")
-    module.__getattr__ = boom  # type: ignore[method-assign, assignment]
+    module.__getattr__ = boom  # type: ignore[method-assign]
     vars(module)["Outer"] = Meta("Outer", (), {})
     monkeypatch.setitem(sys.modules, "hooked_module", module)
 

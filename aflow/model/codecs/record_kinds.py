@@ -161,7 +161,7 @@ def _member(value: Enum) -> Sequence[object]:
 def _enum(kind: type[Enum], parts: Sequence[Any]) -> Enum:
     """Return a member without calling ``__getitem__`` of a metaclass, or ``__new__`` and ``_missing_`` of the class."""
     if not issubclass(kind, Flag):
-        return cast("Enum", EnumType.__getitem__(kind, parts[0]))
+        return EnumType.__getitem__(kind, parts[0])
     known: Mapping[object, Enum] = kind._value2member_map_
     member = known.get(parts[0])
     return member if member is not None else _combination(kind, parts[0])
@@ -238,6 +238,10 @@ def _struct_maker(
     return make if silent is kind else make_silently
 
 
+def _no_post_init(_made: object) -> None:
+    return None
+
+
 def _without_post_init(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
     """Return a class of the same layout whose ``__post_init__`` does nothing.
 
@@ -250,7 +254,7 @@ def _without_post_init(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
             f"{kind.__module__}.{kind.__qualname__} cannot be made without calling its __post_init__, since it has a "
             f"metaclass or an __init_subclass__ of its own; remove that, or declare the type with of="
         )
-    body: dict[str, Any] = {"__module__": kind.__module__, "__post_init__": lambda self: None}
+    body: dict[str, Any] = {"__module__": kind.__module__, "__post_init__": _no_post_init}
     return cast("type[msgspec.Struct]", msgspec.StructMeta(kind.__name__, (kind,), body))
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,7 @@ async def taken(folder: Path, numbers: tuple[int, ...] = (1, 2)) -> Manifest:
     """Checkpoints in ``folder``, each with a part of its own; the newest."""
     storage = DirectoryStorage(folder)
     await storage.open("flow")
+    newest = manifest(0, {})
     for number in numbers:
         part = await storage.write_part(number, TASK, 0, {"sums": complete({0: [("a", "1")]})})
         newest = manifest(number, {"sums": [[part]]})
@@ -164,7 +166,7 @@ def as_written_by(change: Callable[[Manifest], Manifest], newest: Manifest) -> b
     ).encode()
 
 
-def linked(newest: Manifest, **changes: int) -> Manifest:
+def linked(newest: Manifest, **changes: Any) -> Manifest:
     step = newest.steps[0]
     (one,) = step.subtasks
     (link,) = one.chain
@@ -172,10 +174,10 @@ def linked(newest: Manifest, **changes: int) -> Manifest:
     return replace(newest, steps=(replace(step, subtasks=subtasks),))
 
 
-def filed(newest: Manifest, **changes: object) -> Manifest:
+def filed(newest: Manifest, **changes: Any) -> Manifest:
     link = newest.steps[0].subtasks[0].chain[0]
-    file = replace(link.file, **changes)  # type: ignore[arg-type]
-    return linked(newest, file=file)  # type: ignore[arg-type]
+    file = replace(link.file, **changes)
+    return linked(newest, file=file)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,12 @@ def build(orders: list[Any], sink: af.Sink[Any], *, stuck: bool) -> af.Flow:
 async def checkpoint_with_calls(folder: Path, orders: list[Any]) -> None:
     settings = af.Checkpointing(storage=folder, every=None)
     async with build(orders, af.CollectSink(), stuck=True).start(checkpointing=settings) as job:
-        while job.metrics().steps["call"].calls.in_flight < len(orders):  # noqa: ASYNC110 - no event tells
+
+        def under_way() -> int:
+            calls = job.metrics().steps["call"].calls
+            return 0 if calls is None else calls.in_flight
+
+        while under_way() < len(orders):  # noqa: ASYNC110 - no event tells
             await asyncio.sleep(0)
         await job.checkpoint()
         await job.cancel()
