@@ -53,7 +53,8 @@ class GroupWatermarks:
     ) -> Mapping[str, tuple[bytes, ...]]:
         """Return operator state with ``watermark`` for ``groups``, and the greater one of each group that is ahead.
 
-        The end of time is left out unless state has ``outlived`` it (see ``stored_watermark``).
+        The end of time is left out unless state has ``outlived`` it: it is emitted at the end of the input, when all
+        windows have fired. So new input is not late in a job that continues later.
         """
         entries = [(watermark, groups.start, groups.stop)]
         entries += [(at, group, group + 1) for group, at in self._ahead.items()]

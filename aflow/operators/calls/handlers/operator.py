@@ -13,7 +13,7 @@ the fences of ``stages``. What other keys do behind it does not wait.
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Final
@@ -47,9 +47,9 @@ from aflow.operators.calls.limited import StepLimits
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.calls.settings import CallOrder, CallResults, CallSettings
 from aflow.operators.calls.stored import StoredCalls
+from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.key_timers import TIMER_NAMES
 from aflow.operators.keyed_state import keyed_backend
-from aflow.operators.stored_watermark import restored_watermark, stored_watermark
 from aflow.state.filing import CapturedRows, KeyedRows, filed_together
 from aflow.state.layouts import descriptions
 from aflow.state.snapshot import Captured, OperatorSnapshot
@@ -93,6 +93,8 @@ class AsyncProcessOperator(AsyncOperator):
         super().open(context)
         self._stored = StoredCalls(context.name, self.settings.codec, self.settings.typed, True)
         self._backend = keyed_backend(context, self._key_type)
+        #: The watermarks of key groups that were restored from a subtask which was ahead of this one.
+        self._ahead = no_group_ahead(context)
         self._to_close.callback(self._backend.close)
         self._transactions = Transactions(self._backend, self._states)
         try:
@@ -141,6 +143,7 @@ class AsyncProcessOperator(AsyncOperator):
         if timestamp <= self._received:
             return  # after a restore the inputs catch up with what was known
         self._received = timestamp
+        self._ahead = self._ahead.after(self.watermark)  # that of all handlers that have not left
         keys = self._timers.reached(timestamp)
         if not keys and not self.busy:
             self._stages.passed(timestamp)
@@ -180,17 +183,22 @@ class AsyncProcessOperator(AsyncOperator):
         clock, stage = context.clock, call.segment
         resource = (self._resource, self.context.resource)
         if not isinstance(call, TimerCall):
+            watermark = self._watermark_of(call.key, stage.before)
             ctx = AsyncContext[Any](
-                effects, clock, call.timestamp, stage.before, None, resource=resource
+                effects, clock, call.timestamp, watermark, None, resource=resource
             )
             return self._function.process(call.value, ctx)
         timer = call.timer
         event = timer.domain is TimeDomain.EVENT
-        watermark = stage.ends if event else stage.before
+        watermark = self._watermark_of(call.key, stage.ends if event else stage.before)
         ctx = AsyncContext[Any](
             effects, clock, call.timestamp, watermark, timer.domain, resource=resource
         )
         return self._function.on_timer(timer.at, ctx)
+
+    def _watermark_of(self, key: Hashable, watermark: Timestamp) -> Timestamp:
+        """Return ``watermark``, or that of the former subtask of ``key`` if it was ahead of it."""
+        return max(watermark, self._ahead.of(key, watermark)) if self._ahead else watermark
 
     def returned(self, call: Call, result: Any) -> None:
         if not call.done:
@@ -334,17 +342,19 @@ class AsyncProcessOperator(AsyncOperator):
         under_way = standing(self._stages.calls)
         return CapturedHandlers(captured, self._stored, self.context.subtask, under_way)
 
-    def _stored_watermark(self) -> dict[str, tuple[bytes, ...]]:
-        """How far event time has come; the end of time, which calls may have to leave for, does not count."""
+    def _stored_watermark(self) -> Mapping[str, tuple[bytes, ...]]:
+        """Return the newest watermark as operator state; not the end of time, for which calls may have to leave."""
         received = self._received
-        return dict(stored_watermark(self.watermark if received == MAX_TIMESTAMP else received))
+        newest = self.watermark if received == MAX_TIMESTAMP else received
+        return self._ahead.stored(newest, self.context.key_groups)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Handlers that had not taken effect run again, before all others.
 
-        The watermark goes on where the slowest of the former subtasks was.
+        The watermark is the smallest one of the former subtasks; each key keeps that of its own subtask.
         """
-        watermark = self._received = restored_watermark(snapshot, self._received)
+        watermark, self._ahead = restored_watermarks(snapshot, self._received, self.context)
+        self._received = watermark
         self._begin_stages(watermark)
         self._backend.restore(snapshot.keyed)
         home = first = self._stages.last

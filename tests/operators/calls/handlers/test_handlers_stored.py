@@ -6,9 +6,9 @@ from contextlib import closing
 
 import pytest
 
-from aflow.model.key_groups import ranges
+from aflow.model.key_groups import key_group, ranges
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain
-from aflow.state.snapshot import OperatorSnapshot
+from aflow.state.snapshot import merge
 from tests.operators.calls.handlers.awaiting import Awaiting
 from tests.operators.calls.handlers.processes import (
     Adding,
@@ -96,28 +96,49 @@ def test_event_timers_keep_their_place_in_a_snapshot_behind_a_processing_timer_u
     ]
 
 
-def test_a_subtask_that_is_restored_from_two_keeps_the_moment_of_each_key(start: Start) -> None:
-    """One of them had come further than the other, whose watermark counts from now on."""
-    ahead = start(Ringing()).push([9], keys=["a"]).watermark(10)
-    behind = start(Ringing()).push([9], keys=["b"]).watermark(7)
-    parts = [ahead.operator.snapshot(), behind.operator.snapshot()]
-    both = OperatorSnapshot(
-        operator={
-            name: sum((part.operator[name] for part in parts), ()) for name in parts[0].operator
-        }
+def test_a_subtask_that_is_restored_from_two_keeps_the_watermark_of_each_key(start: Start) -> None:
+    """One former subtask was ahead of the other, whose watermark is that of the restored one."""
+    slow, fast = (
+        next(key for key in "abcdefghijklmnop" if key_group(key, 128) in groups)
+        for groups in ranges(128, 2)
     )
+    with closing(Awaiting(Ringing(), subtask=0, parallelism=2)) as behind:
+        former = [behind.push([9], keys=[slow]).watermark(7).operator.snapshot()]
+    with closing(Awaiting(Ringing(), subtask=1, parallelism=2)) as ahead:
+        former.append(ahead.push([9], keys=[fast]).watermark(10).operator.snapshot())
 
-    restored = start(Ringing(), both).push([20], [20], keys=["a", "b"]).finish()
+    restored = start(Ringing(), merge(former)).push([20], [20], keys=[fast, slow]).finish()
+    again = start(Ringing(), restored.operator.snapshot())
+    values = restored.values() + again.push([21], [21], keys=[fast, slow]).finish().values()
 
-    values = restored.values()
-    assert [value for value in values if value[0] == "a"] == [
-        ("a", [9], MIN_TIMESTAMP),
-        ("a", 9, 10),
-        ("a", [20], 7),
+    assert [value for value in values if value[0] == fast] == [
+        (fast, [9], 10),
+        (fast, 9, 10),
+        (fast, [20], 10),
+        (fast, [21], 10),
     ]
-    assert [value for value in values if value[0] == "b"] == [
-        ("b", [9], MIN_TIMESTAMP),
-        ("b", [20], 7),
+    assert [value for value in values if value[0] == slow] == [
+        (slow, [9], MIN_TIMESTAMP),
+        (slow, [20], 7),
+        (slow, [21], 7),
+    ]
+
+
+def test_the_watermark_of_a_former_subtask_counts_until_this_one_has_reached_it(
+    start: Start,
+) -> None:
+    with closing(Awaiting(Ringing(), subtask=1, parallelism=2)) as ahead:
+        fast = next(key for key in "abcdefghijklmnop" if key_group(key, 128) in ranges(128, 2)[1])
+        former = ahead.watermark(10).operator.snapshot()
+    with closing(Awaiting(Ringing(), subtask=0, parallelism=2)) as behind:
+        both = merge([former, behind.watermark(7).operator.snapshot()])
+
+    step = start(Ringing(), both)
+    for watermark in (8, 11, 12):
+        step.push([], keys=[fast]).watermark(watermark)
+
+    assert step.push([], keys=[fast]).finish().values() == [
+        (fast, [], at) for at in (10, 10, 11, 12)
     ]
 
 
