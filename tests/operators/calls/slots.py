@@ -99,7 +99,7 @@ class SlotsHarness(OperatorHarness[Any, Any]):
         self._start()
 
     def _start(self) -> None:
-        self.step.on_start()
+        self.step.request_emit()
         if not self.mails_wait:
             self.emit()
         self._take_calls()
