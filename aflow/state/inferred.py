@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -78,8 +78,11 @@ def _hints(function: Any) -> dict[str, object]:
 def _has_records(found: Any) -> bool:
     if get_args(found):
         return _has_records(get_origin(found)) or any(map(_has_records, get_args(found)))
-    return isinstance(found, type) and (
-        dataclasses.is_dataclass(found)
-        or issubclass(found, msgspec.Struct | Enum)
-        or ("_fields" in vars(found) and issubclass(found, tuple))
+    if not isinstance(found, type):
+        return False
+    kind = cast("type[object]", found)
+    return (
+        dataclasses.is_dataclass(kind)
+        or issubclass(kind, msgspec.Struct | Enum)
+        or ("_fields" in vars(kind) and issubclass(kind, tuple))
     )

@@ -19,9 +19,13 @@ whole = st.integers(0, 2**53)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 paths = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=6)
 files = st.builds(FileRef, paths, whole, text)
-links = st.builds(
-    lambda file, ends: Link(file, *sorted(ends)), files, st.tuples(*[st.integers(0, 128)] * 2)
-)
+
+
+def link(file: FileRef, ends: tuple[int, int]) -> Link:
+    return Link(file, *sorted(ends))
+
+
+links = st.builds(link, files, st.tuples(st.integers(0, 128), st.integers(0, 128)))
 chains = st.lists(links, min_size=1, max_size=3).map(tuple)
 subtasks = st.builds(SubtaskState, st.integers(0, 9), chains)
 steps = st.builds(

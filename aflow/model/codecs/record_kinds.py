@@ -168,9 +168,7 @@ def _enum(kind: type[Enum], parts: Sequence[Any]) -> Enum:
 
 
 def _combination(kind: type[Flag], value: int) -> Flag:
-    missing = cast(
-        "Any", vars(Flag)["_missing_"]
-    )  # a classmethod, which a subclass may have replaced
+    missing = vars(Flag)["_missing_"]  # a classmethod, which a subclass may have replaced
     return cast("Flag", missing.__func__(kind, value))
 
 

@@ -79,7 +79,7 @@ async def test_a_restore_imports_no_module_that_a_checkpoint_names(
     (tmp_path / f"{MODULE}.py").write_text(
         f"import os\nos.mkdir({str(tmp_path / 'ran')!r})\n{SOURCE}"
     )
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, MODULE)
     record_kinds.form_named.cache_clear()  # another process has none
 
