@@ -94,6 +94,7 @@ def policies() -> dict[str, Any]:
     return {
         "capacity": af.Adaptive(start=3, least=2, most=7, on=Unavailable),
         "timeout": millis(60_000),
+        "attempt_timeout": millis(30_000),
         "deadline": never,
         "retry": af.Retry(
             attempts=4,
@@ -189,6 +190,19 @@ CALLS = [
 # -- Time, keys and partitions.
 
 
+class Trailing(af.WatermarkGenerator[Item]):
+    """Emits a watermark only when asked for one, 1 s behind the newest timestamp."""
+
+    def __init__(self) -> None:
+        self._newest: int | None = None
+
+    def on_event(self, value: Item, timestamp: int) -> None:
+        self._newest = timestamp if self._newest is None else max(self._newest, timestamp)
+
+    def on_periodic(self) -> int | None:
+        return None if self._newest is None else self._newest - 1000
+
+
 def timed(items: Items, name: str) -> Items:
     aligned = items.event_time(
         at_of,
@@ -197,7 +211,7 @@ def timed(items: Items, name: str) -> Items:
         align=af.Alignment("together", millis(100_000)),
         name=name,
     )
-    return aligned.event_time(at_of, generator=lambda: af.BoundedOutOfOrderness(1000))
+    return aligned.event_time(at_of, generator=Trailing, watermark_interval=millis(50))
 
 
 def keyed_with_type(items: Items, name: str) -> Items:
