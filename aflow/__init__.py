@@ -82,7 +82,7 @@ from aflow.runtime.ends import (
     ResultSink,
     ThreadSource,
 )
-from aflow.runtime.job import Job, JobEvent
+from aflow.runtime.job import Job
 from aflow.runtime.metrics import (
     BlockedMetrics,
     CallMetrics,
@@ -92,7 +92,7 @@ from aflow.runtime.metrics import (
     TaskMetrics,
 )
 from aflow.runtime.options import Options
-from aflow.runtime.recovery import Restarting, Restoring, StartFrom
+from aflow.runtime.recovery import JobEvent, Restarting, Restoring, StartFrom
 from aflow.runtime.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from aflow.state.aggregate import Aggregate
 from aflow.state.broadcast import BroadcastCell, BroadcastState, BroadcastView

@@ -15,9 +15,9 @@ from aflow.runtime.checkpoints.settings import Checkpointing
 from aflow.runtime.ends.async_iterable_source import AsyncIterableSource
 from aflow.runtime.ends.iterable_source import IterableSource
 from aflow.runtime.ends.thread_source import ThreadSource
-from aflow.runtime.job import Job, JobEvent, Recovery
+from aflow.runtime.job import Job
 from aflow.runtime.options import Options
-from aflow.runtime.recovery import Restore, StartFrom
+from aflow.runtime.recovery import JobEvent, Recovery, Restore, StartFrom
 from aflow.runtime.restarts import NoRestart, Restarts
 
 T = TypeVar("T")

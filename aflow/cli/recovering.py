@@ -13,8 +13,7 @@ from click.core import ParameterSource
 from aflow.cli.values import Duration
 from aflow.runtime.checkpoints.settings import Aligned, Barriers, Checkpointing, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome
-from aflow.runtime.job import JobEvent
-from aflow.runtime.recovery import Restarting, Restore, Restoring, StartFrom
+from aflow.runtime.recovery import JobEvent, Restarting, Restore, Restoring, StartFrom
 from aflow.runtime.restarts import FixedDelay, NoRestart, Restarts
 
 #: Options that say nothing without a folder for checkpoints, by their parameters.

@@ -15,8 +15,9 @@ from aflow.api.flow import Flow
 from aflow.cli.recovering import Recovering, told
 from aflow.cli.usage import DONE, STOPPED_AT_ONCE
 from aflow.runtime.failures import first_cause
-from aflow.runtime.job import Job, JobEvent
+from aflow.runtime.job import Job
 from aflow.runtime.metrics import JobMetrics
+from aflow.runtime.recovery import JobEvent
 
 _DRAINING: Final = (
     "draining: sources are stopped, what they gave is processed, windows give their results; "

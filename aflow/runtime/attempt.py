@@ -17,7 +17,7 @@ from aflow.errors import CheckpointError, InternalError
 from aflow.graph.plan import Plan
 from aflow.machines.mail_order import Lane
 from aflow.model.elements import CheckpointKind
-from aflow.runtime.build import Builder, Built, Checkpointed, open_writers, recover_sinks
+from aflow.runtime.build import Builder, Built, Checkpointed
 from aflow.runtime.calls.reporting import Reports
 from aflow.runtime.calls.resources import OpenResources
 from aflow.runtime.checkpoints.coordinating import CheckpointCoordinator, CoordinatorOptions
@@ -28,6 +28,7 @@ from aflow.runtime.checkpoints.statistics import CheckpointInfo
 from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
 from aflow.runtime.failures import closing_async
 from aflow.runtime.options import Options
+from aflow.runtime.sink_writers import open_writers, recover_sinks
 from aflow.runtime.task import StreamTask
 
 #: How often the last checkpoint, which commits what the sinks have, is tried before the job fails.

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from aflow.errors import (
     CheckpointError,
@@ -27,11 +26,10 @@ from aflow.graph.plan import Plan
 from aflow.machines.restart import GiveUp, Restart
 from aflow.model.elements import CheckpointKind
 from aflow.runtime.attempt import Attempt, Checkpoints
-from aflow.runtime.calls.reporting import CallReport, Reports
+from aflow.runtime.calls.reporting import Reports
 from aflow.runtime.calls.watchdog import watching
 from aflow.runtime.checkpoints.directory import DirectoryStorage
 from aflow.runtime.checkpoints.directory_reading import read_checkpoint
-from aflow.runtime.checkpoints.settings import Checkpointing, check_bool
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, CheckpointTally, Outcome
 from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
 from aflow.runtime.current_job import enter_job, is_inside, outside_of_jobs, refuse_inside
@@ -41,25 +39,19 @@ from aflow.runtime.mailbox_loop import Why
 from aflow.runtime.metrics import JobMetrics, StepMetrics, TaskMetrics, step_metrics
 from aflow.runtime.options import Options
 from aflow.runtime.recovery import (
+    JobEvent,
+    Recovery,
     Restarting,
-    Restore,
     Restoring,
     StartFrom,
-    check_checkpointing,
-    check_on_event,
-    check_restart,
     path_of_savepoint,
     start_from,
 )
-from aflow.runtime.restarts import NoRestart, Restarts
+from aflow.runtime.restarts import NoRestart
 from aflow.runtime.task import StreamTask
 from aflow.runtime.unstarted import StartReminder
 
 T = TypeVar("T")
-
-JobEvent: TypeAlias = CheckpointInfo | Restarting | Restoring | CallReport
-"""What happens to a job that its host may want to know: what became of a checkpoint, a restart, where it goes on, what
-blocks the event loop, and what did not end when it was to."""
 
 _log = logging.getLogger("aflow.job")
 
@@ -68,23 +60,6 @@ _HISTORY = 100
 
 #: What is wrong with the pipeline or with what is stored, and would be so again.
 _HOPELESS = (FlowDefinitionError, RestoreError)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovery:
-    """How a job comes through failures. Raises ``FlowDefinitionError`` for arguments that make no sense."""
-
-    checkpointing: Checkpointing | None = None
-    restarts: Restarts = field(default_factory=NoRestart)
-    restore: Restore = StartFrom.LATEST
-    allow_dropped_state: bool = False
-    on_event: Callable[[JobEvent], None] | None = None
-
-    def __post_init__(self) -> None:
-        check_checkpointing(self.checkpointing, start_from(self.restore))
-        check_restart(self.restarts)
-        check_bool(self.allow_dropped_state, "allow_dropped_state")
-        check_on_event(self.on_event)
 
 
 class Job:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum
 from os import PathLike, fspath
 from typing import TypeAlias
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow.model.time import Timestamp
-from aflow.runtime.checkpoints.settings import Checkpointing
-from aflow.runtime.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
+from aflow.runtime.calls.reporting import CallReport
+from aflow.runtime.checkpoints.settings import Checkpointing, check_bool
+from aflow.runtime.checkpoints.statistics import CheckpointInfo
+from aflow.runtime.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, Restarts
 
 
 class StartFrom(Enum):
@@ -49,6 +52,11 @@ class Restoring:
     """Newer checkpoints that could not be read, each with the file and the reason."""
     path: str = ""
     """Where it is, if ``restore`` has named it; '' for one in the job's own storage."""
+
+
+JobEvent: TypeAlias = CheckpointInfo | Restarting | Restoring | CallReport
+"""What happens to a job that its host may want to know: what became of a checkpoint, a restart, where it goes on, what
+blocks the event loop, and what did not end when it was to."""
 
 
 def start_from(restore: Restore) -> StartFrom | str:
@@ -106,3 +114,20 @@ def check_on_event(on_event: object) -> None:
             f"on_event takes a plain function, and {shown(on_event)} is a coroutine function, which nobody would "
             f"await: start a task in a plain one, or put events into an asyncio.Queue"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """How a job comes through failures. Raises ``FlowDefinitionError`` for arguments that make no sense."""
+
+    checkpointing: Checkpointing | None = None
+    restarts: Restarts = field(default_factory=NoRestart)
+    restore: Restore = StartFrom.LATEST
+    allow_dropped_state: bool = False
+    on_event: Callable[[JobEvent], None] | None = None
+
+    def __post_init__(self) -> None:
+        check_checkpointing(self.checkpointing, start_from(self.restore))
+        check_restart(self.restarts)
+        check_bool(self.allow_dropped_state, "allow_dropped_state")
+        check_on_event(self.on_event)

@@ -16,10 +16,10 @@ from aflow.model.time import Instant
 from aflow.runtime.checkpoints.settings import Checkpointing
 from aflow.runtime.clock import SystemClock
 from aflow.runtime.ends.push_source import PushSource
-from aflow.runtime.job import Job, JobEvent
+from aflow.runtime.job import Job
 from aflow.runtime.metrics import JobMetrics
 from aflow.runtime.options import Options
-from aflow.runtime.recovery import Restore, StartFrom
+from aflow.runtime.recovery import JobEvent, Restore, StartFrom
 from aflow.runtime.restarts import Restarts
 from aflow.testing import virtual_time
 

@@ -15,7 +15,7 @@ import pytest
 import aflow as af
 from aflow.model.resource import Resource
 from aflow.runtime.calls.reporting import LeftBehind
-from aflow.runtime.job import JobEvent
+from aflow.runtime.recovery import JobEvent
 from aflow.testing import CollectSink, Crash, Pause, ScriptedSource, VirtualClock, run_flow
 from aflow.testing.leftovers import nothing_left_behind
 from aflow.testing.virtual_time import virtual_time

@@ -22,8 +22,9 @@ import uvloop
 import aflow as af
 from aflow.runtime import clock
 from aflow.runtime.calls.reporting import LoopBlocked, Where
-from aflow.runtime.job import Job, JobEvent
+from aflow.runtime.job import Job
 from aflow.runtime.metrics import BlockedMetrics
+from aflow.runtime.recovery import JobEvent
 from aflow.testing import CollectSink, VirtualClock
 from aflow.testing.leftovers import nothing_left_behind
 from aflow.testing.virtual_time import virtual_time

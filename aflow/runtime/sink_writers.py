@@ -1,0 +1,66 @@
+"""Writers of sinks: opened and closed for an attempt, and recovered from a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from aflow.connect import Writer, WriterContext
+from aflow.errors import SinkError
+from aflow.graph.plan import Plan
+from aflow.runtime.cancellation import user_code
+from aflow.runtime.checkpoints.restoring import Restoration
+
+
+async def recover_sinks(plan: Plan, restoration: Restoration | None) -> None:
+    """Let all sinks of a job with checkpoints commit what was prepared, and remove what came after it."""
+    for task in plan.tasks:
+        for node in task.nodes:
+            if node.sink is not None:
+                prepared = [] if restoration is None else restoration.committables(node.name)
+                with user_code(partial(_sink_not_recovered, node.name)):
+                    await node.sink.recover(node.name, prepared)
+
+
+async def open_writers(
+    plan: Plan, closers: list[Callable[[], Awaitable[None]]], *, checkpoints: bool
+) -> dict[int, list[Writer[Any]]]:
+    """Open a writer for each subtask of each sink. What closes it goes to ``closers``, also if a later one fails."""
+    writers: dict[int, list[Writer[Any]]] = {}
+    for task in plan.tasks:
+        for node in task.nodes:
+            if node.sink is None:
+                continue
+            writers[node.id] = []
+            for subtask in range(task.parallelism):
+                context = WriterContext(
+                    node.name,
+                    subtask=subtask,
+                    parallelism=task.parallelism,
+                    checkpoints=checkpoints,
+                )
+                with user_code(partial(_sink_not_opened, node.name)):
+                    writer = await node.sink.writer(context)
+                closers.append(partial(_close_writer, node.name, writer))
+                writers[node.id].append(writer)
+    return writers
+
+
+async def _close_writer(name: str, writer: Writer[Any]) -> None:
+    with user_code(partial(_sink_not_closed, name)):
+        await writer.close()
+
+
+def _sink_not_opened(name: str, cause: BaseException) -> SinkError:
+    return SinkError(f"sink {name!r} could not be opened: {type(cause).__name__}: {cause}")
+
+
+def _sink_not_closed(name: str, cause: BaseException) -> SinkError:
+    return SinkError(f"sink {name!r} could not be closed: {type(cause).__name__}: {cause}")
+
+
+def _sink_not_recovered(name: str, cause: BaseException) -> SinkError:
+    return SinkError(
+        f"sink {name!r} could not go on from the checkpoint: {type(cause).__name__}: {cause}"
+    )
