@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from aflow.model import file_locks
 from aflow_connectors.spark.staging_folder import CLAIM, StagingFolder, remove_stale
 from tests.spark.conftest import PROJECT
 
@@ -68,6 +69,17 @@ def test_the_folder_of_a_driver_that_is_alive_stays(tmp_path: Path) -> None:
     assert (tmp_path / NAME).is_dir()
     claimed.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_locks_no_folder_is_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(file_locks, "fcntl", None)
+    folder = left(tmp_path / NAME)
+
+    assert remove_stale(tmp_path, "*.staging") == []
+
+    assert folder.is_dir()
 
 
 def without_claim(folder: Path) -> None:

@@ -20,14 +20,9 @@ import socket
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
-from aflow_connectors.files.disk import claim
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - not on Linux
-    fcntl = None  # type: ignore[assignment]
+from aflow.model.file_locks import lock_exclusively
 
 CLAIM: Final = ".aflow-staging"
 
@@ -47,9 +42,8 @@ class StagingFolder:
         if private:
             folder.chmod(0o700)
         self._folder = folder
-        self._claim: IO[bytes] = claim(folder / CLAIM)
-        self._claim.write(_text_of(folder.name).encode())
-        self._claim.flush()
+        #: None once it is released.
+        self._claim: int | None = _claimed(folder)
 
     def remove(self) -> None:
         """Remove the folder, as far as that can be done, though executors may still write there."""
@@ -58,7 +52,9 @@ class StagingFolder:
 
     def release(self) -> None:
         """Release the lock, as the system does when the process ends."""
-        self._claim.close()
+        if self._claim is not None:
+            os.close(self._claim)
+            self._claim = None
 
 
 def remove_stale(parent: Path, pattern: str) -> list[Path]:
@@ -77,8 +73,10 @@ def remove_stale(parent: Path, pattern: str) -> list[Path]:
 
 
 def _remove_if_stale(folder: Path) -> bool:
+    if not hasattr(os, "getuid"):  # a system without owners and locks
+        return False
     found = folder.lstat()
-    if fcntl is None or not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         return False
     # Neither a link nor a pipe, which would block, is a claim.
     descriptor = os.open(folder / CLAIM, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -87,16 +85,27 @@ def _remove_if_stale(folder: Path) -> bool:
             return False
         if os.read(descriptor, _BYTES).decode() != _text_of(folder.name.removesuffix(_GONE)):
             return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # its driver is alive
-            return False
+        lock_exclusively(descriptor)
         _remove(folder)
         return not folder.exists()
-    except UnicodeDecodeError:
+    except (BlockingIOError, UnicodeDecodeError):  # blocked by a driver that is alive
         return False
     finally:
         os.close(descriptor)
+
+
+def _claimed(folder: Path) -> int:
+    """Write the claim of ``folder`` under its lock; return its descriptor, which holds the lock. Raises ``OSError``."""
+    descriptor = os.open(folder / CLAIM, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        # Without locks nothing can be proven later, and the folder of a killed driver stays.
+        with suppress(OSError):
+            lock_exclusively(descriptor)
+        os.write(descriptor, _text_of(folder.name).encode())
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _text_of(name: str) -> str:
