@@ -23,12 +23,14 @@ float, str and bytes. The header is
 from __future__ import annotations
 
 import pickle
+import sys
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from io import BytesIO
 from itertools import chain, starmap
 from operator import attrgetter, itemgetter
 from typing import Any, Final
@@ -156,10 +158,24 @@ class ExitEncoder:
         record = next((value for value in values if not _pickles(value)), values[0])
         return OperatorError(
             f"step {self._way.origin.name!r} sent {shown(record)}, which cannot go from one executor to another: "
-            f"{cause}; make it plain values, a dataclass, a NamedTuple or a Struct",
+            f"{_reason(record, cause)}",
             operator=self._way.origin.name,
             record=record,
         )
+
+
+def _reason(record: object, cause: Exception) -> str:
+    """Return why ``record`` cannot be pickled, and the cure."""
+    found = _ClassFinder()
+    with suppress(Exception):
+        found.dump(record)
+    if found.unnamed is None:
+        return f"{cause}; make it plain values, a dataclass, a NamedTuple or a Struct"
+    module, name = found.unnamed.__module__, found.unnamed.__qualname__
+    return (
+        f"class {name} is not found by its name in module {module!r}, as one that is defined inside a function is "
+        f"not; define it at the top of a module"
+    )
 
 
 def opened(payload: bytes | memoryview, time: Timestamp) -> Opened:
@@ -330,3 +346,24 @@ def _pickles(value: object) -> bool:
     except Exception:
         return False
     return True
+
+
+class _ClassFinder(pickle.Pickler):
+    """Finds the first class that what is dumped refers to, and that cannot be found by its name."""
+
+    def __init__(self) -> None:
+        super().__init__(BytesIO(), 5)
+        self.unnamed: type | None = None
+
+    def reducer_override(self, obj: Any) -> Any:
+        if self.unnamed is None and isinstance(obj, type) and not _is_named(obj):
+            self.unnamed = obj
+        return NotImplemented
+
+
+def _is_named(of: type) -> bool:
+    """Return True if ``of`` is what its module has under its name."""
+    try:
+        return attrgetter(of.__qualname__)(sys.modules[of.__module__]) is of
+    except (AttributeError, KeyError):
+        return False

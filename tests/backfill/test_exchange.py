@@ -198,6 +198,19 @@ def test_a_record_that_cannot_be_sent_is_named_with_its_step() -> None:
         _sent([1, threading.Lock()])
 
 
+def test_a_class_of_a_function_inside_a_record_is_named_with_the_cure() -> None:
+    @dataclass
+    class Local:
+        number: int
+
+    with pytest.raises(af.OperatorError) as raised:
+        _sent([{"numbers": [1]}, {"numbers": [Local(1)]}])
+
+    assert raised.value.record == {"numbers": [Local(1)]}
+    assert f"class {Local.__qualname__} is not found by its name" in str(raised.value)
+    assert str(raised.value).endswith("define it at the top of a module")
+
+
 def test_what_can_be_no_key_is_named_with_its_record() -> None:
     with pytest.raises(af.OperatorError, match="by name") as raised:
         _sent(["a"], [[1]])

@@ -156,8 +156,14 @@ def test_records_of_a_class_that_only_a_function_knows_are_refused_by_name() -> 
     def build(bids: af.Stream[Bid]) -> af.Stream[Any]:
         return bids.map(Local, name="made").key_by(lambda one: one.bid.who).deduplicate(name="once")
 
-    with pytest.raises(af.OperatorError, match=r"Local.* cannot go from one executor to another"):
+    with pytest.raises(af.OperatorError) as raised:
         run_both(build)
+
+    message = str(raised.value)
+    assert "step 'key_by #1' sent " in message
+    assert "cannot go from one executor to another: class " in message
+    assert f"{Local.__qualname__} is not found by its name in module {__name__!r}" in message
+    assert message.endswith("define it at the top of a module")
 
 
 def test_state_that_cannot_be_stored_fails_with_the_first_of_it() -> None:

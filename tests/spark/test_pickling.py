@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from aflow.errors import FlowDefinitionError
+from aflow_connectors.spark.pickling import dumps
+
 pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+
+@dataclass
+class Place:
+    city: str
+
 
 DRIVER = """
 from __future__ import annotations
@@ -84,3 +97,26 @@ def test_classes_that_msgspec_has_seen_come_as_they_are_and_structs_are_refused_
         "Struct is a msgspec.Struct of the main program, which cannot be sent to executors as it is: put it into a "
         "module that they can import, or make a dataclass of it"
     )
+
+
+def test_a_struct_that_is_defined_inside_a_function_is_refused_by_name() -> None:
+    class Local(msgspec.Struct):
+        number: int
+
+    with pytest.raises(FlowDefinitionError) as refused:
+        dumps(lambda: Local(1))
+
+    assert str(refused.value) == (
+        f"{Local.__qualname__} is a msgspec.Struct that is defined inside a function, which cannot be sent to "
+        f"executors: define it at the top of a module that they can import, or make a dataclass of it"
+    )
+
+
+def test_annotations_of_a_class_inside_a_function_are_looked_up_before_it_is_sent() -> None:
+    @dataclass
+    class Local:
+        place: Place
+
+    sent: type[Any] = pickle.loads(dumps(Local))
+
+    assert sent.__annotations__ == {"place": Place}

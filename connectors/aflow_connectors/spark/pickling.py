@@ -24,7 +24,7 @@ _NOTE: Final = "__msgspec_cache__"
 
 
 def dumps(value: object) -> bytes:
-    """``value`` as bytes. Raises ``FlowDefinitionError`` for a Struct of the main program."""
+    """``value`` as bytes. Raises ``FlowDefinitionError`` for a Struct of the main program or of a function."""
     file = io.BytesIO()
     _pickler()(file).dump(value)
     return file.getvalue()
@@ -42,7 +42,7 @@ def _pickler() -> Any:
                 return base.reducer_override(self, obj)
             _prepare(obj)
             reduced: Any = base.reducer_override(self, obj)
-            if obj.__module__ == "__main__":
+            if obj.__module__ == "__main__" or _is_local(obj):
                 _look_up_annotations(obj, reduced)
             return reduced
 
@@ -57,6 +57,16 @@ def _prepare(of: type) -> None:
             f"{of.__name__} is a msgspec.Struct of the main program, which cannot be sent to executors as it is: put "
             f"it into a module that they can import, or make a dataclass of it"
         )
+    if isinstance(of, type(msgspec.Struct)) and _is_local(of):
+        raise FlowDefinitionError(
+            f"{of.__qualname__} is a msgspec.Struct that is defined inside a function, which cannot be sent to "
+            f"executors: define it at the top of a module that they can import, or make a dataclass of it"
+        )
+
+
+def _is_local(of: type) -> bool:
+    """Return True for a class that is defined inside a function: it is pickled by value."""
+    return "<locals>" in of.__qualname__
 
 
 def _look_up_annotations(of: type, reduced: Any) -> None:
