@@ -317,6 +317,9 @@ class StreamTask:
             self.loop.suspend(Why.IDLE)
             return False
         self._beginning = False
+        # Before anything is emitted: from now on the steps with calls can ask for their results to be emitted.
+        for slots in self.chain.slots.values():
+            slots.start()
         for link, batch in self._first:
             link.emit(batch)
         self._first.clear()
@@ -325,8 +328,6 @@ class StreamTask:
         postponed, self._postponed = self._postponed, []
         for work in postponed:
             work()
-        for slots in self.chain.slots.values():
-            slots.start()
         return True
 
     def _let_calls_begin(self) -> None:

@@ -109,12 +109,8 @@ class RecordsInFlight(Operator):
         if len(known) > _KNOWN_KEYS:
             known.clear()
 
-    def request_emit(self) -> None:
-        """Request ``emit`` for what can leave already, such as restored watermarks that no call precedes.
-
-        The runtime calls this when it starts to listen: it has not received earlier requests.
-        """
-        self._told = False
+    def on_start(self) -> None:
+        """The runtime can emit: request ``emit`` for restored watermarks that no call precedes."""
         self._tell()
 
     def on_watermark(self, timestamp: Timestamp) -> None:
@@ -277,7 +273,7 @@ class RecordsInFlight(Operator):
         for one in restored_queue(snapshot, self._stored, self.context):
             if isinstance(one, Watermark):
                 self._received = one.timestamp
-                self._queue.put_fence(one)  # emitted from ``request_emit`` on
+                self._queue.put_fence(one)  # emitted from ``on_start`` on
             else:
                 self._put(calls_of(one, one.keys))
 

@@ -121,7 +121,6 @@ class CallSlots:
         self._operator.on_ready = self._wake
         self._operator.on_settled = self._post
         self._operator.on_cancel = self._cancel
-        self._operator.request_emit()
         self._wake()
 
     def cancel(self) -> None:

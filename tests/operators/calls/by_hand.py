@@ -48,7 +48,7 @@ class ByHand:
         operator.on_ready = self._wake
         operator.on_settled = self._note
         operator.on_cancel = self._cancel
-        operator.request_emit()
+        operator.on_start()
         self._wake()
         self._emit()
 

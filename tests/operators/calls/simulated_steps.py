@@ -133,7 +133,7 @@ class SimulatedStep:
         self.operator.on_ready = self._wake
         self.operator.on_settled = lambda: world.soon.append(self.operator.emit)
         self.operator.on_cancel = self._cancel
-        self.operator.request_emit()
+        self.operator.on_start()
         self._wake()
 
     # ------------------------------------------------------------------------------------------ what happens

@@ -99,7 +99,7 @@ class SlotsHarness(OperatorHarness[Any, Any]):
         self._start()
 
     def _start(self) -> None:
-        self.step.request_emit()
+        self.step.on_start()
         if not self.mails_wait:
             self.emit()
         self._take_calls()

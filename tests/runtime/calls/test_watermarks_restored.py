@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import aflow as af
-from aflow.testing import Pause, ScriptedSource, run_flow
+from aflow.testing import Pause, ScriptedSource, advance, run_flow, settle, virtual_time
+from aflow.testing.scripted import Line
 from tests.runtime.calls.asking import ORDERS, SECOND
 
 
 class FailsOnce:
     """Waits for a second, then fails; each call that begins after that gives its number at once."""
 
-    failed = False
+    def __init__(self, *, failed: bool = False) -> None:
+        self.failed = failed
 
     async def ask(self, number: int) -> int:
         if not self.failed:
@@ -40,8 +43,7 @@ class AskingHandler(af.AsyncKeyedProcess[str, int, int]):
         return [answer]
 
 
-def answers(numbers: af.Stream[int], order: str) -> af.Stream[int]:
-    service = FailsOnce()
+def answers(numbers: af.Stream[int], order: str, service: FailsOnce) -> af.Stream[int]:
     match order:
         case "by key":
             return numbers.key_by(str, of=str).map_async(service.ask, name="ask")
@@ -69,7 +71,8 @@ def test_a_window_behind_calls_fires_when_they_have_ended_after_a_restore(
     numbers = flow.source(source, name="numbers").event_time(
         lambda number: number * 1000, max_delay=timedelta(0)
     )
-    windows = answers(numbers, order).key_by(lambda _: "all").window(af.Tumbling(10 * SECOND))
+    answered = answers(numbers, order, FailsOnce())
+    windows = answered.key_by(lambda _: "all").window(af.Tumbling(10 * SECOND))
     windows.apply(list, name="windows").to(af.CallbackSink(note))
 
     run_flow(
@@ -81,3 +84,38 @@ def test_a_window_behind_calls_fires_when_they_have_ended_after_a_restore(
 
     assert [values for _, values in fired] == [[0], [100]]
     assert fired[0][0] < 2
+
+
+@pytest.mark.parametrize("order", ["ordered", "unordered", "cached"])
+def test_a_new_subtask_that_begins_with_a_watermark_alone_emits_its_results(
+    order: str, tmp_path: Path
+) -> None:
+    old: list[Line[int]] = [0, Pause(100 * SECOND)]
+    new: list[Line[int]] = [100, Pause(100 * SECOND)]
+    checkpointing = af.Checkpointing(storage=tmp_path, every=None)
+
+    def build(
+        scripts: dict[str, Sequence[Line[int]]], service: FailsOnce
+    ) -> tuple[af.Flow, af.CollectSink[int]]:
+        flow, out = af.Flow("f"), af.CollectSink[int]()
+        source = ScriptedSource.of_splits(scripts)
+        numbers = flow.source(source, name="numbers").event_time(
+            lambda number: number * 1000, max_delay=timedelta(0)
+        )
+        answers(numbers, order, service).to(out, name="out")
+        return flow, out
+
+    async def main() -> list[int]:
+        flow, out = build({"old": old}, FailsOnce())
+        async with flow.start(checkpointing=checkpointing) as job:
+            await settle()
+            await job.checkpoint()
+            await job.cancel()
+        flow, out = build({"old": old, "new": new}, FailsOnce(failed=True))
+        async with flow.start(parallelism=2, checkpointing=checkpointing) as job:
+            await advance(3 * SECOND)
+            await settle()
+            await job.cancel()
+        return sorted(out.values)
+
+    assert virtual_time.run(main) == [0, 100]

@@ -89,7 +89,7 @@ class Awaiting:
         self.operator.on_ready = self._wake
         self.operator.on_settled = self._note
         self.operator.on_cancel = self._cancel
-        self.operator.request_emit()
+        self.operator.on_start()
         self._wake()
         self._emit()
 
