@@ -234,6 +234,49 @@ async def test_going_back_drops_only_what_this_sink_has_written_behind(
     assert rows(spark, table) == [-2, -1, *range(10)]
 
 
+async def two_checkpoints(one: SparkTableSink[Any]) -> list[Committable]:
+    """Write the rows 0 and 1 of checkpoints 1 and 2 in a new run; return their committables."""
+    await one.recover(NAME, [])
+    async with opened(one) as (writer,):
+        committables = [await prepared(writer, n + 1, numbers(n, n + 1)) for n in range(2)]
+        for committable in committables:
+            await writer.commit(committable)
+    return committables
+
+
+@pytest.mark.asyncio
+async def test_a_job_that_continues_in_the_table_of_another_job_is_refused_and_drops_nothing(
+    spark: SparkSession, table: str, sink: Sinks, tmp_path: Path
+) -> None:
+    elsewhere = SparkTableSink[Any](
+        f"{table}_b", session=spark, staging=tmp_path / "b", schema="n long"
+    )
+    try:
+        first, _ = await two_checkpoints(elsewhere)
+        await two_checkpoints(sink())
+        moved = SparkTableSink[Any](table, session=spark, staging=tmp_path / "b", schema="n long")
+
+        with pytest.raises(SinkError, match="output of another run with a sink of this name"):
+            await moved.recover(NAME, [first])
+    finally:
+        spark.sql(f"DROP TABLE IF EXISTS {table}_b")
+
+    assert rows(spark, table) == [0, 1]
+
+
+@pytest.mark.asyncio
+async def test_partitions_of_which_no_owner_is_recorded_are_not_dropped(
+    spark: SparkSession, table: str, sink: Sinks
+) -> None:
+    first, _ = await two_checkpoints(sink())
+    spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('aflow.owner.{NAME}')")
+
+    with pytest.raises(SinkError, match="records no owner of it, so it is not dropped"):
+        await sink().recover(NAME, [first])
+
+    assert rows(spark, table) == [0, 1]
+
+
 @pytest.mark.asyncio
 async def test_a_commit_that_was_cancelled_is_made_good_when_the_job_goes_on(
     spark: SparkSession, table: str, sink: Sinks

@@ -61,8 +61,9 @@ class HistoryTable(TableDestination):
         if table is not None:
             self._load(table, target, scratch)
         piece = HISTORY_PIECE if records else ""
-        folder = str(self._staging.path.absolute())
-        return [Prepared(SAVEPOINT, piece, folder, new_owner()).stored()]
+        folder, owner = str(self._staging.path.absolute()), new_owner()
+        target.record_owner(owner)
+        return [Prepared(SAVEPOINT, piece, folder, owner).stored()]
 
     def _load(self, rows: DataFrame, target: SparkTable, scratch: str) -> None:
         # By way of files, since only the session that writes overwrites by partition.

@@ -100,7 +100,10 @@ class TableLoads:
         self.owner = await self._blocking.run(
             partial(staging.recover, staged, overwrite=self._overwrite)
         )
+        if pieces:
+            await self._refuse_others(found)
         await self._drop(found)
+        await self._call(partial(SparkTable.record_owner, owner=self.owner), "record its owner")
         await self._load(await self._blocking.run(partial(staging.files, staged)))
 
     def prepared(self, piece: Prepared) -> None:
@@ -157,6 +160,7 @@ class TableLoads:
             # Nothing was declared, and what is staged may be from before a restart.
             there = self.columns.declare(staged[files[0]])
             table.create(there)
+            table.record_owner(self.owner)
         for file, rows in staged.items():
             if found := misfits(rows, there):
                 raise table.error(
@@ -185,6 +189,22 @@ class TableLoads:
         assert self._opened is not None
         table, calls = self._opened
         return await calls.run(lambda: work(table), self._doing(what))
+
+    async def _refuse_others(self, later: Sequence[Partition]) -> None:
+        """Raise ``SinkError`` if nothing proves that ``later`` partitions were written by this lineage of runs."""
+        recorded = await self._call(SparkTable.owner, "read its properties")
+        where = f"sink {self._staging.sink!r}: table {self._name}"
+        if recorded is None and later:
+            raise SinkError(
+                f"{where} holds {later[0].piece}, newer than the checkpoint, and records no owner of it, so it is "
+                f"not dropped. If this job wrote it with an earlier version of aflow, drop the partition yourself; "
+                f"otherwise give the sink another name"
+            )
+        if recorded not in (None, self.owner):
+            raise SinkError(
+                f"{where} holds output of another run with a sink of this name (owner {recorded}, the checkpoint is of "
+                f"{self.owner}): give the sink another name or another table"
+            )
 
     def _refuse_earlier(self, found: Sequence[Partition]) -> None:
         if found and not self._overwrite:

@@ -49,7 +49,9 @@ class SparkTableSink(Sink[T]):
 
     The name of the sink in the flow is its identity in the table: jobs that write into one table need sinks of
     different names. A run that does not go on from a checkpoint is refused if an earlier one of this name has written
-    into the table, unless ``overwrite``, which removes what that has written, and no other rows.
+    into the table, unless ``overwrite``, which removes what that has written, and no other rows. A run that continues
+    from a checkpoint is refused if another job with a sink of this name has written into the table, which records that
+    as a property.
 
     Until a checkpoint is complete its records stand in Parquet files in a folder of ``staging``, which the driver and
     the executors of Spark must be able to read under this path. It must outlive the job: checkpoints name files in it.

@@ -7,6 +7,9 @@ to write it a second time, or again after half of it, changes nothing. Nobody ha
 that could not be known either, since a plain table takes no note of who wrote into it. And when a job goes back to an
 older checkpoint, what came behind that is dropped as partitions.
 
+The name of a sink proves nothing: two jobs may have sinks of one name. So the table records as a property the owner of
+what a sink has written, and a job whose checkpoint has another owner is refused before it drops anything.
+
 What else was considered: to append, and to ask the table first whether rows of the checkpoint are there, needs an
 append that happens as a whole, and Spark shows its files one by one; a table of the checkpoints that were written
 cannot be changed together with the target; MERGE is for formats that have it.
@@ -41,6 +44,9 @@ PIECE: Final = "aflow_piece"
 
 #: What a piece that a backfill has written has in place of the numbers of a writer and a checkpoint.
 HISTORY: Final = "history"
+
+#: The property of a table that records the owner of what a sink has written: this, and the name of the sink.
+_OWNER: Final = "aflow.owner."
 
 #: Those of Spark's own catalog, for which overwriting by partition is known to do what it says here.
 _FORMATS: Final = frozenset({"orc", "parquet"})
@@ -119,6 +125,19 @@ class SparkTable:
         rows = self._session.sql(f"SHOW PARTITIONS {self.name}").collect()
         found = (self._partition(str(row[0])) for row in rows)
         return [one for one in found if one is not None]
+
+    def owner(self) -> str | None:
+        """Return the owner that the table records for this sink; None if it records none, or does not exist."""
+        if not self._session.catalog.tableExists(self.name):
+            return None
+        rows = self._session.sql(f"SHOW TBLPROPERTIES {self.name}").collect()
+        return {str(row[0]): str(row[1]) for row in rows}.get(f"{_OWNER}{self._sink}")
+
+    def record_owner(self, owner: str) -> None:
+        """Record in the table that partitions with the name of this sink are of ``owner``; no-op without a table."""
+        if self.owner() != owner and self._session.catalog.tableExists(self.name):
+            entry = f"{_literal(f'{_OWNER}{self._sink}')} = {_literal(owner)}"
+            self._session.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ({entry})")
 
     def drop(self, partitions: Sequence[Partition]) -> None:
         """Remove what is in ``partitions``."""
