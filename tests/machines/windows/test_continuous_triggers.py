@@ -399,6 +399,18 @@ def test_an_early_timer_that_nobody_answered_rings_again_once_the_window_has_gro
     assert asked.advance_clock(30) == [(MERGED, FIRE)]
 
 
+def test_a_multiple_that_passed_after_the_end_does_not_fire_once_the_window_has_grown() -> None:
+    asked = Asked(EventTime(early=ContinuousEventTime(timedelta(milliseconds=100))))
+    asked.element(EARLIER, -20)
+    asked.advance_watermark(5)
+
+    asked.merge([EARLIER], MERGED)
+    asked.element(MERGED, 7)
+
+    assert asked.advance_watermark(6) == []
+    assert asked.advance_watermark(59) == [(MERGED, FIRE)]
+
+
 def test_purging_drops_what_continuous_triggers_fire() -> None:
     event, clock = (
         Asked(Purging(ContinuousEventTime(TEN))),
