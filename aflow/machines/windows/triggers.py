@@ -203,8 +203,8 @@ class ContinuousEventTime(_ContinuousTrigger):
         if window.max_timestamp > ctx.watermark:
             ctx.set_event_timer(window.max_timestamp)
         following = _earliest(ctx)
-        # `EventTime` does not ask its `early` trigger about a multiple that passes after the end of a former window. The
-        # record that merged the windows sets the next one.
+        # `EventTime` does not ask its `early` trigger about a multiple that passes after the end of a former window.
+        # The record that merged the windows sets the next one.
         if following is not None and following > ctx.watermark:
             ctx.put(_NEXT, following)
             ctx.set_event_timer(following)
