@@ -11,7 +11,7 @@ from aflow.model.codecs import Codec
 from aflow.operators.first_call import refuse_coroutine
 from aflow.state.aggregate import Aggregate, is_commutative, own_codec
 from aflow.state.aggregates.numbers import number_of
-from aflow.state.inferred import codec_of_items, codec_of_reduced, codec_of_results
+from aflow.state.inferred import codec_of_items, codec_of_reduced, codec_of_results, may_return_none
 from aflow.state.layouts import Many, state_codec
 
 
@@ -68,7 +68,7 @@ def folding(
             return fn(initial(), value)
         begun = initial()
         after = fn(begun, value)
-        _check_returned(begun, after, "fold()")
+        _check_returned(begun, after, "fold()", fn)
         checked = True
         return after
 
@@ -81,7 +81,7 @@ def reducing(fn: Callable[[Any, Any], Any]) -> Accumulation:
 
     def add(so_far: Any, value: Any) -> Any:
         after = fn(so_far, value)
-        _check_returned(so_far, after, "reduce()")
+        _check_returned(so_far, after, "reduce()", fn)
         made.add = fn  # no further check
         return after
 
@@ -89,16 +89,15 @@ def reducing(fn: Callable[[Any, Any], Any]) -> Accumulation:
     return made
 
 
-def _check_returned(before: object, after: object, method: str) -> None:
-    """Raise ``TypeError`` if ``after`` is what a function returns by mistake in place of an accumulator."""
+def _check_returned(before: object, after: object, method: str, fn: Callable[..., Any]) -> None:
+    """Raise ``TypeError`` if ``after`` is what ``fn`` returns by mistake in place of an accumulator."""
     refuse_coroutine(after, method)
-    if after is None and before is not None:
-        begin = (
-            "; if None is a value that it may have, begin with None" if method == "fold()" else ""
-        )
+    if after is None and before is not None and not may_return_none(fn):
+        begin = "begin with None, or " if method == "fold()" else ""
         raise TypeError(
             f"the function given to {method} returned None and got {shown(before)}: it must return the "
-            f"accumulator, also if it has changed it in place{begin}"
+            f"accumulator, also if it has changed it in place; if None is a value that it may have, "
+            f"{begin}annotate the function with -> X | None"
         )
 
 

@@ -1,8 +1,8 @@
 """How values are stored whose type nobody has declared with ``of=``, but which annotations tell.
 
 ``fold(Count, lambda count, view: count.plus(view))`` keeps a ``Count``: the class says so. A type is inferred only if
-there are records in it (dataclasses, NamedTuples, Structs, enums). Those cannot be stored as plain values, so whatever
-can be is stored as before.
+there are records in it (dataclasses, NamedTuples, Structs, enums). Those cannot be stored as plain values. A function
+may also return plain values, whatever its annotation or its initial value says: these are stored as plain values.
 """
 
 from __future__ import annotations
@@ -11,12 +11,53 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
-from typing import Any, cast, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Final, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from aflow.errors import FlowDefinitionError
-from aflow.model.codecs import Codec, codec_for
+from aflow.model.codecs import PLAIN, Codec, CodecError, Schema, codec_for
+
+#: Precedes the bytes of a plain value. No msgpack begins with it, so none of a value of the inferred type does.
+_PLAIN_MARK: Final = b"\xc1"
+
+
+class _Inferred:
+    """Stores values of the inferred type as ``of=`` does, and others as plain values."""
+
+    __slots__ = ("_of", "_typed")
+
+    def __init__(self, of: Any) -> None:
+        self._of = of
+        self._typed: Codec[Any] = codec_for(of)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _Inferred, (self._of,)
+
+    @property
+    def name(self) -> str:
+        return self._typed.name
+
+    @property
+    def schema(self) -> Schema | None:
+        return getattr(self._typed, "schema", None)
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            return self._typed.encode(value)
+        except CodecError as exc:
+            try:
+                return _PLAIN_MARK + PLAIN.encode(value)
+            except CodecError:
+                raise CodecError(
+                    f"{exc} (annotations tell of={self.name}; an of= of the step takes precedence)"
+                ) from exc
+
+    def decode(self, data: bytes) -> Any:
+        if data[:1] == _PLAIN_MARK:
+            return PLAIN.decode(data[1:])
+        return self._typed.decode(data)
 
 
 def codec_of_results(*functions: Callable[..., Any]) -> Codec[Any] | None:
@@ -39,11 +80,17 @@ def codec_of_reduced(function: Callable[..., Any]) -> Codec[Any] | None:
     return _codec_of([_result(function), *_first_argument(function)])
 
 
+def may_return_none(function: Callable[..., Any]) -> bool:
+    """Return True if the annotation of ``function`` says that it returns None or something else, as ``int | None``."""
+    result = _result(function)
+    return get_origin(result) in (Union, UnionType) and NoneType in get_args(result)
+
+
 def _codec_of(types: Iterable[Any]) -> Codec[Any] | None:
     for found in types:
         if _has_records(found):
             try:
-                return codec_for(found)
+                return _Inferred(found)
             except FlowDefinitionError:
                 return None
     return None

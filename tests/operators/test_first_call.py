@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -19,6 +19,7 @@ from aflow.operators.key_by import KeyByOperator
 from aflow.operators.map import MapOperator
 from aflow.operators.map_batch import MapBatchOperator
 from aflow.testing import OperatorHarness
+from tests.stable_ids import stable
 
 
 async def _ask(value: Any, *more: Any) -> Any:
@@ -183,6 +184,31 @@ def test_a_fold_that_begins_with_none_may_return_it() -> None:
     asyncio.run(flow.run())
 
     assert sink.values == [None, 3, 3]
+
+
+def unless_four(held: int | None, n: int) -> int | None:
+    return None if n == 4 else n
+
+
+def optional(held: Optional[int], n: int) -> Optional[int]:  # noqa: UP045
+    return unless_four(held, n)
+
+
+@pytest.mark.parametrize("fn", [unless_four, optional], ids=stable)
+@pytest.mark.parametrize("windowed", [False, True], ids=["running", "in windows"])
+@pytest.mark.parametrize("folds", [False, True], ids=["reduce", "fold"])
+def test_a_function_whose_annotation_admits_none_may_return_it(
+    fn: Any, windowed: bool, folds: bool
+) -> None:
+    flow, sink = af.Flow("optional"), af.CollectSink[Any]()
+    keyed: Any = flow.source([4, 4, 4]).key_by(lambda n: "all")
+    steps = keyed.window(af.Count(3)) if windowed else keyed
+    made = steps.fold(int, fn, name="step") if folds else steps.reduce(fn, name="step")
+
+    made.to(sink)
+    asyncio.run(flow.run())
+
+    assert (sink.values[-1].value if windowed else sink.values[-1]) is None
 
 
 @pytest.mark.parametrize(

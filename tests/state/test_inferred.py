@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from functools import partial
 from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 import pytest
 
+from aflow.model.codecs import CodecError, codec_for
 from aflow.state.inferred import codec_of_items, codec_of_reduced, codec_of_results
 from tests.stable_ids import stable
 
@@ -147,3 +149,68 @@ def test_records_of_a_list_and_of_a_reduction_are_told_by_arguments() -> None:
     ]
 
     assert [how(fn) is not None for how, fn, _ in functions] == [told for *_, told in functions]
+
+
+class Rank(IntEnum):
+    LOW = 1
+
+
+class Longer(Count):
+    """A subclass, which would be restored as its base."""
+
+
+def ranked() -> Rank:
+    return Rank.LOW
+
+
+@pytest.mark.parametrize(
+    ("tells", "value"),
+    [
+        (Pair, (4, 4)),
+        (Pair, 3),
+        (ranked, 1),
+        (counted, {"page": "home"}),
+        (maybe, {"page": "home"}),
+        (counted, None),
+        (counted, Count("home", 3)),
+        (Pair, Pair(3)),
+    ],
+    ids=stable,
+)
+def test_what_annotations_tell_refuses_no_plain_value(
+    tells: Callable[..., Any], value: object
+) -> None:
+    codec = codec_of_results(tells)
+    assert codec is not None
+
+    restored = codec.decode(codec.encode(value))
+
+    assert restored == value
+    assert type(restored) is type(value)
+
+
+def test_values_of_an_inferred_type_are_stored_as_those_of_a_declared_one() -> None:
+    codec = codec_of_results(Count)
+    assert codec is not None
+
+    assert codec.encode(Count("home", 3)) == codec_for(Count).encode(Count("home", 3))
+
+
+def test_a_value_that_is_neither_plain_nor_of_the_inferred_type_says_where_that_is_from() -> None:
+    codec = codec_of_results(Count)
+    assert codec is not None
+
+    with pytest.raises(
+        CodecError, match=r"has type Longer, .* \(annotations tell of=Count; an of= "
+    ):
+        codec.encode(Longer("home", 3))
+
+
+def test_an_inferred_codec_can_be_sent_to_executors() -> None:
+    codec = codec_of_results(Count)
+    assert codec is not None
+
+    sent = pickle.loads(pickle.dumps(codec))
+
+    assert sent.decode(codec.encode((1, 2))) == (1, 2)
+    assert sent.decode(codec.encode(Count("home"))) == Count("home")
