@@ -9,9 +9,11 @@ import errno
 import json
 import os
 import re
+import stat
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import IO, Final, Literal, cast
 
 try:
     import fcntl
@@ -70,16 +72,13 @@ def claim(path: Path, *, scratch: Path | None = None) -> Claim:
     note = json.dumps({"aflow": "lock", "scratch": None if scratch is None else scratch.name})
     while True:
         made = _make(path)
-        file = path.open("r+b", buffering=0)
+        file = _opened(path, "r+b")
         try:
             _lock(file.fileno())
             if _is_named(file.fileno(), path):
                 known = made or _clear_scratch(path, file)
                 if known:
-                    file.seek(0)
-                    file.truncate()
-                    file.write(note.encode())
-                    os.fsync(file.fileno())
+                    _write_note(path, file, note.encode())
                 return Claim(path, file, removable=known)
         except BaseException:
             file.close()
@@ -90,7 +89,7 @@ def claim(path: Path, *, scratch: Path | None = None) -> Claim:
 def is_lock(path: Path) -> bool:
     """Return True for a lock file that ``claim`` wrote."""
     try:
-        with path.open("rb") as file:
+        with _opened(path, "rb") as file:
             return _note(path, file) is not None
     except (NotOurs, OSError):
         return False
@@ -102,8 +101,8 @@ def is_claimed(path: Path, *, remove: bool = True) -> bool:
     If ``remove``, remove what a killed writer left: its lock and its scratch file.
     """
     try:
-        file = path.open("rb")
-    except FileNotFoundError:
+        file = _opened(path, "rb")
+    except (FileNotFoundError, NotOurs):
         return False
     with file:
         try:
@@ -147,6 +146,27 @@ def _make(path: Path) -> bool:
     return True
 
 
+def _opened(path: Path, mode: Literal["rb", "r+b"]) -> FileIO:
+    """Open a lock file. Raises ``NotOurs`` for anything but a regular file, which is not opened, and ``OSError``."""
+    # Opening or reading a FIFO would wait for its other end.
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise NotOurs(path)
+    return path.open(mode, buffering=0)
+
+
+def _write_note(path: Path, file: FileIO, note: bytes) -> None:
+    """Replace the content of a lock file that aflow made. Raises ``OSError``, and removes the file then."""
+    file.seek(0)
+    file.truncate()
+    try:
+        if file.write(note) < len(note):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        os.fsync(file.fileno())
+    except OSError:
+        path.unlink()  # half a note proves nothing: the next writer would refuse it
+        raise
+
+
 def _clear_scratch(path: Path, file: IO[bytes]) -> bool:
     """Remove the scratch file that the lock file names; return False if the lock file is empty.
 
@@ -169,7 +189,7 @@ def _note(path: Path, file: IO[bytes]) -> dict[str, object] | None:
         return None
     try:
         note = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise NotOurs(path) from None
     match note:
         case {"aflow": "lock", **rest}:

@@ -21,6 +21,7 @@ All calls block: they are for worker threads.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -33,6 +34,15 @@ from zlib import crc32
 
 #: Bytes that are read at a time.
 _BLOCK: Final = 1 << 20
+
+#: How a manifest is appended to: without following a link, and without waiting for the reader of a FIFO.
+_APPEND: Final = (
+    os.O_WRONLY
+    | os.O_APPEND
+    | os.O_CREAT
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+)
 
 #: How scratch files are opened: never one that is there.
 _NEW: Final = "xb"
@@ -105,6 +115,8 @@ class Manifest:
         self.path = path
         self.owner = owner
         self._sink = sink
+        #: True once this object has written the first line, which says whose manifest it is.
+        self._headed = False
 
     def read(self) -> Records | None:
         """Return what is recorded; None if there is no manifest of this owner. Raises ``OSError``."""
@@ -153,15 +165,21 @@ class Manifest:
         self.path.unlink(missing_ok=True)
 
     def _append(self, entry: Mapping[str, object]) -> None:
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        # Each writer repeats the first line: a full disk may have cut off the one that is there.
+        entries = [entry] if self._headed else [self._head(), entry]
+        # One call for each append: writers of one sink share the file. It begins with a line end, since the last
+        # append may have been cut off.
+        data = b"\n" + _lines(entries)
+        descriptor = os.open(self.path, _APPEND, 0o666)
         try:
-            new = os.fstat(descriptor).st_size == 0
-            # One call for each append: writers of one sink share the file. It begins with a line end, since the last
-            # append may have been cut off by a crash.
-            os.write(descriptor, b"\n" + _lines([self._head(), entry] if new else [entry]))
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "is not the file that the sink wrote", str(self.path))
+            if os.write(descriptor, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        self._headed = True
 
     def _head(self) -> dict[str, object]:
         return {"aflow": "manifest", "owner": self.owner, "sink": self._sink}
@@ -179,7 +197,7 @@ def _decoded(line: bytes) -> dict[str, object]:
     """Return what a line says; nothing for one that was cut off."""
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return cast("dict[str, object]", entry) if isinstance(entry, dict) else {}
 

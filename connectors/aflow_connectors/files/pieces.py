@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Final, cast
 
 from aflow.connect import Committable
 from aflow.errors import RestoreError, shown
@@ -31,6 +31,17 @@ from aflow_connectors.files.output import Output, let_go
 from aflow_connectors.files.ownership import OwnedFolder, Place
 from aflow_connectors.files.parts import Parts, new_scratch
 from aflow_connectors.owners import is_owner, new_owner
+
+#: Characters of a file name.
+_LONGEST: Final = 256
+
+
+def _is_path(text: str) -> bool:
+    """Return True if the system can be asked for a file of this name."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +70,9 @@ class Prepared:
         match fields:
             case {"checkpoint": int(number), "piece": str(piece), "folder": str(folder)}:
                 owner = fields.get("owner", "")
-                bare = not piece.startswith(".") and "/" not in piece and "\0" not in piece
-                if isinstance(owner, str) and (not owner or is_owner(owner)) and bare:
+                bare = not piece.startswith(".") and "/" not in piece and len(piece) < _LONGEST
+                names = _is_path(piece) and _is_path(folder)
+                if isinstance(owner, str) and (not owner or is_owner(owner)) and bare and names:
                     return cls(number, piece, folder, owner)
             case _:
                 pass
@@ -186,6 +198,20 @@ class Pieces(Place):
             ) from None
         sync_folder(self.parts.folder)
 
+    def commit_restored(self, prepared: Prepared) -> None:
+        """Show a piece of an earlier run as ``commit`` does. Raises ``RestoreError`` for one that was changed since."""
+        if self._numbers(prepared) is not None:
+            waiting = self.parts.pending(prepared.piece, self.owner)
+            records = self.manifest.read() or Records()
+            known = records.files.get(prepared.piece)
+            if os.path.lexists(waiting) and (known is None or not known.matches(waiting)):
+                raise RestoreError(
+                    f"sink {self.sink!r} cannot commit checkpoint {prepared.checkpoint}: {waiting} is not the file "
+                    f"that the job wrote, as its manifest describes it. Bring the folder back as it was, with its "
+                    f"hidden files, or begin anew (restore='nothing') with an empty folder"
+                )
+        self.commit(prepared)
+
     def file_of(self, prepared: Prepared) -> Path | None:
         """Return the file of a piece, pending or shown; None if it is not there, or not the one of the owner."""
         records = self.manifest.read()
@@ -288,7 +314,7 @@ class Recovery(OwnedFolder):
                 )
         pieces = Pieces(self.parts, owner, sink=self.sink)
         for one in prepared:
-            pieces.commit(one)
+            pieces.commit_restored(one)
         self._withdraw(owner, {one.piece for one in prepared}, last)
 
     def _withdraw(self, owner: str, named: set[str], last: int) -> None:
@@ -340,7 +366,7 @@ class Recovery(OwnedFolder):
                 )
             # A job that still writes there commits it itself.
             if not any(is_claimed(held) for held in there.parts.locks()):
-                there.commit(one)
+                there.commit_restored(one)
 
     def _adopt(self, prepared: Sequence[Prepared]) -> str:
         """Go on from a checkpoint of a version that kept no manifest.
