@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from aflow.errors import shown
 from aflow.model.codecs import Codec
@@ -13,6 +13,9 @@ from aflow.state.aggregate import Aggregate, is_commutative, own_codec
 from aflow.state.aggregates.numbers import number_of
 from aflow.state.inferred import codec_of_items, codec_of_reduced, codec_of_results, may_return_none
 from aflow.state.layouts import Many, state_codec
+
+#: Methods that take a function; otherwise the function itself is named.
+_METHODS: Final = frozenset({"fold()", "reduce()"})
 
 
 @dataclass(slots=True, eq=False)
@@ -93,19 +96,35 @@ def _check_returned(before: object, after: object, method: str, fn: Callable[...
     """Raise ``TypeError`` if ``after`` is what ``fn`` returns by mistake in place of an accumulator."""
     refuse_coroutine(after, method)
     if after is None and before is not None and not may_return_none(fn):
-        begin = "begin with None, or " if method == "fold()" else ""
+        begin = "" if method == "reduce()" else "begin with None, or "
+        function = f"the function given to {method}" if method in _METHODS else method
         raise TypeError(
-            f"the function given to {method} returned None and got {shown(before)}: it must return the "
+            f"{function} returned None and got {shown(before)}: it must return the "
             f"accumulator, also if it has changed it in place; if None is a value that it may have, "
             f"{begin}annotate the function with -> X | None"
         )
 
 
 def aggregating(aggregate: Aggregate[Any, Any, Any]) -> Accumulation:
-    """Do as ``aggregate`` says. Raises ``FlowDefinitionError`` for one whose ``codec`` is none."""
+    """Do as ``aggregate`` says; the first accumulator of all is checked, as that of a fold.
+
+    Raises ``FlowDefinitionError`` for one whose ``codec`` is none.
+    """
     create, add = aggregate.create, aggregate.add
+    checked = False
+
+    def first(value: Any) -> Any:
+        nonlocal checked
+        if checked:
+            return add(create(), value)
+        begun = create()
+        after = add(begun, value)
+        _check_returned(begun, after, f"{type(aggregate).__qualname__}.add()", aggregate.add)
+        checked = True
+        return after
+
     return Accumulation(
-        lambda value: add(create(), value),
+        first,
         add,
         aggregate.result,
         aggregate.merge,

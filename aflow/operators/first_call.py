@@ -17,6 +17,9 @@ _CURES: Final = {
     "filter()": "use filter_async()",
     "flat_map()": "use flat_map_async()",
     "map_batch()": "use map_batch_async()",
+    "into=": "make the call in a map_async() after this step",
+    "Fallback()": "make the call in the function of the step, or in a map_async() after it",
+    "Cache(key=…)": "return the key itself, for example a str",
     "a join": "return the pair, and make the call in a map_async() after the join",
     "a window": "return the values, and make the call in a map_async() after the window",
 }

@@ -35,6 +35,10 @@ def nothing_of(one: int, other: int) -> Any:
     return None
 
 
+async def refused(value: int) -> int:
+    raise ConnectionError(value)
+
+
 SECOND = timedelta(seconds=1)
 WINDOW = af.Tumbling(SECOND)
 
@@ -107,6 +111,20 @@ STEPS: dict[str, tuple[str, Callable[[af.Stream[int]], Any]]] = {
             s.key_by(abs), WINDOW, into=lambda a, b: ask(a, b), name="step"
         ),
     ),
+    "into of map_async": (
+        "make the call in a map_async() after this step",
+        lambda s: s.map_async(ask, into=lambda n, result: ask(n), name="step"),
+    ),
+    "Fallback": (
+        "make the call in the function of the step",
+        lambda s: s.map_async(refused, on_error=af.Fallback(lambda n, error: ask(n)), name="step"),
+    ),
+    "key of a Cache": (
+        "return the key itself",
+        lambda s: s.map_async(
+            ask, cache=af.Cache(9, ttl=SECOND, key=lambda n: ask(n)), name="step"
+        ),
+    ),
 }
 
 
@@ -174,6 +192,42 @@ def test_a_reduce_that_returns_nothing_fails_with_the_cure() -> None:
     said = str(failure(lambda s: s.key_by(abs).reduce(nothing_of, name="step")))
 
     assert "the function given to reduce() returned None and got 7" in said
+
+
+class Appending(af.Aggregate[int, list[int], int]):
+    def create(self) -> list[int]:
+        return []
+
+    def add(self, acc: list[int], value: int) -> Any:
+        acc.append(value)
+
+    def result(self, acc: list[int]) -> int:
+        return len(acc)
+
+    def merge(self, a: list[int], b: list[int]) -> list[int]:
+        return a + b
+
+
+def test_an_aggregate_whose_add_returns_nothing_fails_with_the_cure() -> None:
+    said = str(failure(lambda s: s.key_by(abs).window(WINDOW).aggregate(Appending(), name="step")))
+
+    assert "step 'step' failed on record 7, key 7" in said
+    assert "Appending.add() returned None and got [7]: it must return the accumulator" in said
+
+
+class ForgetfulEvictor(af.Evictor[int]):
+    def before(self, elements: Any, window: Any, ctx: Any) -> Any:
+        return None
+
+
+def test_an_evictor_that_returns_nothing_fails_with_the_cure() -> None:
+    def build(stream: af.Stream[int]) -> Any:
+        windows = stream.key_by(abs).window(WINDOW, evictor=ForgetfulEvictor())
+        return windows.fold(int, max, name="step")
+
+    said = str(failure(build))
+
+    assert "before() of the evictor returned None: it must return the elements that stay" in said
 
 
 def test_a_fold_that_begins_with_none_may_return_it() -> None:

@@ -9,7 +9,7 @@ whose results were not emitted, followers as well as leaders, and a restored ste
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from aflow.errors import InternalError
@@ -26,6 +26,7 @@ from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.calls.settings import CallSettings
+from aflow.operators.first_call import FirstCall
 
 #: The cache key of a call that neither leads nor follows: it is decided what becomes of it.
 _LEFT = NO_RESULT
@@ -39,7 +40,10 @@ class CachedOperator(AsyncOperator):
         if settings.cache is None:
             raise InternalError("a step without a cache is made to look into one")
         self._share *= 4  # records that follow others take no calls, and should not stop the input
-        self._key = settings.cache.key
+        key = settings.cache.key
+        self._key: Callable[[Any], Any] | None = key and FirstCall(
+            self, "_key", key, "Cache(key=…)"
+        )
         self._results = ResultCache(settings.cache)
         self._keys: KeysInFlight[Call] = KeysInFlight()
         #: Calls whose turn it is and that were not looked up yet. Empty but within ``_make_ready``.

@@ -25,6 +25,7 @@ from aflow.operators.calls.leaving import failed, send_failures, send_results
 from aflow.operators.calls.settings import CallOrder, CallResults, CallSettings
 from aflow.operators.calls.stored import StoredCalls
 from aflow.operators.calls.stored_fences import CapturedCalls, StoredFences, restored_queue
+from aflow.operators.first_call import refuse_coroutine
 from aflow.operators.results import iterable
 from aflow.state.snapshot import Captured, OperatorSnapshot
 
@@ -191,6 +192,7 @@ class RecordsInFlight(Operator):
             case Fallback(result):
                 try:
                     instead = result(call.value, error)
+                    refuse_coroutine(instead, "Fallback()")
                     if self.settings.results is CallResults.MANY:
                         instead = list(iterable(instead))
                 except RAISED as exc:

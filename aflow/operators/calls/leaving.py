@@ -14,6 +14,7 @@ from aflow.model.batch import Batch, in_batches
 from aflow.model.time import short
 from aflow.operators.base import RAISED, Output
 from aflow.operators.calls.settings import CallResults, CallSettings
+from aflow.operators.first_call import refuse_coroutine
 
 #: To look it up in its enum takes 0.1 µs on Python 3.11.
 _ONE: Final = CallResults.ONE
@@ -131,7 +132,10 @@ def _together(calls: Sequence[Call], settings: CallSettings, step: str) -> list[
     made: list[Any] = []
     for call in calls:
         try:
-            made.append(into(call.value, call.result))
+            value = into(call.value, call.result)
+            if not made:  # the first of a batch tells
+                refuse_coroutine(value, "into=")
+            made.append(value)
         except RAISED as exc:
             raise failed(step, call, exc) from exc
     return made

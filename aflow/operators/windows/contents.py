@@ -7,7 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from enum import Enum
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, cast
 
@@ -223,6 +223,15 @@ def number_of_element(element: Any) -> int:
     return getattr(element, "number", -1)
 
 
+def _that_stay(elements: Iterable[Element[Any]] | None, method: str) -> list[Element[Any]]:
+    """Return what an evictor's ``method`` gave as a list. Raises ``TypeError`` if it is None."""
+    if elements is None:
+        raise TypeError(
+            f"{method}() of the evictor returned None: it must return the elements that stay"
+        )
+    return list(elements)
+
+
 class Evicted:
     """A list of the records with their timestamps, of which an evictor drops some at each firing."""
 
@@ -260,11 +269,11 @@ class Evicted:
     def fire(
         self, held: Any, window: TimeWindow, see: See, ctx: EvictorContext, *, last: bool
     ) -> Any:
-        elements = list(self._evictor.before(held, window, ctx))
+        elements = _that_stay(self._evictor.before(held, window, ctx), "before")
         if not elements:
             return EMPTY
         see(self._folded([element.value for element in elements]))
-        return list(self._evictor.after(elements, window, ctx)) or EMPTY
+        return _that_stay(self._evictor.after(elements, window, ctx), "after") or EMPTY
 
     def encode(self, held: Any) -> bytes:
         values = self._layout.encode([element.value for element in held])
