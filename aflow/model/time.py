@@ -56,9 +56,10 @@ def to_timestamp(instant: Instant, *, what: str = "event time") -> Timestamp:
                 f"use an aware datetime, for example {instant.isoformat()}+00:00"
             )
         return (instant - _EPOCH) // _MILLISECOND
+    cure = "; for epoch seconds, int(seconds * 1000)" if isinstance(instant, float) else ""
     raise FlowDefinitionError(
         f"{what} must be an aware datetime or an int of epoch milliseconds, "
-        f"not {type(instant).__name__}: {shown(instant)}"
+        f"not {type(instant).__name__}: {shown(instant)}{cure}"
     )
 
 

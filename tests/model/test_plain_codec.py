@@ -241,6 +241,22 @@ def test_a_fixed_offset_of_any_library_comes_back_as_an_offset(
     assert (after.tzinfo, str(after.tzinfo)) == (zone, str(zone))
 
 
+class Unnamed(OffsetOfALibrary):
+    def tzname(self, value: datetime | None, /) -> str | None:
+        raise NotImplementedError("a tzinfo subclass must implement tzname()")
+
+
+@pytest.mark.parametrize("codec", [PLAIN, RECORDS], ids=lambda codec: codec.name)
+def test_a_fixed_offset_without_a_name_comes_back_as_an_offset(codec: Codec[object]) -> None:
+    before = datetime(2026, 1, 1, 12, tzinfo=Unnamed(90, None))
+
+    after = codec.decode(codec.encode(before))
+
+    assert isinstance(after, datetime)
+    assert after.tzinfo == timezone(timedelta(minutes=90))
+    assert after == before
+
+
 class Berlin(tzinfo):
     """A zone whose offset changes, and which expects a datetime."""
 
@@ -266,6 +282,14 @@ class Shifting(Berlin):
 def test_a_zone_whose_offset_changes_is_refused(zone: tzinfo) -> None:
     with pytest.raises(CodecError, match="has no fixed offset; use a ZoneInfo"):
         PLAIN.encode(datetime(2026, 7, 1, tzinfo=zone))
+
+
+@pytest.mark.parametrize("codec", [PLAIN, RECORDS], ids=lambda codec: codec.name)
+def test_the_message_about_a_zone_names_the_value_once(codec: Codec[object]) -> None:
+    with pytest.raises(CodecError) as caught:
+        codec.encode(datetime(2026, 7, 1, tzinfo=Berlin()))
+
+    assert str(caught.value).count("cannot be stored") == 1
 
 
 def test_a_value_that_contains_itself_is_refused() -> None:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from typing import Any, Final, cast
@@ -58,7 +59,7 @@ class _Plain:
         except OverflowError:
             return self._encode_large_ints(value)
         except (ValueError, RecursionError) as exc:
-            raise _unstorable(value, exc) from exc
+            raise unstorable(value, exc) from exc
 
     def decode(self, data: bytes) -> object:
         try:
@@ -72,7 +73,7 @@ class _Plain:
         try:
             return _encode(_CAREFUL.pack(value))
         except (ValueError, RecursionError) as exc:
-            raise _unstorable(value, exc) from exc
+            raise unstorable(value, exc) from exc
 
 
 class Packer:
@@ -178,9 +179,13 @@ def _fixed_offset(zone: tzinfo, value: datetime) -> tuple[timedelta | None, str 
         return zone.utcoffset(None), zone.tzname(None)
     try:
         offset = zone.utcoffset(None)
-        return (offset, value.tzname()) if offset == value.utcoffset() else (None, None)
+        if offset != value.utcoffset():
+            return None, None
     except Exception:  # the code of another library, which may have expected a datetime
         return None, None
+    with suppress(Exception):  # a zone need not have a name
+        return offset, value.tzname()
+    return offset, None
 
 
 def _unpack_datetime(data: memoryview) -> datetime:
@@ -249,7 +254,10 @@ def unpack(code: int, data: memoryview) -> object:
 _decode: Final = msgspec.msgpack.Decoder(ext_hook=unpack).decode
 
 
-def _unstorable(value: object, cause: Exception) -> CodecError:
+def unstorable(value: object, cause: Exception) -> CodecError:
+    """Return the error for ``value``: ``cause`` itself if it names that value already."""
+    if isinstance(cause, CodecError) and str(cause).startswith(f"{shown(value)} cannot be stored"):
+        return cause
     why = (
         "it is nested too deeply, or contains itself"
         if isinstance(cause, RecursionError)

@@ -30,9 +30,8 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec.msgpack import Ext
 
-from aflow.errors import shown
 from aflow.model.codecs.base import Codec, CodecError
-from aflow.model.codecs.plain import DICT, FROZENSET, SET, TUPLE, Packer, paired, unpack
+from aflow.model.codecs.plain import DICT, FROZENSET, SET, TUPLE, Packer, paired, unpack, unstorable
 from aflow.model.codecs.record_kinds import FormCode, RecordForm, flat, form_named, form_of, put
 
 _UNSET, _MANY = 36, 37
@@ -56,7 +55,7 @@ class _Records:
         except OverflowError:
             return self._encode_large_ints(value)
         except (ValueError, RecursionError, AttributeError) as exc:
-            raise _unstorable(value, exc) from exc
+            raise unstorable(value, exc) from exc
 
     def decode(self, data: bytes) -> object:
         try:
@@ -68,7 +67,7 @@ class _Records:
         try:
             return _encode(_CAREFUL.pack(value))
         except (ValueError, RecursionError, AttributeError) as exc:
-            raise _unstorable(value, exc) from exc
+            raise unstorable(value, exc) from exc
 
 
 class _RecordPacker(Packer):
@@ -159,15 +158,6 @@ _CONTAINERS: Final[dict[int, Callable[[list[object]], object]]] = {
     FROZENSET: frozenset,
     DICT: paired,
 }
-
-
-def _unstorable(value: object, cause: Exception) -> CodecError:
-    why = (
-        "it is nested too deeply, or contains itself"
-        if isinstance(cause, RecursionError)
-        else str(cause)
-    )
-    return CodecError(f"{shown(value)} cannot be stored: {why}")
 
 
 #: Plain values, and instances of dataclasses, named tuples, Structs and enums that are defined at the top of a module
