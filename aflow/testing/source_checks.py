@@ -292,9 +292,15 @@ class _SourceCheck(Generic[T]):
     async def _read(
         self, source: Source[T], split: str, reader: Reader[T], limit: int
     ) -> _Piece[T] | None:
-        chunk = await self._in_time(reader.read(limit), f"read({limit}) of split {split!r}")
+        what = f"read({limit}) of split {split!r}"
+        chunk = await self._in_time(reader.read(limit), what)
         if chunk is None:
             return None
+        if not _is_chunk(chunk):
+            raise self._broken(
+                f"{what} returned {shown(chunk)}; it returns a Chunk of values and the "
+                f"position behind them, or None at the end"
+            )
         count = len(chunk.values) + len(chunk.rejected)
         if count > limit:
             raise self._broken(f"read({limit}) returned {count} records (rejected ones included)")
@@ -339,3 +345,7 @@ class _SourceCheck(Generic[T]):
 
 def _flat(pieces: Sequence[_Piece[T]]) -> list[Record[T]]:
     return [record for piece in pieces for record in piece.records]
+
+
+def _is_chunk(given: object) -> bool:
+    return isinstance(given, Chunk)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -115,6 +116,10 @@ def _position_ahead(chunk: Chunk[str], limit: int) -> Chunk[str]:
     return replace(chunk, position=chunk.position + 1)
 
 
+def _values_alone(chunk: Chunk[str], limit: int) -> Any:
+    return chunk.values
+
+
 def _never() -> asyncio.Future[None]:
     return asyncio.get_running_loop().create_future()
 
@@ -132,6 +137,10 @@ FAULTS = {
     "unstable splits": (lambda: Fault(split_ids=_changing_ids()), "ids must be stable"),
     "equal splits": (lambda: Fault(split_ids=lambda: ("x", "x")), "names a split twice"),
     "an unnamed split": (lambda: Fault(split_ids=lambda: ("",)), "a non-empty str, not ''"),
+    "values without a chunk": (
+        lambda: Fault(read=_values_alone),
+        r"read\(1\) of split 'one' returned \('a',\); it returns a Chunk",
+    ),
     "too many records": (lambda: Fault(read=_too_many), r"read\(1\) returned 2 records"),
     "a limit that loses records": (
         lambda: Fault(read=_lossy_with_small_limits),
