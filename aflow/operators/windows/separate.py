@@ -58,6 +58,7 @@ class SeparateWindows:
         staggers: Staggers | None = None,
     ) -> None:
         self._assign = assigner.assign
+        self._staggers = staggers
         self._horizon = horizon
         #: Those of the windows' own time domain.
         self._timers = timers
@@ -155,7 +156,9 @@ class SeparateWindows:
 
     def place_alone(self, key: Hashable, value: Any, time: Timestamp) -> Iterator[KeyWindow]:
         """Place a record as ``place`` does, where a window that is gone for its key may be there for others."""
-        for window in self._assign(value, time):
+        staggers = self._staggers
+        assign = self._assign if staggers is None else staggers.of(key).assign
+        for window in assign(value, time):
             if not self._horizon.gone(self._horizon.cleanup(window)):
                 yield self._opened(window).of(key)
 

@@ -182,6 +182,24 @@ def test_keys_of_two_subtasks_keep_their_windows_when_one_subtask_goes_on(of: st
 
 
 @every_operator
+def test_keys_keep_their_windows_when_one_of_two_watermarks_was_ahead(of: str) -> None:
+    first = step(of, start=30, subtask=0, parallelism=2)
+    second = step(of, start=70, subtask=1, parallelism=2)
+    first.push((FIRST, 1), 100)
+    second.push((SECOND, 1), 100)
+    first.watermark(110)
+    second.watermark(90)
+
+    both = step(of, start=1_055)
+    both.restore(snapshot(first), snapshot(second))
+    both.push((FIRST, 2), 120)
+    both.push((SECOND, 2), 160)
+    both.watermark(MAX_TIMESTAMP)
+
+    assert sorted(bounds(both)) == sorted([(FIRST, 30, 130, 3), (SECOND, 70, 170, 3)])
+
+
+@every_operator
 def test_keys_keep_their_windows_when_two_subtasks_go_on_and_become_two_again(of: str) -> None:
     first = step(of, start=30, subtask=0, parallelism=2)
     second = step(of, start=70, subtask=1, parallelism=2)
