@@ -140,25 +140,37 @@ def listing(fn: Callable[[list[Any]], Any], of: type[Any] | None) -> Accumulatio
 
     It cannot tell which of the records of two parts arrived first, so it is not for windows that merge.
     """
-    inferred = codec_of_items(fn) if of is None else None
+    return Accumulation(
+        lambda value: [value],
+        _appended,
+        applying(fn, list[Any].copy),
+        _joined,
+        list,
+        codec=layout_of_records(fn, of),
+    )
+
+
+def applying(
+    fn: Callable[[list[Any]], Any], copied: Callable[[Any], list[Any]]
+) -> Callable[[Any], Any]:
+    """Return a function that gives ``fn(copied(held))``, and checks the first result of all."""
     checked = False
 
-    def applied(values: list[Any]) -> Any:
+    def applied(held: Any) -> Any:
         nonlocal checked
-        result = fn(values.copy())
+        result = fn(copied(held))
         if not checked:
             refuse_coroutine(result, "a window")
             checked = True
         return result
 
-    return Accumulation(
-        lambda value: [value],
-        _appended,
-        applied,
-        _joined,
-        list,
-        codec=Many(inferred or state_codec(of)),
-    )
+    return applied
+
+
+def layout_of_records(fn: Callable[[list[Any]], Any] | None, of: type[Any] | None) -> Many[Any]:
+    """Return how records are stored: as type ``of``, or as the one that annotations of ``fn`` tell."""
+    inferred = codec_of_items(fn) if of is None and fn is not None else None
+    return Many(inferred or state_codec(of))
 
 
 def _appended(values: list[Any], value: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Optional
@@ -89,6 +90,10 @@ STEPS: dict[str, tuple[str, Callable[[af.Stream[int]], Any]]] = {
             .apply(lambda ns: ask(ns), name="step")
         ),
     ),
+    "apply of sessions": (
+        "make the call in a map_async() after the window",
+        lambda s: s.key_by(abs).window(af.Session(SECOND)).apply(lambda ns: ask(ns), name="step"),
+    ),
     "interval_join": (
         "make the call in a map_async() after the join",
         lambda s: s.key_by(abs).interval_join(
@@ -171,6 +176,29 @@ def test_a_step_that_its_first_record_reaches_in_a_later_batch_is_checked_there(
 
     with pytest.raises(af.OperatorError, match=r"'step' failed on record 1: .* use map_async"):
         asyncio.run(flow.run(options=af.Options(batch_records=1)))
+
+
+@pytest.mark.parametrize("joined", [False, True], ids=["apply", "window_join"])
+def test_the_check_of_a_window_function_is_dropped_after_its_first_call(joined: bool) -> None:
+    callers: list[str] = []
+
+    def note(*_: object) -> None:
+        frame = inspect.currentframe()
+        assert frame is not None
+        assert frame.f_back is not None
+        callers.append(type(frame.f_back.f_locals.get("self")).__name__)
+
+    flow = af.Flow("windows")
+    numbers = flow.source([7, 7, 8, 8]).event_time(lambda n: n, name="time").key_by(abs)
+    if joined:
+        numbers.window_join(numbers, WINDOW, into=note, name="step").to(af.CollectSink())
+    else:
+        trigger = af.triggers.Count(2)
+        numbers.window(WINDOW, trigger=trigger).apply(note, name="step").to(af.CollectSink())
+    asyncio.run(flow.run())
+
+    assert callers[0] == "FirstCall"
+    assert callers[-1] != "FirstCall"
 
 
 @pytest.mark.parametrize("windowed", [False, True], ids=["running", "in windows"])

@@ -143,8 +143,12 @@ class _Pairs(WindowFunction[Any, Both, Any]):
     failed: tuple[Any, Any] | None = None
 
     def __init__(self, into: Into, kind: Join) -> None:
-        self._into: Into = FirstCall(self, "_into", into, "a join")
+        self._into = into
         self._kind = kind
+
+    def open(self) -> None:
+        # Not in ``__init__``: each subtask has a copy of its own, whose attribute is to be replaced.
+        self._into = FirstCall(self, "_into", self._into, "a join")
 
     def process(self, value: Both, ctx: WindowContext[Any]) -> list[Any]:
         lefts, rights = value

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from aflow.model.codecs import PLAIN, CodecError
-from aflow.operators.accumulation import Accumulation
-from aflow.state.layouts import Many, state_codec
+from aflow.operators.accumulation import Accumulation, applying, layout_of_records
+from aflow.state.layouts import Many
 
 
 class Arrivals:
@@ -108,8 +108,8 @@ def arrivals(fn: Callable[[list[Any]], Any], of: type[Any] | None) -> Accumulati
     return Accumulation(
         order.first,
         order.add,
-        lambda held: fn(held.records.copy()),
+        applying(fn, lambda held: held.records.copy()),
         order.merge,
         Arrivals,
-        codec=ArrivalsCodec(order, Many(state_codec(of))),
+        codec=ArrivalsCodec(order, layout_of_records(fn, of)),
     )

@@ -15,10 +15,10 @@ from aflow.machines.windows.evictor import Element, Evictor, EvictorContext
 from aflow.model.codecs import PLAIN
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
-from aflow.operators.accumulation import Accumulation
+from aflow.operators.accumulation import Accumulation, layout_of_records
 from aflow.operators.windows.arrivals import ArrivalOrder, ArrivalsCodec
 from aflow.operators.windows.logic import WindowLogic
-from aflow.state.layouts import Many, state_codec
+from aflow.state.layouts import Many
 
 
 class Empty(Enum):
@@ -94,12 +94,13 @@ class Contents(Protocol):
 
 def contents_for(logic: WindowLogic) -> Contents:
     """The one that does the least: only evictors need timestamps, and only they undo a fold."""
+    layout = layout_of_records(logic.apply, logic.of)
     if logic.evictor is not None:
         merging = logic.assigner.merging
-        return Evicted(logic.evictor, logic.accumulation, logic.of, numbered=merging)
+        return Evicted(logic.evictor, logic.accumulation, layout, numbered=merging)
     if logic.accumulation is not None:
         return Folded(logic.accumulation, logic.of)
-    return Arrived(logic.of) if logic.assigner.merging else Listed(logic.of)
+    return Arrived(layout) if logic.assigner.merging else Listed(layout)
 
 
 class Folded:
@@ -144,8 +145,8 @@ class Listed:
 
     kind: ClassVar[str] = "records"
 
-    def __init__(self, of: type[Any] | None) -> None:
-        self._layout = Many(state_codec(of))
+    def __init__(self, layout: Many[Any]) -> None:
+        self._layout = layout
 
     def add(self, held: Any, value: Any, _timestamp: Timestamp, /) -> Any:
         if held is EMPTY:
@@ -175,9 +176,9 @@ class Arrived:
 
     kind: ClassVar[str] = "records"
 
-    def __init__(self, of: type[Any] | None) -> None:
+    def __init__(self, layout: Many[Any]) -> None:
         self._order = ArrivalOrder()
-        self._codec = ArrivalsCodec(self._order, Many(state_codec(of)))
+        self._codec = ArrivalsCodec(self._order, layout)
 
     def add(self, held: Any, value: Any, _timestamp: Timestamp, /) -> Any:
         return self._order.first(value) if held is EMPTY else self._order.add(held, value)
@@ -241,13 +242,13 @@ class Evicted:
         self,
         evictor: Evictor[Any],
         accumulation: Accumulation | None,
-        of: type[Any] | None,
+        layout: Many[Any],
         *,
         numbered: bool = False,
     ) -> None:
         self._evictor = evictor
         self._accumulation = accumulation
-        self._layout = Many(state_codec(of))
+        self._layout = layout
         self._order = ArrivalOrder()
         #: True if windows merge, so that the order of arrival must be known.
         self._numbered = numbered

@@ -29,7 +29,12 @@ class AsWindowed(WindowFunction[Any, Any, Windowed[Any, Any]]):
     """One ``Windowed`` for each firing, with the value as it is or with what ``apply`` makes of it."""
 
     def __init__(self, apply: Callable[[list[Any]], Any] | None = None) -> None:
-        self._apply = apply and FirstCall(self, "_apply", apply, "a window")
+        self._apply = apply
+
+    def open(self) -> None:
+        # Not in ``__init__``: each subtask has a copy of its own, whose attribute is to be replaced.
+        if self._apply is not None:
+            self._apply = FirstCall(self, "_apply", self._apply, "a window")
 
     def process(self, value: Any, ctx: WindowContext[Any]) -> tuple[Windowed[Any, Any]]:
         result = value if self._apply is None else self._apply(value)

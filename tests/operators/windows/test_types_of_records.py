@@ -1,0 +1,53 @@
+"""The type of the records of a window is taken from annotations by every step that keeps records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from aflow.machines.windows import evictors
+from aflow.machines.windows.assigners import SessionWindows
+from aflow.machines.windows.triggers import Count, EventTime
+from aflow.model.time import MAX_TIMESTAMP
+from aflow.operators.windows.choice import window_operator
+from aflow.testing import OperatorHarness
+from tests.operators.windows.general_steps import logic
+
+
+@dataclass(frozen=True)
+class View:
+    page: str
+
+
+def pages(views: list[View]) -> list[str]:
+    return [view.page for view in views]
+
+
+SESSIONS = SessionWindows(10)
+EARLY = EventTime[Any](early=Count(9))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"assigner": SESSIONS},
+        {"trigger": EARLY},
+        {"trigger": EARLY, "assigner": SESSIONS},
+        {"evictor": evictors.Count(5)},
+        {"evictor": evictors.Count(5), "assigner": SESSIONS},
+    ],
+    ids=["fast", "sessions", "trigger", "trigger, sessions", "evictor", "evictor, sessions"],
+)
+def test_records_whose_type_annotations_tell_are_restored(parts: dict[str, Any]) -> None:
+    made = logic(apply=pages, **parts)
+    step = OperatorHarness[View, Any](lambda: window_operator(made), key=lambda view: view.page)
+    step.push(View("home"), 1)
+
+    step.restart()
+    step.push(View("home"), 2)
+    step.watermark(MAX_TIMESTAMP)
+
+    assert [one.value for one in step.values] == [["home", "home"]]
