@@ -15,10 +15,7 @@ from io import FileIO
 from pathlib import Path
 from typing import IO, Final, Literal, cast
 
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - not on Linux
-    fcntl = None  # type: ignore[assignment]
+from aflow.model.file_locks import lock_exclusively
 
 #: What systems answer where a file is locked by somebody else.
 _TAKEN: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES})
@@ -218,10 +215,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def _lock(descriptor: int) -> None:
-    if fcntl is None:
-        return
+    """Raises ``Taken``. Does nothing where the system or the file system has no locks."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_exclusively(descriptor)
     except OSError as exc:
         if exc.errno in _TAKEN:
             raise Taken from None

@@ -4,7 +4,7 @@ Theory. A driver that is killed removes nothing, so the next backfill does. A fo
 true:
 
 - It contains a claim: a file with the mark of aflow, the name of this machine and the name of the folder, which a
-  folder of someone else cannot have by chance.
+  folder of another program cannot have by chance.
 - It belongs to this user, and is no symbolic link.
 - The claim can be locked. A driver that is alive holds the lock (``flock``), which the system takes from it only when
   its process ends.
@@ -27,7 +27,7 @@ from aflow.model.file_locks import lock_exclusively
 CLAIM: Final = ".aflow-staging"
 
 _MARK: Final = "staging folder of an aflow backfill"
-#: Of a folder that is being removed.
+#: The suffix of a folder that is being removed.
 _GONE: Final = "-gone"
 #: Longer than a claim can be.
 _BYTES: Final = 4096

@@ -113,7 +113,7 @@ def test_a_kill_at_any_operation_loses_and_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool, back: bool
 ) -> None:
     # Of a process that dies in a test, locks stay behind: it is run as on a system without locks.
-    monkeypatch.setattr("aflow_connectors.files.disk.fcntl", None)
+    monkeypatch.setattr("aflow.model.file_locks.fcntl", None)
     killer = Killer(monkeypatch)
     kills = 0
     while True:
