@@ -1,8 +1,8 @@
 """Watermarks that triggers downstream need between the records of a batch.
 
-A watermark is sent behind a batch unless a record is behind it. A trigger that fires at multiples of a period would
-find more records in its window the larger batches are. So the steps where event time begins are told the periods of all
-triggers downstream, and send a watermark at each multiple.
+A watermark is sent after a batch unless a record of the batch is late for it. A trigger that fires at multiples of a
+period would find more records in its window the larger batches are. So the steps where event time begins get the
+periods of all triggers downstream, and send a watermark at each multiple.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class StoredStep:
     others: tuple[str, ...] = ()
     """Names of what it remembers beside declared states: timers, windows, positions …"""
     untyped: tuple[str, ...] = ()
-    """Those of them that hold values of the user's, of types that a snapshot does not tell."""
+    """The names of ``others`` that hold values of the user, of types that a snapshot does not tell."""
 
     @property
     def empty(self) -> bool:

@@ -1,4 +1,4 @@
-"""How values are stored whose type nobody has declared with ``of=``, but which annotations tell.
+"""Codecs of values whose type is not declared with ``of=``, taken from annotations.
 
 ``fold(Count, lambda count, view: count.plus(view))`` keeps a ``Count``: the class says so. A type is inferred only if
 there are records in it (dataclasses, NamedTuples, Structs, enums). Those cannot be stored as plain values. A function

@@ -78,7 +78,7 @@ class _Piece(Generic[T]):
 
 
 class _Progress:
-    """Whether a reader comes nearer to the end of its split. ``most``: the most records that it may give."""
+    """The progress of a reader towards the end of its split. ``most``: the most records that it may give."""
 
     def __init__(self, most: int | None, *, replayable: bool) -> None:
         self._most = most
@@ -90,7 +90,7 @@ class _Progress:
         self._passed: dict[bytes, int] = {}
 
     def observe(self, piece: _Piece[Any]) -> str | None:
-        """Count a chunk. Returns why the reader seems to be endless, or None."""
+        """Count a chunk. Return the reason why the reader seems to be endless, or None."""
         self._records += len(piece.records)
         if self._replayable and piece.records:
             before = self._passed.setdefault(PLAIN.encode(piece.position), self._records)

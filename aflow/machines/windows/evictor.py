@@ -25,7 +25,7 @@ class Element(NamedTuple, Generic[T]):
 
 
 class EvictorContext(Protocol):
-    """What an evictor may know about a firing, besides the records and the window."""
+    """The firing that an evictor is asked about, besides its records and its window."""
 
     @property
     def key(self) -> Hashable:

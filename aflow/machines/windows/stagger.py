@@ -1,4 +1,4 @@
-"""How far the tumbling windows of one subtask are shifted, so that not all subtasks fire at the same moment.
+"""Shifts of the tumbling windows of each subtask, so that not all subtasks fire at the same moment.
 
 Theory. Windows without a stagger end at the same moment in every subtask and every job with the same size. All results
 are emitted then, and whatever consumes them gets its whole load at once. A *stagger* shifts the windows of a subtask by
@@ -16,7 +16,7 @@ from aflow.model.time import Timestamp
 
 
 class WindowStagger(Enum):
-    """By what the windows of a subtask are shifted."""
+    """The shift of the windows of a subtask."""
 
     ALIGNED = "aligned"
     """By nothing: windows have the same bounds in all subtasks."""

@@ -117,7 +117,7 @@ class Trigger(ABC, Generic[T_contra]):
     def periods(self) -> tuple[int, ...]:
         """Periods in ms: watermarks stop at each multiple of each of them, so that batches make no difference.
 
-        A watermark is sent behind a batch. A trigger that fires at multiples of a period would otherwise find more
+        A watermark is sent after a batch. A trigger that fires at multiples of a period would otherwise find more
         records in a window the larger batches are.
         """
         return ()

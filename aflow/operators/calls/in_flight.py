@@ -271,7 +271,7 @@ class RecordsInFlight(Operator):
         return self.capture(changes=False).encoded()
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        """Those records are called for before all others. Their watermarks follow them again."""
+        """Call for the restored records before all others. Their watermarks follow them again."""
         for one in restored_queue(snapshot, self._stored, self.context):
             if isinstance(one, Watermark):
                 self._received = one.timestamp

@@ -82,7 +82,7 @@ def timed_out(settings: CallSettings, attempts: int) -> TimeoutError:
 
 
 def attempt_timed_out(settings: CallSettings) -> TimeoutError:
-    """What an attempt fails with whose time is up."""
+    """Return the error of an attempt that had no result within its time."""
     return TimeoutError(f"an attempt gave no result within {short(settings.attempt_timeout or 0)}")
 
 

@@ -296,7 +296,7 @@ class AsyncOperator(RecordsInFlight):
         return expired
 
     def _waiting_calls(self) -> list[Call]:
-        """Those whose turn it is, and that wait for a slot or a limit."""
+        """Return the calls whose turn it is, and that wait for a slot or a limit."""
         return list(self._ready)
 
     def _until(self, call: Call, begin: Timestamp) -> Timestamp | None:

@@ -46,7 +46,7 @@ class StoredFences:
     idle: bool
     """True if its input was idle."""
     waiting: Sequence[tuple[int, Timestamp]]
-    """Those that it had not emitted (epoch ms), in order, each with the number of stored records that precede it."""
+    """The watermarks that it had not emitted (epoch ms), in order, each with the number of stored records before it."""
 
     @classmethod
     def of(

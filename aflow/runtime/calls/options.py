@@ -50,7 +50,7 @@ class CallOptions(TypedDict, Generic[T], total=False):
     them, and the time that it waits for a slot again. Then the call is cancelled, and ``on_error`` gets a
     ``TimeoutError``. While a job stops, the time also runs while a circuit breaker keeps the first call waiting."""
     attempt_timeout: timedelta | None
-    """How long one attempt may take, from the moment at which it has a slot. Then the call is cancelled, and the
+    """The longest time of one attempt, from the moment at which it has a slot. Then the call is cancelled, and the
     attempt has failed with a ``TimeoutError``: ``retry`` decides whether there is another one. Must be shorter than
     ``timeout``."""
     deadline: Callable[[T], Instant] | None

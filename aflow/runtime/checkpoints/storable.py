@@ -2,11 +2,11 @@
 
 Theory. What has no encoding fails the first checkpoint, and with it the job (decision 015), long after the mistake was
 deployed; with ``restart=`` it does so again and again. Types are known when values are there. So each operator is asked
-for a snapshot, which is thrown away, as soon as it has state: normally behind the first batch. The same is done with
+for a snapshot, which is thrown away, as soon as it has state: normally after the first batch. The same is done with
 the position of a source, and, where barriers may overtake records, with a record in each exchange and before each sink.
 
 Asking for a snapshot changes nothing, and costs next to nothing while there is no state. An operator that was restored
-is not asked: it may hold much, and its types have been stored before. The subtask asks behind each of its first
+is not asked: it may hold much, and its types have been stored before. The subtask asks after each of its first
 elements, and then each time their number has doubled, until nothing is left to check.
 """
 
@@ -26,7 +26,7 @@ from aflow.runtime.edges import OutEdge
 from aflow.runtime.splits import Progress
 from aflow.state.snapshot import OperatorSnapshot
 
-#: Elements behind each of which is looked.
+#: The check runs after each of so many elements, and then each time their number has doubled.
 _EACH: Final = 64
 
 
@@ -37,7 +37,7 @@ class Progressing(Protocol):
 
 
 class StorableCheck:
-    """Checks one subtask, behind the elements that it processes."""
+    """Checks one subtask, after the elements that it processes."""
 
     def __init__(
         self,

@@ -99,7 +99,7 @@ class ScratchFile(io.BufferedWriter):
 
 @dataclass(slots=True)
 class Records:
-    """What a manifest says."""
+    """The content of a manifest."""
 
     files: dict[str, Fingerprint] = field(default_factory=dict[str, Fingerprint])
     committed: dict[int, int] = field(default_factory=dict[int, int])

@@ -1,4 +1,4 @@
-"""Whose the files in the folder of a sink are, as manifests prove it (``aflow_connectors.files.manifest``).
+"""Owners of the files in the folder of a sink, as manifests prove them (``aflow_connectors.files.manifest``).
 
 All calls block: they are for worker threads.
 """
