@@ -36,6 +36,8 @@ _TABLES: Final = (
         sink TEXT NOT NULL, "table" TEXT NOT NULL, writer INTEGER NOT NULL, checkpoint INTEGER NOT NULL,
         PRIMARY KEY (sink, "table", writer)) WITHOUT ROWID""",
 )
+#: The largest integer of SQLite.
+_LARGEST: Final = 2**63 - 1
 _OF_SINK: Final = 'sink = ? AND "table" = ?'
 _OF_EPOCH: Final = f"{_OF_SINK} AND writer = ? AND epoch = ?"
 
@@ -77,9 +79,11 @@ class Prepared:
             owner, path = cast(str, fields.get("owner", "")), cast(str, fields.get("database", ""))
             kinds = {type(one) for one in (writer, epoch, checkpoint, rows)}
             texts = {type(one) for one in (owner, path, *columns)}
-            if kinds == {int} and texts == {str} and isinstance(columns, list):
+            numbers = all(0 <= one <= _LARGEST for one in (writer, epoch, checkpoint, rows))
+            if kinds == {int} and numbers and texts == {str} and isinstance(columns, list):
+                "".join((owner, path, *columns)).encode()  # SQLite takes no text that is not UTF-8
                 return cls(writer, epoch, checkpoint, rows, tuple(columns), owner, path)
-        except (AttributeError, KeyError, TypeError):
+        except (AttributeError, KeyError, TypeError, UnicodeEncodeError):
             pass
         raise RestoreError(
             f"sink {sink!r} cannot commit {shown(committable)}: the checkpoint was taken with another kind of sink "
@@ -223,7 +227,7 @@ class Staging:
             try:
                 self._database.run_many(statement, rows)
             except Refused as exc:
-                row = dict(zip(prepared.columns, rows[exc.index], strict=True))
+                row = dict(zip(prepared.columns, rows[exc.index], strict=False))
                 raise self._database.error(
                     f"table {self._table!r} cannot take row {shown(row)}: {exc}"
                 ) from exc

@@ -331,6 +331,25 @@ async def test_a_committable_of_another_sink_is_an_error_that_shows_it(
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "crafted",
+    [{name: 2**63} for name in ("writer", "epoch", "checkpoint", "rows")]
+    + [{"writer": -1}, {"owner": "\ud800"}, {"columns": ["\ud800"]}],
+    ids=ascii,
+)
+async def test_a_committable_that_sqlite_cannot_hold_is_an_error_of_the_restore(
+    database: Path, crafted: dict[str, object]
+) -> None:
+    await sink_to(database).recover("out", [])
+    writer = await opened(sink_to(database))
+    committable = cast("dict[str, object]", await prepared(writer, 1, 1))
+    await writer.close()
+
+    with pytest.raises(RestoreError, match="cannot commit"):
+        await sink_to(database).recover("out", [{**committable, **crafted}])
+
+
+@pytest.mark.asyncio
 async def test_the_end_without_a_checkpoint_that_covers_it_is_an_error(database: Path) -> None:
     await sink_to(database).recover("out", [])
     writer = await opened(sink_to(database))
