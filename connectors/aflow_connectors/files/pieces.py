@@ -54,6 +54,8 @@ class Prepared:
     """Absolute: where the manifest is that proves it, if the sink writes elsewhere now."""
     owner: str
     """Empty in checkpoints of versions that kept no manifest."""
+    generation: int = 0
+    """How often the job had gone back before: later withdrawals may have removed output of this checkpoint."""
 
     def stored(self) -> Committable:
         return {
@@ -61,6 +63,7 @@ class Prepared:
             "piece": self.piece,
             "folder": self.folder,
             "owner": self.owner,
+            "generation": self.generation,
         }
 
     @classmethod
@@ -69,11 +72,12 @@ class Prepared:
         fields = cast("dict[str, object]", committable)
         match fields:
             case {"checkpoint": int(number), "piece": str(piece), "folder": str(folder)}:
-                owner = fields.get("owner", "")
+                owner, generation = fields.get("owner", ""), fields.get("generation", 0)
                 bare = not piece.startswith(".") and "/" not in piece and len(piece) < _LONGEST
                 names = _is_path(piece) and _is_path(folder)
-                if isinstance(owner, str) and (not owner or is_owner(owner)) and bare and names:
-                    return cls(number, piece, folder, owner)
+                known = isinstance(owner, str) and (not owner or is_owner(owner))
+                if known and isinstance(generation, int) and generation >= 0 and bare and names:
+                    return cls(number, piece, folder, cast("str", owner), generation)
             case _:
                 pass
         raise RestoreError(
@@ -95,6 +99,8 @@ class PieceOutput(Output):
         self._pieces = Pieces(parts, owner, sink=sink)
         self._scratch = new_scratch(self.path)
         self._lock: Claim | None = None
+        #: How often the job had gone back when this writer was opened.
+        self._generation = 0
         self._raw: ScratchFile | None = None
         self._file: IO[bytes] | None = None
         #: Pieces that wait for their commit.
@@ -115,12 +121,13 @@ class PieceOutput(Output):
         with self.errors():
             make_folder(self._parts.folder)
             self._lock = self.claimed(self._parts.lock(self._subtask), scratch=self._scratch)
+            self._generation = self._pieces.generation()
 
     def prepare(self, checkpoint: int) -> Committable:
         """Make durable what was written, under a name that no source reads. Raises ``SinkError``."""
         folder = str(self._parts.folder.absolute())
         if self._raw is None:
-            return Prepared(checkpoint, "", folder, self._owner).stored()
+            return Prepared(checkpoint, "", folder, self._owner, self._generation).stored()
         piece = self._parts.piece(self._subtask, checkpoint)
         self._pieces.refuse_second(piece)
         with self.errors():
@@ -130,7 +137,7 @@ class PieceOutput(Output):
             sync_folder(self._parts.folder)
         self._raw = self._file = None
         self._pending.add(piece)
-        return Prepared(checkpoint, piece, folder, self._owner).stored()
+        return Prepared(checkpoint, piece, folder, self._owner, self._generation).stored()
 
     def commit(self, committable: Committable) -> None:
         prepared = Prepared.of(committable, sink=self.sink)
@@ -163,6 +170,11 @@ class Pieces(Place):
         self.parts = parts
         self.owner = owner
         self.manifest = Manifest(parts.manifest(owner), owner, sink=sink)
+
+    def generation(self) -> int:
+        """Return how often output of this owner was withdrawn here. Raises ``OSError``."""
+        records = self.manifest.read()
+        return 0 if records is None else len(records.withdrawn)
 
     def refuse_second(self, piece: str) -> None:
         """Raise ``SinkError`` if there is a piece of this name: it would be replaced."""
@@ -305,12 +317,13 @@ class Recovery(OwnedFolder):
     ) -> None:
         """This is the folder of checkpoint ``last``, wherever it is now."""
         self._refuse_output_of_others(owner)
-        for first, end in records.withdrawn:
-            if first <= last <= end:
+        since = min(one.generation for one in prepared)
+        for first, end in records.withdrawn[since:]:
+            if first <= last:
                 raise RestoreError(
-                    f"sink {self.sink!r} cannot go on from checkpoint {last}: the job went back behind it before, and "
-                    f"the output of checkpoints {first} to {end} was removed from {self.path}; go on from a later or "
-                    f"an earlier checkpoint"
+                    f"sink {self.sink!r} cannot go on from checkpoint {last}: the job went back to an earlier one "
+                    f"after it, and the output of checkpoints {first} to {end} was removed from {self.path}; go on "
+                    f"from an earlier checkpoint, or from one that was taken since then"
                 )
         pieces = Pieces(self.parts, owner, sink=self.sink)
         for one in prepared:

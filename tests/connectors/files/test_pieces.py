@@ -173,6 +173,38 @@ async def test_going_on_from_an_older_checkpoint_removes_what_later_ones_have_sh
 
 
 @pytest.mark.asyncio
+async def test_a_checkpoint_that_the_job_went_back_behind_is_refused_also_if_it_wrote_nothing(
+    tmp_path: Path,
+) -> None:
+    """Checkpoint 3 has no piece of its own, but its records are in that of checkpoint 2, which was removed."""
+    first, second, empty = await crashed(tmp_path, [1], [2], [])
+    await JsonLinesSink(tmp_path).recover("out", [first, second])
+    await JsonLinesSink(tmp_path).recover("out", [first])
+
+    with pytest.raises(RestoreError, match="the job went back to an earlier one after it"):
+        await JsonLinesSink(tmp_path).recover("out", [empty])
+
+    assert files_in(tmp_path) == ["part-00000-000001.jsonl"]
+
+
+@pytest.mark.asyncio
+async def test_a_checkpoint_that_was_taken_after_the_job_went_back_is_accepted_whatever_its_number(
+    tmp_path: Path,
+) -> None:
+    first, _, _ = await crashed(tmp_path, [1], [2], [3])
+    sink = JsonLinesSink[int](tmp_path)
+    await sink.recover("out", [first])
+    writer = await opened(sink)
+    again = await prepared(writer, 2, 20)
+    await writer.close()
+
+    await JsonLinesSink(tmp_path).recover("out", [again])
+
+    pieces = [tmp_path / name for name in files_in(tmp_path)]
+    assert [piece.read_text() for piece in pieces] == ["1\n", "20\n"]
+
+
+@pytest.mark.asyncio
 async def test_a_first_attempt_that_failed_leaves_nothing_that_readers_see(tmp_path: Path) -> None:
     await crashed(tmp_path, [1])
 
