@@ -249,7 +249,7 @@ def choose(
             "aflow.triggers"
         )
     assigner = windows.assigner() if isinstance(windows, OF_AFLOW) else windows
-    if isinstance(trigger, EventTime) and assigner.domain is TimeDomain.PROCESSING:
+    if isinstance(_inner(trigger), EventTime) and assigner.domain is TimeDomain.PROCESSING:
         raise FlowDefinitionError(
             "triggers.EventTime waits for the watermark, and these windows end by the clock; leave trigger out, or use "
             "triggers.ProcessingTime()"
@@ -298,6 +298,13 @@ def _allowed(assigner: WindowAssigner[Any], lateness: timedelta) -> int:
             "nothing is late for a window that never ends: leave lateness out"
         )
     return allowed
+
+
+def _inner(trigger: Trigger[Any] | None) -> Trigger[Any] | None:
+    """Return the trigger that says when to fire."""
+    while isinstance(trigger, Purging):
+        trigger = trigger.trigger
+    return trigger
 
 
 def _default(assigner: WindowAssigner[Any]) -> Trigger[Any]:

@@ -276,6 +276,13 @@ class OnlyAssigns:
             "these windows end by the clock",
         ),
         (
+            lambda: keyed().window(
+                af.Tumbling(SECOND, domain=af.TimeDomain.PROCESSING),
+                trigger=af.triggers.Purging(af.triggers.EventTime()),
+            ),
+            "these windows end by the clock",
+        ),
+        (
             lambda: keyed().window(af.Count(3), trigger=af.triggers.Never()),
             "has a trigger of its own.*aflow.Global",
         ),
