@@ -89,7 +89,10 @@ def test_what_is_left_unfinished_is_told_and_is_no_output(tmp_path: Path) -> Non
     (out / "sums").mkdir()
     (out / "sums" / ".part-00000-000003.jsonl").write_text("1\n")
     with closing(sqlite3.connect(out / DATABASE)) as database:
-        database.execute("CREATE TABLE _aflow_staged AS SELECT 1 AS n")
+        database.execute("CREATE TABLE _aflow_commits AS SELECT 'sums/1f' AS sink")
+        # The other row is of a run that was killed before its first checkpoint.
+        database.execute("CREATE TABLE _aflow_staged (sink)")
+        database.execute("INSERT INTO _aflow_staged VALUES ('sums/1f'), ('sums/2e')")
         database.commit()
 
     told = leftovers(out)
