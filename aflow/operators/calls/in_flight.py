@@ -111,7 +111,11 @@ class RecordsInFlight(Operator):
             known.clear()
 
     def on_start(self) -> None:
-        """The runtime can emit: request ``emit`` for restored watermarks that no call precedes."""
+        """The runtime can emit: request ``emit`` for restored watermarks that no call precedes.
+
+        Requests that were made while the task was built were not received: a source without splits ends event time then.
+        """
+        self._told = False
         self._tell()
 
     def on_watermark(self, timestamp: Timestamp) -> None:
