@@ -113,7 +113,8 @@ class RecordsInFlight(Operator):
     def on_start(self) -> None:
         """The runtime can emit: request ``emit`` for restored watermarks that no call precedes.
 
-        Requests that were made while the task was built were not received: a source without splits ends event time then.
+        A request that was made while the task was built was not received: a source without splits ends event time
+        then.
         """
         self._told = False
         self._tell()
