@@ -63,18 +63,7 @@ def folding(
 
     The first accumulator of all is checked: ``fn`` must return it, which a function that only changes it forgets.
     """
-    checked = False
-
-    def first(value: Any) -> Any:
-        nonlocal checked
-        if checked:
-            return fn(initial(), value)
-        begun = initial()
-        after = fn(begun, value)
-        _check_returned(begun, after, "fold()", fn)
-        checked = True
-        return after
-
+    first = _checked_first(initial, fn, "fold()")
     codec = codec_of_results(initial, fn)
     return Accumulation(first, fn, merge=merge, fresh=initial, codec=codec)
 
@@ -90,6 +79,25 @@ def reducing(fn: Callable[[Any, Any], Any]) -> Accumulation:
 
     made = Accumulation(lambda value: value, add, merge=fn, codec=codec_of_reduced(fn))
     return made
+
+
+def _checked_first(
+    create: Callable[[], Any], add: Callable[[Any, Any], Any], method: str
+) -> Callable[[Any], Any]:
+    """Return the function that begins an accumulator with a value; it checks the first accumulator of all."""
+    checked = False
+
+    def first(value: Any) -> Any:
+        nonlocal checked
+        if checked:
+            return add(create(), value)
+        begun = create()
+        after = add(begun, value)
+        _check_returned(begun, after, method, add)
+        checked = True
+        return after
+
+    return first
 
 
 def _check_returned(before: object, after: object, method: str, fn: Callable[..., Any]) -> None:
@@ -111,18 +119,7 @@ def aggregating(aggregate: Aggregate[Any, Any, Any]) -> Accumulation:
     Raises ``FlowDefinitionError`` for one whose ``codec`` is none.
     """
     create, add = aggregate.create, aggregate.add
-    checked = False
-
-    def first(value: Any) -> Any:
-        nonlocal checked
-        if checked:
-            return add(create(), value)
-        begun = create()
-        after = add(begun, value)
-        _check_returned(begun, after, f"{type(aggregate).__qualname__}.add()", aggregate.add)
-        checked = True
-        return after
-
+    first = _checked_first(create, add, f"{type(aggregate).__qualname__}.add()")
     return Accumulation(
         first,
         add,
