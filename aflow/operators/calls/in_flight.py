@@ -21,7 +21,7 @@ from aflow.model.keys import UnsupportedKey, check_key
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.operators.calls.counters import CallCounters
-from aflow.operators.calls.leaving import failed, send_failures, send_results
+from aflow.operators.calls.leaving import failed, send_failure, send_results
 from aflow.operators.calls.settings import CallOrder, CallResults, CallSettings
 from aflow.operators.calls.stored import StoredCalls
 from aflow.operators.calls.stored_fences import CapturedCalls, StoredFences, restored_queue
@@ -241,15 +241,25 @@ class RecordsInFlight(Operator):
     def _emit_run(self, run: list[Call]) -> None:
         # Hot path.
         if self._without_results:
-            run = self._with_results(run)
-        send_results(run, self.settings, self.output, self.name)
+            self._emit_with_failures(run)
+        else:
+            send_results(run, self.settings, self.output, self.name)
 
-    def _with_results(self, run: list[Call]) -> list[Call]:
-        """Those that have a result; the others go where the policy says."""
-        send_failures(run, self.settings, self.output)
-        with_results = [call for call in run if call.result is not NO_RESULT]
-        self._without_results -= len(run) - len(with_results)
-        return with_results
+    def _emit_with_failures(self, run: list[Call]) -> None:
+        """Emit results and dead letters of ``run`` in its order, so that consumers of both see that order."""
+        dead_letters = isinstance(self.settings.on_error, DeadLetter)
+        results: list[Call] = []
+        for call in run:
+            if call.result is not NO_RESULT:
+                results.append(call)
+                continue
+            self._without_results -= 1
+            if dead_letters:
+                if results:
+                    send_results(results, self.settings, self.output, self.name)
+                    results = []
+                send_failure(call, self.settings, self.output)
+        send_results(results, self.settings, self.output, self.name)
 
     def _emit_fence(self, fence: Watermark | Idle | Active) -> None:
         match fence:

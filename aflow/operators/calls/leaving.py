@@ -8,7 +8,7 @@ from types import CoroutineType
 from typing import Any, Final
 
 from aflow.errors import OperatorError, shown
-from aflow.machines.calls.call import NO_RESULT, Call
+from aflow.machines.calls.call import Call
 from aflow.machines.calls.on_error import DeadLetter, FailedCall
 from aflow.model.batch import Batch, in_batches
 from aflow.model.time import short
@@ -40,14 +40,12 @@ def send_results(calls: Sequence[Call], settings: CallSettings, output: Output, 
         _send(alike, [call.timestamp for call in alike] if timed else None, settings, output, step)
 
 
-def send_failures(calls: Sequence[Call], settings: CallSettings, output: Output) -> None:
-    """Send those of ``calls`` that have no result where the policy says."""
+def send_failure(call: Call, settings: CallSettings, output: Output) -> None:
+    """Emit the dead letter of ``call``, which has no result, if the policy asks for one."""
     policy = settings.on_error
     if isinstance(policy, DeadLetter):
-        for call in calls:
-            if call.result is NO_RESULT:
-                times = None if call.timestamp is None else [call.timestamp]
-                output.side(policy.tag.name, Batch([_failed(call)], times))
+        times = None if call.timestamp is None else [call.timestamp]
+        output.side(policy.tag.name, Batch([_failed(call)], times))
 
 
 def failed(step: str, call: Call, error: BaseException) -> OperatorError:

@@ -198,3 +198,24 @@ def test_filter_async_keeps_values_with_their_timestamps(ordered: bool) -> None:
 
     assert sink.values == [1, 3, 5]
     assert sink.timestamps == [10, 30, 50]
+
+
+def test_results_and_dead_letters_reach_their_sinks_in_the_order_of_the_records() -> None:
+    reached: list[int] = []
+    failed = af.Tag[af.FailedCall[int]]("failed")
+
+    async def odd(value: int) -> int:
+        if value % 2 == 0:
+            raise ConnectionError("even")
+        await asyncio.sleep(10 - value)
+        return value
+
+    flow = af.Flow("order")
+    answers = flow.source(range(10)).map_async(odd, on_error=af.DeadLetter(failed))
+    answers.to(af.CallbackSink(reached.append), name="answers")
+    answers.side(failed).map(lambda lost: lost.value).to(
+        af.CallbackSink(reached.append), name="failed"
+    )
+    run_flow(flow)
+
+    assert reached == list(range(10))
