@@ -61,18 +61,14 @@ from aflow.model.windows import GLOBAL_WINDOW, TimeWindow, Windowed
 from aflow.operators.alignment import Alignment
 from aflow.operators.broadcast_context import BroadcastContext, ControlContext
 from aflow.operators.broadcast_process import BroadcastProcess
-from aflow.operators.calls.async_process import AsyncContext, AsyncKeyedProcess, RungTimer
+from aflow.operators.calls.async_process import AsyncContext, AsyncKeyedProcess, FiredTimer
 from aflow.operators.co_process import CoProcess
 from aflow.operators.context import Context, ProcessContext
 from aflow.operators.joins.kinds import Join
 from aflow.operators.keyed_process import KeyedProcess
 from aflow.operators.process import ProcessFunction
 from aflow.operators.windows.function import WindowContext, WindowFunction
-from aflow.runtime.calls.options import CallOptions
-from aflow.runtime.calls.reporting import LeftBehind, LoopBlocked, Where
-from aflow.runtime.checkpoints.settings import Aligned, Checkpointing, Processing, Unaligned
-from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome, SubtaskCheckpoint
-from aflow.runtime.ends import (
+from aflow.runtime.builtin_connectors import (
     AsyncIterableSource,
     CallbackSink,
     CollectSink,
@@ -82,6 +78,15 @@ from aflow.runtime.ends import (
     ResultSink,
     ThreadSource,
 )
+from aflow.runtime.calls.options import CallOptions
+from aflow.runtime.calls.reporting import CallAbandoned, CodeLocation, LoopBlocked
+from aflow.runtime.checkpoints.settings import (
+    Aligned,
+    Checkpointing,
+    ProcessingGuarantee,
+    Unaligned,
+)
+from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome, SubtaskCheckpoint
 from aflow.runtime.job import Job
 from aflow.runtime.metrics import (
     BlockedMetrics,
@@ -92,7 +97,7 @@ from aflow.runtime.metrics import (
     TaskMetrics,
 )
 from aflow.runtime.options import Options
-from aflow.runtime.recovery import JobEvent, Restarting, Restoring, StartFrom
+from aflow.runtime.recovery import JobEvent, JobRestarted, JobRestored, StartFrom
 from aflow.runtime.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from aflow.state.aggregate import Aggregate
 from aflow.state.broadcast import BroadcastCell, BroadcastState, BroadcastView
@@ -130,6 +135,7 @@ __all__ = [
     "BroadcastState",
     "BroadcastView",
     "Cache",
+    "CallAbandoned",
     "CallMetrics",
     "CallOptions",
     "CallbackSink",
@@ -140,6 +146,7 @@ __all__ = [
     "CircuitBreaker",
     "CircuitOpen",
     "CoProcess",
+    "CodeLocation",
     "CollectSink",
     "ConnectedStreams",
     "ConnectorError",
@@ -157,6 +164,7 @@ __all__ = [
     "FailedCall",
     "FailureRate",
     "Fallback",
+    "FiredTimer",
     "FixedDelay",
     "Flow",
     "FlowDefinitionError",
@@ -167,12 +175,13 @@ __all__ = [
     "Job",
     "JobEvent",
     "JobMetrics",
+    "JobRestarted",
+    "JobRestored",
     "JobStopped",
     "Join",
     "JoinResults",
     "KeyedProcess",
     "KeyedStream",
-    "LeftBehind",
     "ListState",
     "LoopBlocked",
     "MailboxClosed",
@@ -187,20 +196,17 @@ __all__ = [
     "Pickled",
     "ProcessContext",
     "ProcessFunction",
-    "Processing",
+    "ProcessingGuarantee",
     "Punctuated",
     "PushSource",
     "RateLimit",
     "ReducingState",
     "Resource",
-    "Restarting",
     "RestoreError",
-    "Restoring",
     "ResultSink",
     "Results",
     "Retry",
     "RetryPolicy",
-    "RungTimer",
     "Session",
     "Sink",
     "SinkError",
@@ -223,7 +229,6 @@ __all__ = [
     "Unaligned",
     "ValueState",
     "WatermarkGenerator",
-    "Where",
     "WindowAssigner",
     "WindowContext",
     "WindowFunction",

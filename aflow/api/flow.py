@@ -11,10 +11,10 @@ from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge
 from aflow.graph.plan import Plan, make_plan
+from aflow.runtime.builtin_connectors.async_iterable_source import AsyncIterableSource
+from aflow.runtime.builtin_connectors.iterable_source import IterableSource
+from aflow.runtime.builtin_connectors.thread_source import ThreadSource
 from aflow.runtime.checkpoints.settings import Checkpointing
-from aflow.runtime.ends.async_iterable_source import AsyncIterableSource
-from aflow.runtime.ends.iterable_source import IterableSource
-from aflow.runtime.ends.thread_source import ThreadSource
 from aflow.runtime.job import Job
 from aflow.runtime.options import Options
 from aflow.runtime.recovery import JobEvent, Recovery, Restore, StartFrom
@@ -115,7 +115,7 @@ class Flow:
         the step itself says otherwise. With ``checkpointing`` the job remembers how far it has got, and goes on from
         there: after a failure, if ``restart`` says that it is to be started again, and when the program is started
         again. ``restore`` says where it begins: ``"latest"``, the newest checkpoint in its storage (the beginning if
-        there is none), ``"nothing"``, the beginning, or the path of a savepoint; ``allow_dropped_state`` lets it go on
+        there is none), ``"fresh"``, the beginning, or the path of a savepoint; ``allow_dropped_state`` lets it go on
         though the pipeline has no place any more for some of what is stored. ``on_event`` is called on the event loop
         with what becomes of checkpoints, and with each restart and its cause.
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
+from aflow.api.async_methods import AsyncCallMethods
 from aflow.api.call_detail import call_detail, dead_letters_of
-from aflow.api.calling import Calling
 from aflow.api.checks import check_count, check_function, check_storable
 from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams, JoinResults
 from aflow.api.functions import Initial
@@ -49,7 +49,7 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 
-class KeyedStream(Calling[T], Generic[K, T]):
+class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
     """Records of type ``T``, brought together by keys of type ``K``.
 
     Its steps keep state for each key, so each must be named: the name is how the state is found again. They run in

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from aflow.api.calling import Calling
+from aflow.api.async_methods import AsyncCallMethods
 from aflow.api.checks import check_function, check_storable
 from aflow.api.missing import missing_method
 from aflow.api.place import Place, check_flow, place_of
@@ -45,7 +45,7 @@ R = TypeVar("R")
 P = ParamSpec("P")
 
 
-class Stream(Calling[T]):
+class Stream(AsyncCallMethods[T]):
     """Records of type ``T`` on their way; each method adds a step and gives the stream behind it.
 
     Functions given to steps are called once for each record, synchronously, in the order of the stream; what they

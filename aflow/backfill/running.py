@@ -32,7 +32,7 @@ from aflow.operators.event_time import EventTimeOperator
 from aflow.runtime.build import Builder
 from aflow.runtime.build import Resources as Resources
 from aflow.runtime.calls.reporting import CallReport, Reports
-from aflow.runtime.checkpoints.taking import CheckpointTaking
+from aflow.runtime.checkpoints.taking import SubtaskCheckpointer
 from aflow.runtime.failures import closing, first_cause
 from aflow.runtime.metrics import StepCounters
 from aflow.runtime.options import Options
@@ -217,7 +217,7 @@ class _FragmentBuilder(Builder):
                 task.name,
                 subtask,
                 loop=self._loop,
-                turn=self._turn,
+                loop_budget=self._loop_budget,
                 clock=self._options.clock,
                 head=task.head.name,
             )
@@ -235,9 +235,9 @@ class _FragmentBuilder(Builder):
         outputs: dict[int, StepOutput],
         links: dict[int, Link],
         counters: dict[int, StepCounters],
-        taking: CheckpointTaking | None,
+        taking: SubtaskCheckpointer | None,
     ) -> TaskInput:
-        size = BatchSize(self._options.batch_records, self._options.turn.total_seconds())
+        size = BatchSize(self._options.batch_records, self._options.loop_budget.total_seconds())
         clock, until = self._options.clock, self._partition.until
         head = plan.head
         if not self._fragment.keyed:

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from aflow.cli.values import Duration
 from aflow.runtime.checkpoints.settings import Aligned, Barriers, Checkpointing, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome
-from aflow.runtime.recovery import JobEvent, Restarting, Restore, Restoring, StartFrom
+from aflow.runtime.recovery import JobEvent, JobRestarted, JobRestored, Restore, StartFrom
 from aflow.runtime.restarts import FixedDelay, NoRestart, Restarts
 
 #: Options that say nothing without a folder for checkpoints, by their parameters.
@@ -56,7 +56,7 @@ _FROM: Final = click.option(
     "restore",
     default="latest",
     show_default=True,
-    metavar="latest|nothing|PATH",
+    metavar="latest|fresh|PATH",
     help="Where to begin: at the latest checkpoint, at the beginning, or at the savepoint in a folder.",
 )
 _DROP: Final = click.option(
@@ -155,11 +155,11 @@ def _barriers(text: str) -> Barriers:
 def told(event: JobEvent) -> str | None:
     """What to say about ``event``; None for what goes without saying."""
     match event:
-        case Restoring(checkpoint=checkpoint, passed_over=passed_over, path=path):
+        case JobRestored(checkpoint=checkpoint, passed_over=passed_over, path=path):
             lines = [f"passed over: {reason}" for reason in passed_over]
             where = f" in {path}" if path else ""
             return "\n".join([*lines, f"going on from checkpoint {checkpoint}{where}"])
-        case Restarting(cause=cause, delay_ms=delay):
+        case JobRestarted(cause=cause, delay_ms=delay):
             return f"failed, starting again in {delay / 1000:g} s: {cause}"
         case CheckpointInfo(outcome=Outcome.FAILED):
             return f"{event.kind.value} {event.id} failed: {event.reason}"

@@ -94,7 +94,7 @@ class OperatorContext:
     """The rate limits that steps of the job share."""
     steady: Callable[[], float] = _no_clock
     """A clock that never goes back (s), for measuring how long something took."""
-    chance: Callable[[], float] = lambda: 0.5
+    random: Callable[[], float] = lambda: 0.5
     """Numbers from 0 to 1, at random."""
 
 

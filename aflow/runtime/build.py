@@ -22,27 +22,27 @@ from aflow.runtime.alignment import AlignedGroups
 from aflow.runtime.calls.reporting import Reports
 from aflow.runtime.calls.slots import CallSlots, Room
 from aflow.runtime.cancellation import user_code
-from aflow.runtime.checkpoints.barriers import BarrierDesk
+from aflow.runtime.checkpoints.barriers import CheckpointedInput
 from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.inflight import InFlightCodec
 from aflow.runtime.checkpoints.modes import barrier_machine, may_overtake
 from aflow.runtime.checkpoints.restoring import Restoration
 from aflow.runtime.checkpoints.settings import Checkpointing
 from aflow.runtime.checkpoints.storable import StorableCheck
-from aflow.runtime.checkpoints.taking import CheckpointTaking, Coordinating
+from aflow.runtime.checkpoints.taking import Coordinating, SubtaskCheckpointer
 from aflow.runtime.edges import OutEdge
 from aflow.runtime.exchanges import Exchanges
 from aflow.runtime.failures import closing
 from aflow.runtime.fetcher import Fetcher
 from aflow.runtime.fusing import fuse
 from aflow.runtime.gate import Gate
+from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.metrics import StepCounters
 from aflow.runtime.options import Options
 from aflow.runtime.outputs import Link, StepOutput
 from aflow.runtime.source_input import SourceInput
 from aflow.runtime.splits import SplitQueue
 from aflow.runtime.task import Chain, StreamTask, TaskInput
-from aflow.runtime.turn import Turn
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class Built:
     sources: dict[str, SplitQueue] = field(default_factory=dict[str, SplitQueue])
     counters: dict[str, list[StepCounters]] = field(default_factory=dict[str, list[StepCounters]])
     alarms: list[LoopAlarm] = field(default_factory=list[LoopAlarm])
-    desks: list[BarrierDesk] = field(default_factory=list[BarrierDesk])
+    desks: list[CheckpointedInput] = field(default_factory=list[CheckpointedInput])
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,9 @@ class Builder:
         self._restoration = None if checkpointed is None else checkpointed.restoration
         self._loop = asyncio.get_running_loop()
         threads = None if checkpointed is None else checkpointed.coordinator.threads
-        self._turn = Turn(self._loop, options.clock, options.turn.total_seconds(), threads)
+        self._loop_budget = LoopBudget(
+            self._loop, options.clock, options.loop_budget.total_seconds(), threads
+        )
         self._tasks = {task.index: self._shells(task) for task in plan.tasks}
         self._exchanges = Exchanges(plan, self._tasks, options.channel_records)
         self._aligned = AlignedGroups()
@@ -164,7 +166,7 @@ class Builder:
                 task.name,
                 subtask,
                 loop=self._loop,
-                turn=self._turn,
+                loop_budget=self._loop_budget,
                 clock=self._options.clock,
                 head=task.head.name,
             )
@@ -202,7 +204,7 @@ class Builder:
             edges=self._exchanges.edges(plan, subtask, outputs),
             sinks=[one for one in operators.values() if isinstance(one, SinkOperator)],
             slots={
-                one: CallSlots(one, task.loop, self._turn, report=self._reports.give_up)
+                one: CallSlots(one, task.loop, self._loop_budget, report=self._reports.give_up)
                 for one in operators.values()
                 if isinstance(one, AsyncOperator)
             },
@@ -238,7 +240,7 @@ class Builder:
                 batches = self._restoration.in_chain(node.name, task.subtask, plan.parallelism)
                 task.begin_with(links[node.id], batches)
 
-    def _taking(self, plan: TaskPlan, task: StreamTask) -> CheckpointTaking | None:
+    def _taking(self, plan: TaskPlan, task: StreamTask) -> SubtaskCheckpointer | None:
         """What takes the checkpoints of ``task``; None in a job without."""
         using = self._checkpointed
         if using is None:
@@ -248,7 +250,7 @@ class Builder:
         if using.restoration is not None:
             using.restoration.adopt(chains, (node.name for node in plan.nodes))
         clock, mailbox = self._options.clock, task.loop.mailbox
-        return CheckpointTaking(task.id, using.coordinator, chains, using.codec, clock, mailbox)
+        return SubtaskCheckpointer(task.id, using.coordinator, chains, using.codec, clock, mailbox)
 
     def _check(self, plan: TaskPlan, task_input: TaskInput, chain: Chain) -> StorableCheck | None:
         """The check of what a subtask is going to store; None in a job without checkpoints."""
@@ -273,11 +275,11 @@ class Builder:
         outputs: dict[int, StepOutput],
         links: dict[int, Link],
         counters: dict[int, StepCounters],
-        taking: CheckpointTaking | None,
+        taking: SubtaskCheckpointer | None,
     ) -> TaskInput:
         head = plan.head
         clock = self._options.clock
-        size = BatchSize(self._options.batch_records, self._options.turn.total_seconds())
+        size = BatchSize(self._options.batch_records, self._options.loop_budget.total_seconds())
         if head.source is not None:
             fetcher = Fetcher(
                 head.name,
@@ -285,7 +287,7 @@ class Builder:
                 self._built.sources[head.name],
                 subtask=subtask,
                 size=size,
-                turn=self._turn,
+                loop_budget=self._loop_budget,
             )
             task_input = SourceInput(fetcher, outputs[head.id], chain.operators, clock)
             self._go_on(head, subtask, task_input)
@@ -317,12 +319,12 @@ class Builder:
             task_input.go_on(self._built.sources[head.name].begun(subtask), ended)
 
     def _desk(
-        self, plan: TaskPlan, subtask: int, channels: int, taking: CheckpointTaking | None
-    ) -> BarrierDesk | None:
+        self, plan: TaskPlan, subtask: int, channels: int, taking: SubtaskCheckpointer | None
+    ) -> CheckpointedInput | None:
         if taking is None or self._checkpointed is None:
             return None
         task = self._tasks[plan.index][subtask]
-        desk = BarrierDesk(
+        desk = CheckpointedInput(
             barrier_machine(self._checkpointed.settings, channels),
             taking,
             loop=self._loop,
@@ -372,7 +374,7 @@ class Builder:
             resource=self._resources.of(node.id, subtask),
             buckets=self._buckets,
             steady=self._options.clock.steady,
-            chance=self._options.chance,
+            random=self._options.random,
         )
         with user_code(partial(_not_opened, node.name)):
             operator.open(context)

@@ -50,6 +50,6 @@ def clock_on(loop: asyncio.AbstractEventLoop, clock: RuntimeClock) -> RuntimeClo
     return clock
 
 
-def let_threads_run() -> None:
+def release_gil() -> None:
     """Let go of the interpreter's lock for long enough that a thread which waits for it wakes up and gets it."""
     time.sleep(_WAKE_UP)

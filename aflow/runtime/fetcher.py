@@ -18,8 +18,8 @@ from aflow.errors import SourceError
 from aflow.machines.batch_size import BatchSize
 from aflow.runtime.cancellation import end_if_asked, user_code
 from aflow.runtime.failures import closing_async
+from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.splits import Assigned, Place, SplitQueue
-from aflow.runtime.turn import Turn
 
 #: Batches read ahead of the task, for all splits of a subtask together: a hop of the event loop is shared by as many.
 _READ_AHEAD: Final = 4
@@ -78,7 +78,7 @@ class Fetcher:
         *,
         subtask: int,
         size: BatchSize,
-        turn: Turn,
+        loop_budget: LoopBudget,
     ) -> None:
         self.name = name
         self.source = source
@@ -86,7 +86,7 @@ class Fetcher:
         self._subtask = subtask
         #: Bounds what is read at once.
         self.size = size
-        self._turn = turn
+        self._loop_budget = loop_budget
         self._on_fetched: Callable[[], None] = _nobody
         #: What was read and not taken yet, and what happened to splits in between.
         self._fetched: deque[Fetched] = deque()
@@ -264,8 +264,8 @@ class Fetcher:
                 return
             self._put_chunk(split, chunk)
             end_if_asked()
-            if self._turn.spent():
-                await self._turn.hand_over()
+            if self._loop_budget.spent():
+                await self._loop_budget.hand_over()
 
     def _failed(self, exc: BaseException, split: Split) -> SourceError:
         return SourceError(

@@ -5,8 +5,8 @@ Channels that have something are served in turn, one batch each. Watermarks and 
 Where the operator behind the gate tells its inputs apart, batches go to the *head* of the channel they came by: the
 same operator, entered by another door. Time is common, so it comes by the first door whatever its channel.
 
-Barriers go to the ``BarrierDesk``, which says when the task takes its checkpoint, and meanwhile holds channels up. A
-task whose input has ended still gets barriers through its channels, behind their end.
+The gate passes barriers to the ``CheckpointedInput``, which decides when the task takes its checkpoint and blocks
+channels until then. A task whose input has ended still receives barriers through its channels, after their end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aflow.model.batch import Batch
 from aflow.model.elements import Active, Barrier, CancelBarrier, EndOfInput, Idle, Watermark
 from aflow.operators.base import Output
 from aflow.runtime.channel import Channel, Element
-from aflow.runtime.checkpoints.barriers import BarrierDesk
+from aflow.runtime.checkpoints.barriers import CheckpointedInput
 from aflow.runtime.clock import RuntimeClock
 
 
@@ -35,7 +35,7 @@ class Gate:
         heads: Sequence[Output],
         size: BatchSize,
         clock: RuntimeClock,
-        desk: BarrierDesk | None,
+        desk: CheckpointedInput | None,
         *,
         timeless: Collection[int] = (),
     ) -> None:

@@ -26,6 +26,7 @@ from aflow.graph.plan import Plan
 from aflow.machines.restart import GiveUp, Restart
 from aflow.model.elements import CheckpointKind
 from aflow.runtime.attempt import Attempt, Checkpoints
+from aflow.runtime.builtin_connectors.result_sink import Results, ResultSink
 from aflow.runtime.calls.reporting import Reports
 from aflow.runtime.calls.watchdog import watching
 from aflow.runtime.checkpoints.directory import DirectoryStorage
@@ -33,16 +34,15 @@ from aflow.runtime.checkpoints.directory_reading import read_checkpoint
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, CheckpointTally, Outcome
 from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
 from aflow.runtime.current_job import enter_job, is_inside, outside_of_jobs, refuse_inside
-from aflow.runtime.ends.result_sink import Results, ResultSink
 from aflow.runtime.failures import first_cause
-from aflow.runtime.mailbox_loop import Why
+from aflow.runtime.mailbox_loop import SuspendReason
 from aflow.runtime.metrics import JobMetrics, StepMetrics, TaskMetrics, step_metrics
 from aflow.runtime.options import Options
 from aflow.runtime.recovery import (
     JobEvent,
+    JobRestarted,
+    JobRestored,
     Recovery,
-    Restarting,
-    Restoring,
     StartFrom,
     path_of_savepoint,
     start_from,
@@ -81,7 +81,7 @@ class Job:
         self._storage: CheckpointStorage | None = None
         self._checkpoints: dict[int, CheckpointInfo] = {}
         self._tally = CheckpointTally()
-        self._restarts: list[Restarting] = []
+        self._restarts: list[JobRestarted] = []
         self._running: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         #: True once the failure was raised to the host, so that it is not raised twice.
@@ -218,7 +218,7 @@ class Job:
         return list(self._checkpoints.values())
 
     @property
-    def restarts(self) -> Sequence[Restarting]:
+    def restarts(self) -> Sequence[JobRestarted]:
         """When and why the job was started again the last times, oldest first."""
         return list(self._restarts)
 
@@ -263,15 +263,15 @@ class Job:
 
     def _task_metrics(self, task: StreamTask) -> TaskMetrics:
         end = self._options.clock.steady() if task.stopped_at is None else task.stopped_at
-        waited = {why: task.loop.waited_so_far(why) for why in Why}
+        waited = {why: task.loop.waited_so_far(why) for why in SuspendReason}
         return TaskMetrics(
             name=task.name,
             subtask=task.subtask,
             busy_s=max(0.0, end - task.started_at - sum(waited.values())),
-            idle_s=waited[Why.IDLE],
-            backpressured_s=waited[Why.BACKPRESSURED],
-            calling_s=waited[Why.CALLING],
-            aligning_s=waited[Why.ALIGNING],
+            idle_s=waited[SuspendReason.IDLE],
+            backpressured_s=waited[SuspendReason.BACKPRESSURED],
+            calling_s=waited[SuspendReason.CALLING],
+            aligning_s=waited[SuspendReason.ALIGNING],
             queued_records=task.input.queued_records,
         )
 
@@ -326,7 +326,7 @@ class Job:
                 cause = first_cause(exc)
                 if not isinstance(cause, Exception) or self._is_final(cause):
                     raise
-                decision = budget.on_failure(clock.now(), self._options.chance())
+                decision = budget.on_failure(clock.now(), self._options.random())
                 if isinstance(decision, GiveUp):
                     if not isinstance(self._recovery.restarts, NoRestart):
                         cause.add_note(f"The job is not started again: {decision.reason}")
@@ -339,7 +339,7 @@ class Job:
         return self._cancelled or self._stopping is not None or isinstance(cause, _HOPELESS)
 
     async def _back_off(self, cause: Exception, decision: Restart) -> None:
-        restarting = Restarting(
+        restarting = JobRestarted(
             cause=cause,
             attempt=decision.attempt,
             delay_ms=decision.delay,
@@ -371,7 +371,7 @@ class Job:
             restored = await storage.latest()
         if restored is not None:
             self._happened(
-                Restoring(
+                JobRestored(
                     checkpoint=restored.manifest.id,
                     passed_over=restored.passed_over,
                     path="" if own else str(self._start_from),
@@ -385,7 +385,7 @@ class Job:
             restored,
             own,
             self._recovery.allow_dropped_state,
-            self._options.chance(),
+            self._options.random(),
             self._checkpoint_ended,
         )
 

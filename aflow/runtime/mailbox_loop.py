@@ -16,11 +16,11 @@ from enum import Enum
 from aflow.errors import InternalError
 from aflow.machines.mail_order import Lane
 from aflow.runtime.clock import RuntimeClock
+from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.mailbox import Mailbox
-from aflow.runtime.turn import Turn
 
 
-class Why(Enum):
+class SuspendReason(Enum):
     """What a suspended task waits for."""
 
     IDLE = "idle"
@@ -41,22 +41,22 @@ class MailboxLoop:
         action: Callable[[], None],
         *,
         loop: asyncio.AbstractEventLoop,
-        turn: Turn,
+        loop_budget: LoopBudget,
         clock: RuntimeClock,
     ) -> None:
         self.mailbox = Mailbox(loop, self._wake)
         self._action = action
         self._loop = loop
-        self._turn = turn
+        self._loop_budget = loop_budget
         self._steady = clock.steady
         #: Why the default action rests; None while it runs.
-        self.suspended: Why | None = None
+        self.suspended: SuspendReason | None = None
         self._suspended_at = 0.0
         self._completed = False
         #: Set while the coroutine sleeps; resolved by ``_wake``.
         self._sleep: asyncio.Future[None] | None = None
         #: Seconds spent suspended, by reason; the present suspension is not in it yet.
-        self.waited = dict.fromkeys(Why, 0.0)
+        self.waited = dict.fromkeys(SuspendReason, 0.0)
         #: Called with True when the default action is suspended though there may be input, with False when it goes on.
         self.on_blocked: Callable[[bool], None] | None = None
 
@@ -76,13 +76,13 @@ class MailboxLoop:
         self._completed = True
         self._wake()
 
-    def suspend(self, why: Why) -> None:
+    def suspend(self, why: SuspendReason) -> None:
         """Let the default action rest until ``resume``; to be called by the default action."""
         if self.suspended is not None:
             raise InternalError(f"the default action is suspended already ({self.suspended.value})")
         self.suspended = why
         self._suspended_at = self._steady()
-        if why is not Why.IDLE and self.on_blocked is not None:
+        if why is not SuspendReason.IDLE and self.on_blocked is not None:
             self.on_blocked(True)
 
     def resume(self) -> None:
@@ -92,11 +92,11 @@ class MailboxLoop:
             return
         self.suspended = None
         self.waited[why] += self._steady() - self._suspended_at
-        if why is not Why.IDLE and self.on_blocked is not None:
+        if why is not SuspendReason.IDLE and self.on_blocked is not None:
             self.on_blocked(False)
         self._wake()
 
-    def waited_so_far(self, why: Why) -> float:
+    def waited_so_far(self, why: SuspendReason) -> float:
         """Seconds spent suspended for ``why``, the present suspension included."""
         now = self._steady() - self._suspended_at if self.suspended is why else 0.0
         return self.waited[why] + now
@@ -105,7 +105,7 @@ class MailboxLoop:
         """Run until ``complete``. What a mail or the action raises leaves the loop as it is."""
         has_mail = self.mailbox.order.has_mail
         action = self._action
-        spent = self._turn.spent
+        spent = self._loop_budget.spent
         while not self._completed:
             if has_mail():
                 self.run_mails()
@@ -121,7 +121,7 @@ class MailboxLoop:
             if self.suspended is None and not self._completed:
                 action()
             if spent():
-                await self._turn.hand_over()
+                await self._loop_budget.hand_over()
 
     def run_mails(self) -> None:
         """Run the mails that are there now, and control mails that come meanwhile."""

@@ -24,16 +24,16 @@ class Options:
     key_groups: int = DEFAULT_KEY_GROUPS
     """Into how many groups keys are divided: the largest parallelism that the job's state can ever have."""
     batch_records: int = BATCH_RECORDS
-    """The most records that are processed at once; fewer where they take longer than ``turn``."""
+    """The most records that are processed at once; fewer where they take longer than ``loop_budget``."""
     channel_records: int = DEFAULT_CAPACITY
     """How many records may wait between two subtasks before the writer slows down."""
-    turn: timedelta = timedelta(milliseconds=2)
+    loop_budget: timedelta = timedelta(milliseconds=2)
     """How long the job keeps the event loop before everything else on it gets its turn."""
     chaining: bool = True
     """False gives every step a task of its own; slower, for tests and for looking at a single step's load."""
     state: StateBackend = field(default_factory=InMemory)
     """Where steps keep what belongs to keys: in memory, or on disk where there is more than fits."""
-    chance: Callable[[], float] = random.random
+    random: Callable[[], float] = random.random
     """Numbers from 0 to 1, at random: for what not all jobs are to do in the same moment."""
     watchdog: timedelta | None = timedelta(milliseconds=250)
     """For how long the event loop may be blocked before that is reported, with the step and the function that does it:
@@ -53,7 +53,7 @@ class Options:
             raise FlowDefinitionError(
                 f"Options.key_groups must be at most {MOST_KEY_GROUPS}, not {self.key_groups}"
             )
-        positive_millis(self.turn, what="Options.turn")
+        positive_millis(self.loop_budget, what="Options.loop_budget")
         if self.watchdog is not None:
             positive_millis(self.watchdog, what="Options.watchdog")
         if not isinstance(self.state, InMemory | OnDisk):

@@ -22,16 +22,16 @@ class StartFrom(Enum):
 
     LATEST = "latest"
     """At the newest checkpoint in its storage that is whole; at the beginning if there is none."""
-    NOTHING = "nothing"
+    FRESH = "fresh"
     """At the beginning. Checkpoints that are there are removed once the job has some of its own."""
 
 
 Restore: TypeAlias = StartFrom | str | PathLike[str]
-"""A member of ``StartFrom``, ``"latest"``, ``"nothing"``, or the path of a checkpoint or savepoint."""
+"""A member of ``StartFrom``, ``"latest"``, ``"fresh"``, or the path of a checkpoint or savepoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restarting:
+class JobRestarted:
     """A job that has failed and is about to be started again."""
 
     cause: Exception
@@ -44,7 +44,7 @@ class Restarting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restoring:
+class JobRestored:
     """A job goes on from a checkpoint."""
 
     checkpoint: int
@@ -54,7 +54,7 @@ class Restoring:
     """Where it is, if ``restore`` has named it; '' for one in the job's own storage."""
 
 
-JobEvent: TypeAlias = CheckpointInfo | Restarting | Restoring | CallReport
+JobEvent: TypeAlias = CheckpointInfo | JobRestarted | JobRestored | CallReport
 """What happens to a job that its host may want to know: what became of a checkpoint, a restart, where it goes on, what
 blocks the event loop, and what did not end when it was to."""
 

@@ -35,15 +35,15 @@ from aflow.runtime.calls.slots import CallSlots, Room
 from aflow.runtime.cancellation import end_if_asked, user_code
 from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.storable import StorableCheck
-from aflow.runtime.checkpoints.taking import CheckpointTaking
+from aflow.runtime.checkpoints.taking import SubtaskCheckpointer
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
 from aflow.runtime.failures import closing, closing_async
 from aflow.runtime.gate import Gate
-from aflow.runtime.mailbox_loop import MailboxLoop, Why
+from aflow.runtime.loop_budget import LoopBudget
+from aflow.runtime.mailbox_loop import MailboxLoop, SuspendReason
 from aflow.runtime.outputs import Link
 from aflow.runtime.source_input import SourceInput
-from aflow.runtime.turn import Turn
 
 
 class TaskInput(Protocol):
@@ -107,7 +107,7 @@ class StreamTask:
         subtask: int,
         *,
         loop: asyncio.AbstractEventLoop,
-        turn: Turn,
+        loop_budget: LoopBudget,
         clock: RuntimeClock,
         head: str = "",
     ) -> None:
@@ -116,7 +116,7 @@ class StreamTask:
         #: As checkpoints know it: by the step that reads its input.
         self.id = f"{head or name}[{subtask}]"
         self._clock = clock
-        self.loop = MailboxLoop(self._step, loop=loop, turn=turn, clock=clock)
+        self.loop = MailboxLoop(self._step, loop=loop, loop_budget=loop_budget, clock=clock)
         self.loop.on_blocked = self._on_backpressure
         #: Set by ``attach``, since input and chain need to know whom to tell of input and of room.
         self.input: TaskInput
@@ -124,7 +124,7 @@ class StreamTask:
         self._rooms: tuple[Room, ...] = ()
         self._member: AlignedMember | None = None
         #: Takes the checkpoints of this task; None in a job without.
-        self._taking: CheckpointTaking | None = None
+        self._taking: SubtaskCheckpointer | None = None
         #: Checks that what the operators hold can be stored; None in a job without checkpoints, and when it is done.
         self._unchecked: StorableCheck | None = None
         #: What was in flight in the middle of the chain when a checkpoint was taken, and where it goes on.
@@ -151,7 +151,7 @@ class StreamTask:
         self,
         task_input: TaskInput,
         chain: Chain,
-        taking: CheckpointTaking | None = None,
+        taking: SubtaskCheckpointer | None = None,
         check: StorableCheck | None = None,
     ) -> None:
         """Give the task what it reads and what it does; once, before ``run``."""
@@ -206,7 +206,7 @@ class StreamTask:
         return isinstance(self.input, SourceInput)
 
     @property
-    def taking(self) -> CheckpointTaking:
+    def taking(self) -> SubtaskCheckpointer:
         """What takes the checkpoints of this task; only in jobs that take some."""
         if self._taking is None:
             raise InternalError(f"task {self.id} was asked for a checkpoint, in a job without")
@@ -286,35 +286,35 @@ class StreamTask:
             if room.full:
                 if isinstance(room, AsyncOperator):
                     room.input_waits = True
-                    self.loop.suspend(Why.CALLING)
+                    self.loop.suspend(SuspendReason.CALLING)
                 else:
-                    self.loop.suspend(Why.BACKPRESSURED)
+                    self.loop.suspend(SuspendReason.BACKPRESSURED)
                 return
         if self._member is not None and self._member.ahead:
-            self.loop.suspend(Why.ALIGNING)
+            self.loop.suspend(SuspendReason.ALIGNING)
             return
         if self.input.step():
             if self._unchecked is not None and self._unchecked.after_step():
                 self._unchecked = None
             return
         if not self.input.finished:
-            self.loop.suspend(Why.IDLE)
+            self.loop.suspend(SuspendReason.IDLE)
         elif not self._ended:
             if not self._end():
-                self.loop.suspend(Why.CALLING)
+                self.loop.suspend(SuspendReason.CALLING)
         elif any(sink.busy for sink in self.chain.sinks):
-            self.loop.suspend(Why.BACKPRESSURED)
+            self.loop.suspend(SuspendReason.BACKPRESSURED)
         else:
             self.drained.set()
             if self._may_end:
                 self.loop.complete()
             else:
-                self.loop.suspend(Why.IDLE)
+                self.loop.suspend(SuspendReason.IDLE)
 
     def _begin(self) -> bool:
         """Process what was in flight in the middle of the chain; False if others are to go first."""
         if self._holds:
-            self.loop.suspend(Why.IDLE)
+            self.loop.suspend(SuspendReason.IDLE)
             return False
         self._beginning = False
         # Before anything is emitted: from now on the steps with calls can ask for their results to be emitted.
@@ -336,7 +336,7 @@ class StreamTask:
             if any(room.full for room in rooms):
                 operator.held = True
             elif operator.held:
-                operator.let_go_on()
+                operator.resume()
 
     def _leave_group(self) -> None:
         if self._member is not None:
@@ -350,7 +350,7 @@ class StreamTask:
         while self._to_end:
             operator, alarm = self._to_end[0]
             if isinstance(operator, AsyncOperator) and operator.busy:
-                operator.hurry()
+                operator.on_input_end()
                 return False
             operator.end_input()
             alarm.cancel()  # nothing follows the end, so no timer rings behind it

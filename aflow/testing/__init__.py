@@ -8,7 +8,7 @@
 """
 
 from aflow.model.elements import Active, Idle, Watermark
-from aflow.runtime.ends.collect_sink import CollectSink
+from aflow.runtime.builtin_connectors.collect_sink import CollectSink
 from aflow.testing.backend_checks import check_backend
 from aflow.testing.driver import FlowDriver, Outcome, run_flow
 from aflow.testing.harness import Mode, OperatorHarness

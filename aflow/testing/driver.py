@@ -13,9 +13,9 @@ from typing import Any
 from aflow.api.flow import Flow
 from aflow.errors import FlowDefinitionError, JobStopped
 from aflow.model.time import Instant
+from aflow.runtime.builtin_connectors.push_source import PushSource
 from aflow.runtime.checkpoints.settings import Checkpointing
 from aflow.runtime.clock import SystemClock
-from aflow.runtime.ends.push_source import PushSource
 from aflow.runtime.job import Job
 from aflow.runtime.metrics import JobMetrics
 from aflow.runtime.options import Options
@@ -49,7 +49,7 @@ def run_flow(
     """Run a flow to its end in virtual time, on an event loop of its own; pauses and timers take no real time.
 
     ``seed``, ``start`` and ``patience`` are those of ``VirtualTimeLoop``: another seed is another interleaving of the
-    tasks, and other numbers from ``Options.chance``. ``checkpointing``, ``restart``, ``restore`` and ``on_event`` are
+    tasks, and other numbers from ``Options.random``. ``checkpointing``, ``restart``, ``restore`` and ``on_event`` are
     those of ``Flow.run``. Raises what makes the job fail, and ``NothingCanHappen`` instead of waiting for ever.
     """
 
@@ -171,4 +171,4 @@ def _on_virtual_time(options: Options | None, seed: int | None = None) -> Option
             f"the test kit runs the flow on virtual time, so Options.clock cannot be a {type(chosen.clock).__name__}; "
             f"leave it out"
         )
-    return replace(chosen, clock=virtual_time.VirtualClock(), chance=Random(seed or 0).random)
+    return replace(chosen, clock=virtual_time.VirtualClock(), random=Random(seed or 0).random)

@@ -68,7 +68,7 @@ def _checkpointing(settings: Settings) -> af.Checkpointing | None:
 
 def _on_event(event: af.JobEvent) -> None:
     match event:
-        case af.Restoring(checkpoint=checkpoint):
+        case af.JobRestored(checkpoint=checkpoint):
             _tell(Note(restored=checkpoint))
         case af.CheckpointInfo(outcome=af.Outcome.COMPLETED):
             in_flight = sum(one.in_flight_records for one in event.subtasks)

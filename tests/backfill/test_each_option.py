@@ -79,7 +79,7 @@ def test_a_step_with_a_type_gives_it_to_all_that_take_one() -> None:
 
 
 def test_an_option_that_no_step_gives_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def filter(self: Items, keep: Callable[[Item], object], *, hurry: bool = False) -> Items:
+    def filter(self: Items, keep: Callable[[Item], object], *, on_input_end: bool = False) -> Items:
         raise AssertionError("only its signature is looked at")
 
     before = used()

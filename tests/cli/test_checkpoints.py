@@ -184,7 +184,7 @@ def test_from_nothing_begins_at_the_beginning(start: Start, tmp_path: Path) -> N
     for written in tmp_path.glob("*.jsonl"):
         written.unlink()
 
-    said = ended(start(*CHECKPOINTS, "--from", "nothing"))
+    said = ended(start(*CHECKPOINTS, "--from", "fresh"))
 
     assert said == ""
     assert rows(tmp_path, "sums") == sums(20)
@@ -310,7 +310,7 @@ def test_options_about_checkpoints_need_a_folder(
         ["--checkpoint-dir", "state"],
         ["--checkpoint-every", "1s"],
         ["--barriers", "aligned"],
-        ["--from", "nothing"],
+        ["--from", "fresh"],
         ["--allow-dropped-state"],
         ["--restarts", "1"],
     ],

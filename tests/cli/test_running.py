@@ -9,7 +9,7 @@ import pytest
 from aflow.api.flow import Flow
 from aflow.cli.running import Run
 from aflow.cli.usage import DONE
-from aflow.runtime.ends import CallbackSink, PushSource
+from aflow.runtime.builtin_connectors import CallbackSink, PushSource
 from aflow.runtime.job import Job
 from aflow.runtime.metrics import JobMetrics
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from aflow.machines.mail_order import Lane
 from aflow.runtime.clock import SystemClock
-from aflow.runtime.mailbox_loop import MailboxLoop, Why
-from aflow.runtime.turn import DEFAULT_BUDGET, Turn
+from aflow.runtime.loop_budget import DEFAULT_BUDGET, LoopBudget
+from aflow.runtime.mailbox_loop import MailboxLoop, SuspendReason
 from aflow.testing.virtual_time import run, settle
 
 
@@ -17,7 +17,10 @@ def mailbox_loop(action: Callable[[MailboxLoop], None]) -> MailboxLoop:
     """A mailbox loop on the running event loop; ``action`` is given the loop it is called by."""
     loop, clock = asyncio.get_running_loop(), SystemClock()
     made = MailboxLoop(
-        lambda: action(made), loop=loop, turn=Turn(loop, clock, DEFAULT_BUDGET), clock=clock
+        lambda: action(made),
+        loop=loop,
+        loop_budget=LoopBudget(loop, clock, DEFAULT_BUDGET),
+        clock=clock,
     )
     return made
 
@@ -48,7 +51,7 @@ def test_an_action_without_capacity_is_suspended_until_a_mail_brings_capacity() 
         nonlocal capacity
         if capacity == 0:
             story.append("no capacity")
-            loop.suspend(Why.BACKPRESSURED)
+            loop.suspend(SuspendReason.BACKPRESSURED)
             return
         capacity -= 1
         story.append("record")
@@ -82,7 +85,7 @@ def test_a_mail_of_another_thread_wakes_a_resting_task_and_runs_in_the_thread_of
     ran_in: list[int] = []
 
     async def scenario() -> None:
-        loop = mailbox_loop(lambda loop: loop.suspend(Why.IDLE))
+        loop = mailbox_loop(lambda loop: loop.suspend(SuspendReason.IDLE))
 
         def mail() -> None:
             ran_in.append(threading.get_ident())

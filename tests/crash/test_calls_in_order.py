@@ -96,7 +96,7 @@ def test_results_keep_their_order_whenever_jobs_end_and_whatever_their_paralleli
             parallelism=random.randint(1, 3),
             options=af.Options(
                 clock=VirtualClock(),
-                chance=random.random,
+                random=random.random,
                 batch_records=random.choice([1, 7, 1024]),
                 channel_records=random.choice([1, 8, 1024]),
                 chaining=random.random() < 0.7,

@@ -227,7 +227,7 @@ def test_handlers_leave_what_a_process_at_once_does_whenever_jobs_end(
             parallelism=random.choice([1, 3, 2]),
             options=af.Options(
                 clock=VirtualClock(),
-                chance=random.random,
+                random=random.random,
                 batch_records=random.choice([1, 7, 1024]),
                 channel_records=random.choice([1, 8, 1024]),
                 state=af.InMemory() if resident is None else af.OnDisk(resident=resident),

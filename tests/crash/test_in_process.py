@@ -150,7 +150,7 @@ def test_a_job_that_is_started_again_by_itself_gives_each_result_once(
     virtual_time.run(main, seed=seed)
 
     assert sorted(ledger.values, key=repr) == expected
-    assert any(isinstance(event, af.Restoring) for event in events)
+    assert any(isinstance(event, af.JobRestored) for event in events)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -185,7 +185,7 @@ def test_jobs_that_are_cancelled_and_started_with_another_parallelism_give_each_
     virtual_time.run(main, seed=seed)
 
     assert sorted(ledger.values, key=repr) == expected
-    assert any(isinstance(event, af.Restoring) for event in events)
+    assert any(isinstance(event, af.JobRestored) for event in events)
 
 
 async def _steps(count: int) -> None:

@@ -112,7 +112,7 @@ def options(random: Random, folder: Path) -> af.Options:
     disk = af.OnDisk(engine=af.DiskEngine.SQLITE, folder=folder, resident=random.choice([1, 4, 99]))
     return af.Options(
         clock=VirtualClock(),
-        chance=random.random,
+        random=random.random,
         batch_records=random.choice([1, 7, 64, 1024]),
         channel_records=random.choice([1, 8, 64, 1024]),
         chaining=random.random() < 0.7,

@@ -14,7 +14,7 @@ from aflow.graph.drawing import to_mermaid, to_text
 from aflow.model.tags import Tag
 from aflow.operators.context import ProcessContext
 from aflow.operators.process import ProcessFunction
-from aflow.runtime.ends import CollectSink, PushSource
+from aflow.runtime.builtin_connectors import CollectSink, PushSource
 from aflow.runtime.options import Options
 
 BAD = Tag[int]("bad")

@@ -20,7 +20,7 @@ from aflow.model.tags import Tag
 from aflow.operators.context import Context, ProcessContext
 from aflow.operators.keyed_process import KeyedProcess
 from aflow.operators.process import ProcessFunction
-from aflow.runtime.ends import CollectSink, IterableSource, ThreadSource
+from aflow.runtime.builtin_connectors import CollectSink, IterableSource, ThreadSource
 from aflow.state.specs import ValueState
 
 HOUR = timedelta(hours=1)

@@ -7,7 +7,7 @@ import pytest
 from aflow.api.flow import Flow
 from aflow.connect import Delivery, Sink, Writer, WriterContext
 from aflow.graph.guarantee import AfterCrash, Guarantee, Recovery, after_crash, weakest
-from aflow.runtime.ends import CollectSink, PushSource
+from aflow.runtime.builtin_connectors import CollectSink, PushSource
 
 
 class Files(Sink[object]):

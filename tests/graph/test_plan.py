@@ -13,7 +13,7 @@ from aflow.connect import Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError
 from aflow.graph.nodes import Broadcast, Custom, Forward, HashByKey, Rebalance
 from aflow.graph.plan import Plan
-from aflow.runtime.ends import CollectSink
+from aflow.runtime.builtin_connectors import CollectSink
 from aflow.runtime.options import Options
 
 

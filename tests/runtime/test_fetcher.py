@@ -11,8 +11,8 @@ from aflow.connect import BadRecord, Chunk, Position, Reader, Source, SourceErro
 from aflow.machines.batch_size import BatchSize
 from aflow.runtime.clock import SystemClock
 from aflow.runtime.fetcher import Failed, Fetcher, Read
+from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.splits import SplitQueue
-from aflow.runtime.turn import Turn
 from aflow.testing.virtual_time import settle, virtual_time
 
 BAD = BadRecord("here", "bad", b"")
@@ -55,7 +55,7 @@ async def fetching(source: Source[int], group: asyncio.TaskGroup, batch: int = 1
         splits,
         subtask=0,
         size=BatchSize(batch, 1.0),
-        turn=Turn(loop, SystemClock(), 1.0),
+        loop_budget=LoopBudget(loop, SystemClock(), 1.0),
     )
     fetcher.start(group, lambda: None)
     await settle()

@@ -12,15 +12,15 @@ import uvloop
 from aflow.errors import MailboxClosed
 from aflow.machines.mail_order import Lane
 from aflow.runtime.clock import SystemClock
-from aflow.runtime.mailbox_loop import MailboxLoop, Why
-from aflow.runtime.turn import Turn
+from aflow.runtime.loop_budget import LoopBudget
+from aflow.runtime.mailbox_loop import MailboxLoop, SuspendReason
 from aflow.testing.virtual_time import virtual_time
 
 
 def make_loop(action: Callable[[], None]) -> MailboxLoop:
     loop = asyncio.get_running_loop()
     clock = SystemClock()
-    return MailboxLoop(action, loop=loop, turn=Turn(loop, clock, 0.002), clock=clock)
+    return MailboxLoop(action, loop=loop, loop_budget=LoopBudget(loop, clock, 0.002), clock=clock)
 
 
 @virtual_time
@@ -81,7 +81,7 @@ async def test_mails_run_while_the_action_is_suspended() -> None:
         if story.count("action") == 2:
             loop.complete()
         else:
-            loop.suspend(Why.IDLE)
+            loop.suspend(SuspendReason.IDLE)
 
     def resume() -> None:
         story.append("mail")
@@ -101,7 +101,7 @@ async def test_mails_run_while_the_action_is_suspended() -> None:
 @virtual_time
 async def test_a_mail_from_another_thread_runs_in_the_tasks_own() -> None:
     ran: list[bool] = []
-    loop = make_loop(lambda: loop.suspend(Why.IDLE))
+    loop = make_loop(lambda: loop.suspend(SuspendReason.IDLE))
     here = asyncio.get_running_loop()
 
     def mail() -> None:
@@ -181,8 +181,10 @@ def test_timers_are_not_late_by_what_a_task_did_before_it_rested(
 ) -> None:
     async def measure() -> float:
         event_loop, clock = asyncio.get_running_loop(), SystemClock()
-        turn = Turn(event_loop, clock, budget=60)  # the task rests in the pass that it worked in
-        await turn.hand_over()
+        loop_budget = LoopBudget(
+            event_loop, clock, budget=60
+        )  # the task rests in the pass that it worked in
+        await loop_budget.hand_over()
         rung: list[float] = []
 
         def ring() -> None:
@@ -193,9 +195,9 @@ def test_timers_are_not_late_by_what_a_task_did_before_it_rested(
             event_loop.call_later(0.3, ring)
             while clock.steady() < began + 0.2:
                 pass
-            loop.suspend(Why.IDLE)
+            loop.suspend(SuspendReason.IDLE)
 
-        loop = MailboxLoop(act, loop=event_loop, turn=turn, clock=clock)
+        loop = MailboxLoop(act, loop=event_loop, loop_budget=loop_budget, clock=clock)
         began = clock.steady()
         await loop.run()
         return rung[0] - began

@@ -169,12 +169,12 @@ async def test_a_job_with_a_crash_and_a_savepoint_has_each_row_there_once(
         }
     )
     storages = (tmp_path / f"checkpoints-{attempt}" for attempt in itertools.count())
-    restarts: list[af.Restarting] = []
+    restarts: list[af.JobRestarted] = []
     went_on = asyncio.Event()
 
     def note(event: object) -> None:
         """Whether the job has completed a checkpoint behind its crash."""
-        if isinstance(event, af.Restarting):
+        if isinstance(event, af.JobRestarted):
             restarts.append(event)
         elif (
             isinstance(event, af.CheckpointInfo)

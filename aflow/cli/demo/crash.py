@@ -22,7 +22,7 @@ def killed(options: Sequence[str], checkpoints: Path, after: timedelta) -> bool:
     command = [sys.executable, "-m", "aflow", "demo", *options]
     every = f"{EVERY.total_seconds():g}s"
     command += ["--checkpoint-dir", str(checkpoints), "--checkpoint-every", every]
-    command += ["--from", "nothing", "--no-tables"]
+    command += ["--from", "fresh", "--no-tables"]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:

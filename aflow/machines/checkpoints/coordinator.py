@@ -61,7 +61,7 @@ from aflow.machines.checkpoints.events import (
 )
 from aflow.machines.checkpoints.failures import FailureCounter
 from aflow.machines.checkpoints.pending import PendingCheckpoint
-from aflow.machines.checkpoints.requests import Load, RequestDecider, TooEarly, Wanted
+from aflow.machines.checkpoints.requests import BeforeRange, Load, RequestDecider, Wanted
 from aflow.model.elements import CheckpointKind
 from aflow.model.time import Timestamp, short
 
@@ -197,7 +197,7 @@ class Coordinator:
     def _begin(self, now: Timestamp) -> list[Instruction]:
         done: list[Instruction] = []
         while (choice := self._decider.choose(now, self._load())) is not None:
-            if isinstance(choice, TooEarly):
+            if isinstance(choice, BeforeRange):
                 self._beat = self._due = choice.until
             else:
                 done.append(self._trigger(choice, now))

@@ -8,7 +8,7 @@ for before what is scheduled, then as they came.
 - A savepoint or final checkpoint is held back by nothing else.
 - A periodic one waits while as many checkpoints as may be are under way, or more than that are being removed.
 - A scheduled periodic one that would begin too soon after the end of the last checkpoint is dropped, not queued:
-  ``TooEarly`` says when to want it again. One that was asked for is not bound by the pause.
+  ``BeforeRange`` says when to want it again. One that was asked for is not bound by the pause.
 - When the queue is full, the last in its order has to go.
 
 After Flink's ``CheckpointRequestDecider``. Times are in ms.
@@ -42,7 +42,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class TooEarly:
+class BeforeRange:
     """A scheduled checkpoint was dropped; from ``until`` on it may be wanted again."""
 
     dropped: Wanted
@@ -86,7 +86,7 @@ class RequestDecider:
         self._queue.sort(key=_rank)  # Stable: equals stay as they came.
         return self._queue.pop() if len(self._queue) > self._max_queued else None
 
-    def choose(self, now: Timestamp, load: Load) -> Wanted | TooEarly | None:
+    def choose(self, now: Timestamp, load: Load) -> Wanted | BeforeRange | None:
         """Take what may begin now out of the queue; to be asked again until it is None."""
         if not self._queue or not load.running:
             return None
@@ -95,7 +95,7 @@ class RequestDecider:
             return None
         del self._queue[0]
         if first.waits and first.scheduled and now < self._pause_until:
-            return TooEarly(first, self._pause_until)
+            return BeforeRange(first, self._pause_until)
         return first
 
     def ended(self, now: Timestamp) -> None:

@@ -27,7 +27,7 @@ C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)
-class RungTimer:
+class FiredTimer:
     """Stands where the value of a record would, for a timer whose handler has failed for good.
 
     ``Fallback`` functions get it, and so do dead letters, as the ``value`` of ``FailedCall``.

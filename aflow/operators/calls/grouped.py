@@ -92,7 +92,7 @@ class GroupedOperator(AsyncOperator):
         self._quiet = False
         super().on_active()
 
-    def hurry(self) -> None:
+    def on_input_end(self) -> None:
         self._quiet = True
         self.on_ready()
 

@@ -158,7 +158,7 @@ class AsyncOperator(RecordsInFlight):
         """Let ``calls``, which have waited for their next attempt, be made before all others."""
         self._repeats.extend(calls)
 
-    def hurry(self) -> None:
+    def on_input_end(self) -> None:
         """The input has ended, and the task waits for the calls. Said again and again until none is left."""
 
     def on_stop(self) -> None:
@@ -185,7 +185,7 @@ class AsyncOperator(RecordsInFlight):
         if self._limits is not None and not self.waiting:
             self._limits.leave()
 
-    def let_go_on(self) -> None:
+    def resume(self) -> None:
         """There is room behind the step again."""
         if self.held and self._failure is None:
             self.held = False
@@ -424,7 +424,7 @@ class AsyncOperator(RecordsInFlight):
             millis = pause(
                 retry,
                 Attempt(number=call.attempt, error=error, result=result),
-                self.context.chance(),
+                self.context.random(),
             )
         except RAISED as exc:
             self._fail(self._error(call, exc), exc)

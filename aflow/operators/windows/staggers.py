@@ -90,7 +90,7 @@ class Staggers:
         context, windows = self._context, self._windows
         if not context.clocked:
             return 0
-        return windows.stagger.shift(windows.size, context.clock.now(), context.chance())
+        return windows.stagger.shift(windows.size, context.clock.now(), context.random())
 
     def _staggered_by(self, by: int) -> TumblingWindows:
         windows = self._staggered.get(by)

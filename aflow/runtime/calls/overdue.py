@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from aflow.runtime.calls.reporting import LoopBlocked, Where
+from aflow.runtime.calls.reporting import CodeLocation, LoopBlocked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Glance:
     root: object
     """The frame of the callback that the loop is running; compared by identity."""
     step: str | None = None
-    where: Where | None = None
+    where: CodeLocation | None = None
     excused: bool = False
     """True if nothing blocks, whatever the time."""
 
@@ -57,7 +57,7 @@ class Finding:
     next: float
     """When the next look is to be taken."""
     step: str | None = None
-    where: Where | None = None
+    where: CodeLocation | None = None
     blocked: bool = False
     excused: bool = False
     late: bool = False

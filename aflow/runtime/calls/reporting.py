@@ -17,7 +17,7 @@ _log: Final = logging.getLogger("aflow.calls")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class CodeLocation:
     """A place in somebody's code."""
 
     function: str
@@ -46,7 +46,7 @@ class LoopBlocked:
     """How long at least."""
     step: str | None = None
     """Whose function did it; None for what runs outside of steps, such as the host's own code."""
-    where: Where | None = None
+    where: CodeLocation | None = None
     """The function of the user's, and what it was at; None if nothing could be seen, since it never let go of the
     interpreter's lock. Then only the time is known."""
 
@@ -55,7 +55,7 @@ class LoopBlocked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftBehind:
+class CallAbandoned:
     """A call, or the closing of a resource, did not end when it was to; nobody waits for it any more."""
 
     step: str
@@ -68,7 +68,7 @@ class LeftBehind:
         return f"step {self.step!r}: {self.what}; given up after {self.seconds:.3f} s"
 
 
-CallReport: TypeAlias = LoopBlocked | LeftBehind
+CallReport: TypeAlias = LoopBlocked | CallAbandoned
 """What a host is told about its functions and calls."""
 
 
@@ -85,9 +85,9 @@ class Reports:
     def give_up(self, step: str, what: str, seconds: float) -> None:
         """Report a call, or what is being closed, that is not waited for any longer."""
         self.left_behind += 1
-        self._report(LeftBehind(step=step, what=what, seconds=seconds))
+        self._report(CallAbandoned(step=step, what=what, seconds=seconds))
 
-    def blocking(self, step: str | None, where: Where, seconds: float) -> None:
+    def blocking(self, step: str | None, where: CodeLocation, seconds: float) -> None:
         """Report that the loop is blocked right now. From any thread, and only to the log: nothing of the user's may
         be called from a thread that it does not know.
         """
@@ -112,7 +112,7 @@ class Reports:
         self._tell(event)
 
 
-def told(step: str | None, where: Where | None) -> str:
+def told(step: str | None, where: CodeLocation | None) -> str:
     """Who did it, for a message."""
     place = "something that never let go of the interpreter's lock" if where is None else str(where)
     return place if step is None else f"step {step!r}, {place}"

@@ -27,8 +27,8 @@ from aflow.errors import AflowError, InternalError, MailboxClosed, OperatorError
 from aflow.machines.calls.call import Call
 from aflow.operators.calls.leaving import not_awaited
 from aflow.operators.calls.operator import AsyncOperator
+from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.mailbox_loop import MailboxLoop
-from aflow.runtime.turn import Turn
 
 #: Seconds that a call may go on after it was cancelled before it is given up.
 GRACE: Final = 5.0
@@ -83,7 +83,7 @@ class CallSlots:
         self,
         operator: AsyncOperator,
         mails: MailboxLoop,
-        turn: Turn,
+        loop_budget: LoopBudget,
         *,
         report: Report,
         grace: float = GRACE,
@@ -91,7 +91,7 @@ class CallSlots:
         self.step = operator.name
         self._operator = operator
         self._mails = mails
-        self._turn = turn
+        self._loop_budget = loop_budget
         self._report = report
         self._grace = grace
         self._loop = asyncio.get_running_loop()
@@ -251,7 +251,7 @@ class CallSlots:
                     self._at_once = False
                     continue
                 self._at_once = True
-                if self._turn.spent():
+                if self._loop_budget.spent():
                     await self._pause()
         except asyncio.CancelledError:
             raise
@@ -264,7 +264,7 @@ class CallSlots:
         """Let others have the loop."""
         self._pausing = True
         try:
-            await self._turn.hand_over()
+            await self._loop_budget.hand_over()
         finally:
             self._pausing = False
 

@@ -12,11 +12,11 @@ from typing import Final
 from aflow.operators import fused
 from aflow.operators.base import Operator
 from aflow.runtime.calls.overdue import Glance
-from aflow.runtime.calls.reporting import Where
+from aflow.runtime.calls.reporting import CodeLocation
 from aflow.runtime.calls.slots import CallSlots
-from aflow.runtime.clock import let_threads_run
+from aflow.runtime.clock import release_gil
 from aflow.runtime.fetcher import Fetcher
-from aflow.runtime.turn import Turn
+from aflow.runtime.loop_budget import LoopBudget
 
 #: Where code lies that the user has not written.
 _LIBRARIES: Final = tuple(
@@ -30,7 +30,7 @@ _LIBRARIES: Final = tuple(
 _ENGINE: Final = frozenset({"aflow", "asyncio", "uvloop"})
 
 #: Functions in which a busy job gives up the loop or the interpreter's lock. What delays their return is elsewhere.
-_HAND_OVERS: Final = frozenset({let_threads_run.__code__, Turn.hand_over.__code__})
+_HAND_OVERS: Final = frozenset({release_gil.__code__, LoopBudget.hand_over.__code__})
 
 #: Modules that are on the stack while somebody looks at it with a debugger.
 _DEBUGGERS: Final = frozenset({"bdb", "pdb", "ipdb", "pudb", "pydevd", "_pydevd_bundle", "debugpy"})
@@ -61,7 +61,7 @@ def glance(frame: FrameType, below: int) -> Glance:
     return Glance(stack[-1], _step(stack), _where(stack))
 
 
-def _where(stack: Sequence[FrameType]) -> Where:
+def _where(stack: Sequence[FrameType]) -> CodeLocation:
     """The innermost function of the user's, or else the one that aflow has called, or else one of aflow's."""
     index = next((i for i, one in enumerate(stack) if _is_own(one)), None)
     if index is None:
@@ -69,7 +69,7 @@ def _where(stack: Sequence[FrameType]) -> Where:
         index = called[-1] if called else 0
     frame = stack[index]
     file, line = frame.f_code.co_filename, frame.f_lineno or 0
-    return Where(
+    return CodeLocation(
         function=_qualified(frame),
         file=file,
         line=line,

@@ -74,7 +74,7 @@ def _at_once(work: Callable[[], None]) -> None:
     work()
 
 
-class BarrierDesk:
+class CheckpointedInput:
     """Handles the barriers of one task's channels, in the task's coroutine."""
 
     def __init__(

@@ -27,8 +27,8 @@ from aflow.runtime.checkpoints.settings import Checkpointing, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome, SubtaskCheckpoint
 from aflow.runtime.checkpoints.storage import CheckpointStorage, complaint
 from aflow.runtime.clock import RuntimeClock
+from aflow.runtime.loop_budget import WorkerActivity
 from aflow.runtime.task import StreamTask
-from aflow.runtime.turn import Threads
 from aflow.state.manifest import Link, Manifest, StepState, SubtaskState
 
 #: Checkpoints whose story is kept for the host.
@@ -77,7 +77,7 @@ class CheckpointCoordinator:
         tell: Callable[[CheckpointInfo], None],
     ) -> None:
         self.storage = storage
-        self.threads = Threads()
+        self.threads = WorkerActivity()
         self._plan = plan
         self._settings = settings
         self._clock = clock

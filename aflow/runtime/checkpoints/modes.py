@@ -6,7 +6,7 @@ from aflow.machines.barriers.aligner import BarrierAligner
 from aflow.machines.barriers.alternating import AlternatingBarriers
 from aflow.machines.barriers.events import Barriers
 from aflow.machines.barriers.tracker import BarrierTracker
-from aflow.runtime.checkpoints.settings import Aligned, Checkpointing, Processing
+from aflow.runtime.checkpoints.settings import Aligned, Checkpointing, ProcessingGuarantee
 
 
 def barrier_machine(settings: Checkpointing, channels: int) -> Barriers:
@@ -16,7 +16,7 @@ def barrier_machine(settings: Checkpointing, channels: int) -> Barriers:
     unaligned at the first barrier that says so.
     """
 
-    if settings.guarantee is Processing.AT_LEAST_ONCE:
+    if settings.guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
         return BarrierTracker(channels)
     if isinstance(settings.barriers, Aligned) and settings.barriers.timeout is None:
         return BarrierAligner(channels)

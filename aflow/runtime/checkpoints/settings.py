@@ -19,7 +19,7 @@ def check_bool(value: object, name: str) -> None:
         raise FlowDefinitionError(f"{name} takes True or False, not {shown(value)}")
 
 
-class Processing(Enum):
+class ProcessingGuarantee(Enum):
     """How often the state of the pipeline shows each record after a failure."""
 
     EXACTLY_ONCE = "exactly once"
@@ -79,7 +79,7 @@ class Checkpointing:
     """From the begin of one checkpoint to that of the next; None: only savepoints, and the final one. The first is
     taken after a random delay of at least ``min_pause`` and less than ``every``."""
     barriers: Barriers = field(default_factory=Aligned)
-    guarantee: Processing = Processing.EXACTLY_ONCE
+    guarantee: ProcessingGuarantee = ProcessingGuarantee.EXACTLY_ONCE
     min_pause: timedelta = timedelta(0)
     """From the end of one checkpoint to the begin of the next periodic one, at least."""
     timeout: timedelta = timedelta(minutes=10)
@@ -133,12 +133,12 @@ class Checkpointing:
             raise FlowDefinitionError(
                 f"Checkpointing.barriers takes Aligned() or Unaligned(), not {shown(self.barriers)}"
             )
-        if not isinstance(self.guarantee, Processing):
+        if not isinstance(self.guarantee, ProcessingGuarantee):
             raise FlowDefinitionError(
                 f"Checkpointing.guarantee takes a member of Processing, not {shown(self.guarantee)}"
             )
         unaligned = isinstance(self.barriers, Unaligned) or self.barriers.timeout is not None
-        if unaligned and self.guarantee is Processing.AT_LEAST_ONCE:
+        if unaligned and self.guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
             raise FlowDefinitionError(
                 "unaligned barriers, and aligned ones with a timeout, are for exactly once; with AT_LEAST_ONCE no "
                 "channel waits anyway: leave barriers out"

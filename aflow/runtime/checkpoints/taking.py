@@ -39,8 +39,8 @@ from aflow.runtime.checkpoints.storable import Progressing
 from aflow.runtime.checkpoints.storage import CheckpointStorage, complaint
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
+from aflow.runtime.loop_budget import WorkerActivity
 from aflow.runtime.mailbox import Mailbox
-from aflow.runtime.turn import Threads
 from aflow.state.manifest import Link
 from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
 
@@ -59,7 +59,7 @@ class Coordinating(Protocol):
     def storage(self) -> CheckpointStorage: ...
 
     @property
-    def threads(self) -> Threads: ...
+    def threads(self) -> WorkerActivity: ...
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run ``work`` in the job's task group."""
@@ -122,7 +122,7 @@ class _Written:
     in_flight_bytes: int
 
 
-class CheckpointTaking:
+class SubtaskCheckpointer:
     """Takes the checkpoints of one subtask, in its coroutine."""
 
     def __init__(

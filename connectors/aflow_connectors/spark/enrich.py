@@ -32,7 +32,7 @@ from aflow_connectors.spark.environment import check_packages, use_this_python
 from aflow_connectors.spark.kept import kept
 from aflow_connectors.spark.output_stream import flush_each_batch
 from aflow_connectors.spark.pickling import dumps
-from aflow_connectors.spark.shipping import Cargo, shipped
+from aflow_connectors.spark.shipping import Payload, shipped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -164,7 +164,7 @@ class Enrichment:
     prefetch: int
 
 
-def enrich(cargo: Cargo[Enrichment], batches: Iterator[Any]) -> Generator[Any, None, None]:
+def enrich(cargo: Payload[Enrichment], batches: Iterator[Any]) -> Generator[Any, None, None]:
     """Arrow batches of a partition in, Arrow batches of results out."""
     from aflow_connectors.spark.columns import RowsIn, RowsOut, pieces
 
@@ -182,7 +182,7 @@ def enrich(cargo: Cargo[Enrichment], batches: Iterator[Any]) -> Generator[Any, N
 
 
 async def _call(
-    cargo: Cargo[Enrichment], inbox: Inbox[list[Any]], outbox: Outbox[list[Any]]
+    cargo: Payload[Enrichment], inbox: Inbox[list[Any]], outbox: Outbox[list[Any]]
 ) -> None:
     step = cargo.content
     collected = _Collected(outbox)

@@ -15,7 +15,7 @@ from aflow_connectors.spark.executing import Orders, decode, execute
 from aflow_connectors.spark.main_classes import adopt, classes_of_main
 from aflow_connectors.spark.pickling import dumps
 from aflow_connectors.spark.result_files import Into
-from aflow_connectors.spark.shipping import Cargo, MapBatches, shipped
+from aflow_connectors.spark.shipping import MapBatches, Payload, shipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def sent_columns(columns: RowsOut, *, sink: str) -> MapBatches:
     return shipped(run_decoding, _pickled(columns), what=f"sink {sink!r}")
 
 
-def run_partition(cargo: Cargo[_WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
+def run_partition(cargo: Payload[_WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
     """In an executor: a fragment over the partition that Spark has at hand."""
     from pyspark import TaskContext
 
@@ -74,7 +74,7 @@ def run_partition(cargo: Cargo[_WithClasses], batches: Iterator[Any]) -> Iterato
     return execute(cargo.content.content, number, batches, digest=cargo.digest)
 
 
-def run_decoding(cargo: Cargo[_WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
+def run_decoding(cargo: Payload[_WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
     """In an executor: the columns of what a sink got."""
     adopt(cargo.content.classes)
     return decode(cargo.content.content, batches)

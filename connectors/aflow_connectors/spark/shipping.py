@@ -43,7 +43,7 @@ MapBatches: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 @dataclass(frozen=True)  # not slotted: it is generic
-class Cargo(Generic[T]):
+class Payload(Generic[T]):
     """What was sent, as an executor gets it: unpickled once in each worker process."""
 
     content: T
@@ -52,7 +52,7 @@ class Cargo(Generic[T]):
 
 
 def shipped(
-    run: Callable[[Cargo[T], Iterator[Any]], Iterator[Any]], pickled: bytes, *, what: str
+    run: Callable[[Payload[T], Iterator[Any]], Iterator[Any]], pickled: bytes, *, what: str
 ) -> MapBatches:
     """``run`` with what ``pickled`` holds, for ``mapInArrow``; ``run`` is a function of a module of ours.
 
@@ -101,7 +101,9 @@ def unpacked(
             f"imports has to be there as well: session.addArtifacts(…, pyfile=True), spark.submit.pyFiles, or the image"
         ) from exc
     _collect_less()
-    run: Callable[[Cargo[Any], Iterator[Any]], Iterator[Any]] = getattr(import_module(module), name)
+    run: Callable[[Payload[Any], Iterator[Any]], Iterator[Any]] = getattr(
+        import_module(module), name
+    )
     return _with_causes_told(run(cargo, batches))
 
 
@@ -144,5 +146,5 @@ def _told(cause: BaseException) -> str:
 
 
 @lru_cache(maxsize=16)
-def _cargo(pickled: bytes) -> Cargo[Any]:
-    return Cargo(pickle.loads(pickled), sha256(pickled).hexdigest())
+def _cargo(pickled: bytes) -> Payload[Any]:
+    return Payload(pickle.loads(pickled), sha256(pickled).hexdigest())

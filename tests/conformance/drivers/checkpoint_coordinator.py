@@ -30,7 +30,7 @@ from aflow.machines.checkpoints.events import (
     Stored,
     TriggerTasks,
 )
-from aflow.machines.checkpoints.requests import Load, RequestDecider, TooEarly, Wanted
+from aflow.machines.checkpoints.requests import BeforeRange, Load, RequestDecider, Wanted
 from aflow.model.elements import CheckpointKind
 from tests.conformance.running import Driver, Outcome
 from tests.conformance.scenarios import UnknownWord
@@ -79,7 +79,7 @@ class Decider(Driver):
     def do_choose_queued(self) -> Outcome:
         load = Load(not self._triggering, self._pending, self._cleaning)
         choice = self._decider.choose(self._now, load)
-        if isinstance(choice, TooEarly):
+        if isinstance(choice, BeforeRange):
             self._fail(choice.dropped, "minimum_time_between_checkpoints")
             choice = None
         return {"executes": None if choice is None else self._name(choice)}

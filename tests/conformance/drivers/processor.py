@@ -11,8 +11,8 @@ from typing import Final
 from aflow.errors import MailboxClosed
 from aflow.machines.mail_order import MailState
 from aflow.runtime.clock import SystemClock
-from aflow.runtime.mailbox_loop import MailboxLoop, Why
-from aflow.runtime.turn import DEFAULT_BUDGET, Turn
+from aflow.runtime.loop_budget import DEFAULT_BUDGET, LoopBudget
+from aflow.runtime.mailbox_loop import MailboxLoop, SuspendReason
 from tests.conformance.running import NOTHING, Driver, Outcome, number
 from tests.conformance.scenarios import UnknownWord
 
@@ -56,8 +56,10 @@ class Processor(Driver):
         self._rules = list(_rules(default_action))
         self._loop = asyncio.new_event_loop()
         self._clock = _Clock()
-        turn = Turn(self._loop, self._clock, DEFAULT_BUDGET)
-        self._processor = MailboxLoop(self._act, loop=self._loop, turn=turn, clock=self._clock)
+        loop_budget = LoopBudget(self._loop, self._clock, DEFAULT_BUDGET)
+        self._processor = MailboxLoop(
+            self._act, loop=self._loop, loop_budget=loop_budget, clock=self._clock
+        )
         self._mailbox = self._processor.mailbox
         self._running: asyncio.Task[None] | None = None
         self._runs = 0
@@ -165,7 +167,7 @@ class Processor(Driver):
         return self._running is not None and self._running.done()
 
     def see_idle_time(self) -> float:
-        return self._processor.waited_so_far(Why.IDLE)
+        return self._processor.waited_so_far(SuspendReason.IDLE)
 
     def see_idle_time_min_exclusive(self, expected: float) -> float:
         """``expected`` itself if more time was idle."""
@@ -249,7 +251,7 @@ Effect = Callable[[MailboxLoop], None]
 
 def _suspend(loop: MailboxLoop) -> None:
     # The 10,000th call of the ping-pong completes all actions and suspends at once; either order must do.
-    loop.suspend(Why.IDLE)
+    loop.suspend(SuspendReason.IDLE)
 
 
 def _rules(action: str) -> Iterator[tuple[int | None, Effect]]:

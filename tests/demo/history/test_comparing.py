@@ -11,7 +11,7 @@ import pytest
 
 import aflow as af
 from aflow.cli.demo.history.comparing import Compared, compare
-from aflow.cli.demo.history.files import HistoryFiles, Where
+from aflow.cli.demo.history.files import HistoryFiles, HistoryRun
 from aflow.cli.demo.history.hours import Hour
 
 pytest.importorskip("pyarrow")
@@ -24,7 +24,7 @@ THIRD = replace(ONE, airport="LGA")
 def compared(folder: Path, **rows: list[Hour]) -> Compared:
     """The sink ``hours``, of which each part has its rows; the others have none."""
     files = HistoryFiles(folder)
-    for where in Where:
+    for where in HistoryRun:
         if where.value in rows:
             flow = af.Flow("rows")
             hours = flow.source(rows[where.value], name="rows")

@@ -3,7 +3,7 @@
 Each link keeps all that was ever sent, and each task all that it has processed, channel by channel. So a checkpoint can
 be held against the definition of a consistent cut (``Job.cut``), and a job can go on from it (``Job.restored``).
 
-The shell around the machines is written anew here, from ``events``; it does what ``BarrierDesk`` and ``Gate`` do.
+The shell around the machines is written anew here, from ``events``; it does what ``CheckpointedInput`` and ``Gate`` do.
 """
 
 from __future__ import annotations

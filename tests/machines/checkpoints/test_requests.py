@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aflow.machines.checkpoints.requests import Load, RequestDecider, TooEarly, Wanted
+from aflow.machines.checkpoints.requests import BeforeRange, Load, RequestDecider, Wanted
 from aflow.model.elements import CheckpointKind
 
 SCHEDULED = Wanted(CheckpointKind.PERIODIC)
@@ -68,7 +68,7 @@ def test_a_scheduled_one_within_the_pause_is_dropped() -> None:
     made = decider(SCHEDULED, min_pause=100)
     made.ended(50)
 
-    assert made.choose(149, FREE) == TooEarly(SCHEDULED, 150)
+    assert made.choose(149, FREE) == BeforeRange(SCHEDULED, 150)
     assert made.queued == ()
 
 

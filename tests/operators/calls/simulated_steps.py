@@ -146,8 +146,8 @@ class SimulatedStep:
     def hold(self) -> None:
         self.operator.held = True
 
-    def let_go_on(self) -> None:
-        self.operator.let_go_on()
+    def resume(self) -> None:
+        self.operator.resume()
         self.world.settle()
 
     def gone(self) -> None:

@@ -257,7 +257,7 @@ def test_no_call_begins_while_the_step_is_held(step: SlotsHarness) -> None:
     step.push("a")
     assert (step.asked, step.step.waiting) == ([], 0)
 
-    step.step.let_go_on()
+    step.step.resume()
 
     assert step.step.waiting == 1
 
@@ -362,7 +362,7 @@ def test_no_call_begins_after_the_job_has_failed() -> None:
     step.push_batch(["a", "b"])
     step.raises("a", ValueError("no"))
 
-    step.step.let_go_on()
+    step.step.resume()
 
     assert step.step.waiting == 0
     assert step.step.take() is None

@@ -205,7 +205,7 @@ class FewerCallsRules(RuleBasedStateMachine):
             return
         self.go_on()
         while self.calling.operator.busy or self.read < len(self.source):
-            self.calling.operator.hurry()
+            self.calling.operator.on_input_end()
             if self.calling.under_way:
                 self.end(self.calling.under_way[0], "all")
             else:

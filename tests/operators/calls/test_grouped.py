@@ -103,7 +103,7 @@ def test_nobody_is_forgotten_behind_a_group_that_had_to_wait_for_a_slot() -> Non
 def test_the_end_of_the_input_hurries_those_that_wait_for_company() -> None:
     calling = step(3).push("a")
 
-    calling.operator.hurry()
+    calling.operator.on_input_end()
 
     assert calling.asked == [["a"]]
 

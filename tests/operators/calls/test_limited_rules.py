@@ -156,7 +156,7 @@ class Story:
         elif what == "hold":
             step.hold()
         elif what == "go on":
-            step.let_go_on()
+            step.resume()
         elif what == "watermark":
             self.watermark += 1
             step.operator.on_watermark(self.watermark)
@@ -182,12 +182,12 @@ class Story:
 
     def end(self) -> None:
         for step in self.steps:
-            step.let_go_on()
+            step.resume()
         for _ in range(3000):
             if not any(step.operator.busy for step in self.steps):
                 return
             for step in self.steps:
-                step.operator.hurry()
+                step.operator.on_input_end()
             self.world.until(self.world.at + 1000)
         raise AssertionError("something is never called for")
 

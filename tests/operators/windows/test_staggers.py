@@ -121,11 +121,11 @@ def test_a_random_stagger_comes_from_the_randomness_of_the_job(of: str) -> None:
 
     class Chances(WindowAggregateOperator):
         def open(self, context: OperatorContext) -> None:
-            super().open(replace(context, chance=lambda: drawn))
+            super().open(replace(context, random=lambda: drawn))
 
     class GeneralChances(WindowOperator):
         def open(self, context: OperatorContext) -> None:
-            super().open(replace(context, chance=lambda: drawn))
+            super().open(replace(context, random=lambda: drawn))
 
     assigner = TumblingWindows(100, stagger=WindowStagger.RANDOM)
     windows: Harness = OperatorHarness(

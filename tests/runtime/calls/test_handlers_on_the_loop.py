@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import aflow as af
-from aflow.operators.calls.async_process import RungTimer
+from aflow.operators.calls.async_process import FiredTimer
 from aflow.testing import At, CollectSink, FlowDriver, Pause, ScriptedSource, run_flow
 from aflow.testing.leftovers import nothing_left_behind
 from aflow.testing.virtual_time import virtual_time
@@ -405,7 +405,7 @@ def test_timers_that_fail_for_good_are_dead_letters(tmp_path: Path) -> None:
 
     found = sorted(letter.value.at for letter in letters.values)
     assert found == [1000, 1001, 1002, 1003, 1004]
-    assert all(isinstance(letter.value, RungTimer) for letter in letters.values)
+    assert all(isinstance(letter.value, FiredTimer) for letter in letters.values)
 
 
 RATE: af.RateLimit[int] = af.RateLimit(50, per=SECOND)

@@ -14,7 +14,7 @@ import pytest
 
 import aflow as af
 from aflow.model.resource import Resource
-from aflow.runtime.calls.reporting import LeftBehind
+from aflow.runtime.calls.reporting import CallAbandoned
 from aflow.runtime.recovery import JobEvent
 from aflow.testing import CollectSink, Crash, Pause, ScriptedSource, VirtualClock, run_flow
 from aflow.testing.leftovers import nothing_left_behind
@@ -303,7 +303,7 @@ async def test_a_close_that_hangs_is_reported_and_given_up(ends: bool) -> None:
 
     assert loop.time() == (6.0 if ends else 7.0)
     [event] = events
-    assert isinstance(event, LeftBehind)
+    assert isinstance(event, CallAbandoned)
     assert str(event).startswith("step 'score': its resource 'http' does not close; given up")
     assert job.metrics().left_behind == 1
     for task in asyncio.all_tasks() - {asyncio.current_task()}:

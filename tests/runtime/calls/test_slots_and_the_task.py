@@ -12,8 +12,8 @@ from aflow.operators.calls.fewer import calling_operator
 from aflow.operators.calls.settings import CallSettings
 from aflow.runtime.calls.slots import CallSlots
 from aflow.runtime.clock import SystemClock
-from aflow.runtime.mailbox_loop import MailboxLoop, Why
-from aflow.runtime.turn import Turn
+from aflow.runtime.loop_budget import LoopBudget
+from aflow.runtime.mailbox_loop import MailboxLoop, SuspendReason
 from aflow.testing.virtual_time import settle, virtual_time
 from tests.operators.driver import ManualTime, RecordingOutput
 
@@ -34,11 +34,13 @@ class Beside:
         self.behind = Behind()
         self._answers: dict[int, asyncio.Future[int]] = {}
         clock, time = SystemClock(), ManualTime()
-        turn = Turn(asyncio.get_running_loop(), clock, 1.0)
-        self.loop = MailboxLoop(self._look, loop=asyncio.get_running_loop(), turn=turn, clock=clock)
+        loop_budget = LoopBudget(asyncio.get_running_loop(), clock, 1.0)
+        self.loop = MailboxLoop(
+            self._look, loop=asyncio.get_running_loop(), loop_budget=loop_budget, clock=clock
+        )
         self.step = calling_operator(CallSettings(call=self._call, capacity=1))
         self.step.open(OperatorContext(name="step", output=self.output, clock=time, alarm=time))
-        self.slots = CallSlots(self.step, self.loop, turn, report=_nothing_to_report)
+        self.slots = CallSlots(self.step, self.loop, loop_budget, report=_nothing_to_report)
         self.slots.rooms = [self.behind]
         self.slots.start()
         self._running = asyncio.create_task(self.loop.run())
@@ -69,7 +71,7 @@ class Beside:
 
     def _look(self) -> None:
         self.looked += 1
-        self.loop.suspend(Why.CALLING)
+        self.loop.suspend(SuspendReason.CALLING)
 
 
 def _nothing_to_report(step: str, what: str, seconds: float) -> None:

@@ -21,7 +21,7 @@ import uvloop
 
 import aflow as af
 from aflow.runtime import clock
-from aflow.runtime.calls.reporting import LoopBlocked, Where
+from aflow.runtime.calls.reporting import CodeLocation, LoopBlocked
 from aflow.runtime.job import Job
 from aflow.runtime.metrics import BlockedMetrics
 from aflow.runtime.recovery import JobEvent
@@ -49,7 +49,7 @@ class Ran:
         return event
 
     @property
-    def where(self) -> Where:
+    def where(self) -> CodeLocation:
         assert self.only.where is not None
         return self.only.where
 
@@ -100,7 +100,7 @@ def test_a_call_that_blocks_the_loop_is_named_with_its_step_its_file_and_its_lin
     ran = run(calling(score), loop)
 
     assert ran.only.step == "score"
-    assert ran.where == Where(
+    assert ran.where == CodeLocation(
         function=f"{__name__}.score",
         file=__file__,
         line=line_of(score, "time.sleep"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aflow.runtime.calls.overdue import Beat, Finding, Glance, Overdue, verdict
-from aflow.runtime.calls.reporting import LoopBlocked, Where
+from aflow.runtime.calls.reporting import CodeLocation, LoopBlocked
 
 LIMIT = 0.25
 SLACK = 0.125
@@ -15,8 +15,8 @@ FIRST, SECOND, THIRD = 100.125, 100.25, 100.375
 BEAT = Beat(number=7, due=DUE, cpu=5.0, thread=1, depth=3)
 
 
-def at(function: str) -> Where:
-    return Where(function=function, file="app.py", line=12)
+def at(function: str) -> CodeLocation:
+    return CodeLocation(function=function, file="app.py", line=12)
 
 
 def saw(root: object, function: str = "score") -> Glance:

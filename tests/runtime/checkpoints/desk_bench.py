@@ -13,11 +13,11 @@ from aflow.model.batch import Batch
 from aflow.model.elements import Barrier
 from aflow.model.time import Timestamp
 from aflow.runtime.channel import Channel, Element
-from aflow.runtime.checkpoints.barriers import BarrierDesk, InFlight
+from aflow.runtime.checkpoints.barriers import CheckpointedInput, InFlight
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.gate import Gate
+from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.mailbox_loop import MailboxLoop
-from aflow.runtime.turn import Turn
 from aflow.testing.virtual_time import VirtualClock
 
 
@@ -99,11 +99,11 @@ class Bench:
         clock = VirtualClock() if clock is None else clock
         self.machine = machine
         self.mails = MailboxLoop(
-            _nothing, loop=loop, turn=Turn(loop, clock, budget=1.0), clock=clock
+            _nothing, loop=loop, loop_budget=LoopBudget(loop, clock, budget=1.0), clock=clock
         )
         self.channels = [Channel(1000, _nothing) for _ in range(channels)]
         self.told = Told()
-        self.desk = BarrierDesk(
+        self.desk = CheckpointedInput(
             machine, self.told, loop=loop, clock=clock, mailbox=self.mails.mailbox
         )
         heads = [self.told] * channels

@@ -16,10 +16,10 @@ from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.directory import DirectoryStorage
 from aflow.runtime.checkpoints.inflight import InFlightCodec
 from aflow.runtime.checkpoints.statistics import SubtaskCheckpoint
-from aflow.runtime.checkpoints.taking import CheckpointTaking
+from aflow.runtime.checkpoints.taking import SubtaskCheckpointer
+from aflow.runtime.loop_budget import WorkerActivity
 from aflow.runtime.mailbox import Mailbox
 from aflow.runtime.splits import Place, Progress
-from aflow.runtime.turn import Threads
 from aflow.state.manifest import Link
 from aflow.testing import VirtualClock
 from aflow.testing.virtual_time import settle, virtual_time
@@ -30,7 +30,7 @@ class Coordinator:
 
     def __init__(self, storage: DirectoryStorage) -> None:
         self.storage = storage
-        self.threads = Threads()
+        self.threads = WorkerActivity()
         self.told: list[tuple[str, int]] = []
         self._work: set[asyncio.Task[None]] = set()
 
@@ -69,7 +69,7 @@ async def test_one_whose_barriers_do_not_all_come_is_stored_but_never_acknowledg
     await storage.open("flow")
     coordinator = Coordinator(storage)
     chains = SubtaskChains(KeyGroupRange(0, 128), incremental=True)
-    taking = CheckpointTaking(
+    taking = SubtaskCheckpointer(
         "numbers[0]",
         coordinator,
         chains,
@@ -97,7 +97,7 @@ async def test_parts_are_stored_in_the_order_of_captures_whichever_task_begins_f
     coordinator = Coordinator(storage)
     later: list[Coroutine[Any, Any, None]] = []
     coordinator.spawn = lambda work, name: later.append(work)  # type: ignore[method-assign]
-    taking = CheckpointTaking(
+    taking = SubtaskCheckpointer(
         "numbers[0]",
         coordinator,
         SubtaskChains(KeyGroupRange(0, 128), incremental=True),

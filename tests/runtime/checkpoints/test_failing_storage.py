@@ -64,7 +64,7 @@ class Host:
     @property
     def failures(self) -> list[Exception]:
         """Why the job was started again."""
-        return [event.cause for event in self.events if isinstance(event, af.Restarting)]
+        return [event.cause for event in self.events if isinstance(event, af.JobRestarted)]
 
     def with_outcome(self, outcome: af.Outcome) -> list[int]:
         return [one.id for one in self.checkpoints if one.outcome is outcome]
@@ -174,7 +174,7 @@ def test_a_job_that_has_failed_for_its_checkpoints_goes_on_from_the_last_good_on
         on_event=host.events.append,
     )
 
-    [restoring] = [event for event in host.events if isinstance(event, af.Restoring)]
+    [restoring] = [event for event in host.events if isinstance(event, af.JobRestored)]
     assert restoring.checkpoint == 2
     assert sorted(sink.values) == sorted(sums(20))
 

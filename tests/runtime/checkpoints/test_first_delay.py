@@ -27,7 +27,7 @@ def test_the_first_checkpoint_is_taken_after_the_pause_and_within_the_interval(
     async def main() -> list[int]:
         job = flow.start(
             checkpointing=af.Checkpointing(every=10 * SECOND, min_pause=pause, storage=tmp_path),
-            options=af.Options(clock=VirtualClock(), chance=lambda: random),
+            options=af.Options(clock=VirtualClock(), random=lambda: random),
         )
         async with job:
             await advance(at * SECOND - MILLISECOND)

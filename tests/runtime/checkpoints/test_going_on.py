@@ -82,7 +82,7 @@ def test_at_least_once_nothing_is_lost_after_a_failure(tmp_path: Path, paralleli
     numbers = fast.union(slow).key_by(lambda n: n % 2)
     numbers.fold(list[int], lambda seen, n: [*seen, n], name="seen").to(sink, name="out")
     checkpointing = af.Checkpointing(
-        every=SECOND, storage=tmp_path, guarantee=af.Processing.AT_LEAST_ONCE
+        every=SECOND, storage=tmp_path, guarantee=af.ProcessingGuarantee.AT_LEAST_ONCE
     )
 
     run_flow(flow, parallelism=parallelism, checkpointing=checkpointing, restart=AT_ONCE)
@@ -111,7 +111,7 @@ def test_with_restore_nothing_a_job_begins_at_the_beginning(tmp_path: Path) -> N
     run_flow(
         summing(ScriptedSource(1, 3), second),
         checkpointing=every_second(tmp_path),
-        restore="nothing",
+        restore="fresh",
     )
 
     assert second.values == [1, 4]
@@ -229,8 +229,8 @@ def test_the_host_sees_each_restart_and_its_cause(tmp_path: Path) -> None:
         on_event=seen.append,
     )
 
-    restarting = next(event for event in seen if isinstance(event, af.Restarting))
-    restoring = next(event for event in seen if isinstance(event, af.Restoring))
+    restarting = next(event for event in seen if isinstance(event, af.JobRestarted))
+    restoring = next(event for event in seen if isinstance(event, af.JobRestored))
     assert "lost" in str(restarting.cause)
     assert (restarting.attempt, restarting.delay_ms) == (1, 3000)
     assert restoring.checkpoint == 1
@@ -272,7 +272,7 @@ def test_what_is_wrong_with_the_pipeline_is_not_tried_again(tmp_path: Path) -> N
             on_event=restarts.append,
         )
 
-    assert not any(isinstance(event, af.Restarting) for event in restarts)
+    assert not any(isinstance(event, af.JobRestarted) for event in restarts)
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 3)])

@@ -63,7 +63,7 @@ def test_barriers_that_make_no_sense_are_refused(make: Callable[[], object], sen
 @pytest.mark.parametrize("barriers", [af.Unaligned(), af.Aligned(timeout=SECOND)])
 def test_barriers_that_overtake_are_for_exactly_once(barriers: af.Aligned | af.Unaligned) -> None:
     with pytest.raises(af.FlowDefinitionError, match="leave barriers out"):
-        checkpointing(barriers=barriers, guarantee=af.Processing.AT_LEAST_ONCE)
+        checkpointing(barriers=barriers, guarantee=af.ProcessingGuarantee.AT_LEAST_ONCE)
 
 
 async def told(event: object) -> None:
@@ -180,5 +180,5 @@ async def test_the_host_is_told_which_savepoint_a_job_goes_on_from(tmp_path: Pat
     async with flow.start(checkpointing=settings, on_event=events.append) as running:
         await running.stop()
 
-    restored = [one.path for one in events if isinstance(one, af.Restoring)]
+    restored = [one.path for one in events if isinstance(one, af.JobRestored)]
     assert restored == [str(tmp_path / "sp"), ""]

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from aflow.cli.demo.data import FlightData
 from aflow.cli.demo.history.comparing import compare
-from aflow.cli.demo.history.files import HistoryFiles, Where
+from aflow.cli.demo.history.files import HistoryFiles, HistoryRun
 from aflow.cli.demo.history.live import Ran, run_live
 from aflow.cli.demo.history.on_spark import OnSpark, on_spark
 from aflow.cli.demo.history.shown import open_at, show_results, show_steps, show_totals
@@ -78,9 +78,9 @@ class _HandOver:
             soft_wrap=True,
         )
         history = self._on_spark(planes)
-        live = self._live(Where.LIVE, planes)
+        live = self._live(HistoryRun.LIVE, planes)
         complete = self._complete(live, history)
-        whole = self._live(Where.WHOLE, planes) if complete else None
+        whole = self._live(HistoryRun.WHOLE, planes) if complete else None
         if whole is None or not self._complete(whole, history):
             self.console.print("stopped: there is nothing to compare")
             return STOPPED_AT_ONCE
@@ -106,8 +106,8 @@ class _HandOver:
         )
         return history
 
-    def _live(self, where: Where, planes: Path) -> Ran:
-        said = "live from the savepoint" if where is Where.LIVE else "all live"
+    def _live(self, where: HistoryRun, planes: Path) -> Ran:
+        said = "live from the savepoint" if where is HistoryRun.LIVE else "all live"
         self.console.print(f"{said.capitalize()}:")
         ran = run_live(self.console, self.files, where, planes, parallelism=self.chosen.parallelism)
         self.seconds[said] = ran.seconds

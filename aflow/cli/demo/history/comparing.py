@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import aflow as af
-from aflow.cli.demo.history.files import RESULTS, HistoryFiles, Where
+from aflow.cli.demo.history.files import RESULTS, HistoryFiles, HistoryRun
 from aflow_connectors.files import ParquetSource
 
 R = TypeVar("R")
@@ -30,7 +30,7 @@ class Compared:
 def compare(files: HistoryFiles) -> list[Compared]:
     """The rows of all sinks. Raises ``SourceError`` for files that cannot be read."""
     return [
-        _compared(sink, *(rows_in(files.results(where, sink), of) for where in Where))
+        _compared(sink, *(rows_in(files.results(where, sink), of) for where in HistoryRun))
         for sink, of in RESULTS.items()
     ]
 

@@ -29,7 +29,7 @@ RESULTS: Final[Mapping[str, type[Any]]] = {
 }
 
 
-class Where(Enum):
+class HistoryRun(Enum):
     """Which of the three computations has written a result; the name of its folder."""
 
     HISTORY = "history"
@@ -76,13 +76,13 @@ class HistoryFiles:
         """What Spark has to say."""
         return self.folder / "spark.log"
 
-    def results(self, where: Where, sink: str) -> Path:
+    def results(self, where: HistoryRun, sink: str) -> Path:
         """The folder for the rows of a sink."""
         return self.folder / where.value / sink
 
     def begin(self) -> None:
         """Make the folder, without what an earlier run has left there. Raises ``SinkError`` if that cannot be done."""
-        results = (self.folder / where.value for where in Where)
+        results = (self.folder / where.value for where in HistoryRun)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             for folder in (self.savepoint, self.checkpoints, *results):
@@ -101,6 +101,6 @@ class HistoryFiles:
         """Reads the weather for a live job, all airports side by side."""
         return ParquetSource(self.weather, of=Observation, concurrency=None)
 
-    def sinks(self, where: Where) -> dict[str, ParquetSink[Any]]:
+    def sinks(self, where: HistoryRun) -> dict[str, ParquetSink[Any]]:
         """The pipeline's sinks in a live job."""
         return {sink: ParquetSink(self.results(where, sink)) for sink in RESULTS}

@@ -10,7 +10,7 @@ from typing import Final
 
 from rich.console import Console
 
-from aflow.cli.demo.history.files import HistoryFiles, Where
+from aflow.cli.demo.history.files import HistoryFiles, HistoryRun
 from aflow.cli.demo.history.pipeline import build
 from aflow.cli.demo.progress import Follower, shown_watermark
 from aflow.cli.recovering import Recovering
@@ -33,7 +33,7 @@ class Ran:
 
 
 def run_live(
-    console: Console, files: HistoryFiles, where: Where, planes: Path, *, parallelism: int
+    console: Console, files: HistoryFiles, where: HistoryRun, planes: Path, *, parallelism: int
 ) -> Ran:
     """Run it to its end, from the savepoint if ``where`` is ``LIVE``; raises what makes it fail."""
     follower, ended = Follower(console, _line), JobMetrics(steps={}, tasks=[])
@@ -56,7 +56,7 @@ def run_live(
             uvloop=True,
             say=lambda text: console.print(text, markup=False),
             report=report,
-            recovering=_from_savepoint(files) if where is Where.LIVE else Recovering(),
+            recovering=_from_savepoint(files) if where is HistoryRun.LIVE else Recovering(),
             follow=follower.follow,
         ).to_the_end()
     return Ran(status, ended, time.monotonic() - began)

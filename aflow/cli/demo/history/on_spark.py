@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from aflow.cli.demo.flights import Flight
-from aflow.cli.demo.history.files import RESULTS, HistoryFiles, Where
+from aflow.cli.demo.history.files import RESULTS, HistoryFiles, HistoryRun
 from aflow.cli.demo.history.interrupts import interrupts_held
 from aflow.cli.demo.history.pipeline import build
 from aflow.cli.demo.weather import Observation
@@ -73,7 +73,9 @@ def on_spark(
                     "flights": SparkSource(flights, of=Flight),
                     "weather": SparkSource(weather, of=Observation),
                 },
-                sinks={sink: Results(to=files.results(Where.HISTORY, sink)) for sink in RESULTS},
+                sinks={
+                    sink: Results(to=files.results(HistoryRun.HISTORY, sink)) for sink in RESULTS
+                },
                 until=until,
                 savepoint=files.savepoint,
             )

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from aflow.backfill.contents import StateRow, rows_of, stored_parts
 from aflow.cli.demo.history.comparing import Compared
-from aflow.cli.demo.history.files import HistoryFiles, Where
+from aflow.cli.demo.history.files import HistoryFiles, HistoryRun
 from aflow.cli.demo.tables import counted
 from aflow.runtime.metrics import JobMetrics
 from aflow_connectors.spark import Backfilled
@@ -68,10 +68,10 @@ def show_totals(
 ) -> None:
     """Print how long it took, where the files are, and the verdict."""
     times = ", ".join(f"{what} {took:.1f} s" for what, took in seconds.items())
-    both = f"{Where.HISTORY.value}, {Where.LIVE.value}"
+    both = f"{HistoryRun.HISTORY.value}, {HistoryRun.LIVE.value}"
     for line in (
         f"{times}; together {sum(seconds.values()):.1f} s.",
-        f"Files: {files.folder}{os.sep}{{{both}, {Where.WHOLE.value}, savepoint}}; "
+        f"Files: {files.folder}{os.sep}{{{both}, {HistoryRun.WHOLE.value}, savepoint}}; "
         f"'aflow savepoint show {files.savepoint}' shows what went from Spark to the live job.",
         f"Row for row, Spark and then live against all live: differences: {differences:,}.",
     ):

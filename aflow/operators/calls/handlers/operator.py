@@ -167,7 +167,7 @@ class AsyncProcessOperator(AsyncOperator):
             self._set_alarm()
             self.on_ready()
 
-    def hurry(self) -> None:
+    def on_input_end(self) -> None:
         self._ended = True
 
     def _set_alarm(self) -> None:

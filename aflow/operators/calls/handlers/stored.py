@@ -22,7 +22,7 @@ from aflow.model.codecs import PLAIN, RECORDS, CodecError
 from aflow.model.key_groups import key_group
 from aflow.model.time import MAX_TIMESTAMP, TimeDomain, Timestamp
 from aflow.operators.base import OperatorContext
-from aflow.operators.calls.async_process import RungTimer
+from aflow.operators.calls.async_process import FiredTimer
 from aflow.operators.calls.handlers.stages import Stage
 from aflow.operators.calls.in_flight import calls_of
 from aflow.operators.calls.stored import CALLS, StoredCalls
@@ -34,17 +34,17 @@ HANDLERS: Final = "@handlers"
 
 
 class TimerCall(Call):
-    """The handler of a timer: its value is a ``RungTimer``."""
+    """The handler of a timer: its value is a ``FiredTimer``."""
 
     @property
-    def timer(self) -> RungTimer:
-        return cast("RungTimer", self.value)  # see above
+    def timer(self) -> FiredTimer:
+        return cast("FiredTimer", self.value)  # see above
 
 
 def timer_call(domain: TimeDomain, at: Timestamp, key: Hashable) -> TimerCall:
     """Its results have the timestamp of an event timer, and none if it was a processing timer."""
     timestamp = at if domain is TimeDomain.EVENT else None
-    return TimerCall(RungTimer(key, at, domain), timestamp, key)
+    return TimerCall(FiredTimer(key, at, domain), timestamp, key)
 
 
 @dataclass(frozen=True, slots=True)

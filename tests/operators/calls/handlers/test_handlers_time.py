@@ -12,7 +12,7 @@ from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain
 from aflow.operators.calls.async_process import (
     AsyncContext,
     AsyncKeyedProcess,
-    RungTimer,
+    FiredTimer,
 )
 from aflow.state.specs import ValueState
 from tests.operators.calls.handlers.processes import (
@@ -190,7 +190,7 @@ def test_processing_timers_do_not_ring_after_the_end_of_the_input(start: Start) 
     step.push(do(lambda ctx: ctx.set_processing_timer(50)), keys=["a"]).finish()
     step.push(do(lambda ctx: None), keys=["b"])
 
-    step.operator.hurry()
+    step.operator.on_input_end()
     step.clock(60)
 
     assert step.keys == ["b"]
@@ -214,12 +214,12 @@ def test_a_failed_timer_is_named(start: Start) -> None:
         pytest.param(
             DeadLetter(FAILED),
             [],
-            [FailedCall(RungTimer("a", 13, TimeDomain.EVENT), "ValueError", "unlucky", 1)],
+            [FailedCall(FiredTimer("a", 13, TimeDomain.EVENT), "ValueError", "unlucky", 1)],
             id="dead letter",
         ),
         pytest.param(
             Fallback[Any](lambda value, error: [value]),
-            [RungTimer("a", 13, TimeDomain.EVENT)],
+            [FiredTimer("a", 13, TimeDomain.EVENT)],
             [],
             id="fallback",
         ),

@@ -11,8 +11,8 @@ import pytest
 from aflow.connect import Writer, WriterContext
 from aflow.errors import FlowDefinitionError, JobStopped, SinkError
 from aflow.model.batch import Batch
-from aflow.runtime.ends import ResultSink
-from tests.runtime.ends.helpers import running, settle, writer_of
+from aflow.runtime.builtin_connectors import ResultSink
+from tests.runtime.builtin_connectors.helpers import running, settle, writer_of
 
 T = TypeVar("T")
 

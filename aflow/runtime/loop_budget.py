@@ -1,6 +1,6 @@
 """How long a job may keep the event loop before it lets the others have it.
 
-All tasks of a job share one ``Turn``, so the budget holds for the job and not for each task: once it is spent,
+All tasks of a job share one ``LoopBudget``, so the budget holds for the job and not for each task: once it is spent,
 every task hands over at its next look, and the budget starts anew in the next pass of the loop.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
-from aflow.runtime.clock import RuntimeClock, let_threads_run
+from aflow.runtime.clock import RuntimeClock, release_gil
 
 #: Seconds. Long enough that handing over costs nothing to speak of, short enough for a host that answers requests.
 DEFAULT_BUDGET: Final = 0.002
@@ -20,7 +20,7 @@ DEFAULT_BUDGET: Final = 0.002
 _MOST_LOOKS: Final = 256
 
 
-class Threads:
+class WorkerActivity:
     """Whether worker threads have something to do for the job.
 
     CPython hands its lock to a thread that has waited 5 ms for it, and a thread that was woken in vain begins to wait
@@ -42,7 +42,7 @@ class Threads:
             self.at_work -= 1
 
 
-class Turn:
+class LoopBudget:
     """The job's share of one pass of the event loop."""
 
     def __init__(
@@ -50,10 +50,10 @@ class Turn:
         loop: asyncio.AbstractEventLoop,
         clock: RuntimeClock,
         budget: float,
-        threads: Threads | None = None,
+        threads: WorkerActivity | None = None,
     ) -> None:
         """``threads`` are given way to, too; without them only the event loop is."""
-        self._threads = threads or Threads()
+        self._threads = threads or WorkerActivity()
         self._loop = loop
         self._steady = clock.steady
         self._budget = budget
@@ -73,7 +73,7 @@ class Turn:
             self._renewing = True
             self._loop.call_soon(self._begin)
         if self._threads.at_work:
-            let_threads_run()
+            release_gil()
         await asyncio.sleep(0)
 
     def _begin(self) -> None:

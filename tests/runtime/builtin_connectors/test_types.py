@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import assert_type
 
 from aflow.connect import Sink, Source
-from aflow.runtime.ends import (
+from aflow.runtime.builtin_connectors import (
     AsyncIterableSource,
     CallbackSink,
     CollectSink,

@@ -25,7 +25,7 @@ V = TypeVar("V")
 R = TypeVar("R")
 
 
-class Calling(ABC, Generic[T]):
+class AsyncCallMethods(ABC, Generic[T]):
     """Calls are made at once for as many records as ``capacity`` allows; no checkpoint waits for them or loses any.
 
     On a ``KeyedStream`` the calls of a key are made one after the other, in the order of the stream, and calls of other

@@ -13,10 +13,10 @@ import aflow as af
 from aflow.connect import WriterContext
 from aflow.errors import RestoreError, SinkError
 from aflow.model.batch import Batch
-from aflow.runtime.ends import CollectSink
+from aflow.runtime.builtin_connectors import CollectSink
 from aflow.testing import Crash, Pause, ScriptedSource
 from aflow.testing.virtual_time import virtual_time
-from tests.runtime.ends.helpers import writer_of
+from tests.runtime.builtin_connectors.helpers import writer_of
 
 
 def seconds(n: int) -> timedelta:

@@ -13,8 +13,8 @@ import pytest
 from aflow.connect import Writer
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.model.batch import Batch
-from aflow.runtime.ends import CallbackSink
-from tests.runtime.ends.helpers import running, settle, writer_of
+from aflow.runtime.builtin_connectors import CallbackSink
+from tests.runtime.builtin_connectors.helpers import running, settle, writer_of
 
 
 async def _write(writer: Writer[int], batch: Batch[int]) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from aflow.connect import Chunk, Reader
 from aflow.errors import AflowError, FlowDefinitionError, JobStopped, SourceError, SourceFull
-from aflow.runtime.ends import PushSource
-from tests.runtime.ends.helpers import chunks, opened, running, settle, values
+from aflow.runtime.builtin_connectors import PushSource
+from tests.runtime.builtin_connectors.helpers import chunks, opened, running, settle, values
 
 
 async def _record(source: PushSource[int], value: int, log: list[str]) -> None:

@@ -14,8 +14,8 @@ import pytest
 from aflow.connect import Chunk
 from aflow.errors import FlowDefinitionError, SourceError
 from aflow.model.batch import BATCH_RECORDS
-from aflow.runtime.ends import ThreadSource
-from tests.runtime.ends.helpers import chunks, opened, running, values
+from aflow.runtime.builtin_connectors import ThreadSource
+from tests.runtime.builtin_connectors.helpers import chunks, opened, running, values
 
 #: Longer than any of these tests takes: a thread that is forgotten ends with the process all the same.
 _PATIENCE = 5.0

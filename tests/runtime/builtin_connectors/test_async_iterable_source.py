@@ -10,8 +10,8 @@ import pytest
 
 from aflow.connect import Chunk
 from aflow.errors import FlowDefinitionError, SourceError
-from aflow.runtime.ends import AsyncIterableSource
-from tests.runtime.ends.helpers import chunks, opened, running, settle, values
+from aflow.runtime.builtin_connectors import AsyncIterableSource
+from tests.runtime.builtin_connectors.helpers import chunks, opened, running, settle, values
 
 
 async def _count(start: int = 0) -> AsyncIterator[int]:

@@ -11,8 +11,8 @@ import pytest
 
 from aflow.connect import Chunk
 from aflow.errors import FlowDefinitionError, RestoreError, SourceError
-from aflow.runtime.ends import IterableSource
-from tests.runtime.ends.helpers import chunks, opened, values
+from aflow.runtime.builtin_connectors import IterableSource
+from tests.runtime.builtin_connectors.helpers import chunks, opened, values
 
 
 def _letters() -> Iterator[str]:
