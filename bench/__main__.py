@@ -1,4 +1,4 @@
-"""``python -m bench`` lists the benchmarks, ``python -m bench NAME`` runs one."""
+"""``python -m bench`` lists the benchmarks, ``python -m bench NAME`` runs one, ``python -m bench all`` runs all."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.table import Table
 
 from bench import crash
 from bench.harness import Measurement
+from bench.results import run_all, write_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def main() -> None:
     """Parse the command line and do what it says."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     names = [one.name for one in BENCHMARKS]
-    parser.add_argument("name", nargs="?", choices=[*names, "crash"])
+    parser.add_argument("name", nargs="?", choices=[*names, "crash", "all"])
     parser.add_argument("--records", type=int, help="how many records (default: see the list)")
     parser.add_argument("--rounds", type=int, help="how many counted runs of each program")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
@@ -82,12 +83,27 @@ def main() -> None:
         if not crash.prove(arguments.kills, arguments.seed, console=console, out=arguments.json):
             sys.exit(1)
         return
+    if arguments.name == "all":
+        _measure_all(arguments)
+        return
     chosen = next(one for one in BENCHMARKS if one.name == arguments.name)
     records = arguments.records or chosen.records
     measurement = chosen.measure(records, arguments.rounds or chosen.rounds)
     console.print(_report(measurement))
     if arguments.json:
         arguments.json.write_text(json.dumps(measurement.as_dict(), indent=2) + "\n")
+
+
+def _measure_all(arguments: argparse.Namespace) -> None:
+    """Run all benchmarks with a budget and write their page; exit with 1 if one of them failed."""
+    options: list[str] = []
+    for option in ("records", "rounds"):
+        if (value := getattr(arguments, option)) is not None:
+            options += [f"--{option}", str(value)]
+    results = run_all([(one.name, one.what) for one in BENCHMARKS if one.name != "shapes"], options)
+    write_page(results)
+    if any(result.error for result in results):
+        sys.exit(1)
 
 
 def _listing() -> Table:

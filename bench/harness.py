@@ -47,9 +47,16 @@ class Measurement:
     budgets: list[Budget] = field(default_factory=list[Budget])
 
     def as_dict(self) -> dict[str, Any]:
-        """The measurement as JSON-able data on one level."""
-        kept = all(budget.kept_by(float(self.figures[budget.figure])) for budget in self.budgets)
-        return {"name": self.name, **self.figures, "within_budget": kept}
+        """Return the measurement as JSON-able data: the figures on one level, and the budgets by figure."""
+        budgets = {
+            budget.figure: {
+                "bound": str(budget),
+                "kept": budget.kept_by(float(self.figures[budget.figure])),
+            }
+            for budget in self.budgets
+        }
+        kept = all(budget["kept"] for budget in budgets.values())
+        return {"name": self.name, **self.figures, "budgets": budgets, "within_budget": kept}
 
 
 def compare(

@@ -1,0 +1,97 @@
+"""All benchmarks, one after the other, and the page of their figures: ``bench/RESULTS.md``."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from os import cpu_count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+PAGE: Final = Path(__file__).with_name("RESULTS.md")
+
+_CPU_INFO: Final = Path("/proc/cpuinfo")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The figures of one benchmark, or the last line of its error."""
+
+    name: str
+    work: str
+    figures: dict[str, Any]
+    error: str = ""
+
+    @property
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Return the figures that have a budget: name, value, budget, and whether it holds."""
+        return [
+            (
+                figure,
+                str(self.figures[figure]),
+                budget["bound"],
+                "yes" if budget["kept"] else "**no**",
+            )
+            for figure, budget in self.figures.get("budgets", {}).items()
+        ]
+
+
+def run_all(benchmarks: Sequence[tuple[str, str]], options: Sequence[str]) -> list[Result]:
+    """Run each benchmark (name, work) in a process of its own, so that none measures what another left in memory.
+
+    ``options`` are passed to each. The output of the benchmarks goes to that of this process.
+    """
+    results: list[Result] = []
+    with TemporaryDirectory() as folder:
+        for name, work in benchmarks:
+            out = Path(folder) / f"{name}.json"
+            command = [sys.executable, "-m", "bench", name, "--json", str(out), *options]
+            done = subprocess.run(command, check=False)
+            if done.returncode == 0:
+                results.append(Result(name, work, json.loads(out.read_text(encoding="utf-8"))))
+            else:
+                results.append(Result(name, work, {}, f"exit status {done.returncode}"))
+    return results
+
+
+def page(results: Sequence[Result], cpu: str, when: datetime) -> str:
+    """Return the page of ``results`` as Markdown."""
+    lines = [
+        "# Results of all benchmarks",
+        "",
+        f"Written by `python -m bench all` on {when:%Y-%m-%d} with CPython {platform.python_version()} on {cpu}.",
+        "[How to read a number](README.md#how-to-read-a-number) explains the figures; only ratios can be compared",
+        "between machines. A figure without a budget is in the output of `python -m bench NAME`.",
+        "",
+        "| benchmark | work | figure | measured | budget | holds |",
+        "|---|---|---|---|---|---|",
+    ]
+    for result in results:
+        name, work = f"`{result.name}`", result.work
+        for row in result.rows or [("", result.error or "see its output", "", "")]:
+            lines.append(f"| {name} | {work} | {' | '.join(row)} |")
+            name = work = ""
+    return "\n".join(lines) + "\n"
+
+
+def cpu_name() -> str:
+    """Return the model and number of the CPUs of this machine, as the system names them."""
+    model = platform.processor() or platform.machine()
+    if _CPU_INFO.exists():
+        for line in _CPU_INFO.read_text(encoding="utf-8").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                model = value.strip()
+                break
+    return f"{cpu_count() or 1} cores of {model}"
+
+
+def write_page(results: Sequence[Result]) -> None:
+    """Write ``bench/RESULTS.md``."""
+    PAGE.write_text(page(results, cpu_name(), datetime.now(UTC)), encoding="utf-8")
