@@ -29,7 +29,7 @@ ifneq ($(shell cat $(DEMO_SPARK) 2>/dev/null),$(CURDIR))
 $(DEMO_SPARK): again
 endif
 
-.PHONY: help setup demo demo-spark java test lint types unit format bench test-all-pythons public-names constraints pictures news dist clean again
+.PHONY: help setup demo demo-spark java test lint types unit format bench test-all-pythons public-names constraints docs pictures news dist clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,10 @@ public-names: $(SETUP) ## write the list of public names anew, after they change
 
 constraints: ## write constraints.txt anew with today's versions
 	@scripts/write-constraints
+
+docs: $(SETUP) ## build the guides and the API reference in build/docs, and check their links
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "build/docs/index.html"
 
 pictures: $(SETUP) ## draw the pictures of the guide anew, after what they show has changed
 	@PYTHON=$(BIN)/python scripts/draw-pictures
