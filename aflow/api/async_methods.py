@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from aflow.api.call_detail import call_detail, dead_letters_of
 from aflow.machines.calls.grouping import GroupSize
+from aflow.machines.calls.settings import CallResults
 from aflow.model.resource import Resource
 from aflow.operators.base import Operator
 from aflow.operators.calls.fewer import calling_operator
-from aflow.operators.calls.settings import CallResults
 from aflow.runtime.calls.checks import check_called
 from aflow.runtime.calls.options import CallOptions, call_settings, group_size
 

@@ -8,9 +8,9 @@ from typing import Any
 from aflow.machines.calls.on_error import DeadLetter, Drop, Fail, Fallback, OnError
 from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import Retry
+from aflow.machines.calls.settings import CallOrder, CallSettings
 from aflow.model.resource import Resource
 from aflow.model.time import short, to_millis
-from aflow.operators.calls.settings import CallOrder, CallSettings
 
 _ORDERS = {
     CallOrder.ORDERED: "ordered",

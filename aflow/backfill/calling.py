@@ -18,9 +18,9 @@ from aflow.machines.calls.cache import Cache
 from aflow.machines.calls.on_error import DeadLetter, Fail, OnError
 from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import RetryPolicy
+from aflow.machines.calls.settings import CallResults
 from aflow.model.resource import Resource
 from aflow.operators.calls.fewer import calling_operator
-from aflow.operators.calls.settings import CallResults
 from aflow.runtime.calls.checks import check_called
 from aflow.runtime.calls.options import CallOptions, call_settings
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 
+from aflow.machines.calls.counters import CallCounters
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
-from aflow.operators.calls.counters import CallCounters
 
 
 @dataclass(slots=True)

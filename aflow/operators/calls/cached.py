@@ -22,10 +22,10 @@ from aflow.machines.calls.cache import (
 )
 from aflow.machines.calls.call import NO_RESULT, Call
 from aflow.machines.calls.on_error import Fail
+from aflow.machines.calls.settings import CallSettings
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED
 from aflow.operators.calls.operator import AsyncOperator
-from aflow.operators.calls.settings import CallSettings
 from aflow.operators.first_call import FirstCall
 
 #: The cache key of a call that neither leads nor follows: it is decided what becomes of it.

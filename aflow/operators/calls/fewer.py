@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from aflow.machines.calls.settings import CallSettings
 from aflow.operators.calls.cached import CachedOperator
 from aflow.operators.calls.grouped import GroupedOperator
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.calls.plain import PlainOperator, is_plain
-from aflow.operators.calls.settings import CallSettings
 
 
 class CachedGroupsOperator(CachedOperator, GroupedOperator):

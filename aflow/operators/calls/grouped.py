@@ -15,13 +15,13 @@ from typing import Any
 
 from aflow.errors import InternalError, shown
 from aflow.machines.calls.call import Call
+from aflow.machines.calls.counters import CallCounters
 from aflow.machines.calls.grouping import Grouping
+from aflow.machines.calls.settings import CallSettings
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED
-from aflow.operators.calls.counters import CallCounters
 from aflow.operators.calls.limited import StepLimits
 from aflow.operators.calls.operator import AsyncOperator
-from aflow.operators.calls.settings import CallSettings
 
 
 class Group(Call):

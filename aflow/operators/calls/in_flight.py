@@ -13,16 +13,16 @@ from typing import Any, Final
 
 from aflow.errors import InternalError, OperatorError
 from aflow.machines.calls.call import NO_RESULT, Call
+from aflow.machines.calls.counters import CallCounters
 from aflow.machines.calls.on_error import DeadLetter, Drop, Fallback
 from aflow.machines.calls.queues import CallQueue, KeyTurns, OrderedCalls, UnorderedCalls
+from aflow.machines.calls.settings import CallOrder, CallResults, CallSettings
 from aflow.model.batch import Batch
 from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
 from aflow.model.keys import UnsupportedKey, check_key
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, Operator, OperatorContext
-from aflow.operators.calls.counters import CallCounters
 from aflow.operators.calls.leaving import failed, send_failure, send_results
-from aflow.operators.calls.settings import CallOrder, CallResults, CallSettings
 from aflow.operators.calls.stored import StoredCalls
 from aflow.operators.calls.stored_fences import CapturedCalls, StoredFences, restored_queue
 from aflow.operators.first_call import refuse_coroutine

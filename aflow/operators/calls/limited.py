@@ -8,8 +8,8 @@ from aflow.machines.calls.adaptive import AdaptiveLimit
 from aflow.machines.calls.breaker import Breaker, BreakerState
 from aflow.machines.calls.call import Call
 from aflow.machines.calls.limits import CallLimits
+from aflow.machines.calls.settings import CallSettings
 from aflow.operators.base import OperatorContext
-from aflow.operators.calls.settings import CallSettings
 
 #: What is missing for less than this (ms) is given all the same: no reason to wait for another millisecond.
 _ROUNDING = 1e-6

@@ -27,16 +27,16 @@ from typing import Any, Final
 from aflow.errors import OperatorError
 from aflow.machines.calls.breaker import CircuitOpen
 from aflow.machines.calls.call import Call
+from aflow.machines.calls.counters import CallCounters
 from aflow.machines.calls.deadlines import Deadlines
 from aflow.machines.calls.retry import Attempt, pause
+from aflow.machines.calls.settings import CallResults, CallSettings
 from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
-from aflow.operators.calls.counters import CallCounters
 from aflow.operators.calls.in_flight import RecordsInFlight, calls_of, nobody
 from aflow.operators.calls.leaving import attempt_timed_out, not_awaited, timed_out
 from aflow.operators.calls.limited import StepLimits
-from aflow.operators.calls.settings import CallResults, CallSettings
 from aflow.operators.results import iterable
 
 #: To look it up in its enum takes 0.1 µs on Python 3.11, and that is done for each call.

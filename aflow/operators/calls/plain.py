@@ -10,9 +10,9 @@ from collections.abc import Awaitable
 from typing import Any
 
 from aflow.machines.calls.call import Call
+from aflow.machines.calls.settings import CallOrder, CallResults, CallSettings
 from aflow.operators.calls.leaving import not_awaited
 from aflow.operators.calls.operator import NOT_AWAITED, AsyncOperator
-from aflow.operators.calls.settings import CallOrder, CallResults, CallSettings
 
 
 def is_plain(settings: CallSettings) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from aflow.errors import FlowDefinitionError, shown
 from aflow.machines.calls.on_error import Fallback
 from aflow.machines.calls.retry import Retry
-from aflow.operators.calls.settings import CallSettings
+from aflow.machines.calls.settings import CallSettings
 from aflow.runtime.calls.collecting import gives_one_by_one
 
 #: What each method takes besides ``CallOptions``.

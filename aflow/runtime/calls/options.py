@@ -14,15 +14,15 @@ from aflow.machines.calls.grouping import GroupSize
 from aflow.machines.calls.on_error import Fail, OnError, check_on_error
 from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import RetryPolicy
-from aflow.model.codecs import RECORDS, Codec
-from aflow.model.resource import Resource
-from aflow.model.time import Instant, positive_millis, short, to_millis
-from aflow.operators.calls.settings import (
+from aflow.machines.calls.settings import (
     DEFAULT_CAPACITY,
     CallOrder,
     CallResults,
     CallSettings,
 )
+from aflow.model.codecs import RECORDS, Codec
+from aflow.model.resource import Resource
+from aflow.model.time import Instant, positive_millis, short, to_millis
 from aflow.runtime.calls.checks import check_names, check_plain
 from aflow.runtime.calls.collecting import collecting
 from aflow.state.layouts import state_codec

@@ -14,9 +14,9 @@ from aflow.machines.calls.call import Call
 from aflow.machines.calls.on_error import Fail, Fallback, OnError
 from aflow.machines.calls.queues import CallQueue, OrderedCalls, UnorderedCalls
 from aflow.machines.calls.retry import Retry
+from aflow.machines.calls.settings import CallOrder, CallResults, CallSettings
 from aflow.model.elements import Watermark
 from aflow.operators.calls.operator import AsyncOperator
-from aflow.operators.calls.settings import CallOrder, CallResults, CallSettings
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import At, OperatorHarness
 from aflow.testing.harness import Element

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any
 
 from aflow.machines.calls.call import Call
+from aflow.machines.calls.counters import CallCounters
 from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 from aflow.operators.base import OperatorContext
-from aflow.operators.calls.counters import CallCounters
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.state.snapshot import OperatorSnapshot
 from tests.operators.driver import Emitted, ManualTime, RecordingOutput

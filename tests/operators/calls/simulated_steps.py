@@ -13,11 +13,11 @@ from typing import Any
 
 from aflow.machines.calls.call import Call
 from aflow.machines.calls.rate import SharedBuckets
+from aflow.machines.calls.settings import CallSettings
 from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 from aflow.operators.base import OperatorContext
 from aflow.operators.calls.fewer import calling_operator
-from aflow.operators.calls.settings import CallSettings
 from aflow.state.snapshot import OperatorSnapshot
 from tests.operators.calls.by_hand import unused
 from tests.operators.driver import RecordingOutput

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
 from aflow.machines.calls.call import Call
+from aflow.machines.calls.settings import CallSettings
 from aflow.operators.base import Operator
 from aflow.operators.calls.fewer import calling_operator
 from aflow.operators.calls.operator import AsyncOperator
-from aflow.operators.calls.settings import CallSettings
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import Mode, OperatorHarness
 

@@ -12,9 +12,9 @@ from aflow.machines.calls.cache import Cache
 from aflow.machines.calls.grouping import GroupSize
 from aflow.machines.calls.on_error import Drop
 from aflow.machines.calls.queues import HELD
+from aflow.machines.calls.settings import CallOrder, CallResults
 from aflow.model.batch import Batch
 from aflow.model.elements import ACTIVE, IDLE, Watermark
-from aflow.operators.calls.settings import CallOrder, CallResults
 from aflow.testing import At, Mode
 from tests.operators.calls.slots import SlotsHarness
 from tests.stable_ids import stable

@@ -8,9 +8,9 @@ import pytest
 
 from aflow.errors import OperatorError
 from aflow.machines.calls.on_error import DeadLetter, Drop, Fail, FailedCall, Fallback, OnError
+from aflow.machines.calls.settings import CallOrder, CallResults
 from aflow.model.elements import Watermark
 from aflow.model.tags import Tag
-from aflow.operators.calls.settings import CallOrder, CallResults
 from aflow.testing import At
 from tests.operators.calls.slots import SlotsHarness
 

@@ -18,9 +18,9 @@ from hypothesis.stateful import (
 
 from aflow.machines.calls.on_error import DeadLetter, Drop, FailedCall, Fallback, OnError
 from aflow.machines.calls.retry import Retry
+from aflow.machines.calls.settings import CallOrder, CallResults
 from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
 from aflow.model.tags import Tag
-from aflow.operators.calls.settings import CallOrder, CallResults
 from aflow.testing import At, Mode
 from tests.operators.calls.slots import SlotsHarness
 

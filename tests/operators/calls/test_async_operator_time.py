@@ -10,8 +10,8 @@ import pytest
 from aflow.errors import OperatorError
 from aflow.machines.calls.on_error import DeadLetter, Drop, FailedCall, Fallback
 from aflow.machines.calls.retry import Attempt, Retry
+from aflow.machines.calls.settings import CallOrder, CallResults
 from aflow.model.tags import Tag
-from aflow.operators.calls.settings import CallOrder, CallResults
 from aflow.testing import At, Mode
 from tests.operators.calls.slots import SlotsHarness
 from tests.stable_ids import stable

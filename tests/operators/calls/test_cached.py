@@ -11,11 +11,11 @@ from aflow.errors import OperatorError
 from aflow.machines.calls.cache import Cache
 from aflow.machines.calls.on_error import DeadLetter, Drop, FailedCall, Fallback
 from aflow.machines.calls.retry import Retry
+from aflow.machines.calls.settings import CallOrder, CallResults, CallSettings
 from aflow.model.batch import Batch
 from aflow.model.elements import Watermark
 from aflow.model.tags import Tag
 from aflow.operators.calls.cached import CachedOperator
-from aflow.operators.calls.settings import CallOrder, CallResults, CallSettings
 from tests.operators.calls.by_hand import ByHand, unused
 
 

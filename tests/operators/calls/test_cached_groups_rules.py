@@ -21,10 +21,10 @@ from aflow.machines.calls.call import Call
 from aflow.machines.calls.grouping import GroupSize
 from aflow.machines.calls.on_error import Fallback
 from aflow.machines.calls.retry import Retry
+from aflow.machines.calls.settings import CallOrder, CallSettings
 from aflow.model.batch import Batch
 from aflow.model.elements import Watermark
 from aflow.operators.calls.fewer import calling_operator
-from aflow.operators.calls.settings import CallOrder, CallSettings
 from aflow.state.snapshot import OperatorSnapshot
 from tests.operators.calls.by_hand import ByHand, unused
 

@@ -13,12 +13,12 @@ from aflow.machines.calls.grouping import GroupSize
 from aflow.machines.calls.on_error import DeadLetter, Drop, FailedCall, Fallback
 from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import Retry
+from aflow.machines.calls.settings import CallOrder, CallSettings
 from aflow.model.batch import Batch
 from aflow.model.elements import IDLE, Watermark
 from aflow.model.tags import Tag
 from aflow.operators.calls.fewer import calling_operator
 from aflow.operators.calls.grouped import GroupedOperator
-from aflow.operators.calls.settings import CallOrder, CallSettings
 from tests.operators.calls.by_hand import ByHand, unused
 
 MS = timedelta(milliseconds=1)

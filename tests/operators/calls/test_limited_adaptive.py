@@ -11,7 +11,7 @@ import pytest
 from aflow.machines.calls.adaptive import Adaptive
 from aflow.machines.calls.on_error import Drop
 from aflow.machines.calls.rate import RateLimit
-from aflow.operators.calls.settings import CallOrder
+from aflow.machines.calls.settings import CallOrder
 from tests.operators.calls.simulated_steps import SimulatedStep, World
 
 SECOND = timedelta(seconds=1)

@@ -16,7 +16,7 @@ from aflow.machines.calls.grouping import GroupSize
 from aflow.machines.calls.on_error import Fallback
 from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import Retry
-from aflow.operators.calls.settings import CallOrder
+from aflow.machines.calls.settings import CallOrder
 from tests.operators.calls.simulated_steps import SimulatedStep, World
 
 MS = timedelta(milliseconds=1)

@@ -13,8 +13,8 @@ from aflow.machines.calls.grouping import GroupSize
 from aflow.machines.calls.on_error import DeadLetter, Drop, FailedCall
 from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import Retry
+from aflow.machines.calls.settings import CallOrder
 from aflow.model.tags import Tag
-from aflow.operators.calls.settings import CallOrder
 from tests.operators.calls.simulated_steps import SimulatedStep, World, at_once
 
 SECOND = timedelta(seconds=1)

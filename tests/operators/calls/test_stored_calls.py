@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aflow.errors import CheckpointError, RestoreError
+from aflow.machines.calls.settings import CallOrder
 from aflow.model.batch import BATCH_RECORDS
 from aflow.model.codecs import Pickled, codec_for
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, key_group, subtask_of
-from aflow.operators.calls.settings import CallOrder
 from aflow.operators.calls.stored import CALLS
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import At

@@ -10,10 +10,10 @@ import pytest
 from aflow.errors import RestoreError
 from aflow.machines.calls.cache import Cache
 from aflow.machines.calls.grouping import GroupSize
+from aflow.machines.calls.settings import CallOrder
 from aflow.model.elements import Watermark
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, key_group, subtask_of
 from aflow.model.time import MAX_TIMESTAMP
-from aflow.operators.calls.settings import CallOrder
 from aflow.operators.calls.stored_fences import FENCES
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import At

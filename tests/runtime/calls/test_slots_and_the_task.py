@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from aflow.machines.calls.settings import CallSettings
 from aflow.model.batch import Batch
 from aflow.operators.base import OperatorContext
 from aflow.operators.calls.fewer import calling_operator
-from aflow.operators.calls.settings import CallSettings
 from aflow.runtime.calls.slots import CallSlots
 from aflow.runtime.clock import SystemClock
 from aflow.runtime.loop_budget import LoopBudget

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError, OperatorError, readable, shown
 from aflow.machines.calls.call import Call
+from aflow.machines.calls.settings import CallOrder, CallResults, CallSettings
 from aflow.model.batch import Batch
 from aflow.model.elements import Watermark
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Timestamp
@@ -45,7 +46,6 @@ from aflow.operators.calls.handlers.timers import HandlerTimers
 from aflow.operators.calls.in_flight import calls_of
 from aflow.operators.calls.limited import StepLimits
 from aflow.operators.calls.operator import AsyncOperator
-from aflow.operators.calls.settings import CallOrder, CallResults, CallSettings
 from aflow.operators.calls.stored import StoredCalls
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.key_timers import TIMER_NAMES

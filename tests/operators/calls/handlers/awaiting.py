@@ -9,6 +9,7 @@ from typing import Any
 from aflow.machines.calls.call import Call
 from aflow.machines.calls.on_error import Fail, OnError
 from aflow.machines.calls.retry import RetryPolicy
+from aflow.machines.calls.settings import CallSettings
 from aflow.model.batch import Batch
 from aflow.model.elements import Watermark
 from aflow.model.key_groups import KeyGroupRange, ranges
@@ -16,7 +17,6 @@ from aflow.model.time import Timestamp
 from aflow.operators.base import OperatorContext
 from aflow.operators.calls.async_process import AsyncKeyedProcess
 from aflow.operators.calls.handlers.operator import AsyncProcessOperator
-from aflow.operators.calls.settings import CallSettings
 from aflow.state.choice import InMemory, StateBackend
 from aflow.state.filing import KeyedFiling
 from aflow.state.memory import MemoryBackend

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aflow.machines.calls.retry import Retry
+from aflow.machines.calls.settings import CallSettings
 from aflow.model.batch import Batch
 from aflow.model.codecs import codec_for
 from aflow.model.elements import Watermark
 from aflow.model.key_groups import KeyGroupRange, key_group, ranges
 from aflow.model.time import MAX_TIMESTAMP, Instant, Timestamp
 from aflow.operators.calls.async_process import AsyncContext, AsyncKeyedProcess
-from aflow.operators.calls.settings import CallSettings
 from aflow.operators.context import Context
 from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator
 from aflow.state.choice import DiskEngine, InMemory, OnDisk, StateBackend
