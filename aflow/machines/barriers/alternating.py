@@ -30,8 +30,8 @@ from aflow.model.time import Timestamp
 class AlternatingBarriers(OneAtATime):
     """Aligns until the timeout of the barrier, and captures records in flight from then on."""
 
-    def __init__(self, channels: int, *, ends_count: bool = True) -> None:
-        super().__init__(channels, ends_count=ends_count)
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
         #: True once the pending checkpoint has turned unaligned.
         self._turned = False
         #: Channels that are blocked for the pending checkpoint. Empty once it has turned.

@@ -71,9 +71,7 @@ class AbortReason(Enum):
     SUBSUMED = "subsumed"
     """A newer one came."""
     CANCELLED = "cancellation barrier"
-    """A task before this one could not take part."""
-    INPUT_ENDED = "input end of stream"
-    """A channel ended before its barrier came, and ends do not count as barriers."""
+    """A task upstream could not take part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +178,7 @@ Instruction: TypeAlias = (
 
 
 class Barriers(Protocol):
-    """A barrier machine for a fixed number of channels, numbered from 0. ``handle`` is the only way in.
-
-    ``ends_count`` (given to all of them when they are made, True by default): the end of a channel counts as its
-    barrier; otherwise it aborts the pending checkpoint.
-    """
+    """A barrier machine for a fixed number of channels, numbered from 0. ``handle`` is its only input."""
 
     @property
     def latest_id(self) -> int:

@@ -1,4 +1,4 @@
-"""What aligner, unaligner and the machine that alternates between them have in common: one checkpoint at a time.
+"""Rules shared by the machines that have at most one checkpoint pending.
 
 States: *idle*, or *pending*, from the first word of a checkpoint until all its barriers are here. The rules here say
 what an event means; the machines say what is done about it.
@@ -6,7 +6,7 @@ what an event means; the machines say what is done about it.
 - A newer barrier subsumes the pending checkpoint.
 - A barrier that is late (older than the latest checkpoint, or of one that was cancelled or is complete) is nothing.
 - A cancellation of the latest checkpoint or a newer one ends what is pending, and is reported once, under its own id.
-- The end of a channel stands for its barrier, or ends what is pending, as chosen.
+- The end of a channel counts as its barrier.
 - Barriers follow the end of a channel (see ``aflow.machines.barriers``). While others are open they are nothing; when
   all have ended, the first of a new checkpoint is all there is to wait for.
 """
@@ -55,9 +55,8 @@ class Pending:
 class OneAtATime(ABC):
     """The base of the machines that have at most one checkpoint pending."""
 
-    def __init__(self, channels: int, *, ends_count: bool = True) -> None:
+    def __init__(self, channels: int) -> None:
         self._channels = Channels(channels)
-        self._ends_count = ends_count
         #: The newest checkpoint that was heard of.
         self._latest = -1
         #: None while idle, and always when all channels have ended. Its id is the latest.
@@ -148,11 +147,7 @@ class OneAtATime(ABC):
 
     def _end(self, channel: int, now: Timestamp) -> list[Instruction]:
         pending = self._pending
-        if pending is None:
-            return []
-        if not self._ends_count:
-            return [*self._drop(), Abort(pending.id, AbortReason.INPUT_ENDED)]
-        if channel in pending.arrived:
+        if pending is None or channel in pending.arrived:
             return []
         return self._gone(pending, channel, now)
 

@@ -47,9 +47,8 @@ class _Counted:
 class BarrierTracker:
     """Triggers when all barriers of a checkpoint are here; see ``Barriers``."""
 
-    def __init__(self, channels: int, *, ends_count: bool = True) -> None:
+    def __init__(self, channels: int) -> None:
         self._channels = Channels(channels)
-        self._ends_count = ends_count
         self._latest = -1
         #: In the order of their ids.
         self._pending: deque[_Counted] = deque()
@@ -121,9 +120,6 @@ class BarrierTracker:
         return done
 
     def _end(self, now: Timestamp) -> list[Instruction]:
-        if not self._ends_count:
-            pending, self._pending = self._pending, deque()
-            return [step for one in pending for step in _aborted(one, AbortReason.INPUT_ENDED)]
         complete = [one for one in self._pending if self._all_spoke(one)]
         return self._complete(complete[-1], now) if complete else []
 

@@ -1,4 +1,4 @@
-"""barriers.json: the four barrier machines, each with a gate whose channels are queues.
+"""barriers.json: the barrier machines, each with a gate whose channels are queues.
 
 Most scenarios say what arrives, and all of it is handed to the machine at once; those with ``remote`` or ``local``
 channels poll. What the scenarios leave open is decided here:
@@ -42,7 +42,6 @@ from aflow.machines.barriers.events import (
     Unblock,
 )
 from aflow.machines.barriers.tracker import BarrierTracker
-from aflow.machines.barriers.unaligner import BarrierUnaligner
 from aflow.model.elements import Barrier, CancelBarrier, CheckpointKind
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from tests.conformance.drivers.barrier_gate import (
@@ -58,19 +57,17 @@ from tests.conformance.drivers.barrier_gate import (
 from tests.conformance.running import Driver, call
 from tests.conformance.scenarios import UnknownWord
 
-_MACHINES: Final[Mapping[str, Callable[..., Barriers]]] = {
+_MACHINES: Final[Mapping[str, Callable[[int], Barriers]]] = {
     "aligned": BarrierAligner,
     "alternating": AlternatingBarriers,
     "tracker": BarrierTracker,
-    "unaligned": BarrierUnaligner,
+    "unaligned": AlternatingBarriers,
 }
 _REASONS: Final[Mapping[AbortReason, str]] = {
     AbortReason.SUBSUMED: "subsumed",
     AbortReason.CANCELLED: "cancellation_barrier",
-    AbortReason.INPUT_ENDED: "input_end_of_stream",
 }
 _KINDS: Final = {"checkpoint": CheckpointKind.PERIODIC, "savepoint": CheckpointKind.SAVEPOINT}
-_ENDS_COUNT: Final = {"counts_as_barrier": True, "aborts_pending": False}
 _MS_PER_BUFFER: Final = 10
 _I = TypeVar("_I", bound=Instruction)
 _REPEATED: Final = (
@@ -107,7 +104,10 @@ class BarrierHandler(Driver):
         timer_cancel_is_noop: bool = False,
         note: str = "",
     ) -> None:
-        self._machine = _MACHINES[handler](channels, ends_count=_ENDS_COUNT[end_of_partition])
+        if end_of_partition != "counts_as_barrier":
+            raise UnknownWord(f"an end of input that {end_of_partition}")
+        self._machine = _MACHINES[handler](channels)
+        self._unaligned = handler == "unaligned"
         self._channels = channels
         self._gate = Gate(channels)
         self._holds_back = handler != "alternating"
@@ -140,7 +140,7 @@ class BarrierHandler(Driver):
         self._put(channel, Data(value, self._buffer_size))
 
     def do_barrier(self, channel: int, id: int) -> None:
-        self._put(channel, Barrier(id, created_at=0))
+        self._put(channel, Barrier(id, created_at=0, unaligned=self._unaligned))
 
     def do_cancel(self, channel: int, id: int) -> None:
         self._put(channel, CancelBarrier(id))

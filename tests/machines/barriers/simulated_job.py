@@ -40,7 +40,6 @@ from aflow.machines.barriers.events import (
     Unblock,
 )
 from aflow.machines.barriers.tracker import BarrierTracker
-from aflow.machines.barriers.unaligner import BarrierUnaligner
 from aflow.model.elements import END_OF_INPUT, Barrier, CancelBarrier, CheckpointKind, EndOfInput
 
 
@@ -64,15 +63,13 @@ class Mode(Enum):
     ALIGNED = "aligned"
     ALIGNED_FOR_A_WHILE = "aligned until a timeout"
     UNALIGNED = "unaligned, savepoints aligned"
-    ALWAYS_UNALIGNED = "unaligned, no savepoints"
 
 
-_MACHINES: Final[Mapping[Mode, Callable[..., Barriers]]] = {
+_MACHINES: Final[Mapping[Mode, Callable[[int], Barriers]]] = {
     Mode.AT_LEAST_ONCE: BarrierTracker,
     Mode.ALIGNED: BarrierAligner,
     Mode.ALIGNED_FOR_A_WHILE: AlternatingBarriers,
     Mode.UNALIGNED: AlternatingBarriers,
-    Mode.ALWAYS_UNALIGNED: BarrierUnaligner,
 }
 
 
@@ -93,7 +90,6 @@ class Plan:
     timeout: int = 0
     shared_out: bool = False
     """Each record goes to one reader; otherwise to all."""
-    ends_count: bool = True
 
 
 @dataclass(eq=False, slots=True)
@@ -376,7 +372,7 @@ class Job:
         links = [Link() for _ in inputs]
         for node, link in zip(inputs, links, strict=True):
             self.nodes[node].outputs.links.append(link)
-        machine = _MACHINES[self.plan.mode](len(inputs), ends_count=self.plan.ends_count)
+        machine = _MACHINES[self.plan.mode](len(inputs))
         self.tasks.append(Task(machine, links, Outputs(self.plan.shared_out), self))
 
     # -------------------------------------------------------------------------------------------- what happens
@@ -399,13 +395,13 @@ class Job:
 
     def _begin(self) -> None:
         number = len(self.begun) + 1
-        savepoint = self._chance.random() < 0.2 and self.plan.mode is not Mode.ALWAYS_UNALIGNED
+        savepoint = self._chance.random() < 0.2
         barrier = Barrier(
             number, self.now, CheckpointKind.SAVEPOINT if savepoint else CheckpointKind.PERIODIC
         )
         if not savepoint and self.plan.mode is Mode.ALIGNED_FOR_A_WHILE:
             barrier = replace(barrier, timeout=self.plan.timeout)
-        if not savepoint and self.plan.mode in (Mode.UNALIGNED, Mode.ALWAYS_UNALIGNED):
+        if not savepoint and self.plan.mode is Mode.UNALIGNED:
             barrier = replace(barrier, unaligned=True)
         self.begun.append(barrier)
         for source in self.sources:

@@ -130,18 +130,6 @@ def test_a_channel_that_sent_its_barrier_and_ended_counts_once() -> None:
     assert aligner.handle(arrived(1, 1), 0) == [Block(1)]
 
 
-def test_an_end_aborts_the_pending_checkpoint_where_ends_do_not_count() -> None:
-    aligner = BarrierAligner(3, ends_count=False)
-    tell(aligner, arrived(0, 1), arrived(2, 1))
-
-    assert aligner.handle(ended(1), 0) == [
-        Unblock(0),
-        Unblock(2),
-        Abort(1, AbortReason.INPUT_ENDED),
-    ]
-    assert aligner.handle(ended(0), 0) == []
-
-
 def test_an_end_while_nothing_is_pending_is_nothing() -> None:
     aligner = BarrierAligner(2)
 

@@ -225,16 +225,6 @@ def test_after_a_cancellation_no_alarm_rings_and_nobody_is_blocked() -> None:
     assert tell(machine, AlarmRang(), announced(0, ONE), arrived(1, ONE), now=160) == []
 
 
-def test_an_end_that_does_not_count_undoes_a_turned_checkpoint() -> None:
-    machine = AlternatingBarriers(3, ends_count=False)
-    tell(machine, arrived(0, ONE), now=160)
-
-    assert machine.handle(ended(1), 170) == [
-        DiscardCapture(1),
-        Abort(1, AbortReason.INPUT_ENDED),
-    ]
-
-
 def test_an_announced_barrier_behind_the_last_end_triggers_at_the_end() -> None:
     machine = AlternatingBarriers(1)
     tell(machine, announced(0, ONE), now=110)

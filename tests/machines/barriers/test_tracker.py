@@ -79,16 +79,6 @@ def test_an_end_that_completes_a_cancelled_checkpoint_only_removes_it() -> None:
     assert tracker.pending_ids == ()
 
 
-def test_an_end_aborts_all_that_is_pending_where_ends_do_not_count() -> None:
-    tracker = BarrierTracker(2, ends_count=False)
-    tell(tracker, arrived(0, 1), arrived(0, 2))
-
-    assert tracker.handle(ended(1), 0) == [
-        Abort(1, AbortReason.INPUT_ENDED),
-        Abort(2, AbortReason.INPUT_ENDED),
-    ]
-
-
 def test_the_only_open_channel_triggers_at_once() -> None:
     tracker = BarrierTracker(2)
     tell(tracker, ended(0))

@@ -9,7 +9,6 @@ from aflow.machines.barriers.aligner import BarrierAligner
 from aflow.machines.barriers.alternating import AlternatingBarriers
 from aflow.machines.barriers.events import AbortReason
 from aflow.machines.barriers.tracker import BarrierTracker
-from aflow.machines.barriers.unaligner import BarrierUnaligner
 from aflow.model.elements import END_OF_INPUT, Barrier, CancelBarrier, Watermark
 from aflow.model.time import Timestamp
 from aflow.testing.virtual_time import VirtualClock, advance, virtual_time
@@ -165,7 +164,7 @@ async def test_times_are_those_of_the_clock() -> None:
 
 @virtual_time
 async def test_what_a_barrier_overtakes_is_in_flight_and_processed_all_the_same() -> None:
-    bench = Bench(BarrierUnaligner(1), 1)
+    bench = Bench(AlternatingBarriers(1), 1)
     bench.send(0, "a b", "c", OVERTAKES, "d")
 
     assert bench.run() == [
@@ -181,7 +180,7 @@ async def test_what_a_barrier_overtakes_is_in_flight_and_processed_all_the_same(
 
 @virtual_time
 async def test_what_comes_in_front_of_a_later_barrier_is_noted_as_it_is_taken() -> None:
-    bench = Bench(BarrierUnaligner(2), 2)
+    bench = Bench(AlternatingBarriers(2), 2)
     bench.send(0, OVERTAKES)
     bench.run()
     bench.send(1, "a", Watermark(5))
@@ -196,7 +195,7 @@ async def test_what_comes_in_front_of_a_later_barrier_is_noted_as_it_is_taken() 
 
 @virtual_time
 async def test_what_was_taken_stands_in_front_of_what_is_overtaken_later() -> None:
-    bench = Bench(BarrierUnaligner(2), 2, most=1)
+    bench = Bench(AlternatingBarriers(2), 2, most=1)
     bench.send(0, OVERTAKES)
     bench.run()
     bench.send(1, "a b c", "d")
@@ -210,7 +209,7 @@ async def test_what_was_taken_stands_in_front_of_what_is_overtaken_later() -> No
 
 @virtual_time
 async def test_both_barriers_may_overtake() -> None:
-    bench = Bench(BarrierUnaligner(2), 2)
+    bench = Bench(AlternatingBarriers(2), 2)
     bench.send(0, "a", OVERTAKES, "b")
     bench.send(1, "x", OVERTAKES, "y")
 
@@ -222,7 +221,7 @@ async def test_both_barriers_may_overtake() -> None:
 
 @virtual_time
 async def test_a_barrier_that_was_all_there_was_leaves_nothing_to_take() -> None:
-    bench = Bench(BarrierUnaligner(1), 1)
+    bench = Bench(AlternatingBarriers(1), 1)
     bench.send(0, OVERTAKES)
 
     assert bench.run() == [Took(1, 0, unaligned=True), Complete(1, 0, {})]
@@ -232,7 +231,7 @@ async def test_a_barrier_that_was_all_there_was_leaves_nothing_to_take() -> None
 
 @virtual_time
 async def test_an_end_ends_what_is_noted_of_its_channel() -> None:
-    bench = Bench(BarrierUnaligner(2), 2)
+    bench = Bench(AlternatingBarriers(2), 2)
     bench.send(0, OVERTAKES)
     bench.run()
 
@@ -243,7 +242,7 @@ async def test_an_end_ends_what_is_noted_of_its_channel() -> None:
 
 @virtual_time
 async def test_a_cancelled_checkpoint_is_never_complete_and_nothing_more_is_noted_for_it() -> None:
-    bench = Bench(BarrierUnaligner(2), 2)
+    bench = Bench(AlternatingBarriers(2), 2)
     bench.send(0, OVERTAKES)
     bench.send(1, "a")
     bench.run()
@@ -261,7 +260,7 @@ async def test_a_cancelled_checkpoint_is_never_complete_and_nothing_more_is_note
 async def test_the_cancellation_of_a_newer_checkpoint_ends_what_is_noted_for_the_pending_one() -> (
     None
 ):
-    bench = Bench(BarrierUnaligner(2), 2)
+    bench = Bench(AlternatingBarriers(2), 2)
     bench.send(0, OVERTAKES)
     bench.run()
 
@@ -273,7 +272,7 @@ async def test_the_cancellation_of_a_newer_checkpoint_ends_what_is_noted_for_the
 
 @virtual_time
 async def test_what_follows_a_barrier_is_not_in_flight_while_others_are_waited_for() -> None:
-    bench = Bench(BarrierUnaligner(3), 3)
+    bench = Bench(AlternatingBarriers(3), 3)
     bench.send(0, OVERTAKES)
     bench.run()
     bench.send(1, "a", ALIGNED, "b")
@@ -287,7 +286,7 @@ async def test_what_follows_a_barrier_is_not_in_flight_while_others_are_waited_f
 
 @virtual_time
 async def test_records_noted_for_a_subsumed_checkpoint_are_not_those_of_the_next() -> None:
-    bench = Bench(BarrierUnaligner(2), 2)
+    bench = Bench(AlternatingBarriers(2), 2)
     bench.send(0, OVERTAKES)
     bench.send(1, "a")
     bench.run()
@@ -304,7 +303,7 @@ async def test_records_noted_for_a_subsumed_checkpoint_are_not_those_of_the_next
 
 @virtual_time
 async def test_a_late_barrier_overtakes_for_nothing() -> None:
-    bench = Bench(BarrierUnaligner(2), 2)
+    bench = Bench(AlternatingBarriers(2), 2)
     bench.send(0, CancelBarrier(1))
     bench.run()
 
