@@ -27,12 +27,10 @@ Channels are numbered from 0. Timestamps are epoch ms.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from aflow.errors import InternalError, RestoreError
+from aflow.errors import InternalError
 from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 
@@ -49,17 +47,6 @@ class ChannelState(Enum):
     """Was silent when last heard of."""
     ENDED = "ended"
     """Will never say anything again."""
-
-
-@dataclass(frozen=True, slots=True)
-class ValveSnapshot:
-    """All that a valve knows; channels in their order."""
-
-    watermark: Timestamp
-    idle: bool
-    watermarks: Sequence[Timestamp]
-    channels: Sequence[ChannelState]
-    aligned: Sequence[bool]
 
 
 class WatermarkValve:
@@ -123,42 +110,9 @@ class WatermarkValve:
             return []
         return self._leaves(channel, ChannelState.ENDED)
 
-    def is_aligned(self, channel: int) -> bool:
-        """True if ``channel`` is active and has reached the last output."""
-        return (
-            self._channels[channel] is ChannelState.ACTIVE
-            and self._watermarks[channel] >= self.watermark
-        )
-
     def watermark_of(self, channel: int) -> Timestamp:
         """The newest watermark of ``channel`` that was not ignored."""
         return self._watermarks[channel]
-
-    def snapshot(self) -> ValveSnapshot:
-        """All that the valve knows."""
-        return ValveSnapshot(
-            watermark=self.watermark,
-            idle=self.idle,
-            watermarks=tuple(self._watermarks),
-            channels=tuple(self._channels),
-            aligned=tuple(counted < _ABSENT for counted in self._counted),
-        )
-
-    def restore(self, snapshot: ValveSnapshot) -> None:
-        """Go on where the valve of ``snapshot`` was. Raises ``RestoreError`` if it had another number of channels."""
-        if len(snapshot.channels) != len(self._channels):
-            raise RestoreError(
-                f"the snapshot is of a watermark valve with {len(snapshot.channels)} channels and this one has "
-                f"{len(self._channels)}; after a change of parallelism begin with a new valve"
-            )
-        self.watermark = snapshot.watermark
-        self.idle = snapshot.idle
-        self._watermarks = list(snapshot.watermarks)
-        self._channels = list(snapshot.channels)
-        self._counted = [
-            watermark if aligned else _ABSENT
-            for watermark, aligned in zip(snapshot.watermarks, snapshot.aligned, strict=True)
-        ]
 
     def _time_is_over(self, channel: int) -> Timestamp | None:
         if self._channels[channel] is ChannelState.ENDED:

@@ -17,6 +17,7 @@ class Valve(Driver):
 
     def __init__(self, *, channels: int) -> None:
         self._valve = WatermarkValve(channels)
+        self._idle: set[int] = set()
 
     def do_watermark(self, channel: int, ts: int | str) -> Outcome:
         combined = self._valve.on_watermark(channel, number(ts))
@@ -25,8 +26,10 @@ class Valve(Driver):
     def do_status(self, channel: int, value: str) -> Outcome:
         match value:
             case "idle":
+                self._idle.add(channel)
                 return _emits(self._valve.on_idle(channel))
             case "active":
+                self._idle.discard(channel)
                 return _emits(self._valve.on_active(channel))
             case _:
                 raise UnknownWord(f"status {value!r}")
@@ -35,7 +38,12 @@ class Valve(Driver):
         return {channel: self._valve.watermark_of(int(channel)) for channel in expected}
 
     def see_channel_aligned(self, expected: dict[str, bool]) -> dict[str, bool]:
-        return {channel: self._valve.is_aligned(int(channel)) for channel in expected}
+        return {channel: self._is_aligned(int(channel)) for channel in expected}
+
+    def _is_aligned(self, channel: int) -> bool:
+        """Return True if the channel is active and has reached the last output."""
+        reached = self._valve.watermark_of(channel) >= self._valve.watermark
+        return reached and channel not in self._idle
 
 
 class Generator(Driver):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from aflow.errors import InternalError, RestoreError
+from aflow.errors import InternalError
 from aflow.machines.watermarks.valve import WatermarkValve
 from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -176,24 +176,6 @@ def test_the_output_becomes_idle_if_nobody_is_left_but_idle_and_drained_channels
     assert valve.on_idle(1) == [IDLE]
 
 
-def test_a_restored_valve_goes_on_where_the_other_was() -> None:
-    valve = valve_at(10, 5, 20)
-    valve.on_idle(1)
-    valve.on_active(1)
-
-    restored = WatermarkValve(3)
-    restored.restore(valve.snapshot())
-
-    assert restored.snapshot() == valve.snapshot()
-    assert restored.on_watermark(1, 9) is None
-    assert restored.on_watermark(0, 15) == 15
-
-
-def test_a_snapshot_of_another_number_of_channels_is_refused() -> None:
-    with pytest.raises(RestoreError, match="3 channels and this one has 2"):
-        WatermarkValve(2).restore(WatermarkValve(3).snapshot())
-
-
 def test_a_valve_without_channels_is_refused() -> None:
     with pytest.raises(InternalError, match="not 0"):
         WatermarkValve(0)
@@ -261,12 +243,6 @@ class ValveRules(RuleBasedStateMachine):
             expected, self.idle = ([ACTIVE] if self.idle else []), False
 
         assert self.valve.on_active(channel) == expected
-
-    @rule()
-    def restore(self) -> None:
-        snapshot = self.valve.snapshot()
-        self.valve = WatermarkValve(CHANNELS)
-        self.valve.restore(snapshot)
 
     @invariant()
     def what_can_be_asked_is_right(self) -> None:
