@@ -101,22 +101,10 @@ class MailOrder(Generic[M]):
         self._next += 1
         self._count += 1
 
-    def has_mail(self, min_priority: int = MIN_PRIORITY) -> bool:
-        """True if ``try_take`` with this minimum would return a mail."""
-        # Hot path: asked between any two batches of a task, nearly always about an empty mailbox.
-        if not self._count:
-            return False
-        return min_priority == MIN_PRIORITY or bool(
-            self._urgent.first(min_priority) or self._lanes.first(min_priority)
-        )
-
-    def try_take(self, min_priority: int = MIN_PRIORITY) -> M | None:
-        """The first mail of at least ``min_priority``, of the batch or not. Raises ``MailboxClosed`` when closed."""
-        if not self._count:
-            self._check_not_closed()
-            return None
-        lane = self._urgent.first(min_priority) or self._lanes.first(min_priority)
-        return None if lane is None else self._take(lane)
+    def has_mail(self) -> bool:
+        """Return True if a mail is there, in the batch or not."""
+        # Hot path: called between any two batches of a task, nearly always with an empty mailbox.
+        return self._count > 0
 
     def create_batch(self) -> bool:
         """Put all mails that are there into the batch, behind what is left in it; False if the batch is empty then."""

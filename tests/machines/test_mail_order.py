@@ -12,15 +12,21 @@ from aflow.errors import JobStopped, MailboxClosed
 from aflow.machines.mail_order import MIN_PRIORITY, Lane, MailOrder, MailState
 
 
-def taken(take: Callable[[], str | None]) -> list[str]:
-    """What ``take`` gives until it gives None."""
+def all_of(take: Callable[[], str | None]) -> list[str]:
+    """Return all mails that ``take`` returns, up to its first None."""
     return list(iter(take, None))
 
 
-def by_lane(order: MailOrder[str]) -> list[str]:
-    """What one turn of a task's main loop runs, as the module's theory has it."""
+def in_order(order: MailOrder[str], min_priority: int = MIN_PRIORITY) -> list[str]:
+    """Take all mails of at least ``min_priority``, in one batch."""
     order.create_batch()
-    return taken(lambda: order.try_take_from_batch(Lane.TIMERS) or order.try_take_from_batch())
+    return all_of(lambda: order.try_take_from_batch(min_priority))
+
+
+def by_lane(order: MailOrder[str]) -> list[str]:
+    """Take the mails of one turn of a task's main loop, as the theory of the module describes it."""
+    order.create_batch()
+    return all_of(lambda: order.try_take_from_batch(Lane.TIMERS) or order.try_take_from_batch())
 
 
 def test_mails_leave_in_the_order_in_which_they_came() -> None:
@@ -28,7 +34,7 @@ def test_mails_leave_in_the_order_in_which_they_came() -> None:
     for mail in "abc":
         order.put(mail, 0)
 
-    assert taken(order.try_take) == ["a", "b", "c"]
+    assert in_order(order) == ["a", "b", "c"]
 
 
 def test_a_higher_priority_does_not_sort_ahead_of_an_earlier_sufficient_one() -> None:
@@ -36,8 +42,8 @@ def test_a_higher_priority_does_not_sort_ahead_of_an_earlier_sufficient_one() ->
     for mail, priority in [("low", 0), ("middle", 1), ("high", 2)]:
         order.put(mail, priority)
 
-    assert taken(lambda: order.try_take(1)) == ["middle", "high"]
-    assert taken(order.try_take) == ["low"]
+    assert in_order(order, 1) == ["middle", "high"]
+    assert in_order(order) == ["low"]
 
 
 def test_urgent_mails_go_first_and_in_order_among_themselves() -> None:
@@ -47,7 +53,7 @@ def test_urgent_mails_go_first_and_in_order_among_themselves() -> None:
     order.put("urgent 2", 0, urgent=True)
     order.put("b", 2)
 
-    assert taken(order.try_take) == ["urgent 1", "urgent 2", "a", "b"]
+    assert in_order(order) == ["urgent 1", "urgent 2", "a", "b"]
 
 
 def test_an_urgent_mail_below_the_minimum_is_not_taken() -> None:
@@ -55,9 +61,8 @@ def test_an_urgent_mail_below_the_minimum_is_not_taken() -> None:
     order.put("normal", 2)
     order.put("urgent", 1, urgent=True)
 
-    assert order.try_take(2) == "normal"
-    assert order.try_take(2) is None
-    assert order.try_take(1) == "urgent"
+    assert in_order(order, 2) == ["normal"]
+    assert in_order(order, 1) == ["urgent"]
 
 
 def test_a_batch_holds_what_was_there_and_what_is_urgent() -> None:
@@ -67,8 +72,8 @@ def test_a_batch_holds_what_was_there_and_what_is_urgent() -> None:
     order.put("b", 0)
     order.put("urgent", 2, urgent=True)
 
-    assert taken(order.try_take_from_batch) == ["urgent", "a"]
-    assert taken(order.try_take) == ["b"]
+    assert all_of(order.try_take_from_batch) == ["urgent", "a"]
+    assert in_order(order) == ["b"]
 
 
 def test_without_a_batch_only_urgent_mails_can_be_taken_from_it() -> None:
@@ -76,7 +81,7 @@ def test_without_a_batch_only_urgent_mails_can_be_taken_from_it() -> None:
     order.put("a", 0)
     order.put("urgent", 0, urgent=True)
 
-    assert taken(order.try_take_from_batch) == ["urgent"]
+    assert all_of(order.try_take_from_batch) == ["urgent"]
 
 
 def test_a_batch_of_nothing_is_none() -> None:
@@ -90,7 +95,7 @@ def test_a_new_batch_goes_on_with_what_is_left_of_the_old_one() -> None:
     order.put("b", 0)
     order.create_batch()
 
-    assert taken(order.try_take_from_batch) == ["a", "b"]
+    assert all_of(order.try_take_from_batch) == ["a", "b"]
 
 
 def test_a_turn_runs_control_before_timers_before_the_rest() -> None:
@@ -127,17 +132,16 @@ def test_a_mail_that_posts_itself_again_runs_once_a_turn(lane: Lane) -> None:
     assert by_lane(order) == ["again"]
 
 
-def test_has_mail_looks_at_the_priority() -> None:
+def test_has_mail_tells_of_normal_and_urgent_mails() -> None:
     order: MailOrder[str] = MailOrder()
     assert not order.has_mail()
 
-    order.put("a", 1)
-    assert order.has_mail()
-    assert order.has_mail(1)
-    assert not order.has_mail(2)
-
     order.put("urgent", 2, urgent=True)
-    assert order.has_mail(2)
+    assert order.has_mail()
+
+    order.put("a", 1)
+    assert in_order(order) == ["urgent", "a"]
+    assert not order.has_mail()
 
 
 def test_a_quiesced_mailbox_takes_no_mails_and_gives_those_it_has() -> None:
@@ -150,7 +154,7 @@ def test_a_quiesced_mailbox_takes_no_mails_and_gives_those_it_has() -> None:
         order.put("b", 0)
     with pytest.raises(MailboxClosed):
         order.put("c", 0, urgent=True)
-    assert taken(order.try_take) == ["a"]
+    assert in_order(order) == ["a"]
 
 
 def test_closing_returns_what_never_ran_once() -> None:
@@ -168,12 +172,11 @@ def test_closing_returns_what_never_ran_once() -> None:
 USES: list[Callable[[MailOrder[str]], object]] = [
     lambda order: order.put("a", 0),
     lambda order: order.check_open(),
-    lambda order: order.try_take(),
     lambda order: order.try_take_from_batch(),
 ]
 
 
-@pytest.mark.parametrize("use", USES, ids=["put", "check", "take", "take from batch"])
+@pytest.mark.parametrize("use", USES, ids=["put", "check", "take"])
 def test_a_closed_mailbox_refuses_everything(use: Callable[[MailOrder[str]], object]) -> None:
     order: MailOrder[str] = MailOrder()
     order.close()
@@ -214,12 +217,6 @@ class MailOrderRules(RuleBasedStateMachine):
         self.made += 1
 
     @rule(minimum=minimums)
-    def try_take(self, minimum: int) -> None:
-        assert self.order.try_take(minimum) == self.first(
-            minimum, self.urgent, self.batch, self.rest
-        )
-
-    @rule(minimum=minimums)
     def try_take_from_batch(self, minimum: int) -> None:
         assert self.order.try_take_from_batch(minimum) == self.first(
             minimum, self.urgent, self.batch
@@ -243,10 +240,8 @@ class MailOrderRules(RuleBasedStateMachine):
         self.order.quiesce()
 
     @invariant()
-    def has_mail_says_what_a_take_would_find(self) -> None:
-        for minimum in (MIN_PRIORITY, 0, 2):
-            found = any(p >= minimum for p, _ in [*self.urgent, *self.batch, *self.rest])
-            assert self.order.has_mail(minimum) == found
+    def the_mailbox_is_as_long_as_the_lists(self) -> None:
+        assert self.order.has_mail() == bool(self.everything())
         assert len(self.order) == len(self.everything())
 
     def everything(self) -> list[int]:

@@ -13,6 +13,7 @@ from aflow.machines.mail_order import MailState
 from aflow.runtime.clock import SystemClock
 from aflow.runtime.loop_budget import DEFAULT_BUDGET, LoopBudget
 from aflow.runtime.mailbox_loop import MailboxLoop, SuspendReason
+from tests.conformance.drivers.mailbox import take
 from tests.conformance.running import NOTHING, Driver, Outcome, number
 from tests.conformance.scenarios import UnknownWord
 
@@ -123,7 +124,7 @@ class Processor(Driver):
         return NOTHING
 
     def do_take_and_run(self, min_priority: int | str) -> None:
-        mail = self._mailbox.order.try_take(number(min_priority))
+        mail = take(self._mailbox.order, number(min_priority))
         assert mail is not None, "there is no mail"
         mail()
 
