@@ -7,15 +7,15 @@ is Flink's division. A savepoint can be restored with another parallelism becaus
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from aflow.errors import FlowDefinitionError
-from aflow.model.keys import encode_key, stable_hash
+from aflow.model.keys import stable_hash
 
-__all__ = ["DEFAULT_KEY_GROUPS", "KeyGroupRange", "KeyRouter", "key_group", "ranges", "subtask_of"]
+__all__ = ["DEFAULT_KEY_GROUPS", "KeyGroupRange", "key_group", "ranges", "subtask_of"]
 
 #: The number of key groups is fixed for the life of a pipeline's state, and bounds its parallelism.
 DEFAULT_KEY_GROUPS: Final = 128
@@ -75,47 +75,6 @@ def subtask_of(group: int, key_groups: int, parallelism: int) -> int:
             f"key group {group} is not among the {key_groups} groups 0 to {key_groups - 1}"
         )
     return group * parallelism // key_groups
-
-
-class KeyRouter(dict[Hashable, int]):
-    """A cache from key to the index of the subtask that owns it: ``router[key]`` fills itself.
-
-    A key is checked when it is first seen; a later one that compares equal gets the same answer unchecked. All entries
-    are dropped once ``limit`` are held, so a stream of ever new keys costs bounded memory.
-    """
-
-    __slots__ = ("_key_groups", "_limit", "_parallelism")
-
-    def __init__(
-        self, *, parallelism: int, key_groups: int = DEFAULT_KEY_GROUPS, limit: int = 65_536
-    ) -> None:
-        super().__init__()
-        _check(key_groups, parallelism)
-        if limit < 1:
-            raise FlowDefinitionError(f"limit must be at least 1 key, not {limit}")
-        self._parallelism = parallelism
-        self._key_groups = key_groups
-        self._limit = limit
-
-    def __missing__(self, key: Hashable) -> int:
-        if len(self) >= self._limit:
-            self.clear()
-        # The formula of subtask_of without its checks: both numbers were checked when the router was made.
-        index = self[key] = (
-            stable_hash(key) % self._key_groups * self._parallelism // self._key_groups
-        )
-        return index
-
-    def route(self, keys: Sequence[Hashable]) -> list[int]:
-        """The subtask index of each of ``keys``, in order. Raises ``UnsupportedKey``."""
-        # Hot path (benchmark `exchange`): one C loop over dict lookups; Python code runs for new keys only.
-        try:
-            return list(map(self.__getitem__, keys))
-        except TypeError:
-            # An unhashable key fails in the dict, before __missing__ could say why: find it and say so.
-            for key in keys:
-                encode_key(key)
-            raise
 
 
 def _check(key_groups: int, parallelism: int) -> None:

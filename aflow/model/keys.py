@@ -73,6 +73,26 @@ def check_key(key: Hashable) -> None:
     encode_key(key)
 
 
+class CheckedKeys(dict[Hashable, None]):
+    """Keys that were checked: ``checked[key]`` checks a key that is not in it, and raises ``UnsupportedKey``.
+
+    A key that compares equal to a checked one is not checked again. All entries are dropped once ``limit`` are held, so
+    a stream of ever new keys costs bounded memory.
+    """
+
+    __slots__ = ("_limit",)
+
+    def __init__(self, *, limit: int = 65_536) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def __missing__(self, key: Hashable) -> None:
+        check_key(key)
+        if len(self) >= self._limit:
+            self.clear()
+        self[key] = None
+
+
 def stable_hash(key: Hashable) -> int:
     """The CRC-32 (as in zip and zlib, 0 to 2**32 - 1) of ``encode_key(key)``.
 

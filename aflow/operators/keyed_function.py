@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from aflow.errors import OperatorError, readable, shown
 from aflow.model.batch import Batch
-from aflow.model.key_groups import KeyRouter
+from aflow.model.keys import CheckedKeys
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.context import Context
@@ -57,7 +57,7 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         self._timers = KeyTimers(context.alarm)
         self._backend = keyed_backend(context, self._key_type)
         self._to_close.callback(self._backend.close)
-        self._known_keys = KeyRouter(parallelism=1, key_groups=context.key_group_count)
+        self._known_keys = CheckedKeys()
         super().open(context)
         self._ctx = self._new_context(context)
         #: The watermarks of key groups that were restored from a subtask which was ahead of this one.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,12 +10,11 @@ from aflow.errors import FlowDefinitionError
 from aflow.model.key_groups import (
     DEFAULT_KEY_GROUPS,
     KeyGroupRange,
-    KeyRouter,
     key_group,
     ranges,
     subtask_of,
 )
-from aflow.model.keys import UnsupportedKey, stable_hash
+from aflow.model.keys import stable_hash
 
 
 @st.composite
@@ -86,8 +82,6 @@ def test_an_impossible_division_is_refused(
         ranges(key_groups, parallelism)
     with pytest.raises(FlowDefinitionError, match=complaint):
         subtask_of(0, key_groups, parallelism)
-    with pytest.raises(FlowDefinitionError, match=complaint):
-        KeyRouter(key_groups=key_groups, parallelism=parallelism)
 
 
 @pytest.mark.parametrize("group", [-1, 128])
@@ -105,59 +99,3 @@ def test_a_range_that_runs_backwards_or_below_zero_is_refused(start: int, stop: 
 def test_a_key_has_no_group_among_none() -> None:
     with pytest.raises(FlowDefinitionError, match="at least 1, not 0"):
         key_group("JFK", 0)
-
-
-@given(st.lists(st.one_of(st.text(), st.integers(), st.booleans()), max_size=50), divisions())
-def test_a_router_sends_each_key_to_the_subtask_that_owns_its_group(
-    keys: list[Any], division: tuple[int, int]
-) -> None:
-    key_groups, parallelism = division
-    router = KeyRouter(key_groups=key_groups, parallelism=parallelism, limit=3)
-
-    routed = router.route(keys)
-
-    expected = [subtask_of(key_group(key, key_groups), key_groups, parallelism) for key in keys]
-    assert routed == expected
-    assert list(map(router.__getitem__, keys)) == expected
-
-
-def test_a_router_holds_no_more_keys_than_its_limit() -> None:
-    router = KeyRouter(parallelism=2, limit=10)
-
-    sizes: list[int] = []
-    for key in range(100):
-        router.route([key])
-        sizes.append(len(router))
-
-    assert max(sizes) == 10
-
-
-def test_a_router_without_room_for_a_key_is_refused() -> None:
-    with pytest.raises(FlowDefinitionError, match="limit must be at least 1 key, not 0"):
-        KeyRouter(parallelism=2, limit=0)
-
-
-@pytest.mark.parametrize("key", [[1], ("a", [1]), 1j], ids=repr)
-def test_a_router_names_the_first_key_that_cannot_be_one(key: Any) -> None:
-    router = KeyRouter(parallelism=2)
-    keys: list[Any] = ["fine", key, {}]
-
-    with pytest.raises(UnsupportedKey) as caught:
-        router.route(keys)
-
-    assert caught.value.key is key
-
-
-@dataclass(frozen=True)
-class Broken:
-    origin: str
-
-    def __hash__(self) -> int:
-        raise TypeError("the user's own trouble")
-
-
-def test_a_type_error_of_a_keys_own_hash_is_not_hidden() -> None:
-    router = KeyRouter(parallelism=2)
-
-    with pytest.raises(TypeError, match="the user's own trouble"):
-        router.route([Broken("JFK")])

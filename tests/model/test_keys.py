@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import aflow
 from aflow.errors import AflowError
-from aflow.model.keys import UnsupportedKey, encode_key, stable_hash
+from aflow.model.keys import CheckedKeys, UnsupportedKey, encode_key, stable_hash
 
 NEW_YORK = ZoneInfo("America/New_York")
 AN_UUID = UUID("12345678-1234-5678-1234-567812345678")
@@ -309,6 +309,27 @@ def test_an_unsupported_key_is_an_aflow_error_a_type_error_and_survives_pickling
     assert isinstance(copy, AflowError)
     assert isinstance(copy, TypeError)
     assert str(copy) == "[1] cannot be a key: a list is mutable; use tuple(key)"
+
+
+def test_checked_keys_hold_no_more_than_their_limit() -> None:
+    checked = CheckedKeys(limit=10)
+
+    sizes: list[int] = []
+    for key in range(100):
+        checked[key]
+        sizes.append(len(checked))
+
+    assert max(sizes) == 10
+
+
+@pytest.mark.parametrize("key", [("a", (1, 1j)), 1j], ids=repr)
+def test_checked_keys_refuse_a_key_each_time(key: Any) -> None:
+    checked = CheckedKeys()
+
+    for _ in range(2):
+        with pytest.raises(UnsupportedKey):
+            checked[key]
+    assert key not in checked
 
 
 def test_the_hash_does_not_depend_on_the_seed_of_pythons_own_hash() -> None:

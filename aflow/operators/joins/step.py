@@ -15,7 +15,7 @@ from aflow.errors import (
 )
 from aflow.model.batch import Batch, in_batches
 from aflow.model.codecs import CodecError
-from aflow.model.key_groups import KeyRouter
+from aflow.model.keys import CheckedKeys
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, OperatorContext, TwoInputOperator, unsupported
 from aflow.operators.changed_keys import ChangedKeys
@@ -53,7 +53,7 @@ class JoinOperator(TwoInputOperator):
         self._changed = ChangedKeys()
         #: The watermarks of key groups that were restored from a subtask which was ahead of this one.
         self._ahead = no_group_ahead(context)
-        self._known_keys = KeyRouter(parallelism=1, key_groups=context.key_group_count)
+        self._known_keys = CheckedKeys()
 
     def _columns(
         self, batch: Batch[Any], side: str
