@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final, Literal, TypeVar
 
 from aflow.machines.barriers.aligner import BarrierAligner
@@ -27,23 +27,15 @@ from aflow.machines.barriers.events import (
     BarrierAnnounced,
     BarrierArrived,
     Barriers,
-    Block,
-    CancelAlarm,
     CancelArrived,
-    Capture,
     ChannelEnded,
-    DiscardCapture,
-    EndCapture,
     Event,
     Instruction,
-    Overtake,
-    SetAlarm,
     Trigger,
-    Unblock,
 )
 from aflow.machines.barriers.tracker import BarrierTracker
 from aflow.model.elements import Barrier, CancelBarrier, CheckpointKind
-from aflow.model.time import MAX_TIMESTAMP, Timestamp
+from aflow.model.time import MAX_TIMESTAMP
 from tests.conformance.drivers.barrier_gate import (
     WORDS,
     Announcement,
@@ -56,6 +48,7 @@ from tests.conformance.drivers.barrier_gate import (
 )
 from tests.conformance.running import Driver, call
 from tests.conformance.scenarios import UnknownWord
+from tests.machines.barriers.interpreter import BarrierInterpreter
 
 _MACHINES: Final[Mapping[str, Callable[[int], Barriers]]] = {
     "aligned": BarrierAligner,
@@ -73,15 +66,6 @@ _I = TypeVar("_I", bound=Instruction)
 _REPEATED: Final = (
     "barrier, mode aligned without timeout; even ids are checkpoints, odd ids savepoints"
 )
-
-
-@dataclass
-class _Writing:
-    """The records in flight of one checkpoint, in the order in which they were taken."""
-
-    captured: list[tuple[int, Data]] = field(default_factory=list[tuple[int, Data]])
-    #: Channels whose records still belong to it.
-    open: set[int] = field(default_factory=set[int])
 
 
 class BarrierHandler(Driver):
@@ -106,7 +90,10 @@ class BarrierHandler(Driver):
     ) -> None:
         if end_of_partition != "counts_as_barrier":
             raise UnknownWord(f"an end of input that {end_of_partition}")
-        self._machine = _MACHINES[handler](channels)
+        self._barriers = BarrierInterpreter[Data](
+            _MACHINES[handler](channels), self, cancels_alarms=not timer_cancel_is_noop
+        )
+        self._machine = self._barriers.machine
         self._unaligned = handler == "unaligned"
         self._channels = channels
         self._gate = Gate(channels)
@@ -115,19 +102,14 @@ class BarrierHandler(Driver):
         self._remote = set(range(channels) if remote else remote_channels)
         self._buffer_size = buffer_size_bytes
         self._now = 0
-        self._alarm: Timestamp | None = None
-        self._keeps_alarms = timer_cancel_is_noop
         self._closed = False
         #: Channels that announced a barrier which is not in them yet, and those of them in which it is to overtake.
         self._announced: set[int] = set()
         self._overtaking: set[int] = set()
         self._input: list[object] = []
         self._output: list[object] = []
-        self._blocked: set[int] = set()
-        self._instructions: list[Instruction] = []
         #: At each abort: which checkpoints had all their barriers.
         self._complete_at_abort: dict[int, list[int]] = {}
-        self._writing: dict[int, _Writing] = {}
         self._started_writing: int | None = None
         self._persisted: list[tuple[int, Data]] = []
         self._bytes: Counter[int] = Counter()
@@ -203,8 +185,8 @@ class BarrierHandler(Driver):
             self.do_run_timers(True)
 
     def do_run_timers(self, _: bool) -> None:
-        if self._alarm is not None and self._alarm <= self._now:
-            self._alarm = None
+        if self._barriers.alarm is not None and self._barriers.alarm <= self._now:
+            self._barriers.alarm = None
             if not self._closed:  # as the runtime: a mailbox that is closed takes no alarm
                 self._tell(AlarmRang())
 
@@ -232,10 +214,10 @@ class BarrierHandler(Driver):
         return list(self._machine.pending_ids)
 
     def see_blocked(self) -> list[int]:
-        return sorted(self._blocked)
+        return sorted(self._barriers.blocked)
 
     def see_blocked_excludes(self, expected: Sequence[int]) -> list[int]:
-        return [channel for channel in expected if channel not in self._blocked]
+        return [channel for channel in expected if channel not in self._barriers.blocked]
 
     def see_triggered(self) -> list[int]:
         return [each.barrier.id for each in self._triggers]
@@ -284,7 +266,7 @@ class BarrierHandler(Driver):
     def see_notifications(self) -> list[dict[str, int]]:
         return [
             {"trigger": each.barrier.id} if isinstance(each, Trigger) else {"abort": each.id}
-            for each in self._instructions
+            for each in self._barriers.instructions
             if isinstance(each, Trigger | Abort)
         ]
 
@@ -340,10 +322,11 @@ class BarrierHandler(Driver):
         return self._of(Abort)
 
     def _of(self, kind: type[_I]) -> list[_I]:
-        return [each for each in self._instructions if isinstance(each, kind)]
+        return [each for each in self._barriers.instructions if isinstance(each, kind)]
 
     def _captured(self) -> list[tuple[int, Data]]:
-        return self._persisted + [each for one in self._writing.values() for each in one.captured]
+        in_flight = self._barriers.in_flight.values()
+        return self._persisted + [each for captured in in_flight for each in captured]
 
     def _put(self, channel: int, element: Queued) -> None:
         if isinstance(element, Data | End):
@@ -354,7 +337,7 @@ class BarrierHandler(Driver):
             self.do_poll_all(True)
 
     def _held(self) -> set[int]:
-        return self._blocked if self._holds_back else set()
+        return self._barriers.blocked if self._holds_back else set()
 
     def _process(self, channel: int, element: Queued | Urgent) -> None:
         match element:
@@ -370,59 +353,32 @@ class BarrierHandler(Driver):
             case Announcement(barrier):
                 self._tell(BarrierAnnounced(channel, barrier))
             case Overtaken(barrier, data):
-                self._tell(BarrierArrived(channel, barrier), [(channel, one) for one in data])
+                self._tell(BarrierArrived(channel, barrier), data)
 
     def _hand_out(self, channel: int, data: Data) -> None:
         self._output.append((channel, data))
         self._bytes.update(dict.fromkeys(self._machine.pending_ids, data.size))
-        for writing in self._writing.values():
-            if channel in writing.open:
-                writing.captured.append((channel, data))
+        self._barriers.on_record(channel, data)
 
-    def _tell(self, event: Event, overtaken: Sequence[tuple[int, Data]] = ()) -> None:
-        """Tell the machine and do what it says; what was overtaken belongs to the checkpoint once it is triggered."""
-        waiting = list(overtaken)
-        for instruction in self._machine.handle(event, self._now):
-            if isinstance(event, BarrierArrived) and event.barrier.id in self._writing:
-                self._writing[event.barrier.id].captured += waiting
-                waiting = []
-            self._follow(instruction)
-        if isinstance(event, BarrierArrived) and event.barrier.id in self._writing:
-            self._writing[event.barrier.id].captured += waiting
+    def _tell(self, event: Event, overtaken: Sequence[Data] = ()) -> None:
+        self._barriers.handle(event, self._now, overtaken)
 
-    def _follow(self, instruction: Instruction) -> None:
-        self._instructions.append(instruction)
-        match instruction:
-            case Trigger(barrier):
-                if barrier.unaligned:
-                    self._started_writing = barrier.id
-                    self._writing[barrier.id] = _Writing()
-            case Abort(checkpoint):
-                complete = [each.id for each in self._of(AllArrived)]
-                self._complete_at_abort[checkpoint] = complete
-            case Block(channel):
-                self._blocked.add(channel)
-            case Unblock(channel):
-                self._blocked.remove(channel)
-            case Capture(checkpoint, channels):
-                self._writing[checkpoint].open.update(channels)
-            case EndCapture(channel):
-                for writing in self._writing.values():
-                    writing.open.discard(channel)
-            case DiscardCapture(checkpoint):
-                del self._writing[checkpoint]
-            case AllArrived(checkpoint):
-                self._persisted += self._writing.pop(checkpoint, _Writing()).captured
-                self._last_bytes = self._bytes.pop(checkpoint, 0)
-            case Overtake(channels):
-                self._overtaking |= self._announced & set(channels)
-                for channel in channels:
-                    if channel not in self._announced:
-                        self._gate.overtake(channel, self._machine.latest_id)
-            case SetAlarm(at):
-                self._alarm = at
-            case CancelAlarm():
-                self._alarm = self._alarm if self._keeps_alarms else None
+    def on_trigger(self, barrier: Barrier) -> None:
+        if barrier.unaligned:
+            self._started_writing = barrier.id
+
+    def on_abort(self, checkpoint: int) -> None:
+        self._complete_at_abort[checkpoint] = [each.id for each in self._of(AllArrived)]
+
+    def on_all_arrived(self, checkpoint: int, in_flight: Sequence[tuple[int, Data]]) -> None:
+        self._persisted += in_flight
+        self._last_bytes = self._bytes.pop(checkpoint, 0)
+
+    def overtake(self, channel: int, checkpoint: int) -> None:
+        if channel in self._announced:
+            self._overtaking.add(channel)
+        else:
+            self._gate.overtake(channel, checkpoint)
 
 
 def _barrier(

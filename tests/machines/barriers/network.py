@@ -14,27 +14,15 @@ from functools import partial
 from typing import TypeAlias
 
 from aflow.machines.barriers.events import (
-    Abort,
     AlarmRang,
-    AllArrived,
     BarrierAnnounced,
     BarrierArrived,
     Barriers,
-    Block,
-    CancelAlarm,
     CancelArrived,
-    Capture,
     ChannelEnded,
-    DiscardCapture,
-    EndCapture,
-    Event,
-    Instruction,
-    Overtake,
-    SetAlarm,
-    Trigger,
-    Unblock,
 )
 from aflow.model.elements import Barrier, CancelBarrier, EndOfInput
+from tests.machines.barriers.interpreter import BarrierInterpreter, by_channel
 
 Record: TypeAlias = tuple[int, int]
 """The source, and the position in it."""
@@ -168,122 +156,89 @@ class Source(Node):
 
 
 class Task(Node):
-    """Counts records, and does what its machine says."""
+    """Counts records, and takes checkpoints as its machine decides. ``tolerant`` as of the interpreter."""
 
     def __init__(
-        self, number: int, shared_out: bool, machine: Barriers, inputs: Sequence[Channel]
+        self,
+        number: int,
+        shared_out: bool,
+        machine: Barriers,
+        inputs: Sequence[Channel],
+        network: Network,
     ) -> None:
         super().__init__(number, shared_out)
-        self.machine = machine
         self.inputs = inputs
         self.state: Counter[Record] = Counter()
-        self.blocked: set[int] = set()
+        self.barriers = BarrierInterpreter[Record](machine, self, tolerant=network.tolerant)
+        self._network = network
         self._open = len(inputs)
-        self._alarm: int | None = None
-        #: What is being captured, by channel; lists of ``_in_flight``.
-        self._captured: dict[int, list[Record]] = {}
-        #: Of checkpoints that were triggered and wait for barriers, by channel.
-        self._in_flight: dict[int, dict[int, list[Record]]] = {}
 
-    def choices(self, now: int, cuts: Mapping[int, Cut]) -> Iterator[Callable[[], None]]:
+    def choices(self) -> Iterator[Callable[[], None]]:
         for index, channel in enumerate(self.inputs):
-            if channel.elements and index not in self.blocked:
-                yield partial(self._take, index, now, cuts)
+            if channel.elements and index not in self.barriers.blocked:
+                yield partial(self._take, index)
             if channel.announced:
-                yield partial(self._hear, index, now, cuts)
-        if self._alarm is not None and self._alarm <= now:
-            yield partial(self._ring, now, cuts)
+                yield partial(self._hear, index)
+        if self.barriers.alarm is not None and self.barriers.alarm <= self._network.now:
+            yield self._ring
 
-    def _take(self, index: int, now: int, cuts: Mapping[int, Cut]) -> None:
+    def on_trigger(self, barrier: Barrier) -> None:
+        self._network.cuts[barrier.id].states[self.number] = self.state.copy()
+        self.tell_all(barrier)
+
+    def on_abort(self, checkpoint: int) -> None:
+        self.tell_all(CancelBarrier(checkpoint))
+
+    def on_all_arrived(self, checkpoint: int, in_flight: Sequence[tuple[int, Record]]) -> None:
+        self._network.cuts[checkpoint].in_flight[self.number] = by_channel(in_flight)
+
+    def overtake(self, channel: int, checkpoint: int) -> None:
+        found = self.inputs[channel].overtake(checkpoint)
+        if found is not None:
+            self.barriers.handle(BarrierArrived(channel, found[0]), self._network.now, found[1])
+
+    def _take(self, index: int) -> None:
+        now = self._network.now
         match self.inputs[index].elements.popleft():
             case EndOfInput():
-                self._tell(ChannelEnded(index), now, cuts)
+                self.barriers.handle(ChannelEnded(index), now)
                 self._open -= 1
                 if self._open == 0:
                     self.tell_all(EndOfInput())
             case Barrier() as barrier:
-                self._tell(BarrierArrived(index, barrier), now, cuts)
+                self.barriers.handle(BarrierArrived(index, barrier), now)
             case CancelBarrier(checkpoint):
-                self._tell(CancelArrived(index, checkpoint), now, cuts)
+                self.barriers.handle(CancelArrived(index, checkpoint), now)
             case record:
-                self._process(index, record)
+                self.barriers.on_record(index, record)
+                self.state[record] += 1
+                self.send(record)
 
-    def _process(self, index: int, record: Record) -> None:
-        if index in self._captured:
-            self._captured[index].append(record)
-        self.state[record] += 1
-        self.send(record)
-
-    def _hear(self, index: int, now: int, cuts: Mapping[int, Cut]) -> None:
+    def _hear(self, index: int) -> None:
         barrier = self.inputs[index].announced.popleft()
         if barrier.unaligned:
-            self._overtake(index, barrier.id, now, cuts)
+            self.overtake(index, barrier.id)
         elif self.inputs[index].holds(barrier.id):
-            self._tell(BarrierAnnounced(index, barrier), now, cuts)
+            self.barriers.handle(BarrierAnnounced(index, barrier), self._network.now)
 
-    def _ring(self, now: int, cuts: Mapping[int, Cut]) -> None:
-        self._alarm = None
-        self._tell(AlarmRang(), now, cuts)
-
-    def _overtake(self, index: int, checkpoint: int, now: int, cuts: Mapping[int, Cut]) -> None:
-        found = self.inputs[index].overtake(checkpoint)
-        if found is not None:
-            self._tell(BarrierArrived(index, found[0]), now, cuts, found[1])
-
-    def _tell(
-        self, event: Event, now: int, cuts: Mapping[int, Cut], overtaken: Sequence[Record] = ()
-    ) -> None:
-        waiting = list(overtaken)
-        for instruction in self.machine.handle(event, now):
-            self._add(event, waiting)
-            self._follow(instruction, now, cuts)
-        self._add(event, waiting)
-
-    def _add(self, event: Event, waiting: list[Record]) -> None:
-        """What a barrier has overtaken belongs to its checkpoint, once that is triggered."""
-        if isinstance(event, BarrierArrived) and event.barrier.id in self._in_flight:
-            self._in_flight[event.barrier.id].setdefault(event.channel, []).extend(waiting)
-            waiting.clear()
-
-    def _follow(self, instruction: Instruction, now: int, cuts: Mapping[int, Cut]) -> None:
-        match instruction:
-            case Trigger(barrier):
-                cuts[barrier.id].states[self.number] = self.state.copy()
-                if barrier.unaligned:
-                    self._in_flight[barrier.id] = {}
-                self.tell_all(barrier)
-            case AllArrived(checkpoint):
-                cuts[checkpoint].in_flight[self.number] = self._in_flight.pop(checkpoint, {})
-            case Abort(checkpoint):
-                self.tell_all(CancelBarrier(checkpoint))
-            case Block(channel):
-                self.blocked.add(channel)
-            case Unblock(channel):
-                self.blocked.discard(channel)
-            case Capture(checkpoint, channels):
-                of = self._in_flight[checkpoint]
-                self._captured.update({index: of.setdefault(index, []) for index in channels})
-            case EndCapture(channel):
-                self._captured.pop(channel, None)
-            case DiscardCapture(checkpoint):
-                self._captured.clear()
-                del self._in_flight[checkpoint]
-            case Overtake(channels):
-                for channel in channels:
-                    self._overtake(channel, self.machine.latest_id, now, cuts)
-            case SetAlarm(at):
-                self._alarm = at
-            case CancelAlarm():
-                self._alarm = None
+    def _ring(self) -> None:
+        self.barriers.alarm = None
+        self.barriers.handle(AlarmRang(), self._network.now)
 
 
 class Network:
     """The nodes of a plan, at their beginning or where ``since`` left them."""
 
     def __init__(
-        self, plan: Plan, machine: Callable[[int], Barriers], *, since: Cut | None = None
+        self,
+        plan: Plan,
+        machine: Callable[[int], Barriers],
+        *,
+        since: Cut | None = None,
+        tolerant: bool = False,
     ) -> None:
         self.plan = plan
+        self.tolerant = tolerant
         self.now = 0
         self.cuts: dict[int, Cut] = {}
         since = Cut() if since is None else since
@@ -294,7 +249,7 @@ class Network:
         self.tasks: list[Task] = []
         for number, inputs in zip(plan.tasks, plan.inputs, strict=True):
             channels = [Channel() for _ in inputs]
-            task = Task(number, plan.shared_out[number], machine(len(inputs)), channels)
+            task = Task(number, plan.shared_out[number], machine(len(inputs)), channels, self)
             self._restore(task, since)
             for channel, writer in zip(channels, inputs, strict=True):
                 self._nodes()[writer].outputs.append(channel)
@@ -310,7 +265,7 @@ class Network:
         """Everything that can happen next. What is nearest to the end of the network comes first."""
         found: list[Callable[[], None]] = []
         for task in reversed(self.tasks):
-            found += task.choices(self.now, self.cuts)
+            found += task.choices()
         for source in self.sources:
             found += source.choices(self.cuts)
         return found

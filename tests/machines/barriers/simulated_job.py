@@ -19,28 +19,17 @@ from typing import Final, TypeAlias
 from aflow.machines.barriers.aligner import BarrierAligner
 from aflow.machines.barriers.alternating import AlternatingBarriers
 from aflow.machines.barriers.events import (
-    Abort,
     AlarmRang,
-    AllArrived,
     BarrierAnnounced,
     BarrierArrived,
     Barriers,
-    Block,
-    CancelAlarm,
     CancelArrived,
-    Capture,
     ChannelEnded,
-    DiscardCapture,
-    EndCapture,
     Event,
-    Instruction,
-    Overtake,
-    SetAlarm,
-    Trigger,
-    Unblock,
 )
 from aflow.machines.barriers.tracker import BarrierTracker
 from aflow.model.elements import END_OF_INPUT, Barrier, CancelBarrier, CheckpointKind, EndOfInput
+from tests.machines.barriers.interpreter import BarrierInterpreter, by_channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,21 +204,16 @@ class Task:
     def __init__(
         self, machine: Barriers, links: Sequence[Link], outputs: Outputs, job: Job
     ) -> None:
-        self.machine = machine
+        self.barriers = BarrierInterpreter[Record](machine, self)
         self.links = links
         self.outputs = outputs
         self._job = job
         self.done: list[list[Record]] = [[] for _ in links]
         self.open = set(range(len(links)))
-        #: All has been processed, and the end was sent on.
+        #: True once all records are processed and the end is sent on.
         self.ended = False
-        self.blocked: set[int] = set()
-        #: By channel; lists of ``_in_flight``.
-        self.captured: dict[int, list[Record]] = {}
-        self.in_flight: dict[int, dict[int, list[Record]]] = {}
-        self.alarm: int | None = None
         self.parts: dict[int, Part] = {}
-        #: Announcements that were not heard yet.
+        #: Announcements that are not processed yet.
         self.mails: deque[tuple[int, Barrier]] = deque()
         for channel, link in enumerate(links):
             link.announce = partial(self._announced, channel)
@@ -237,13 +221,38 @@ class Task:
     def actions(self, chance: Random) -> Iterator[Action]:
         if self.mails:
             yield self._mail
-        if self.alarm is not None and self.alarm <= self._job.now:
+        if self.barriers.alarm is not None and self.barriers.alarm <= self._job.now:
             yield self._ring
         for channel, link in enumerate(self.links):
-            if link.queue and channel not in self.blocked:
+            if link.queue and channel not in self.barriers.blocked:
                 yield partial(self._take, channel, chance.choice([1, 2, 9]))
         if not self.open and not self.ended:
             yield self._end
+
+    def on_trigger(self, barrier: Barrier) -> None:
+        assert barrier.id not in self.parts, "a checkpoint is taken once"
+        done = [list(one) for one in self.done]
+        self.parts[barrier.id] = Part(self.outputs.sent(), done=done, unaligned=barrier.unaligned)
+        self.outputs.barrier(barrier)
+
+    def on_abort(self, checkpoint: int) -> None:
+        self.parts.pop(checkpoint, None)
+        self.outputs.put(CancelBarrier(checkpoint))
+        self._job.give_up(checkpoint)
+
+    def on_all_arrived(self, checkpoint: int, in_flight: Sequence[tuple[int, Record]]) -> None:
+        self.parts[checkpoint].in_flight = by_channel(in_flight)
+
+    def overtake(self, channel: int, checkpoint: int) -> None:
+        queue = self.links[channel].queue
+        place = self.links[channel].find(checkpoint)
+        assert place is not None
+        barrier = queue[place]
+        assert isinstance(barrier, Barrier)
+        overtaken = [one for index, one in enumerate(queue) if index < place]
+        del queue[place]
+        records = [record for one in overtaken if isinstance(one, tuple) for record in one]
+        self._handle(BarrierArrived(channel, replace(barrier, unaligned=True)), records)
 
     def _announced(self, channel: int, barrier: Barrier) -> None:
         self.mails.append((channel, barrier))
@@ -253,13 +262,13 @@ class Task:
         if self.links[channel].find(barrier.id) is None:
             return
         if barrier.unaligned:
-            self._overtake(channel, barrier.id)
+            self.overtake(channel, barrier.id)
         else:
-            self._tell(BarrierAnnounced(channel, barrier))
+            self._handle(BarrierAnnounced(channel, barrier))
 
     def _ring(self) -> None:
-        self.alarm = None
-        self._tell(AlarmRang())
+        self.barriers.alarm = None
+        self._handle(AlarmRang())
 
     def _end(self) -> None:
         self.ended = True
@@ -268,81 +277,20 @@ class Task:
     def _take(self, channel: int, limit: int) -> None:
         match self.links[channel].take(limit):
             case Barrier() as barrier:
-                self._tell(BarrierArrived(channel, barrier))
+                self._handle(BarrierArrived(channel, barrier))
             case CancelBarrier(checkpoint):
-                self._tell(CancelArrived(channel, checkpoint))
+                self._handle(CancelArrived(channel, checkpoint))
             case EndOfInput():
                 self.open.remove(channel)
-                self._tell(ChannelEnded(channel))
+                self._handle(ChannelEnded(channel))
             case records:
-                if channel in self.captured:
-                    self.captured[channel] += records
+                for record in records:
+                    self.barriers.on_record(channel, record)
                 self.done[channel] += records
                 self.outputs.emit(records)
 
-    def _overtake(self, channel: int, checkpoint: int) -> None:
-        queue = self.links[channel].queue
-        place = self.links[channel].find(checkpoint)
-        assert place is not None
-        barrier = queue[place]
-        assert isinstance(barrier, Barrier)
-        in_front = [one for index, one in enumerate(queue) if index < place]
-        del queue[place]
-        records = [record for one in in_front if isinstance(one, tuple) for record in one]
-        self._tell(BarrierArrived(channel, replace(barrier, unaligned=True)), records)
-
-    def _tell(self, event: Event, overtaken: Sequence[Record] = ()) -> None:
-        """What was overtaken is part of the checkpoint of the barrier, as soon as that has been triggered."""
-        for one in self.machine.handle(event, self._job.now):
-            overtaken = self._note(event, overtaken)
-            self._follow(one)
-        self._note(event, overtaken)
-
-    def _note(self, event: Event, overtaken: Sequence[Record]) -> Sequence[Record]:
-        """What is left to be noted."""
-        if isinstance(event, BarrierArrived) and event.barrier.id in self.in_flight:
-            self.in_flight[event.barrier.id].setdefault(event.channel, []).extend(overtaken)
-            return ()
-        return overtaken
-
-    def _follow(self, one: Instruction) -> None:
-        match one:
-            case Trigger(barrier):
-                self._trigger(barrier)
-            case AllArrived(checkpoint):
-                self.parts[checkpoint].in_flight = self.in_flight.pop(checkpoint, {})
-            case Abort(checkpoint):
-                assert checkpoint not in self.in_flight, "what was captured is discarded first"
-                self.parts.pop(checkpoint, None)
-                self.outputs.put(CancelBarrier(checkpoint))
-                self._job.give_up(checkpoint)
-            case Block(channel):
-                self.blocked.add(channel)
-            case Unblock(channel):
-                self.blocked.remove(channel)
-            case Capture(checkpoint, channels):
-                of = self.in_flight[checkpoint]
-                self.captured = {channel: of.setdefault(channel, []) for channel in channels}
-            case EndCapture(channel):
-                del self.captured[channel]
-            case DiscardCapture(checkpoint):
-                del self.in_flight[checkpoint]
-                self.captured = {}
-            case Overtake(channels):
-                for channel in channels:
-                    self._overtake(channel, self.machine.latest_id)
-            case SetAlarm(at):
-                self.alarm = at
-            case CancelAlarm():
-                self.alarm = None
-
-    def _trigger(self, barrier: Barrier) -> None:
-        assert barrier.id not in self.parts, "a checkpoint is taken once"
-        if barrier.unaligned:
-            self.in_flight[barrier.id] = {}
-        done = [list(one) for one in self.done]
-        self.parts[barrier.id] = Part(self.outputs.sent(), done=done, unaligned=barrier.unaligned)
-        self.outputs.barrier(barrier)
+    def _handle(self, event: Event, overtaken: Sequence[Record] = ()) -> None:
+        self.barriers.handle(event, self._job.now, overtaken)
 
 
 class Job:
@@ -390,7 +338,7 @@ class Job:
             actions.append(self._begin)
         if pending and self._aborts:
             actions.append(self._abort)
-        alarms = [task.alarm for task in self.tasks if task.alarm is not None]
+        alarms = [task.barriers.alarm for task in self.tasks if task.barriers.alarm is not None]
         return actions or ([partial(self._wait, min(alarms))] if alarms else [])
 
     def _begin(self) -> None:

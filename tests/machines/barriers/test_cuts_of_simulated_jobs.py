@@ -106,8 +106,8 @@ def test_in_the_end_everything_was_processed_once_and_nobody_waits(plan: Plan, s
     for task in job.tasks:
         assert task.ended
         assert not any(link.queue for link in task.links)
-        assert (task.blocked, task.captured, task.in_flight, task.alarm) == (set(), {}, {}, None)
-        assert not task.machine.pending_ids
+        assert task.barriers.is_at_rest
+        assert not task.barriers.machine.pending_ids
 
 
 @proving
