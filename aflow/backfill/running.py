@@ -38,6 +38,7 @@ from aflow.runtime.metrics import StepCounters
 from aflow.runtime.options import Options
 from aflow.runtime.outputs import Link, StepOutput
 from aflow.runtime.task import Chain, StreamTask, TaskInput
+from aflow.runtime.task_id import TaskId
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Steps of a task in which state that cannot be stored shows at once, and not at the end of a long history.
@@ -214,12 +215,11 @@ class _FragmentBuilder(Builder):
     def _shells(self, task: TaskPlan) -> list[StreamTask]:
         shells = [
             _FragmentTask(
+                TaskId(task.head.name, subtask),
                 task.name,
-                subtask,
                 loop=self._loop,
                 loop_budget=self._loop_budget,
                 clock=self._options.clock,
-                head=task.head.name,
             )
             for subtask in range(task.parallelism)
         ]

@@ -134,8 +134,7 @@ class Attempt:
             names = [operator.name for operator in task.chain.operators]
             state = restoration.to_copy(task.chains.groups, names)
             if state:
-                head = task.id.rpartition("[")[0]
-                file = await using.storage.write_part(number, head, task.subtask, state)
+                file = await using.storage.write_part(number, task.id.step, task.id.subtask, state)
                 task.chains.stored(file, state)
 
     async def _first_id(self, using: Checkpoints) -> int:
@@ -150,7 +149,7 @@ class Attempt:
             ]
             beside.append(group.create_task(resources.watch()))
             tasks = [
-                group.create_task(task.run(), name=f"{task.name}[{task.subtask}]")
+                group.create_task(task.run(), name=f"{task.name}[{task.id.subtask}]")
                 for task in self.built.tasks
             ]
             if self.coordinator is not None:

@@ -43,6 +43,7 @@ from aflow.runtime.outputs import Link, StepOutput
 from aflow.runtime.source_input import SourceInput
 from aflow.runtime.splits import SplitQueue
 from aflow.runtime.task import Chain, StreamTask, TaskInput
+from aflow.runtime.task_id import TaskId
 
 
 @dataclass(slots=True)
@@ -163,12 +164,11 @@ class Builder:
     def _shells(self, task: TaskPlan) -> list[StreamTask]:
         return [
             StreamTask(
+                TaskId(task.head.name, subtask),
                 task.name,
-                subtask,
                 loop=self._loop,
                 loop_budget=self._loop_budget,
                 clock=self._options.clock,
-                head=task.head.name,
             )
             for subtask in range(task.parallelism)
         ]
@@ -221,7 +221,6 @@ class Builder:
         task.attach(task_input, chain, taking, self._check(plan, task_input, chain))
         if taking is not None:
             taking.attach(
-                plan.head.name,
                 chain.operators,
                 chain.edges,
                 source=task_input if isinstance(task_input, SourceInput) else None,
@@ -237,7 +236,7 @@ class Builder:
         """
         if self._restoration is not None:
             for node in reversed(plan.nodes[1:]):
-                batches = self._restoration.in_chain(node.name, task.subtask, plan.parallelism)
+                batches = self._restoration.in_chain(node.name, task.id.subtask, plan.parallelism)
                 task.begin_with(links[node.id], batches)
 
     def _taking(self, plan: TaskPlan, task: StreamTask) -> SubtaskCheckpointer | None:
@@ -245,7 +244,7 @@ class Builder:
         using = self._checkpointed
         if using is None:
             return None
-        groups = self._plan.ranges(plan)[task.subtask]
+        groups = self._plan.ranges(plan)[task.id.subtask]
         chains = SubtaskChains(groups, using.settings.incremental)
         if using.restoration is not None:
             using.restoration.adopt(chains, (node.name for node in plan.nodes))

@@ -266,7 +266,7 @@ class Job:
         waited = {why: task.loop.waited_so_far(why) for why in SuspendReason}
         return TaskMetrics(
             name=task.name,
-            subtask=task.subtask,
+            subtask=task.id.subtask,
             busy_s=max(0.0, end - task.started_at - sum(waited.values())),
             idle_s=waited[SuspendReason.IDLE],
             backpressured_s=waited[SuspendReason.BACKPRESSURED],

@@ -44,6 +44,7 @@ from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.mailbox_loop import MailboxLoop, SuspendReason
 from aflow.runtime.outputs import Link
 from aflow.runtime.source_input import SourceInput
+from aflow.runtime.task_id import TaskId
 
 
 class TaskInput(Protocol):
@@ -103,18 +104,16 @@ class StreamTask:
 
     def __init__(
         self,
+        id: TaskId,
         name: str,
-        subtask: int,
         *,
         loop: asyncio.AbstractEventLoop,
         loop_budget: LoopBudget,
         clock: RuntimeClock,
-        head: str = "",
     ) -> None:
+        """``name`` is made of the names of all steps of the task."""
+        self.id = id
         self.name = name
-        self.subtask = subtask
-        #: As checkpoints know it: by the step that reads its input.
-        self.id = f"{head or name}[{subtask}]"
         self._clock = clock
         self.loop = MailboxLoop(self._step, loop=loop, loop_budget=loop_budget, clock=clock)
         self.loop.on_blocked = self._on_backpressure

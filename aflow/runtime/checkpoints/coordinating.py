@@ -29,6 +29,7 @@ from aflow.runtime.checkpoints.storage import CheckpointStorage, complaint
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.loop_budget import WorkerActivity
 from aflow.runtime.task import StreamTask
+from aflow.runtime.task_id import TaskId
 from aflow.state.manifest import Link, Manifest, StepState, SubtaskState
 
 #: Checkpoints whose story is kept for the host.
@@ -46,8 +47,8 @@ class _Collected:
     kind: CheckpointKind
     created_at: Timestamp
     #: By task and step: the parts that the checkpoint needs.
-    chains: dict[str, Mapping[str, tuple[Link, ...]]] = field(
-        default_factory=dict[str, Mapping[str, tuple[Link, ...]]]
+    chains: dict[TaskId, Mapping[str, tuple[Link, ...]]] = field(
+        default_factory=dict[TaskId, Mapping[str, tuple[Link, ...]]]
     )
     done: list[SubtaskCheckpoint] = field(default_factory=list[SubtaskCheckpoint])
     #: Where savepoints that this checkpoint answers are to be written.
@@ -85,7 +86,7 @@ class CheckpointCoordinator:
         self._tell = tell
         self._loop = asyncio.get_running_loop()
         self._group: asyncio.TaskGroup | None = None
-        self._tasks: dict[str, StreamTask] = {}
+        self._tasks: dict[TaskId, StreamTask] = {}
         self._machine: Coordinator | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._collected: dict[int, _Collected] = {}
@@ -119,7 +120,7 @@ class CheckpointCoordinator:
         min_pause = to_millis(self._settings.min_pause, what="min_pause")
         tolerable = self._settings.tolerable_failures
         self._machine = Coordinator(
-            list(self._tasks),
+            [str(task) for task in self._tasks],
             say.CoordinatorSettings(
                 every=millis,
                 first_delay=say.first_delay(millis or 0, min_pause, self._options.draw),
@@ -191,7 +192,7 @@ class CheckpointCoordinator:
 
     def acknowledged(
         self,
-        task: str,
+        task: TaskId,
         checkpoint: int,
         chains: Mapping[str, tuple[Link, ...]],
         done: SubtaskCheckpoint,
@@ -201,11 +202,11 @@ class CheckpointCoordinator:
         if collected is not None:
             collected.chains[task] = chains
             collected.done.append(done)
-        self._feed(say.Acknowledged(task, checkpoint))
+        self._feed(say.Acknowledged(str(task), checkpoint))
 
-    def declined(self, task: str, checkpoint: int, reason: str) -> None:
+    def declined(self, task: TaskId, checkpoint: int, reason: str) -> None:
         """A subtask cannot take part."""
-        self._feed(say.Declined(task, checkpoint, reason))
+        self._feed(say.Declined(str(task), checkpoint, reason))
 
     # ------------------------------------------------------------------------------------------ instructions
 
@@ -309,7 +310,7 @@ class CheckpointCoordinator:
                 tuple(
                     SubtaskState(subtask, chains[node.name])
                     for subtask in range(task.parallelism)
-                    if node.name in (chains := collected.chains[f"{task.head.name}[{subtask}]"])
+                    if node.name in (chains := collected.chains[TaskId(task.head.name, subtask)])
                 ),
             )
             for task in self._plan.tasks
@@ -413,9 +414,10 @@ class CheckpointCoordinator:
     async def _compact(
         self, checkpoint: int, task: StreamTask, step: str, former: Sequence[Link]
     ) -> None:
-        head = task.id.rpartition("[")[0]
         try:
-            file = await self.storage.compact(checkpoint, head, task.subtask, step, former)
+            file = await self.storage.compact(
+                checkpoint, task.id.step, task.id.subtask, step, former
+            )
         except Exception as exc:
             _log.warning("the parts of step %r could not be written anew: %s", step, complaint(exc))
             return

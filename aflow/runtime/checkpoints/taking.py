@@ -41,6 +41,7 @@ from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
 from aflow.runtime.loop_budget import WorkerActivity
 from aflow.runtime.mailbox import Mailbox
+from aflow.runtime.task_id import TaskId
 from aflow.state.manifest import Link
 from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
 
@@ -71,7 +72,7 @@ class Coordinating(Protocol):
 
     def acknowledged(
         self,
-        task: str,
+        task: TaskId,
         checkpoint: int,
         chains: Mapping[str, tuple[Link, ...]],
         done: SubtaskCheckpoint,
@@ -79,7 +80,7 @@ class Coordinating(Protocol):
         """The subtask's part is stored; ``chains`` are the parts of each of its steps that the checkpoint needs."""
         ...
 
-    def declined(self, task: str, checkpoint: int, reason: str) -> None:
+    def declined(self, task: TaskId, checkpoint: int, reason: str) -> None:
         """The subtask cannot take part."""
         ...
 
@@ -127,7 +128,7 @@ class SubtaskCheckpointer:
 
     def __init__(
         self,
-        task: str,
+        task: TaskId,
         coordinator: Coordinating,
         chains: SubtaskChains,
         codec: InFlightCodec,
@@ -142,7 +143,6 @@ class SubtaskCheckpointer:
         self._clock = clock
         self._operators: Sequence[Operator] = ()
         self._edges: Sequence[OutEdge] = ()
-        self._head = ""
         self._source: Progressing | None = None
         self._origins: Sequence[Origin] = ()
         #: Checkpoints that wait for records in flight.
@@ -157,15 +157,13 @@ class SubtaskCheckpointer:
 
     def attach(
         self,
-        head: str,
         operators: Sequence[Operator],
         edges: Sequence[OutEdge],
         *,
         source: Progressing | None = None,
         origins: Sequence[Origin] = (),
     ) -> None:
-        """What is captured. ``head`` is the step that reads the input, ``origins`` say where its channels come from."""
-        self._head = head
+        """What is captured; ``origins`` say where the channels of the input come from."""
         self._operators = operators
         self._edges = edges
         self._source = source
@@ -230,9 +228,8 @@ class SubtaskCheckpointer:
         """The pause. Raises ``CheckpointError``."""
         captured = taking.captured
         if self._source is not None:
-            _, subtask = _named(self.task)
-            progress = source_progress(self._head, self._source.progress(), subtask)
-            captured[self._head] = Ready(progress)
+            progress = source_progress(self.task.step, self._source.progress(), self.task.subtask)
+            captured[self.task.step] = Ready(progress)
         for operator in self._operators:
             if isinstance(operator, SinkOperator):
                 self._mark(operator, taking)
@@ -292,7 +289,7 @@ class SubtaskCheckpointer:
             len(batch) for batches in taking.waiting.values() for batch in batches
         )
         done = SubtaskCheckpoint(
-            task=self.task,
+            task=str(self.task),
             unaligned=taking.barrier.unaligned,
             start_delay_ms=taking.start_delay,
             alignment_ms=taking.alignment,
@@ -330,7 +327,7 @@ class SubtaskCheckpointer:
                 raise CheckpointError("what its changes build upon could not be stored")
             await self._coordinator.may_store()
             file = await self._coordinator.storage.write_part(
-                checkpoint, *_named(self.task), snapshots
+                checkpoint, self.task.step, self.task.subtask, snapshots
             )
         except Exception as exc:
             self._lose(taking)
@@ -351,21 +348,14 @@ class SubtaskCheckpointer:
         """Everything as bytes, and how many of them are records in flight; in a worker thread."""
         snapshots = {name: one.encoded() for name, one in taking.captured.items()}
         bytes_in_flight = 0
-        _, subtask = _named(self.task)
         for name, prepared in pending.items():
-            waiting = self._codec.waiting(name, subtask, taking.waiting[name])
+            waiting = self._codec.waiting(name, self.task.subtask, taking.waiting[name])
             bytes_in_flight += sum(map(len, waiting))
             snapshots[name] = committables(name, prepared, waiting)
         if in_flight:
-            parts = self._codec.channels(self._head, in_flight, self._origins)
+            parts = self._codec.channels(self.task.step, in_flight, self._origins)
             bytes_in_flight += sum(map(len, parts))
-            snapshots[self._head] = self._codec.added(
-                snapshots.get(self._head, OperatorSnapshot()), parts
+            snapshots[self.task.step] = self._codec.added(
+                snapshots.get(self.task.step, OperatorSnapshot()), parts
             )
         return snapshots, bytes_in_flight
-
-
-def _named(task: str) -> tuple[str, int]:
-    """``sums[2]`` as a name and a number."""
-    name, _, number = task.rpartition("[")
-    return name, int(number.removesuffix("]"))

@@ -20,6 +20,7 @@ from aflow.runtime.checkpoints.taking import SubtaskCheckpointer
 from aflow.runtime.loop_budget import WorkerActivity
 from aflow.runtime.mailbox import Mailbox
 from aflow.runtime.splits import Place, Progress
+from aflow.runtime.task_id import TaskId
 from aflow.state.manifest import Link
 from aflow.testing import VirtualClock
 from aflow.testing.virtual_time import settle, virtual_time
@@ -42,14 +43,14 @@ class Coordinator:
 
     def acknowledged(
         self,
-        task: str,
+        task: TaskId,
         checkpoint: int,
         chains: Mapping[str, tuple[Link, ...]],
         done: SubtaskCheckpoint,
     ) -> None:
         self.told.append(("acknowledged", checkpoint))
 
-    def declined(self, task: str, checkpoint: int, reason: str) -> None:
+    def declined(self, task: TaskId, checkpoint: int, reason: str) -> None:
         self.told.append(("declined", checkpoint))
 
 
@@ -70,14 +71,14 @@ async def test_one_whose_barriers_do_not_all_come_is_stored_but_never_acknowledg
     coordinator = Coordinator(storage)
     chains = SubtaskChains(KeyGroupRange(0, 128), incremental=True)
     taking = SubtaskCheckpointer(
-        "numbers[0]",
+        TaskId("numbers", 0),
         coordinator,
         chains,
         InFlightCodec.of(pickle=False),
         VirtualClock(),
         Mailbox(asyncio.get_running_loop(), lambda: None),
     )
-    taking.attach("numbers", [], [], source=Half())
+    taking.attach([], [], source=Half())
 
     taking.take(Barrier(1, 0, CheckpointKind.PERIODIC, unaligned=True), 0.0)
     taking.abandoned(1, reason)
@@ -98,14 +99,14 @@ async def test_parts_are_stored_in_the_order_of_captures_whichever_task_begins_f
     later: list[Coroutine[Any, Any, None]] = []
     coordinator.spawn = lambda work, name: later.append(work)  # type: ignore[method-assign]
     taking = SubtaskCheckpointer(
-        "numbers[0]",
+        TaskId("numbers", 0),
         coordinator,
         SubtaskChains(KeyGroupRange(0, 128), incremental=True),
         InFlightCodec.of(pickle=False),
         VirtualClock(),
         Mailbox(asyncio.get_running_loop(), lambda: None),
     )
-    taking.attach("numbers", [], [], source=Half())
+    taking.attach([], [], source=Half())
 
     for number in (1, 2):
         taking.begin(Barrier(number, 0), 0.0)
