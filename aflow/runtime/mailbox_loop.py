@@ -38,14 +38,12 @@ class MailboxLoop:
 
     def __init__(
         self,
-        action: Callable[[], None],
         *,
         loop: asyncio.AbstractEventLoop,
         loop_budget: LoopBudget,
         clock: RuntimeClock,
     ) -> None:
         self.mailbox = Mailbox(loop, self._wake)
-        self._action = action
         self._loop = loop
         self._loop_budget = loop_budget
         self._steady = clock.steady
@@ -57,8 +55,7 @@ class MailboxLoop:
         self._sleep: asyncio.Future[None] | None = None
         #: Seconds spent suspended, by reason; the present suspension is not in it yet.
         self.waited = dict.fromkeys(SuspendReason, 0.0)
-        #: Called with True when the default action is suspended though there may be input, with False when it goes on.
-        self.on_blocked: Callable[[bool], None] | None = None
+        self._on_blocked: Callable[[bool], None] | None = None
 
     @property
     def completed(self) -> bool:
@@ -82,8 +79,8 @@ class MailboxLoop:
             raise InternalError(f"the default action is suspended already ({self.suspended.value})")
         self.suspended = why
         self._suspended_at = self._steady()
-        if why is not SuspendReason.IDLE and self.on_blocked is not None:
-            self.on_blocked(True)
+        if why is not SuspendReason.IDLE and self._on_blocked is not None:
+            self._on_blocked(True)
 
     def resume(self) -> None:
         """Let the default action run again; does nothing unless it is suspended."""
@@ -92,8 +89,8 @@ class MailboxLoop:
             return
         self.suspended = None
         self.waited[why] += self._steady() - self._suspended_at
-        if why is not SuspendReason.IDLE and self.on_blocked is not None:
-            self.on_blocked(False)
+        if why is not SuspendReason.IDLE and self._on_blocked is not None:
+            self._on_blocked(False)
         self._wake()
 
     def waited_so_far(self, why: SuspendReason) -> float:
@@ -101,10 +98,16 @@ class MailboxLoop:
         now = self._steady() - self._suspended_at if self.suspended is why else 0.0
         return self.waited[why] + now
 
-    async def run(self) -> None:
-        """Run until ``complete``. What a mail or the action raises leaves the loop as it is."""
+    async def run(
+        self, action: Callable[[], None], on_blocked: Callable[[bool], None] | None = None
+    ) -> None:
+        """Run mails and ``action`` until ``complete``. Raises what a mail or the action raises.
+
+        ``on_blocked`` is called with True when the action is suspended although there may be input, and with False when
+        it is resumed.
+        """
+        self._on_blocked = on_blocked
         has_mail = self.mailbox.order.has_mail
-        action = self._action
         spent = self._loop_budget.spent
         while not self._completed:
             if has_mail():

@@ -115,8 +115,7 @@ class StreamTask:
         self.id = id
         self.name = name
         self._clock = clock
-        self.loop = MailboxLoop(self._step, loop=loop, loop_budget=loop_budget, clock=clock)
-        self.loop.on_blocked = self._on_backpressure
+        self.loop = MailboxLoop(loop=loop, loop_budget=loop_budget, clock=clock)
         #: Set by ``attach``, since input and chain need to know whom to tell of input and of room.
         self.input: TaskInput
         self.chain: Chain
@@ -263,7 +262,7 @@ class StreamTask:
             writing = [group.create_task(_write(sink, self.loop)) for sink in self.chain.sinks]
             self.input.start(self.loop.resume, group)
             async with closing_async([self._end_calls]):
-                await self.loop.run()
+                await self.loop.run(self._step, self._on_backpressure)
             for task in writing:
                 task.cancel()
         await self._finish()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from functools import partial
 
 from aflow.machines.mail_order import Lane
 from aflow.runtime.clock import SystemClock
@@ -13,16 +13,10 @@ from aflow.runtime.mailbox_loop import MailboxLoop, SuspendReason
 from aflow.testing.virtual_time import run, settle
 
 
-def mailbox_loop(action: Callable[[MailboxLoop], None]) -> MailboxLoop:
-    """A mailbox loop on the running event loop; ``action`` is given the loop it is called by."""
+def mailbox_loop() -> MailboxLoop:
+    """A mailbox loop on the running event loop."""
     loop, clock = asyncio.get_running_loop(), SystemClock()
-    made = MailboxLoop(
-        lambda: action(made),
-        loop=loop,
-        loop_budget=LoopBudget(loop, clock, DEFAULT_BUDGET),
-        clock=clock,
-    )
-    return made
+    return MailboxLoop(loop=loop, loop_budget=LoopBudget(loop, clock, DEFAULT_BUDGET), clock=clock)
 
 
 def test_no_mail_of_any_lane_runs_inside_the_default_action() -> None:
@@ -36,7 +30,8 @@ def test_no_mail_of_any_lane_runs_inside_the_default_action() -> None:
         story.append("action ends")
 
     async def scenario() -> None:
-        await mailbox_loop(action).run()
+        loop = mailbox_loop()
+        await loop.run(partial(action, loop))
 
     run(scenario())
 
@@ -65,9 +60,9 @@ def test_an_action_without_capacity_is_suspended_until_a_mail_brings_capacity() 
         loop.resume()
 
     async def scenario() -> None:
-        loop = mailbox_loop(action)
+        loop = mailbox_loop()
         async with asyncio.TaskGroup() as group:
-            group.create_task(loop.run())
+            group.create_task(loop.run(partial(action, loop)))
             for _ in range(2):
                 await settle()
                 loop.mailbox.post(lambda: completion(loop))
@@ -85,14 +80,14 @@ def test_a_mail_of_another_thread_wakes_a_resting_task_and_runs_in_the_thread_of
     ran_in: list[int] = []
 
     async def scenario() -> None:
-        loop = mailbox_loop(lambda loop: loop.suspend(SuspendReason.IDLE))
+        loop = mailbox_loop()
 
         def mail() -> None:
             ran_in.append(threading.get_ident())
             loop.complete()
 
         async with asyncio.TaskGroup() as group:
-            group.create_task(loop.run())
+            group.create_task(loop.run(lambda: loop.suspend(SuspendReason.IDLE)))
             await settle()
             await asyncio.to_thread(loop.mailbox.post, mail)
 

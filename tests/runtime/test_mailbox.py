@@ -17,21 +17,21 @@ from aflow.runtime.mailbox_loop import MailboxLoop, SuspendReason
 from aflow.testing.virtual_time import virtual_time
 
 
-def make_loop(action: Callable[[], None]) -> MailboxLoop:
+def make_loop() -> MailboxLoop:
     loop = asyncio.get_running_loop()
     clock = SystemClock()
-    return MailboxLoop(action, loop=loop, loop_budget=LoopBudget(loop, clock, 0.002), clock=clock)
+    return MailboxLoop(loop=loop, loop_budget=LoopBudget(loop, clock, 0.002), clock=clock)
 
 
 @virtual_time
 async def test_control_mails_run_before_timers_and_timers_before_the_rest() -> None:
     ran: list[str] = []
-    loop = make_loop(lambda: loop.complete())
+    loop = make_loop()
 
     loop.mailbox.post(lambda: ran.append("normal"))
     loop.mailbox.post(lambda: ran.append("timer"), Lane.TIMERS)
     loop.mailbox.post(lambda: ran.append("control"), Lane.CONTROL)
-    await loop.run()
+    await loop.run(lambda: loop.complete())
 
     assert ran == ["control", "timer", "normal"]
 
@@ -46,8 +46,8 @@ async def test_control_mails_are_looked_at_between_any_two_actions() -> None:
         if len(story) > 4:
             loop.complete()
 
-    loop = make_loop(act)
-    await loop.run()
+    loop = make_loop()
+    await loop.run(act)
 
     assert story == ["action", "control", "action", "control", "action"]
 
@@ -65,9 +65,9 @@ async def test_a_mail_that_posts_itself_again_runs_once_a_round() -> None:
         if story.count("action") == 3:
             loop.complete()
 
-    loop = make_loop(act)
+    loop = make_loop()
     loop.mailbox.post(again, Lane.TIMERS)
-    await loop.run()
+    await loop.run(act)
 
     assert story == ["mail", "action"] * 3
 
@@ -87,9 +87,9 @@ async def test_mails_run_while_the_action_is_suspended() -> None:
         story.append("mail")
         loop.resume()
 
-    loop = make_loop(act)
+    loop = make_loop()
     async with asyncio.TaskGroup() as group:
-        group.create_task(loop.run())
+        group.create_task(loop.run(act))
         await asyncio.sleep(1)
         loop.mailbox.post(lambda: story.append("nothing new"))
         await asyncio.sleep(1)
@@ -101,7 +101,7 @@ async def test_mails_run_while_the_action_is_suspended() -> None:
 @virtual_time
 async def test_a_mail_from_another_thread_runs_in_the_tasks_own() -> None:
     ran: list[bool] = []
-    loop = make_loop(lambda: loop.suspend(SuspendReason.IDLE))
+    loop = make_loop()
     here = asyncio.get_running_loop()
 
     def mail() -> None:
@@ -111,14 +111,14 @@ async def test_a_mail_from_another_thread_runs_in_the_tasks_own() -> None:
     thread = Thread(target=lambda: loop.mailbox.post(mail))
     thread.start()
     thread.join()
-    await loop.run()
+    await loop.run(lambda: loop.suspend(SuspendReason.IDLE))
 
     assert ran == [True]
 
 
 @virtual_time
 async def test_posting_to_a_mailbox_that_is_closed_is_refused_from_any_thread() -> None:
-    loop = make_loop(lambda: None)
+    loop = make_loop()
     loop.mailbox.order.close()
     refused: list[BaseException] = []
 
@@ -145,11 +145,11 @@ async def test_what_a_mail_raises_leaves_the_loop_as_it_is() -> None:
     def fail() -> None:
         raise Mine
 
-    loop = make_loop(lambda: None)
+    loop = make_loop()
     loop.mailbox.post(fail)
 
     with pytest.raises(Mine):
-        await loop.run()
+        await loop.run(lambda: None)
 
 
 @virtual_time
@@ -160,7 +160,7 @@ async def test_other_coroutines_run_while_the_action_never_rests() -> None:
         if ticks == 5:
             loop.complete()
 
-    loop = make_loop(act)
+    loop = make_loop()
 
     async def tick() -> None:
         nonlocal ticks
@@ -169,7 +169,7 @@ async def test_other_coroutines_run_while_the_action_never_rests() -> None:
             ticks += 1
 
     async with asyncio.TaskGroup() as group:
-        group.create_task(loop.run())
+        group.create_task(loop.run(act))
         group.create_task(tick())
 
     assert ticks == 5
@@ -197,9 +197,9 @@ def test_timers_are_not_late_by_what_a_task_did_before_it_rested(
                 pass
             loop.suspend(SuspendReason.IDLE)
 
-        loop = MailboxLoop(act, loop=event_loop, loop_budget=loop_budget, clock=clock)
+        loop = MailboxLoop(loop=event_loop, loop_budget=loop_budget, clock=clock)
         began = clock.steady()
-        await loop.run()
+        await loop.run(act)
         return rung[0] - began
 
     with asyncio.Runner(loop_factory=new_loop) as runner:

@@ -58,9 +58,7 @@ class Processor(Driver):
         self._loop = asyncio.new_event_loop()
         self._clock = _Clock()
         loop_budget = LoopBudget(self._loop, self._clock, DEFAULT_BUDGET)
-        self._processor = MailboxLoop(
-            self._act, loop=self._loop, loop_budget=loop_budget, clock=self._clock
-        )
+        self._processor = MailboxLoop(loop=self._loop, loop_budget=loop_budget, clock=self._clock)
         self._mailbox = self._processor.mailbox
         self._running: asyncio.Task[None] | None = None
         self._runs = 0
@@ -78,7 +76,7 @@ class Processor(Driver):
         self._loop.close()
 
     def do_start_loop(self) -> None:
-        self._running = self._loop.create_task(self._processor.run())
+        self._running = self._loop.create_task(self._processor.run(self._act))
 
     def do_await(self, what: str) -> None:
         if what not in ("suspended", "first suspension"):
@@ -95,7 +93,7 @@ class Processor(Driver):
 
     def do_run_loop(self) -> Outcome:
         try:
-            self._loop.run_until_complete(asyncio.wait_for(self._processor.run(), 30))
+            self._loop.run_until_complete(asyncio.wait_for(self._processor.run(self._act), 30))
         except _Expected:
             return {"raises": "Expected"}
         return NOTHING

@@ -36,14 +36,14 @@ class Beside:
         clock, time = SystemClock(), ManualTime()
         loop_budget = LoopBudget(asyncio.get_running_loop(), clock, 1.0)
         self.loop = MailboxLoop(
-            self._look, loop=asyncio.get_running_loop(), loop_budget=loop_budget, clock=clock
+            loop=asyncio.get_running_loop(), loop_budget=loop_budget, clock=clock
         )
         self.step = calling_operator(CallSettings(call=self._call, capacity=1))
         self.step.open(OperatorContext(name="step", output=self.output, clock=time, alarm=time))
         self.slots = CallSlots(self.step, self.loop, loop_budget, report=_nothing_to_report)
         self.slots.rooms = [self.behind]
         self.slots.start()
-        self._running = asyncio.create_task(self.loop.run())
+        self._running = asyncio.create_task(self.loop.run(self._look))
 
     async def push(self, *values: int) -> None:
         self.step.process(Batch(list(values)))

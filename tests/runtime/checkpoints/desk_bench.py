@@ -99,7 +99,7 @@ class Bench:
         clock = VirtualClock() if clock is None else clock
         self.machine = machine
         self.mails = MailboxLoop(
-            _nothing, loop=loop, loop_budget=LoopBudget(loop, clock, budget=1.0), clock=clock
+            loop=loop, loop_budget=LoopBudget(loop, clock, budget=1.0), clock=clock
         )
         self.channels = [Channel(1000, _nothing) for _ in range(channels)]
         self.told = Told()
