@@ -36,7 +36,6 @@ from aflow.operators.joins.kinds import Join
 from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
 from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator
 from aflow.operators.top import TopOperator
-from aflow.operators.windows.aligned import WindowAggregateOperator
 from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.logic import WindowLogic
@@ -177,9 +176,9 @@ OPERATORS: Mapping[str, Callable[[], Operator]] = {
     "first of each key": lambda: DeduplicateOperator(),
     "first within a while": lambda: DeduplicateOperator(6),
     "top": lambda: TopOperator(2, lambda event: event[1]),
-    "tumbling": lambda: WindowAggregateOperator(TumblingWindows(5), LISTS),
-    "tumbling, late": lambda: WindowAggregateOperator(TumblingWindows(5), LISTS, lateness=7),
-    "sliding": lambda: WindowAggregateOperator(SlidingWindows(6, 2), LISTS, lateness=3),
+    "tumbling": lambda: PaneAggregateOperator(TumblingWindows(5), LISTS),
+    "tumbling, late": lambda: PaneAggregateOperator(TumblingWindows(5), LISTS, lateness=7),
+    "sliding": lambda: PaneAggregateOperator(SlidingWindows(6, 2), LISTS, shared=False, lateness=3),
     "panes": lambda: PaneAggregateOperator(SlidingWindows(7, 2), LISTS),
     "panes, late": lambda: PaneAggregateOperator(SlidingWindows(6, 2), LISTS, lateness=6),
     "sessions": lambda: SessionAggregateOperator(3, LISTS),

@@ -37,7 +37,6 @@ from aflow.operators.joins.co_group import CoGroupOperator
 from aflow.operators.joins.interval import IntervalJoinOperator
 from aflow.operators.joins.kinds import Join
 from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator
-from aflow.operators.windows.aligned import WindowAggregateOperator
 from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.panes import PaneAggregateOperator
@@ -98,9 +97,9 @@ def gap_of(event: Event) -> int:
 
 
 OPERATORS: Mapping[str, Callable[[], Operator]] = {
-    "tumbling": lambda: WindowAggregateOperator(TumblingWindows(5), SUM),
-    "tumbling, late": lambda: WindowAggregateOperator(TumblingWindows(5), SUM, lateness=7),
-    "sliding": lambda: WindowAggregateOperator(SlidingWindows(6, 2), SUM, lateness=3),
+    "tumbling": lambda: PaneAggregateOperator(TumblingWindows(5), SUM),
+    "tumbling, late": lambda: PaneAggregateOperator(TumblingWindows(5), SUM, lateness=7),
+    "sliding": lambda: PaneAggregateOperator(SlidingWindows(6, 2), SUM, shared=False, lateness=3),
     "panes": lambda: PaneAggregateOperator(SlidingWindows(12, 4), SUM),
     "panes, short": lambda: PaneAggregateOperator(SlidingWindows(7, 2), SUM),
     "panes, late": lambda: PaneAggregateOperator(SlidingWindows(6, 2), SUM, lateness=6),

@@ -18,7 +18,7 @@ from aflow.operators.accumulation import Accumulation, folding
 from aflow.operators.base import Operator, StateSize
 from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
 from aflow.operators.map import MapOperator
-from aflow.operators.windows.aligned import WindowAggregateOperator
+from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.testing import At, Mode, OperatorHarness, Watermark
 
 T = TypeVar("T")
@@ -140,9 +140,9 @@ def test_a_keyed_process_keeps_state_and_timers_in_all_modes(mode: Mode) -> None
 
 @pytest.mark.parametrize("mode", Mode)
 def test_windows_fire_and_drop_what_is_late_in_all_modes(mode: Mode) -> None:
-    def windows() -> WindowAggregateOperator:
+    def windows() -> PaneAggregateOperator:
         count = Accumulation(lambda _: 1, lambda so_far, _: so_far + 1)
-        return WindowAggregateOperator(TumblingWindows(10, 0), count)
+        return PaneAggregateOperator(TumblingWindows(10, 0), count)
 
     harness = OperatorHarness[str, af.Windowed[str, int]](windows, key=first_letter, mode=mode)
 
@@ -157,7 +157,7 @@ def test_windows_fire_and_drop_what_is_late_in_all_modes(mode: Mode) -> None:
 def test_records_behind_the_watermark_are_late() -> None:
     count = Accumulation(lambda _: 1, lambda so_far, _: so_far + 1)
     harness = OperatorHarness[str, object](
-        lambda: WindowAggregateOperator(TumblingWindows(10, 0), count), key=first_letter
+        lambda: PaneAggregateOperator(TumblingWindows(10, 0), count), key=first_letter
     )
 
     harness.watermark(9)

@@ -9,6 +9,5 @@
 - `filed`: all of it in a snapshot.
 
 Where all there is to do is fold, and give the result at the end of event time, others are faster. They share
-`incremental` and `folding`: `aligned` (tumbling, and sliding without sharing), `panes` with `two_stacks` (sliding
-windows that share what they have in common) and `sessions`.
+`incremental` and `folding`: `panes` with `two_stacks` (tumbling and sliding windows) and `sessions`.
 """

@@ -16,7 +16,6 @@ from aflow.machines.windows.triggers import EventTime
 from aflow.model.time import TimeDomain
 from aflow.operators.accumulation import listing
 from aflow.operators.base import Operator
-from aflow.operators.windows.aligned import WindowAggregateOperator
 from aflow.operators.windows.arrivals import arrivals
 from aflow.operators.windows.function import check_window_function
 from aflow.operators.windows.general import WindowOperator
@@ -94,20 +93,16 @@ def _incremental(logic: WindowLogic) -> Operator | None:
     ):
         return None
     lateness, key_type = logic.lateness, logic.key_type
-    # Records in lists are not put together from panes, since they would not be in the order of arrival any more.
-    shared = accumulation.merge is not None and logic.apply is None
+    # The records of several panes, merged, would not be in the order of arrival.
+    shared = logic.apply is None
     match logic.assigner:
         case SessionWindows(gap):
             return SessionAggregateOperator(
                 gap, accumulation, lateness=lateness, of=of, key_type=key_type
             )
-        case SlidingWindows(size, slide) as windows if slide < size and shared:
-            return PaneAggregateOperator(
-                windows, accumulation, lateness=lateness, of=of, key_type=key_type
-            )
         case TumblingWindows() | SlidingWindows() as windows:
-            return WindowAggregateOperator(
-                windows, accumulation, lateness=lateness, of=of, key_type=key_type
+            return PaneAggregateOperator(
+                windows, accumulation, shared=shared, lateness=lateness, of=of, key_type=key_type
             )
         case _:
             return None

@@ -29,7 +29,7 @@ from aflow.state.snapshot import OperatorSnapshot
 #: Operator state: which windows the contents are of.
 _WINDOWS: Final = "@windows"
 
-Contents = dict[Hashable, Any]
+Accumulators = dict[Hashable, Any]
 """Accumulators by key."""
 
 Row: TypeAlias = tuple[Any, ...]

@@ -1,15 +1,17 @@
-"""Sliding event-time windows that share panes: the default trigger, accumulations that can be merged.
+"""Tumbling and sliding event-time windows that keep one accumulator for each key and pane, with the default trigger.
 
-Theory. The starts and ends of all windows cut time into panes: each window is a row of whole panes, and all records of
-a pane are in the same windows. Where the slide divides the size a pane is as long as the slide; where it does not,
-panes are long and short in turn ("paired windows": Krishnamurthy, Wu, Franklin: "On-the-fly sharing for streamed
-aggregation", SIGMOD 2006); where windows have gaps between them, a pane is a window. A record is folded once, into
-its pane, however many windows it is in. When windows fire, ``TwoStacks`` merges their panes.
+Theory. The starts and ends of all windows cut time into panes: each window is a sequence of whole panes, and all
+records of a pane are in the same windows. A pane of tumbling windows, or of windows with gaps between them, is a
+window. Where windows overlap, panes are as long as the slide if the slide divides the size. Otherwise long and short
+panes alternate ("paired windows": Krishnamurthy, Wu, Franklin: "On-the-fly sharing for streamed aggregation", SIGMOD
+2006). A record is folded once, into its pane, however many windows it is in. When windows fire, ``TwoStacks`` merges
+their panes. Accumulators that cannot be merged cannot be shared: then each overlapping window is a pane of its own, and
+a record is folded into each of its windows.
 
-Otherwise the rules of ``aligned`` hold: a window fires when the watermark reaches its last timestamp, is kept for the
-allowed lateness, and fires again for the key of each record that comes in that time. A record all of whose windows are
-gone is late. A pane is kept as long as any of its windows, and nothing else is: which windows are there, and whether
-they have fired, follows from the panes and the watermark.
+A window fires when the watermark reaches its last timestamp, and is kept for the allowed lateness. A record that
+arrives in that time is folded, and fires the window again for the record's key. A record is late if all its windows are
+gone. A pane is kept as long as one of its windows. Nothing else is stored: which windows exist, and which have fired,
+follows from the panes and the watermark.
 """
 
 from __future__ import annotations
@@ -19,20 +21,22 @@ from collections.abc import Hashable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any, Final, cast
 
-from aflow.errors import FlowDefinitionError, OperatorError
-from aflow.machines.windows.assigners import SlidingWindows
+from aflow.errors import OperatorError
+from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows
 from aflow.model.batch import Batch
 from aflow.model.codecs import PLAIN
 from aflow.model.keys import check_key
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.base import RAISED, StateSize
+from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.group_watermarks import GroupWatermarks
-from aflow.operators.windows.folding import fold_by_time
-from aflow.operators.windows.incremental import IncrementalWindows, Row, among
+from aflow.operators.windows.folding import fold_by_time, fold_into
+from aflow.operators.windows.incremental import Accumulators, IncrementalWindows, Row, among
+from aflow.operators.windows.staggers import Staggers, staggers_of, stored_staggers
 from aflow.operators.windows.two_stacks import Panes, TwoStacks
 from aflow.state.filing import Keyed, KeyRow
+from aflow.state.snapshot import OperatorSnapshot
 
 #: Keyed state: each accumulator with the start of its pane.
 _PANES: Final = "@panes"
@@ -42,75 +46,97 @@ _FIRINGS: Final = "@firings"
 
 
 class PaneAggregateOperator(IncrementalWindows):
-    """Folds each record into one pane, and emits a ``Windowed`` for each key and window when the watermark passes.
+    """Fold each record into its pane, and emit a ``Windowed`` for each key and window when the watermark passes.
 
     ``lateness`` in ms. ``of`` and ``key_type`` are the types of accumulators and keys, which snapshots need unless
-    they are plain Python values. Raises ``FlowDefinitionError`` for an accumulation without ``merge``.
+    they are plain Python values. Overlapping windows share panes if ``shared``, and if accumulators can be merged.
+
+    An emitted accumulator is not changed afterwards, with one exception: an accumulator that ``add`` changes, that is
+    itself the result, and that has no ``merge`` by which it could be copied, changes with late records.
     """
 
     def __init__(
         self,
-        assigner: SlidingWindows,
+        assigner: TumblingWindows | SlidingWindows,
         accumulation: Accumulation,
         *,
+        shared: bool = True,
         lateness: int = 0,
         of: type[Any] | None = None,
         key_type: type[Hashable] | None = None,
     ) -> None:
-        if accumulation.merge is None:
-            raise FlowDefinitionError(
-                "windows can share panes only if accumulators can be merged; give the fold a merge="
-            )
+        size = assigner.size
+        slide = size if isinstance(assigner, TumblingWindows) else assigner.slide
+        overlapping = slide < size
+        shared = overlapping and shared and accumulation.merge is not None
         super().__init__(
             accumulation,
-            windows=f"panes of {assigner}",
+            windows=f"{'unshared' if overlapping and not shared else 'panes of'} {assigner}",
             filed_as=_PANES,
             lateness=lateness,
             of=of,
             key_type=key_type,
         )
-        self._merge = accumulation.merge
-        self._start_of = assigner.start_of
-        self._size, self._slide, self._offset = assigner.size, assigner.slide, assigner.offset
-        #: How far behind a start of a window others end: there lies the border of the two panes of a slide.
-        self._border = self._size % self._slide
-        self._gaps = self._size < self._slide
-        #: The panes some of whose windows are not gone; none is empty.
+        self._assigner = assigner
+        self._size, self._slide = size, slide
+        self._use_grid(assigner)
+        #: Distance from the start of a window to the next end of a window: the border of the two panes of a slide.
+        self._border = size % slide
+        self._gaps = size < slide
+        #: The panes of which a window is kept; none is empty.
         self._panes = Panes()
-        self._stacks = TwoStacks(self._panes, accumulation)
-        #: How often windows that are kept have fired, for the keys for which it was more than once; their starts.
+        #: Merges the panes of a window; None if each window is one pane.
+        self._stacks = TwoStacks(self._panes, accumulation) if shared else None
+        #: True if a record is in several panes: those of its windows.
+        self._unshared = overlapping and not shared
+        #: Numbers of firings of kept windows, by start and key, for the keys for which it is more than one.
         self._firings: dict[Timestamp, dict[Hashable, int]] = {}
+        #: The starts in ``_firings``, as a heap.
         self._to_clean: list[Timestamp] = []
+        #: None for windows that have the same bounds in all subtasks.
+        self._staggers: Staggers | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._staggers = staggers_of(self._assigner, context)
 
     def process(self, batch: Batch[Any]) -> None:
         keys, times = self._columns(batch)
-        if self._gaps or self._ahead or self._first(min(times)) <= self._newest(self.watermark):
+        if self._staggers is not None:
+            self._use_grid(self._staggers.own())
+        oldest = min(times)
+        if self._has_fired_windows(oldest):
             self._add_each(batch, keys, times)
+        elif self._unshared:
+            self._add_to_windows(batch, keys, times)
         else:
-            fold_by_time(
-                self._panes.__getitem__,
-                self._pane_at,
-                batch,
-                keys,
-                times,
-                self._accumulation,
-                self,
-            )
+            self._add_to_panes(batch, keys, times, oldest)
         self._changed.add(keys)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:
-            return  # after a restore the inputs catch up with what was known
+            return  # after a restore the inputs repeat watermarks
         before, ahead = self.watermark, self._ahead
         self._advance(timestamp)
         self._fire_after(before, ahead)
-        gone = self._newest_gone(timestamp)
-        self._stacks_leave(gone + self._slide)
-        for contents in self._panes.drop_before(gone + self._slide):
-            self._changed.add(contents)
+        gone = self._last_gone(timestamp)
+        self._drop_panes(gone)
         while self._to_clean and self._to_clean[0] <= gone:
             self._changed.add(self._firings.pop(heappop(self._to_clean)))
         self.output.watermark(timestamp)
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        if self._staggers is not None:
+            self._staggers.restore(snapshot)
+        super().restore(snapshot)
+
+    def size(self) -> StateSize:
+        """Count accumulators of panes and of windows in the making as entries, and panes as timers."""
+        merged = 0 if self._stacks is None else len(self._stacks)
+        return StateSize(self._row_count() + merged, event_timers=len(self._panes))
+
+    def _known(self) -> Mapping[str, tuple[bytes, ...]]:
+        return {**super()._known(), **stored_staggers(self._staggers)}
 
     def _restore_rows(self, keyed: Keyed) -> None:
         for key, data in self._filing.read(keyed, _PANES):
@@ -119,11 +145,6 @@ class PaneAggregateOperator(IncrementalWindows):
         for key, data in self._filing.read(keyed, _FIRINGS):
             start, count = cast("tuple[int, int]", self._read(data))
             self._count(start, key, count)
-
-    def size(self) -> StateSize:
-        """Entries are accumulators, those of panes and those of windows in the making; a pane is one timer."""
-        held = sum(map(len, self._panes.values())) + len(self._stacks)
-        return StateSize(held, event_timers=len(self._panes))
 
     def _rows(self, keys: set[Hashable] | None) -> list[Row]:
         return [
@@ -145,25 +166,29 @@ class PaneAggregateOperator(IncrementalWindows):
 
     # ------------------------------------------------------------------------------------ arithmetic
 
+    def _use_grid(self, assigner: TumblingWindows | SlidingWindows) -> None:
+        """Let windows start where those of ``assigner`` do; subtasks and keys may have different staggers."""
+        self._start_of, self._offset = assigner.start_of, assigner.offset
+
     def _first(self, timestamp: Timestamp) -> Timestamp:
-        """The start of the first window that ends after ``timestamp``."""
+        """Return the start of the first window that ends after ``timestamp``."""
         return self._start_of(timestamp - self._size) + self._slide
 
-    def _newest(self, watermark: Timestamp) -> Timestamp:
-        """Return the start of the last window whose last timestamp the watermark has reached.
+    def _last_fired(self, watermark: Timestamp) -> Timestamp:
+        """Return the last start that a window may have whose last timestamp the watermark has reached.
 
-        At the end of time that is the last window of all; it may end beyond the largest timestamp.
+        At the end of time that is the largest timestamp: the last window of all may end beyond it.
         """
-        if watermark == MAX_TIMESTAMP:
-            return self._start_of(MAX_TIMESTAMP)
-        return self._start_of(watermark - self._size + 1)
+        return watermark if watermark == MAX_TIMESTAMP else watermark - self._size + 1
 
-    def _newest_gone(self, watermark: Timestamp) -> Timestamp:
-        """Return the start of the last window that is not kept for the allowed lateness any more."""
-        return self._newest(watermark if watermark == MAX_TIMESTAMP else watermark - self._lateness)
+    def _last_gone(self, watermark: Timestamp) -> Timestamp:
+        """Return the last start that a window may have whose allowed lateness has passed too."""
+        if watermark == MAX_TIMESTAMP:
+            return watermark
+        return self._last_fired(watermark - self._lateness)
 
     def _pane_at(self, time: Timestamp) -> tuple[Timestamp, Timestamp]:
-        """Start and end of the pane that ``time`` is in."""
+        """Return start and end of the pane that ``time`` is in, unless each window is a pane of its own."""
         start = time - (time - self._offset) % self._slide
         border = self._border
         if not border:
@@ -174,31 +199,91 @@ class PaneAggregateOperator(IncrementalWindows):
 
     # --------------------------------------------------------------------------------------- records
 
+    def _has_fired_windows(self, oldest: Timestamp) -> bool:
+        """Return True if a record from ``oldest`` on may be in a window that has fired, or in no window."""
+        if self._gaps or self._ahead or (self._staggers is not None and self._staggers.mixed):
+            return True
+        return self._first(oldest) <= self._last_fired(self.watermark)
+
+    def _add_to_panes(
+        self,
+        batch: Batch[Any],
+        keys: Sequence[Hashable],
+        times: Sequence[Timestamp],
+        oldest: Timestamp,
+    ) -> None:
+        """Fold a batch, each record into one pane; no window of the records has fired."""
+        panes = self._panes
+        start, end = self._pane_at(oldest)
+        if times[-1] < end and max(times) < end:
+            fold_into(panes[start], batch, keys, self._accumulation, self)
+        else:
+            fold_by_time(
+                panes.__getitem__, self._pane_at, batch, keys, times, self._accumulation, self
+            )
+
+    def _add_to_windows(
+        self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]
+    ) -> None:
+        """Fold a batch, each record into all its windows, of which none has fired."""
+        add, first, start_of = self._accumulation.add, self._accumulation.first, self._start_of
+        panes, size, slide = self._panes, self._size, self._slide
+        left = iter(batch.values)
+        try:
+            for key, time, value in zip(keys, times, left, strict=False):
+                start = start_of(time)
+                while start + size > time:
+                    contents = panes[start]
+                    if key in contents:
+                        contents[key] = add(contents[key], value)
+                    else:
+                        check_key(key)
+                        contents[key] = first(value)
+                    start -= slide
+        except RAISED as exc:
+            raise self.failure(exc, batch, left) from exc
+
     def _add_each(
         self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]
     ) -> None:
-        """Fold record by record: batches with records behind the watermark, and windows with gaps."""
+        """Fold record by record: batches with late records, windows with gaps, keys with different windows."""
         late: list[int] = []
         for index, (key, time) in enumerate(zip(keys, times, strict=True)):
+            if self._staggers is not None:
+                self._use_grid(self._staggers.of(key))
             watermark = self._watermark_for(key)
-            gone = self._newest_gone(watermark)
-            first, last = self._first(time), self._start_of(time)
-            if first > last or last <= gone:
-                if time + self._lateness <= watermark:
-                    late.append(index)
-                continue
-            known = self._add(batch, index, key, self._pane_at(time)[0])
-            fired = range(
-                max(first, gone + self._slide),
-                min(last, self._newest(watermark)) + 1,
-                self._slide,
-            )
-            if fired:
-                self._fire_again(key, self._pane_at(time)[0], fired, known)
+            first = max(self._first(time), self._first_after(self._last_gone(watermark)))
+            windows = range(first, self._start_of(time) + 1, self._slide)
+            if windows:
+                self._add(batch, index, key, windows, self._last_fired(watermark))
+            elif time + self._lateness <= watermark:
+                late.append(index)
         self._emit_late(batch, late)
 
-    def _add(self, batch: Batch[Any], index: int, key: Hashable, start: Timestamp) -> bool:
-        """Fold a record into the pane that begins at ``start``; True if its key had something there."""
+    def _first_after(self, start: Timestamp) -> Timestamp:
+        """Return the start of the first window that starts after ``start``."""
+        return self._start_of(start) + self._slide
+
+    def _add(
+        self, batch: Batch[Any], index: int, key: Hashable, windows: range, fired: Timestamp
+    ) -> None:
+        """Fold a record, and fire those of its ``windows`` again that start up to ``fired``."""
+        if self._stacks is None:
+            for start in windows:
+                known = self._fold(batch, index, key, start)
+                if start <= fired:
+                    self._fire_again(key, start, range(start, start + 1), known)
+            return
+        times = cast("Sequence[Timestamp]", batch.timestamps)
+        pane = self._pane_at(times[index])[0]
+        known = self._fold(batch, index, key, pane)
+        self._stacks.came(pane, key)
+        again = range(windows.start, min(windows[-1], fired) + 1, self._slide)
+        if again:
+            self._fire_again(key, pane, again, known)
+
+    def _fold(self, batch: Batch[Any], index: int, key: Hashable, start: Timestamp) -> bool:
+        """Fold a record into the pane that begins at ``start``; return True if the pane had the key before."""
         contents, value = self._panes[start], batch.values[index]
         try:
             known = key in contents
@@ -209,7 +294,6 @@ class PaneAggregateOperator(IncrementalWindows):
                 contents[key] = self._accumulation.first(value)
         except RAISED as exc:
             raise self.failure_at(exc, batch, index) from exc
-        self._stacks.came(start, key)
         return known
 
     # --------------------------------------------------------------------------------------- firings
@@ -219,8 +303,13 @@ class PaneAggregateOperator(IncrementalWindows):
 
         A key group that was ``ahead`` then has fired windows up to its own watermark already.
         """
+        first, last = self._last_fired(before) + 1, self._last_fired(self.watermark)
+        if self._stacks is None:
+            for start in self._panes.between(first, last + 1):
+                self._fire(TimeWindow(start, start + self._size), before, ahead)
+            return
         order = self._panes.order
-        start, last = self._newest(before) + self._slide, self._newest(self.watermark)
+        start = self._first_after(first - 1)
         while start <= last:
             index = bisect_left(order, start)
             if index == len(order):
@@ -232,17 +321,31 @@ class PaneAggregateOperator(IncrementalWindows):
             start += self._slide
 
     def _fire(self, window: TimeWindow, before: Timestamp, ahead: GroupWatermarks) -> None:
-        try:
-            contents = self._stacks.move(window.start, window.end)
-        except RAISED as exc:
-            raise self._failed(exc, self._stacks.key, window) from exc
+        contents = self._contents(window)
         if ahead:
             last = window.max_timestamp
             contents = {key: contents[key] for key in contents if ahead.of(key, before) < last}
         self._emit_window(window, contents)
 
+    def _contents(self, window: TimeWindow) -> Accumulators:
+        """Return the accumulators of a window, which the caller may give away."""
+        key: Hashable = None
+        try:
+            if self._stacks is not None:
+                return self._stacks.move(window.start, window.end)
+            contents = self._panes[window.start]
+            if window.start <= self._last_gone(self.watermark):
+                return contents
+            kept: Accumulators = {}
+            for key, held in contents.items():
+                kept[key] = self._copy(held)
+            return kept
+        except RAISED as exc:
+            failed = key if self._stacks is None else self._stacks.key
+            raise self._failed(exc, failed, window) from exc
+
     def _fire_again(self, key: Hashable, pane: Timestamp, fired: range, known: bool) -> None:
-        """Fire windows that are kept, for a key with a new record in ``pane``, which all of them hold.
+        """Fire kept windows for a key with a new record in ``pane``, which all of them contain.
 
         ``known`` if the pane had the key before. With the aggregates from each window's start to the pane, and those
         from the pane on, this takes as many merges as there are panes.
@@ -262,8 +365,10 @@ class PaneAggregateOperator(IncrementalWindows):
     def _sums_around(
         self, key: Hashable, pane: Timestamp, windows: range, known: bool
     ) -> list[tuple[Timestamp, Any, bool]]:
-        """What ``key`` has in each of ``windows``, by start, and whether it had anything there but for one record."""
-        panes, merge, copy = self._panes, self._merge, self._copy
+        """Return start and accumulator of ``key`` for each of ``windows``, and True if it has several records."""
+        panes, merge, copy = self._panes, self._accumulation.merge, self._copy
+        if self._stacks is None or merge is None:
+            return [(pane, copy(panes[pane][key]), known)]
         upto, had = panes[pane][key], known
         older = [at for at in panes.between(windows[0], pane) if key in panes[at]]
         heads: list[tuple[Timestamp, Any, bool]] = []
@@ -290,8 +395,14 @@ class PaneAggregateOperator(IncrementalWindows):
             heappush(self._to_clean, start)
         counts[key] = firing
 
-    def _stacks_leave(self, bound: Timestamp) -> None:
-        try:
-            self._stacks.leave(bound)
-        except RAISED as exc:
-            raise OperatorError.of(self.name, exc, key=self._stacks.key) from exc
+    def _drop_panes(self, gone: Timestamp) -> None:
+        """Drop the panes whose windows all start at or before ``gone``."""
+        bound = gone + 1
+        if self._stacks is not None:
+            bound = self._first_after(gone)
+            try:
+                self._stacks.leave(bound)
+            except RAISED as exc:
+                raise OperatorError.of(self.name, exc, key=self._stacks.key) from exc
+        for contents in self._panes.drop_before(bound):
+            self._changed.add(contents)

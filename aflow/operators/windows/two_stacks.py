@@ -23,10 +23,10 @@ from typing import Any
 
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.windows.incremental import Contents
+from aflow.operators.windows.incremental import Accumulators
 
 
-class Panes(dict[Timestamp, Contents]):
+class Panes(dict[Timestamp, Accumulators]):
     """Accumulators by key, by the start of their pane; ``order`` has the starts in the order of time."""
 
     __slots__ = ("order",)
@@ -35,7 +35,7 @@ class Panes(dict[Timestamp, Contents]):
         super().__init__()
         self.order: list[Timestamp] = []
 
-    def __missing__(self, start: Timestamp) -> Contents:
+    def __missing__(self, start: Timestamp) -> Accumulators:
         """Make a pane."""
         self.order.insert(bisect_left(self.order, start), start)
         contents = self[start] = {}
@@ -46,7 +46,7 @@ class Panes(dict[Timestamp, Contents]):
         order = self.order
         return order[bisect_left(order, low) : bisect_left(order, high)]
 
-    def drop_before(self, bound: Timestamp) -> list[Contents]:
+    def drop_before(self, bound: Timestamp) -> list[Accumulators]:
         """Forget the panes that start before ``bound``; returns what was in them."""
         count = bisect_left(self.order, bound)
         dropped = [self.pop(start) for start in self.order[:count]]
@@ -68,7 +68,7 @@ class TwoStacks:
         self._middle = self._low
         #: For each key the aggregates from each pane that has it to the end of the front, that of the oldest pane last.
         self._front: dict[Hashable, list[Any]] = {}
-        self._back: Contents = {}
+        self._back: Accumulators = {}
         #: Keys with records that came into panes which are aggregated already.
         self._stale: set[Hashable] = set()
         #: The key at work, for whoever has to say where ``merge`` failed.
@@ -83,7 +83,7 @@ class TwoStacks:
         if self._low <= start < self._high:
             self._stale.add(key)
 
-    def move(self, low: Timestamp, high: Timestamp) -> Contents:
+    def move(self, low: Timestamp, high: Timestamp) -> Accumulators:
         """Slide on, and give the aggregates of all keys, which the caller may change."""
         self.leave(low)
         if self._middle < low:
@@ -132,9 +132,9 @@ class TwoStacks:
                     stack.append(merge(copy(held), stack[-1]))
         return front
 
-    def _sums(self) -> Contents:
+    def _sums(self) -> Accumulators:
         front, back, merge, copy = self._front, self._back, self._merge, self._copy
-        sums: Contents = {}
+        sums: Accumulators = {}
         for key, stack in front.items():
             self.key = key
             held = copy(stack[-1])

@@ -15,10 +15,10 @@ from aflow.model.time import MAX_TIMESTAMP
 from aflow.model.windows import Windowed
 from aflow.operators.accumulation import Accumulation, folding
 from aflow.operators.base import StateSize
-from aflow.operators.windows.aligned import WindowAggregateOperator
 from aflow.operators.windows.choice import window_operator
 from aflow.operators.windows.late import LATE
 from aflow.operators.windows.logic import WindowLogic
+from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.state.snapshot import merge
 from aflow.testing import Mode, OperatorHarness
 
@@ -38,7 +38,7 @@ def harness(
 ) -> Harness:
     chosen = assigner or TumblingWindows(10)
     return OperatorHarness(
-        lambda: WindowAggregateOperator(chosen, SUM, lateness=lateness),
+        lambda: PaneAggregateOperator(chosen, SUM, lateness=lateness),
         key=lambda event: event[0],
         mode=mode,
         parallelism=parallelism,
@@ -163,7 +163,7 @@ def test_a_result_that_was_given_away_does_not_grow_with_late_records(mode: Mode
         return a
 
     step: OperatorHarness[Event, Windowed[str, list[int]]] = OperatorHarness(
-        lambda: WindowAggregateOperator(
+        lambda: PaneAggregateOperator(
             TumblingWindows(10), folding(list[int], append, extend), lateness=5
         ),
         key=lambda event: event[0],
@@ -280,7 +280,7 @@ def test_windows_move_with_their_keys_to_any_parallelism(after: int) -> None:
 
 def test_an_accumulator_that_cannot_be_stored_says_so_with_its_step_and_key() -> None:
     step: OperatorHarness[Event, Windowed[str, object]] = OperatorHarness(
-        lambda: WindowAggregateOperator(
+        lambda: PaneAggregateOperator(
             TumblingWindows(10), Accumulation(lambda _: object(), lambda held, _: held)
         ),
         key=lambda event: event[0],
@@ -345,7 +345,9 @@ def test_windows_of_another_size_do_not_read_what_was_stored() -> None:
     stored = before.snapshot()
     assert stored is not None
 
-    with pytest.raises(RestoreError, match=r"20 ms.*contents of tumbling \(10 ms.*new name"):
+    with pytest.raises(
+        RestoreError, match=r"20 ms.*contents of panes of tumbling \(10 ms.*new name"
+    ):
         harness(assigner=TumblingWindows(20)).restore(stored)
     with pytest.raises(RestoreError, match=r"sliding \(10 ms every 5 ms"):
         harness(assigner=SlidingWindows(10, 5)).restore(stored)

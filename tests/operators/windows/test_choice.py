@@ -23,11 +23,11 @@ from aflow.model.time import TimeDomain
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import Operator
-from aflow.operators.windows.aligned import WindowAggregateOperator
 from aflow.operators.windows.choice import check_logic, window_operator
 from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.logic import WindowLogic
+from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.operators.windows.sessions import SessionAggregateOperator
 from aflow.testing import Mode, OperatorHarness
 from tests.operators.windows.general_steps import SUM, Event, Says
@@ -172,8 +172,8 @@ def test_windows_on_the_clock_may_have_a_trigger_for_the_clock() -> None:
 @pytest.mark.parametrize(
     ("assigner", "operator"),
     [
-        (TUMBLING, WindowAggregateOperator),
-        (SlidingWindows(10, 5), WindowAggregateOperator),
+        (TUMBLING, PaneAggregateOperator),
+        (SlidingWindows(10, 5), PaneAggregateOperator),
         (SESSIONS, SessionAggregateOperator),
     ],
     ids=str,

@@ -19,7 +19,6 @@ from aflow.machines.windows.triggers import ContinuousEventTime, EventTime, Purg
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from aflow.operators.accumulation import folding
 from aflow.operators.base import Operator, StateSize
-from aflow.operators.windows.aligned import WindowAggregateOperator
 from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.operators.windows.sessions import SessionAggregateOperator
@@ -37,10 +36,10 @@ def general(assigner: WindowAssigner[Any], lateness: int, **parts: Any) -> Calla
 
 STEPS: dict[str, Callable[[int], Callable[[], Operator]]] = {
     "tumbling": lambda kept: (
-        lambda: WindowAggregateOperator(TumblingWindows(1000), SUM, lateness=kept)
+        lambda: PaneAggregateOperator(TumblingWindows(1000), SUM, lateness=kept)
     ),
     "sliding": lambda kept: (
-        lambda: WindowAggregateOperator(SlidingWindows(1000, 300), SUM, lateness=kept)
+        lambda: PaneAggregateOperator(SlidingWindows(1000, 300), SUM, lateness=kept)
     ),
     "panes": lambda kept: (
         lambda: PaneAggregateOperator(SlidingWindows(1000, 300), SUM, lateness=kept)

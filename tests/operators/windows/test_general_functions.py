@@ -16,8 +16,8 @@ from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP
 from aflow.model.windows import TimeWindow
 from aflow.operators.base import StateSize
-from aflow.operators.windows.aligned import WindowAggregateOperator
 from aflow.operators.windows.function import WindowContext, WindowFunction
+from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.state.specs import ListState, ValueState
 from aflow.testing import At, Mode, OperatorHarness
 from tests.operators.windows.general_steps import (
@@ -325,7 +325,7 @@ def test_what_a_trigger_remembers_has_to_be_plain() -> None:
 
 def test_the_snapshot_of_another_kind_of_window_step_is_refused() -> None:
     other: OperatorHarness[Event, Any] = OperatorHarness(
-        lambda: WindowAggregateOperator(TumblingWindows(10), SUM), key=lambda event: event[0]
+        lambda: PaneAggregateOperator(TumblingWindows(10), SUM), key=lambda event: event[0]
     )
     other.push(("a", 1), 1)
     snapshot = other.snapshot()

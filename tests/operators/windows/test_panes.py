@@ -10,15 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aflow.errors import CheckpointError, FlowDefinitionError, OperatorError
+from aflow.errors import CheckpointError, OperatorError
 from aflow.machines.windows.assigners import SlidingWindows
 from aflow.model.key_groups import key_group
 from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from aflow.model.windows import Windowed
 from aflow.operators.accumulation import Accumulation, folding, reducing
-from aflow.operators.base import Operator
-from aflow.operators.windows.aligned import WindowAggregateOperator
 from aflow.operators.windows.late import LATE
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.testing import Mode, OperatorHarness
@@ -65,11 +63,11 @@ def harness(
     lateness: int = 0,
     parallelism: int = 1,
     subtask: int = 0,
-    operator: Callable[..., Operator] = PaneAggregateOperator,
+    shared: bool = True,
 ) -> Harness:
     chosen = windows or SlidingWindows(20, 10)
     return OperatorHarness(
-        lambda: operator(chosen, accumulation, lateness=lateness),
+        lambda: PaneAggregateOperator(chosen, accumulation, shared=shared, lateness=lateness),
         key=lambda event: event[0],
         mode=mode,
         parallelism=parallelism,
@@ -348,9 +346,20 @@ def event(number: int) -> Event:
     return f"key-{number}", number
 
 
-def test_a_fold_without_merge_is_refused() -> None:
-    with pytest.raises(FlowDefinitionError, match=r"merge="):
-        PaneAggregateOperator(SlidingWindows(2, 1), Accumulation(lambda v: v, lambda a, _: a))
+@pytest.mark.parametrize("merge", [None, lambda a, b: a + b], ids=["without merge", "with merge"])
+def test_a_record_of_overlapping_windows_is_stored_once_only_if_panes_can_be_merged(
+    merge: Callable[[Any, Any], Any] | None,
+) -> None:
+    step = harness(
+        windows=SlidingWindows(20, 10),
+        accumulation=Accumulation(
+            lambda event: event[1], lambda a, event: a + event[1], merge=merge
+        ),
+    )
+
+    step.push(("a", 1), 15)
+
+    assert step.size.entries == (2 if merge is None else 1)
 
 
 def test_an_accumulator_that_cannot_be_stored_says_so_with_its_step_and_key() -> None:
@@ -457,7 +466,7 @@ def test_windows_that_share_panes_give_what_windows_kept_one_by_one_give(
         accumulation=accumulation,
         windows=case.windows,
         lateness=case.lateness,
-        operator=WindowAggregateOperator,
+        shared=False,
     )
     step = harness(mode, accumulation=accumulation, windows=case.windows, lateness=case.lateness)
 

@@ -16,7 +16,6 @@ from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP, TimeDomain
 from aflow.operators.accumulation import Accumulation, folding, reducing
 from aflow.operators.base import Operator
-from aflow.operators.windows.aligned import WindowAggregateOperator
 from aflow.operators.windows.choice import window_operator
 from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.late import LATE
@@ -49,7 +48,7 @@ class OwnWindows(SlidingWindows):
         (SessionWindows(5), SessionAggregateOperator),
         (SessionWindows(5, TimeDomain.PROCESSING), WindowOperator),
         (SlidingWindows(10, 5), PaneAggregateOperator),
-        (SlidingWindows(5, 5), WindowAggregateOperator),
+        (SlidingWindows(5, 5), PaneAggregateOperator),
         (OwnWindows(10, 5), WindowOperator),
     ],
 )

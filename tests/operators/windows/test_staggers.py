@@ -16,10 +16,10 @@ from aflow.model.key_groups import DEFAULT_KEY_GROUPS, key_group, subtask_of
 from aflow.model.time import MAX_TIMESTAMP, TimeDomain
 from aflow.model.windows import Windowed
 from aflow.operators.base import Operator, OperatorContext
-from aflow.operators.windows.aligned import WindowAggregateOperator
 from aflow.operators.windows.choice import window_operator
 from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.logic import WindowLogic
+from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import Mode, OperatorHarness
 from tests.operators.windows.general_steps import SUM, Event, late, logic
@@ -41,7 +41,7 @@ FIRST, SECOND = (
 
 def _fast(made: WindowLogic) -> Operator:
     assert isinstance(made.assigner, TumblingWindows)
-    return WindowAggregateOperator(made.assigner, SUM, lateness=made.lateness)
+    return PaneAggregateOperator(made.assigner, SUM, lateness=made.lateness)
 
 
 #: The operator that is chosen for sums, and the one for everything else.
@@ -77,7 +77,7 @@ def snapshot(harness: Harness) -> OperatorSnapshot:
 
 
 def test_the_fast_operator_is_chosen_for_staggered_windows_too() -> None:
-    assert type(window_operator(logic(assigner=NATURAL))) is WindowAggregateOperator
+    assert type(window_operator(logic(assigner=NATURAL))) is PaneAggregateOperator
 
 
 @every_operator
@@ -119,7 +119,7 @@ def test_the_stagger_is_added_to_the_offset(of: str) -> None:
 def test_a_random_stagger_comes_from_the_randomness_of_the_job(of: str) -> None:
     drawn = 0.25
 
-    class Chances(WindowAggregateOperator):
+    class Chances(PaneAggregateOperator):
         def open(self, context: OperatorContext) -> None:
             super().open(replace(context, random=lambda: drawn))
 
@@ -233,7 +233,7 @@ def test_a_subtask_without_records_draws_its_stagger_after_a_restore(of: str) ->
 def test_windows_are_aligned_where_there_is_no_clock(of: str) -> None:
     """As over history."""
 
-    class History(WindowAggregateOperator):
+    class History(PaneAggregateOperator):
         def open(self, context: OperatorContext) -> None:
             super().open(replace(context, clocked=False))
 
