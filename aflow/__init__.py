@@ -64,7 +64,7 @@ from aflow.operators.broadcast_process import BroadcastProcess
 from aflow.operators.calls.async_process import AsyncContext, AsyncKeyedProcess, FiredTimer
 from aflow.operators.co_process import CoProcess
 from aflow.operators.context import Context, ProcessContext
-from aflow.operators.joins.kinds import Join
+from aflow.operators.joins.join import Join
 from aflow.operators.keyed_process import KeyedProcess
 from aflow.operators.process import ProcessFunction
 from aflow.operators.windows.function import WindowContext, WindowFunction

@@ -20,8 +20,8 @@ from aflow.operators.base import TwoInputOperator
 from aflow.operators.joins.as_of import AsOfJoinOperator
 from aflow.operators.joins.co_group import CoGroupOperator, WindowJoinOperator
 from aflow.operators.joins.interval import IntervalJoinOperator, closed
-from aflow.operators.joins.kinds import Join
-from aflow.operators.windows.choice import check_logic
+from aflow.operators.joins.join import Join
+from aflow.operators.windows.factory import check_logic
 from aflow.operators.windows.logic import WindowLogic
 
 Types = tuple[type[Any] | None, type[Any] | None]

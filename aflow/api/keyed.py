@@ -32,7 +32,7 @@ from aflow.operators.calls.async_process import (
 )
 from aflow.operators.calls.handlers.operator import AsyncProcessOperator
 from aflow.operators.deduplicate import DeduplicateOperator
-from aflow.operators.joins.kinds import Join
+from aflow.operators.joins.join import Join
 from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
 from aflow.operators.keyed_process import (
     KeyedProcess,

@@ -14,9 +14,9 @@ from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge
 from aflow.model.windows import Windowed
 from aflow.operators.accumulation import Accumulation, aggregating, folding, reducing
-from aflow.operators.windows.choice import check_logic, window_operator
+from aflow.operators.windows.factory import check_logic, window_operator
 from aflow.operators.windows.function import WindowFunction, check_window_function
-from aflow.operators.windows.late import LATE
+from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.logic import WindowLogic
 from aflow.state.aggregate import Aggregate
 from aflow.state.specs import check_aggregate

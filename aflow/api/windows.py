@@ -24,7 +24,7 @@ from aflow.machines.windows.trigger import Trigger
 from aflow.machines.windows.triggers import Count as CountTrigger
 from aflow.machines.windows.triggers import EventTime, ProcessingTime, Purging
 from aflow.model.time import TimeDomain, positive_millis, short, to_millis
-from aflow.operators.windows.choice import check_assigner
+from aflow.operators.windows.factory import check_assigner
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)

@@ -25,8 +25,8 @@ from aflow.machines.windows.assigners import (
 from aflow.machines.windows.trigger import Trigger
 from aflow.machines.windows.triggers import Count, Delta, EventTime, Never, ProcessingTime, Purging
 from aflow.model.time import TimeDomain
-from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.logic import WindowLogic
+from aflow.operators.windows.window_operator import WindowOperator
 
 #: The method of the node, and not what it makes of two streams: of those the node does not know all that is done.
 _OF_ONE_STREAM = "window."

@@ -23,8 +23,8 @@ from aflow.model.batch import BATCH_RECORDS, Batch
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, Operator
-from aflow.operators.windows.choice import is_incremental, window_operator
-from aflow.operators.windows.folding import fold_by_time, fold_into
+from aflow.operators.windows.factory import is_incremental, window_operator
+from aflow.operators.windows.incremental_windows import fold_by_time, fold_into
 from aflow.operators.windows.logic import WindowLogic
 
 #: Accumulators in a task before they leave. Each may be some hundred bytes.

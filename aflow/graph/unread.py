@@ -8,8 +8,8 @@ from aflow.graph.nodes import Node
 from aflow.graph.plan import Plan
 from aflow.machines.windows.assigners import GlobalWindows
 from aflow.model.time import TimeDomain
-from aflow.operators.joins.late import LATE_LEFT, LATE_RIGHT
-from aflow.operators.windows.late import LATE
+from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
+from aflow.operators.windows.lateness import LATE
 
 #: Steps of event time that have no windows and two inputs.
 _JOINS: Final = frozenset({"interval_join", "as_of_join"})

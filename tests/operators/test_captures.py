@@ -32,20 +32,20 @@ from aflow.operators.deduplicate import DeduplicateOperator
 from aflow.operators.joins.as_of import AsOfJoinOperator
 from aflow.operators.joins.co_group import CoGroupOperator
 from aflow.operators.joins.interval import IntervalJoinOperator
-from aflow.operators.joins.kinds import Join
+from aflow.operators.joins.join import Join
 from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
 from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator
 from aflow.operators.top import TopOperator
 from aflow.operators.windows.function import WindowContext, WindowFunction
-from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.operators.windows.sessions import SessionAggregateOperator
+from aflow.operators.windows.window_operator import WindowOperator
 from aflow.state.broadcast import BroadcastState
 from aflow.state.snapshot import STATES, Captured, Entry, OperatorSnapshot, replay
 from aflow.state.specs import ListState, MapState, ValueState
 from tests.operators.driver import Driver
-from tests.operators.windows.general_steps import KeepsLast, OnProcessingTime, logic
+from tests.operators.windows.window_steps import KeepsLast, OnProcessingTime, logic
 
 Event = tuple[str, int]
 

@@ -35,15 +35,15 @@ from aflow.operators.context import Context
 from aflow.operators.joins.as_of import AsOfJoinOperator
 from aflow.operators.joins.co_group import CoGroupOperator
 from aflow.operators.joins.interval import IntervalJoinOperator
-from aflow.operators.joins.kinds import Join
+from aflow.operators.joins.join import Join
 from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator
-from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.operators.windows.sessions import SessionAggregateOperator
+from aflow.operators.windows.window_operator import WindowOperator
 from aflow.state.snapshot import OperatorSnapshot, merge
 from tests.operators.driver import Driver
-from tests.operators.windows.general_steps import logic
+from tests.operators.windows.window_steps import logic
 
 Event = tuple[str, int]
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from aflow.errors import FlowDefinitionError, shown
-from aflow.machines.windows.merging import Merged, merge_touching
+from aflow.machines.windows.merging_window_set import Merged, merge_touching
 from aflow.machines.windows.stagger import WindowStagger
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow

@@ -24,8 +24,8 @@ from aflow.operators.base import RAISED, StateSize
 from aflow.operators.changed_keys import too_many
 from aflow.operators.group_watermarks import restored_watermarks
 from aflow.operators.joins.columns import Columns, decoded, encoded
-from aflow.operators.joins.kinds import Join
-from aflow.operators.joins.late import LATE_LEFT, LATE_RIGHT
+from aflow.operators.joins.join import Join
+from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
 from aflow.operators.joins.step import Into, JoinOperator
 from aflow.operators.joins.versions import Versions
 from aflow.operators.joins.waiting import Waiting

@@ -20,15 +20,15 @@ from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, TwoInputOperator
 from aflow.operators.first_call import FirstCall
-from aflow.operators.joins.kinds import Join
-from aflow.operators.joins.late import LATE_LEFT, LATE_RIGHT
+from aflow.operators.joins.join import Join
+from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
 from aflow.operators.joins.step import Into
 from aflow.operators.joins.two_lists import EvictedLists, Input, TwoListContents, TwoLists
-from aflow.operators.windows.choice import check_logic
 from aflow.operators.windows.contents import KeyWindow
+from aflow.operators.windows.factory import check_logic
 from aflow.operators.windows.function import WindowContext, WindowFunction
-from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.logic import WindowLogic
+from aflow.operators.windows.window_operator import WindowOperator
 from aflow.state.layouts import state_codec
 
 Both = tuple[list[Any], list[Any]]

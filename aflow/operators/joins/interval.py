@@ -42,8 +42,8 @@ from aflow.operators.changed_keys import too_many
 from aflow.operators.group_watermarks import restored_watermarks
 from aflow.operators.joins.columns import decoded, encoded, insert
 from aflow.operators.joins.interval_side import IntervalSide
-from aflow.operators.joins.kinds import Join
-from aflow.operators.joins.late import LATE_LEFT, LATE_RIGHT
+from aflow.operators.joins.join import Join
+from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
 from aflow.operators.joins.step import Into, JoinOperator
 from aflow.state.filing import CapturedRows, KeyedRows, KeyRow
 from aflow.state.snapshot import OperatorSnapshot

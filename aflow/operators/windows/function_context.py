@@ -15,7 +15,7 @@ from aflow.operators.sides import SideOutputs
 from aflow.operators.windows.contents import KeyWindow
 from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.operators.windows.horizon import Horizon
-from aflow.operators.windows.late import LATE
+from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.window_state import WindowState, entries
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import StateSpec

@@ -21,7 +21,7 @@ from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.operators.changed_keys import ChangedKeys, too_many
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.keyed_state import keyed_filing
-from aflow.operators.windows.late import LATE
+from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.trigger_context import window_text
 from aflow.state.filing import CapturedRows, EncodedLater, Keyed, KeyedRows, KeyRow, never_change
 from aflow.state.snapshot import OperatorSnapshot

@@ -12,7 +12,7 @@ from typing import Any
 
 from aflow.errors import FlowDefinitionError, InternalError
 from aflow.machines.windows.assigners import DynamicSessionWindows, SessionWindows, WindowAssigner
-from aflow.machines.windows.merging import Merge, Merging, MergingWindowSet
+from aflow.machines.windows.merging_window_set import Merge, Merging, MergingWindowSet
 from aflow.machines.windows.trigger import Trigger
 from aflow.machines.windows.window_timers import WindowTimers
 from aflow.model.keys import check_key

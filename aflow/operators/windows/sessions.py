@@ -29,7 +29,7 @@ from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, StateSize
 from aflow.operators.windows.incremental import IncrementalWindows, Row
-from aflow.operators.windows.late import LATE
+from aflow.operators.windows.lateness import LATE
 from aflow.state.filing import Keyed
 
 #: Keyed state: an accumulator with start and end of its session, how often it has fired, and if it has as it is now.

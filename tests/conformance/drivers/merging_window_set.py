@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from aflow.machines.windows.merging import Merge, Merged, MergingWindowSet
+from aflow.machines.windows.merging_window_set import Merge, Merged, MergingWindowSet
 from aflow.model.windows import TimeWindow
 from tests.conformance.drivers.window_operator import assigner_of
 from tests.conformance.running import Driver, Outcome

@@ -33,11 +33,11 @@ from aflow.model.tags import Tag
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.model.windows import TimeWindow, Windowed
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.windows.choice import check_logic, window_operator
-from aflow.operators.windows.filed import FILED_WINDOWS
+from aflow.operators.windows.factory import check_logic, window_operator
 from aflow.operators.windows.function import WindowContext, WindowFunction
-from aflow.operators.windows.late import LATE
+from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.logic import WindowLogic
+from aflow.operators.windows.window_snapshots import WINDOW_ROWS
 from aflow.state.layouts import Many
 from aflow.testing import At, OperatorHarness
 from aflow.testing.harness import Element
@@ -232,7 +232,7 @@ class WindowOperators(Driver):
         snapshot = self._step.snapshot()
         assert snapshot is not None
         entries = [
-            entry for names in snapshot.keyed.values() for entry in names.get(FILED_WINDOWS, ())
+            entry for names in snapshot.keyed.values() for entry in names.get(WINDOW_ROWS, ())
         ]
         return [{"key": key, "value": value} for entry in entries for key, value in _records(entry)]
 
@@ -329,6 +329,6 @@ def _segments(elements: Sequence[Json]) -> list[list[str]]:
 
 
 def _records(entry: tuple[bytes, bytes]) -> list[Record]:
-    """What a key has in a window, as `FiledWindows` stores it."""
+    """What a key has in a window, as `WindowSnapshots` stores it."""
     _, _, _, held = cast("tuple[object, object, object, bytes | None]", PLAIN.decode(entry[1]))
     return [] if held is None else Many(cast("Codec[Record]", PLAIN)).decode(held)

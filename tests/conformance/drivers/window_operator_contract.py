@@ -9,15 +9,15 @@ from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.machines.windows.assigners import WindowAssigner
-from aflow.machines.windows.merging import Merged
+from aflow.machines.windows.merging_window_set import Merged
 from aflow.machines.windows.trigger import MergeContext, Trigger, TriggerContext, TriggerResult
 from aflow.model.tags import Tag
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
 from aflow.operators.windows.function import WindowContext, WindowFunction
-from aflow.operators.windows.general import WindowOperator
-from aflow.operators.windows.late import LATE
+from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.logic import WindowLogic
+from aflow.operators.windows.window_operator import WindowOperator
 from aflow.state.specs import ValueState
 from aflow.testing import At, OperatorHarness
 from tests.conformance.running import NOTHING, Driver, Outcome, call, number

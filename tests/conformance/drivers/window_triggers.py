@@ -18,14 +18,14 @@ from aflow.model.elements import Watermark
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow, Windowed
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.windows.choice import check_logic, window_operator
+from aflow.operators.windows.factory import check_logic, window_operator
 from aflow.operators.windows.logic import WindowLogic
 from aflow.testing import At, OperatorHarness
 from aflow.testing.harness import Element
 from tests.conformance.drivers.window_operator import assigner_of
 from tests.conformance.running import Driver, Outcome
 from tests.conformance.scenarios import Json, UnknownWord
-from tests.machines.windows.asked import Answers, Asked, OfWindow
+from tests.machines.windows.trigger_driver import Answers, Asked, OneWindowContext
 
 Bounds = Sequence[int]
 
@@ -170,7 +170,9 @@ class PurgingAnswers(Driver):
 
     def do_merge(self, windows: Sequence[Bounds], into: Bounds) -> None:
         # Only what is asked of the inner trigger: `clear` of the former windows is a call of the step's own.
-        self._asked.trigger.on_merge(TimeWindow(*into), OfWindow(self._asked, TimeWindow(*into)))
+        self._asked.trigger.on_merge(
+            TimeWindow(*into), OneWindowContext(self._asked, TimeWindow(*into))
+        )
 
     def do_clear(self, window: Bounds) -> None:
         self._asked.clear(TimeWindow(*window))

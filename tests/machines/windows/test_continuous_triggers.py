@@ -19,7 +19,7 @@ from aflow.machines.windows.triggers import (
 )
 from aflow.model.time import MAX_TIMESTAMP
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
-from tests.machines.windows.asked import Asked
+from tests.machines.windows.trigger_driver import Asked
 from tests.stable_ids import stable
 
 CONTINUE = TriggerResult.CONTINUE

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from aflow.errors import FlowDefinitionError, InternalError
-from aflow.machines.windows.merging import (
+from aflow.machines.windows.merging_window_set import (
     Joined,
     Merge,
     Merged,

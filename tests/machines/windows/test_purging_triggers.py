@@ -7,7 +7,7 @@ from typing import Any
 from aflow.machines.windows.trigger import TriggerResult
 from aflow.machines.windows.triggers import Count, Delta, EventTime, ProcessingTime, Purging
 from aflow.model.windows import TimeWindow
-from tests.machines.windows.asked import Asked
+from tests.machines.windows.trigger_driver import Asked
 
 CONTINUE = TriggerResult.CONTINUE
 FIRE = TriggerResult.FIRE

@@ -17,7 +17,7 @@ from aflow.machines.windows.assigners import (
     TumblingWindows,
     WindowAssigner,
 )
-from aflow.machines.windows.merging import Merged, MergingWindowSet
+from aflow.machines.windows.merging_window_set import Merged, MergingWindowSet
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
 

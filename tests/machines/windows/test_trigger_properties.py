@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aflow.machines.windows.assigners import SessionWindows, TumblingWindows
-from aflow.machines.windows.merging import MergingWindowSet, merge_touching
+from aflow.machines.windows.merging_window_set import MergingWindowSet, merge_touching
 from aflow.machines.windows.trigger import Trigger
 from aflow.machines.windows.triggers import (
     ContinuousEventTime,
@@ -23,7 +23,7 @@ from aflow.machines.windows.triggers import (
     Purging,
 )
 from aflow.model.windows import TimeWindow
-from tests.machines.windows.asked import Asked
+from tests.machines.windows.trigger_driver import Asked
 
 TENS: Final = TumblingWindows(10)
 

@@ -15,8 +15,8 @@ from aflow.model.time import MAX_TIMESTAMP
 from aflow.model.windows import Windowed
 from aflow.operators.accumulation import Accumulation, folding
 from aflow.operators.base import StateSize
-from aflow.operators.windows.choice import window_operator
-from aflow.operators.windows.late import LATE
+from aflow.operators.windows.factory import window_operator
+from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.state.snapshot import merge

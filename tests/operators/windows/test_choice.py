@@ -23,14 +23,14 @@ from aflow.model.time import TimeDomain
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import Operator
-from aflow.operators.windows.choice import check_logic, window_operator
+from aflow.operators.windows.factory import check_logic, window_operator
 from aflow.operators.windows.function import WindowContext, WindowFunction
-from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.operators.windows.sessions import SessionAggregateOperator
+from aflow.operators.windows.window_operator import WindowOperator
 from aflow.testing import Mode, OperatorHarness
-from tests.operators.windows.general_steps import SUM, Event, Says
+from tests.operators.windows.window_steps import SUM, Event, Says
 from tests.stable_ids import stable
 
 TUMBLING = TumblingWindows(10)

@@ -19,11 +19,11 @@ from aflow.machines.windows.triggers import ContinuousEventTime, EventTime, Purg
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from aflow.operators.accumulation import folding
 from aflow.operators.base import Operator, StateSize
-from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.operators.windows.sessions import SessionAggregateOperator
+from aflow.operators.windows.window_operator import WindowOperator
 from aflow.testing import Mode, OperatorHarness
-from tests.operators.windows.general_steps import Event, late, logic
+from tests.operators.windows.window_steps import Event, late, logic
 
 SUM = folding(int, lambda total, event: total + event[1], lambda a, b: a + b)
 CONTINUOUS = ContinuousEventTime(timedelta(milliseconds=7))

@@ -15,7 +15,7 @@ from aflow.model.batch import Batch
 from aflow.operators.accumulation import Accumulation, aggregating, folding
 from aflow.operators.base import OperatorContext
 from aflow.operators.pass_through import PassThroughOperator
-from aflow.operators.windows.folding import fold_by_time, fold_into
+from aflow.operators.windows.incremental_windows import fold_by_time, fold_into
 from tests.operators.driver import ManualTime, RecordingOutput
 
 SUMS = aggregating(af.aggregates.sum(lambda value: value))

@@ -25,10 +25,10 @@ from aflow.model.elements import Watermark
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
 from aflow.operators.base import StateSize
-from aflow.operators.windows.general import WindowOperator
+from aflow.operators.windows.window_operator import WindowOperator
 from aflow.testing import At, Mode
 from tests.operators.driver import Driver
-from tests.operators.windows.general_steps import (
+from tests.operators.windows.window_steps import (
     NOTHING,
     Everywhere,
     Says,

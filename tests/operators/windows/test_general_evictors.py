@@ -15,9 +15,9 @@ from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import folding
 from aflow.operators.base import StateSize
 from aflow.operators.windows.function import WindowContext, WindowFunction
-from aflow.operators.windows.general import WindowOperator
+from aflow.operators.windows.window_operator import WindowOperator
 from aflow.testing import Mode, OperatorHarness
-from tests.operators.windows.general_steps import (
+from tests.operators.windows.window_steps import (
     NOTHING,
     SUM,
     Event,

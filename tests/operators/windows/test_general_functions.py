@@ -20,7 +20,7 @@ from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.state.specs import ListState, ValueState
 from aflow.testing import At, Mode, OperatorHarness
-from tests.operators.windows.general_steps import (
+from tests.operators.windows.window_steps import (
     SUM,
     Event,
     KeepsLast,

@@ -11,7 +11,7 @@ import pytest
 
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.machines.windows.assigners import WindowAssigner
-from aflow.machines.windows.merging import Merged
+from aflow.machines.windows.merging_window_set import Merged
 from aflow.machines.windows.trigger import MergeContext, Trigger, TriggerContext, TriggerResult
 from aflow.machines.windows.triggers import (
     ContinuousEventTime,
@@ -27,7 +27,7 @@ from aflow.operators.base import StateSize
 from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.state.specs import ValueState
 from aflow.testing import Mode
-from tests.operators.windows.general_steps import (
+from tests.operators.windows.window_steps import (
     NOTHING,
     SUM,
     Event,

@@ -19,7 +19,7 @@ from aflow.machines.windows.triggers import (
 )
 from aflow.model.time import TimeDomain
 from aflow.testing import Mode
-from tests.operators.windows.general_steps import (
+from tests.operators.windows.window_steps import (
     NOTHING,
     Harness,
     OnProcessingTime,

@@ -22,9 +22,10 @@ from aflow.model.elements import Watermark
 from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from aflow.model.windows import TimeWindow
-from aflow.operators.windows.late import LATE
+from aflow.operators.windows.lateness import LATE
 from aflow.testing import At
-from tests.operators.windows.general_steps import (
+from tests.operators.windows.test_general_merging import Sessions
+from tests.operators.windows.window_steps import (
     NOTHING,
     SUM,
     Event,
@@ -34,7 +35,6 @@ from tests.operators.windows.general_steps import (
     numbers,
     step,
 )
-from tests.operators.windows.test_general_merging import Sessions
 
 
 @dataclass(frozen=True)

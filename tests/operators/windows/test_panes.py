@@ -17,7 +17,7 @@ from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from aflow.model.windows import Windowed
 from aflow.operators.accumulation import Accumulation, folding, reducing
-from aflow.operators.windows.late import LATE
+from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.testing import Mode, OperatorHarness
 

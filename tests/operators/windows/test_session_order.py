@@ -19,12 +19,12 @@ from aflow.model.windows import Windowed
 from aflow.operators.base import Operator
 from aflow.operators.joins.co_group import CoGroupOperator
 from aflow.operators.windows.arrivals import ArrivalOrder, ArrivalsCodec
-from aflow.operators.windows.choice import window_operator
+from aflow.operators.windows.factory import window_operator
 from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.operators.windows.logic import WindowLogic
 from aflow.state.layouts import Many, state_codec
 from aflow.testing import Mode, OperatorHarness, TwoInputHarness
-from tests.operators.windows.general_steps import Event, KeepsLast, logic, numbers
+from tests.operators.windows.window_steps import Event, KeepsLast, logic, numbers
 
 GAP = 5
 

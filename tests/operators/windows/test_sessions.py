@@ -15,7 +15,7 @@ from aflow.model.time import MAX_TIMESTAMP
 from aflow.model.windows import Windowed
 from aflow.operators.accumulation import Accumulation, folding, reducing
 from aflow.operators.base import StateSize
-from aflow.operators.windows.late import LATE
+from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.sessions import SessionAggregateOperator
 from aflow.testing import Mode, OperatorHarness
 

@@ -16,12 +16,12 @@ from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP, TimeDomain
 from aflow.operators.accumulation import Accumulation, folding, reducing
 from aflow.operators.base import Operator
-from aflow.operators.windows.choice import window_operator
-from aflow.operators.windows.general import WindowOperator
-from aflow.operators.windows.late import LATE
+from aflow.operators.windows.factory import window_operator
+from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.operators.windows.sessions import SessionAggregateOperator
+from aflow.operators.windows.window_operator import WindowOperator
 from aflow.testing import OperatorHarness
 
 Event = tuple[str, int]

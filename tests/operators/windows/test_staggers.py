@@ -16,13 +16,13 @@ from aflow.model.key_groups import DEFAULT_KEY_GROUPS, key_group, subtask_of
 from aflow.model.time import MAX_TIMESTAMP, TimeDomain
 from aflow.model.windows import Windowed
 from aflow.operators.base import Operator, OperatorContext
-from aflow.operators.windows.choice import window_operator
-from aflow.operators.windows.general import WindowOperator
+from aflow.operators.windows.factory import window_operator
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.panes import PaneAggregateOperator
+from aflow.operators.windows.window_operator import WindowOperator
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import Mode, OperatorHarness
-from tests.operators.windows.general_steps import SUM, Event, late, logic
+from tests.operators.windows.window_steps import SUM, Event, late, logic
 
 Harness = OperatorHarness[Event, Windowed[str, int]]
 

@@ -11,9 +11,9 @@ from aflow.machines.windows import evictors
 from aflow.machines.windows.assigners import SessionWindows
 from aflow.machines.windows.triggers import Count, EventTime
 from aflow.model.time import MAX_TIMESTAMP
-from aflow.operators.windows.choice import window_operator
+from aflow.operators.windows.factory import window_operator
 from aflow.testing import OperatorHarness
-from tests.operators.windows.general_steps import logic
+from tests.operators.windows.window_steps import logic
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from aflow.machines.windows.evictor import Evictor
 from aflow.machines.windows.trigger import Trigger
 from aflow.machines.windows.triggers import EventTime
 from aflow.operators.accumulation import aggregating
-from aflow.operators.windows.choice import window_operator
+from aflow.operators.windows.factory import window_operator
 from aflow.operators.windows.logic import WindowLogic
 from aflow.testing import At, Mode, OperatorHarness, ScriptedSource, run_flow
 from tests.state.aggregates.laws import Agg

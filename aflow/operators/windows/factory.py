@@ -18,10 +18,10 @@ from aflow.operators.accumulation import listing
 from aflow.operators.base import Operator
 from aflow.operators.windows.arrivals import arrivals
 from aflow.operators.windows.function import check_window_function
-from aflow.operators.windows.general import WindowOperator
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.operators.windows.sessions import SessionAggregateOperator
+from aflow.operators.windows.window_operator import WindowOperator
 from aflow.state.layouts import state_codec
 
 #: What is understood without being called. What a subclass of one of them does may be something else.

@@ -74,15 +74,15 @@ class Asked:
     ) -> TriggerResult:
         """A record, at the window's start unless told otherwise."""
         moment = window.start if at is None else at
-        return self.trigger.on_element(value, moment, window, OfWindow(self, window))
+        return self.trigger.on_element(value, moment, window, OneWindowContext(self, window))
 
     def event_time(self, at: Timestamp, window: TimeWindow) -> TriggerResult:
         """A timer that the trigger has not set, as that of a clean-up."""
-        return self.trigger.on_event_time(at, window, OfWindow(self, window))
+        return self.trigger.on_event_time(at, window, OneWindowContext(self, window))
 
     def processing_time(self, at: Timestamp, window: TimeWindow) -> TriggerResult:
         """A timer that the trigger has not set, as that of a clean-up."""
-        return self.trigger.on_processing_time(at, window, OfWindow(self, window))
+        return self.trigger.on_processing_time(at, window, OneWindowContext(self, window))
 
     def advance_watermark(self, to: Timestamp) -> Answers:
         """What the trigger says to each timer that is due."""
@@ -97,12 +97,12 @@ class Asked:
     def merge(self, windows: Sequence[TimeWindow], into: TimeWindow) -> None:
         """``windows`` become ``into``, which is none of them."""
         former = [self.memory.get(window, {}) for window in windows]
-        self.trigger.on_merge(into, OfWindow(self, into, former))
+        self.trigger.on_merge(into, OneWindowContext(self, into, former))
         for window in windows:
             self.clear(window)
 
     def clear(self, window: TimeWindow) -> None:
-        self.trigger.clear(window, OfWindow(self, window))
+        self.trigger.clear(window, OneWindowContext(self, window))
 
     def _ring(
         self, timers: Timers, now: Timestamp, ask: Callable[[Timestamp, TimeWindow], TriggerResult]
@@ -114,7 +114,7 @@ class Asked:
         return answers
 
 
-class OfWindow:
+class OneWindowContext:
     """The ``MergeContext`` of one window."""
 
     def __init__(

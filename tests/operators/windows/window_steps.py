@@ -15,10 +15,10 @@ from aflow.model.time import TimeDomain, Timestamp
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import StateSize
-from aflow.operators.windows.choice import check_logic
-from aflow.operators.windows.general import WindowOperator
-from aflow.operators.windows.late import LATE
+from aflow.operators.windows.factory import check_logic
+from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.logic import WindowLogic
+from aflow.operators.windows.window_operator import WindowOperator
 from aflow.testing import Mode, OperatorHarness
 
 Event = tuple[str, int]

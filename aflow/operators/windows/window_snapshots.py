@@ -20,16 +20,16 @@ from aflow.state.specs import RESERVED
 from aflow.state.tables import TOUCHED
 
 #: Keyed state: what each key has in each window, and where that is.
-FILED_WINDOWS: Final = "@key windows"
+WINDOW_ROWS: Final = "@key windows"
 
 #: Operator state: of which windows these are, and what is kept in them.
 _KIND: Final = "@kind of windows"
 
 #: What begins with "@" and may stand beside them; the last one is the backend's.
-_KNOWN: Final = frozenset({FILED_WINDOWS, *TIMER_NAMES.values(), "@states"})
+_KNOWN: Final = frozenset({WINDOW_ROWS, *TIMER_NAMES.values(), "@states"})
 
 
-class FiledWindows:
+class WindowSnapshots:
     """Writes windows and timers into snapshots and reads them again. Clean-up timers follow from the windows."""
 
     def __init__(
@@ -52,18 +52,18 @@ class FiledWindows:
     def snapshot(self) -> Keyed:
         """Raises ``CheckpointError`` for a key, contents or trigger memory without encoding."""
         timers = {TIMER_NAMES[domain]: self._timers.entries(domain) for domain in TimeDomain}
-        return self._filing.file({FILED_WINDOWS: self._entries(self._windows), **timers})
+        return self._filing.file({WINDOW_ROWS: self._entries(self._windows), **timers})
 
     def capture(self, found: Iterable[KeyWindow]) -> Mapping[str, list[KeyRow]]:
         """What is known of some keys in their windows. Raises ``CheckpointError`` for what has no encoding."""
-        return {FILED_WINDOWS: list(self._entries(found))}
+        return {WINDOW_ROWS: list(self._entries(found))}
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Raises ``RestoreError`` for bytes that are no window, and for what another kind of step has written."""
         keyed = snapshot.keyed
         self._check_names(keyed)
         self._check_kind(snapshot.operator.get(_KIND, ()))
-        for key, data in self._filing.read(keyed, FILED_WINDOWS):
+        for key, data in self._filing.read(keyed, WINDOW_ROWS):
             self._restore_one(key, data)
         for domain in TimeDomain:
             timers = self._timers.of(domain)
