@@ -1,8 +1,32 @@
-"""What a join does with a record that meets nobody."""
+"""What a join does with a record that meets nobody.
+
+What all joins have in common: two keyed inputs with event time, and a function that joins two records.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
+from typing import Any, TypeAlias
+
+from aflow.errors import (
+    CheckpointError,
+    InternalError,
+    OperatorError,
+    RestoreError,
+    readable,
+    shown,
+)
+from aflow.model.batch import Batch, in_batches
+from aflow.model.codecs import CodecError
+from aflow.model.keys import CheckedKeys
+from aflow.model.time import Timestamp
+from aflow.operators.base import RAISED, OperatorContext, TwoInputOperator, unsupported
+from aflow.operators.changed_keys import ChangedKeys
+from aflow.operators.first_call import FirstCall
+from aflow.operators.group_watermarks import no_group_ahead
+from aflow.operators.keyed_state import keyed_filing
+from aflow.state.layouts import state_codec
 
 
 class Join(Enum):
@@ -26,3 +50,101 @@ class Join(Enum):
     def keeps_right(self) -> bool:
         """True if a record of the right input that finds no partner comes out alone."""
         return self is Join.RIGHT or self is Join.FULL
+
+
+Into: TypeAlias = Callable[[Any, Any], Any]
+"""Makes a result of a left record and a right one, either of which may be None where the join is an outer one."""
+
+
+class JoinOperator(TwoInputOperator):
+    """A step that joins two keyed inputs. ``left_type`` and ``right_type`` are the types of their records.
+
+    Snapshots need them, and ``key_type``, unless records and keys are plain Python values.
+    """
+
+    def __init__(
+        self,
+        into: Into,
+        *,
+        left_type: type[Any] | None = None,
+        right_type: type[Any] | None = None,
+        key_type: type[Hashable] | None = None,
+    ) -> None:
+        self._into: Into = FirstCall(self, "_into", into, "a join")
+        self._left_codec = state_codec(left_type)
+        self._right_codec = state_codec(right_type)
+        self._key_type = key_type
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._filing = keyed_filing(context, self._key_type)
+        self._changed = ChangedKeys()
+        #: The watermarks of key groups that were restored from a subtask which was ahead of this one.
+        self._ahead = no_group_ahead(context)
+        self._known_keys = CheckedKeys()
+
+    def _columns(
+        self, batch: Batch[Any], side: str
+    ) -> tuple[Sequence[Hashable], Sequence[Timestamp]]:
+        """Keys and timestamps of a batch. Raises ``OperatorError`` if its records have no timestamps."""
+        if batch.keys is None:
+            raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
+        if batch.timestamps is None:
+            raise OperatorError(
+                f"step {self.name!r} joins by event time, but the records of its {side} input have no timestamps; "
+                f"call .event_time(…) before .key_by(…) on that stream",
+                operator=self.name,
+                record=batch.values[0],
+            )
+        return batch.keys, batch.timestamps
+
+    def _emit(self, values: list[Any], times: list[Timestamp]) -> None:
+        """Send results on, in batches of the usual size: a record may meet any number of others."""
+        for batch in in_batches(values, times):
+            self.output.emit(batch)
+
+    def _side(self, tag: str, batch: Batch[Any], some: list[int]) -> None:
+        """Send the records with these indexes to a side output."""
+        if some:
+            self.output.side(tag, batch.pick(some))
+
+    def _joined(self, key: Hashable, at: Timestamp, left: object, right: object) -> Any:
+        try:
+            return self._into(left, right)
+        except RAISED as exc:
+            raise self._failed(exc, key, at, left, right) from exc
+
+    def _failed(
+        self, cause: BaseException, key: Hashable, at: Timestamp, left: object, right: object
+    ) -> OperatorError:
+        """Describe ``cause``, raised by the function that joins two records, one of which has timestamp ``at``."""
+        return OperatorError(
+            f"step {self.name!r} failed to join left record {shown(left)} with right record {shown(right)}, "
+            f"key {shown(key)}, timestamp {at} ({readable(at)}): {type(cause).__name__}: {cause}",
+            operator=self.name,
+            record=(left, right),
+            key=key,
+            timestamp=at,
+        )
+
+    def _check_keys(self, batch: Batch[Any], keys: Sequence[Hashable]) -> None:
+        """Raise ``OperatorError`` if one of the keys cannot be one. Each is checked when it is first seen."""
+        known = self._known_keys
+        try:
+            for key in [key for key in set(keys) if key not in known]:
+                known[key]
+        except TypeError as exc:
+            for index, key in enumerate(keys):
+                if reason := unsupported(key):
+                    raise self.failure_at(reason, batch, index) from exc
+            raise
+
+    def _cannot_store(self, key: Hashable, side: str, cause: CodecError) -> CheckpointError:
+        return CheckpointError(
+            f"step {self.name!r} cannot store the {side} records of key {shown(key)}: {cause}"
+        )
+
+    def _cannot_read(self, key: Hashable, side: str, cause: CodecError) -> RestoreError:
+        return RestoreError(
+            f"step {self.name!r} cannot read the stored {side} records of key {shown(key)}: {cause}"
+        )

@@ -16,7 +16,7 @@ from aflow.model.codecs import PLAIN
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation, layout_of_records
-from aflow.operators.windows.arrivals import ArrivalOrder, ArrivalsCodec
+from aflow.operators.windows.arrival_order import ArrivalOrder, ArrivalsCodec
 from aflow.operators.windows.logic import WindowLogic
 from aflow.state.layouts import Many
 

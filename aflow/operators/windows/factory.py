@@ -16,7 +16,7 @@ from aflow.machines.windows.triggers import EventTime
 from aflow.model.time import TimeDomain
 from aflow.operators.accumulation import listing
 from aflow.operators.base import Operator
-from aflow.operators.windows.arrivals import arrivals
+from aflow.operators.windows.arrival_order import arrivals
 from aflow.operators.windows.function import check_window_function
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.panes import PaneAggregateOperator

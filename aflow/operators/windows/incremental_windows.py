@@ -1,16 +1,250 @@
-"""Batches folded into accumulators, by key and piece of time: the loops in which fast window steps spend their time."""
+"""What the fast window steps have in common: event time, the default trigger, one accumulator instead of records.
+
+After a restore from subtasks with different watermarks, ``GroupWatermarks`` has the watermark of each key group that is
+ahead of the subtask: its windows have fired, and a record that was late for it is still late.
+
+Batches folded into accumulators, by key and piece of time: the loops in which fast window steps spend their time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final, TypeAlias, cast
 
-from aflow.model.batch import Batch
+from aflow.errors import CheckpointError, InternalError, OperatorError, RestoreError, shown
+from aflow.model.batch import Batch, in_batches
+from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.keys import check_key
 from aflow.model.time import Timestamp
+from aflow.model.windows import TimeWindow, Windowed
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.base import RAISED, Operator
+from aflow.operators.base import RAISED, Operator, OperatorContext
+from aflow.operators.changed_keys import ChangedKeys, too_many
+from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
+from aflow.operators.keyed_state import keyed_filing
+from aflow.operators.windows.contexts import window_text
+from aflow.operators.windows.lateness import LATE
 from aflow.state.aggregates.exact import plus
+from aflow.state.filing import CapturedRows, EncodedLater, Keyed, KeyedRows, KeyRow, never_change
+from aflow.state.snapshot import OperatorSnapshot
+
+#: Operator state: which windows the contents are of.
+_WINDOWS: Final = "@windows"
+
+Accumulators = dict[Hashable, Any]
+"""Accumulators by key."""
+
+Row: TypeAlias = tuple[Any, ...]
+"""A key, an accumulator, and the numbers that say where it belongs."""
+
+
+class IncrementalWindows(Operator):
+    """Base of the fast window steps.
+
+    ``lateness`` in ms. ``of`` and ``key_type`` are the types of accumulators and keys, which snapshots need unless
+    they are plain Python values.
+    """
+
+    def __init__(
+        self,
+        accumulation: Accumulation,
+        *,
+        windows: str,
+        filed_as: str,
+        lateness: int,
+        of: type[Any] | None,
+        key_type: type[Hashable] | None,
+    ) -> None:
+        #: Which windows these are, as far as what is stored of them depends on it.
+        self._windows = windows
+        #: The name of the accumulators in snapshots.
+        self._filed_as = filed_as
+        self._accumulation = accumulation
+        self._lateness = lateness
+        self._codec = accumulation.codec_for(of)
+        self._key_type = key_type
+        self._changed = ChangedKeys()
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._filing = keyed_filing(context, self._key_type)
+        #: The watermarks of key groups that were restored from a subtask which was ahead of this one.
+        self._ahead = no_group_ahead(context)
+
+    def _columns(self, batch: Batch[Any]) -> tuple[Sequence[Hashable], list[Timestamp]]:
+        """Keys and timestamps of a batch. Raises ``OperatorError`` if it has no timestamps."""
+        keys, times = batch.keys, batch.timestamps
+        if keys is None:
+            raise InternalError(f"step {self.name!r} got a batch without keys")
+        if times is None:
+            raise OperatorError(
+                f"step {self.name!r} needs event time, but its records have no timestamps; "
+                f"call .event_time(…) before .key_by(…)",
+                operator=self.name,
+                record=batch.values[0],
+            )
+        return keys, times
+
+    def _watermark_for(self, key: Hashable) -> Timestamp:
+        """Return the watermark for ``key``: that of its former subtask until this one reaches it."""
+        return self._ahead.of(key, self.watermark)
+
+    def _advance(self, timestamp: Timestamp) -> None:
+        """Set the watermark to ``timestamp``."""
+        self.watermark = timestamp
+        self._ahead = self._ahead.after(timestamp)
+
+    def _copy(self, held: Any) -> Any:
+        """An accumulator like ``held`` that may be changed, or given away, while ``held`` is kept."""
+        accumulation = self._accumulation
+        if accumulation.fresh is None or accumulation.merge is None:
+            return held
+        return accumulation.merge(accumulation.fresh(), held)
+
+    def _windowed(
+        self, window: TimeWindow, key: Hashable, held: Any, firing: int
+    ) -> Windowed[Any, Any]:
+        result = self._accumulation.result
+        if result is None:
+            return Windowed(key, window, held, firing)
+        try:
+            return Windowed(key, window, result(held), firing)
+        except RAISED as exc:
+            raise self._failed(exc, key, window) from exc
+
+    def _emit_window(self, window: TimeWindow, contents: Mapping[Hashable, Any]) -> None:
+        """Send on the first result of a window for each of some keys."""
+        result = self._accumulation.result
+        if result is None:
+            values = [Windowed(key, window, held) for key, held in contents.items()]
+        else:
+            values = [self._windowed(window, key, held, 1) for key, held in contents.items()]
+        for batch in in_batches(values, [window.max_timestamp] * len(values)):
+            self.output.emit(batch)
+
+    def _emit_late(self, batch: Batch[Any], indexes: Sequence[int]) -> None:
+        """Send the records at ``indexes`` to the late output, as they were."""
+        if indexes:
+            self.output.side(LATE, batch.pick(indexes))
+
+    def _failed(self, cause: BaseException, key: Hashable, window: TimeWindow) -> OperatorError:
+        """Describe ``cause``, raised by a user function that was given what ``key`` has in ``window``."""
+        return OperatorError(
+            f"step {self.name!r} failed on what key {shown(key)} has in the {window_text(window)}: "
+            f"{type(cause).__name__}: {cause}",
+            operator=self.name,
+            key=key,
+        )
+
+    # ------------------------------------------------------------------------------------- snapshots
+
+    def snapshot(self) -> OperatorSnapshot:
+        """Raises ``CheckpointError`` for a key or an accumulator that cannot be encoded."""
+        return self._captured(None, self._rows(None)).encoded()
+
+    def capture(self, *, changes: bool) -> CapturedRows:
+        """Raises ``CheckpointError`` for an accumulator that cannot be encoded."""
+        keys = self._changed.take(changes=changes)
+        rows = self._rows(keys)
+        more = chain.from_iterable(self._more_rows(keys).values())
+        known = self._changed.known_by_name([*(row[0] for row in rows), *(key for key, _ in more)])
+        if keys is not None and (not known or too_many(keys, len(rows), self._row_count())):
+            keys, rows = None, self._rows(None)
+            self._changed.rest(len(rows))
+        return self._captured(keys, rows)
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        """The watermark goes on where the slowest of the former subtasks was."""
+        self._restore_watermark(snapshot)
+        self._restore_rows(snapshot.keyed)
+        more = chain.from_iterable(self._more_rows(None).values())
+        self._changed.begin([*(row[0] for row in self._rows(None)), *(key for key, _ in more)])
+
+    @abstractmethod
+    def _restore_rows(self, keyed: Keyed) -> None:
+        """Hold what is stored of the keys of this subtask."""
+
+    @abstractmethod
+    def _rows(self, keys: set[Hashable] | None) -> list[Row]:
+        """What ``keys`` have, or all keys: accumulators with the numbers that say where they belong."""
+
+    @abstractmethod
+    def _row_count(self) -> int:
+        """About how many rows there are, without looking at all."""
+
+    def _more_rows(self, keys: set[Hashable] | None) -> Mapping[str, Iterable[KeyRow]]:
+        """What else ``keys``, or all keys, have, by the name under which it is filed."""
+        return {}
+
+    def _captured(self, keys: set[Hashable] | None, rows: list[Row]) -> CapturedRows:
+        encoded: Iterable[KeyRow]
+        if never_change([row[1] for row in rows]):
+            encoded = EncodedLater(rows, self._key_row)
+        else:
+            encoded = list(map(self._key_row, rows))
+        named = {self._filed_as: encoded, **self._more_rows(keys)}
+        return CapturedRows(self._filing, KeyedRows(named, keys), operator=self._known())
+
+    def _key_row(self, row: Row) -> KeyRow:
+        key, held, *numbers = row
+        return key, self._encoded(key, held, *numbers)
+
+    def _known(self) -> Mapping[str, tuple[bytes, ...]]:
+        """What is stored as operator state."""
+        watermarks = self._ahead.stored(
+            self.watermark, self.context.key_groups, outlived=self._row_count() > 0
+        )
+        return {**watermarks, _WINDOWS: (PLAIN.encode(self._windows),)}
+
+    def _restore_watermark(self, snapshot: OperatorSnapshot) -> None:
+        """Continue with the smallest watermark of the former subtasks.
+
+        Raises ``RestoreError`` for what was stored of other windows: it would be read as if it were of these.
+        """
+        known = {str(self._read(data)) for data in snapshot.operator.get(_WINDOWS, ())}
+        if (known or snapshot.keyed) and known != {self._windows}:
+            raise RestoreError(
+                f"step {self.name!r} has {self._windows} windows, and the snapshot holds the contents of "
+                f"{', '.join(sorted(known)) or 'another kind of'} windows; give the changed step a new name"
+            )
+        try:
+            restored = restored_watermarks(snapshot, self.watermark, self.context)
+        except CodecError as exc:
+            raise self._unreadable(exc) from exc
+        self.watermark, self._ahead = restored
+
+    def _encoded(self, key: Hashable, held: Any, *numbers: int) -> bytes:
+        """An accumulator with the numbers that say where it belongs. Raises ``CheckpointError``."""
+        try:
+            return PLAIN.encode([self._codec.encode(held), *numbers])
+        except CodecError as exc:
+            raise CheckpointError(
+                f"step {self.name!r} cannot store what key {shown(key)} has in the window that begins at "
+                f"{numbers[0]}: {exc}"
+            ) from exc
+
+    def _decoded(self, data: bytes) -> tuple[Any, list[int]]:
+        held, *numbers = cast("list[Any]", self._read(data))
+        try:
+            return self._codec.decode(held), numbers
+        except CodecError as exc:
+            raise self._unreadable(exc) from exc
+
+    def _read(self, data: bytes) -> object:
+        try:
+            return PLAIN.decode(data)
+        except CodecError as exc:
+            raise self._unreadable(exc) from exc
+
+    def _unreadable(self, cause: CodecError) -> RestoreError:
+        return RestoreError(f"step {self.name!r} cannot read the contents of a window: {cause}")
+
+
+def among(keys: set[Hashable] | None, contents: Mapping[Hashable, Any]) -> Iterable[Hashable]:
+    """Those of ``keys`` that are in ``contents``; all that are in it for None."""
+    return contents if keys is None else keys & contents.keys()
 
 
 def fold_into(

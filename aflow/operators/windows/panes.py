@@ -31,8 +31,14 @@ from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.group_watermarks import GroupWatermarks
-from aflow.operators.windows.incremental import Accumulators, IncrementalWindows, Row, among
-from aflow.operators.windows.incremental_windows import fold_by_time, fold_into
+from aflow.operators.windows.incremental_windows import (
+    Accumulators,
+    IncrementalWindows,
+    Row,
+    among,
+    fold_by_time,
+    fold_into,
+)
 from aflow.operators.windows.staggers import Staggers, staggers_of, stored_staggers
 from aflow.operators.windows.two_stacks import Panes, TwoStacks
 from aflow.state.filing import Keyed, KeyRow

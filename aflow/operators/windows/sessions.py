@@ -28,7 +28,7 @@ from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, StateSize
-from aflow.operators.windows.incremental import IncrementalWindows, Row
+from aflow.operators.windows.incremental_windows import IncrementalWindows, Row
 from aflow.operators.windows.lateness import LATE
 from aflow.state.filing import Keyed
 

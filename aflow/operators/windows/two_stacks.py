@@ -23,7 +23,7 @@ from typing import Any
 
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.windows.incremental import Accumulators
+from aflow.operators.windows.incremental_windows import Accumulators
 
 
 class Panes(dict[Timestamp, Accumulators]):

@@ -34,16 +34,19 @@ from aflow.operators.keyed_state import memory_backend, touch
 from aflow.operators.process import ProcessFunctionOperator
 from aflow.operators.results import TAKEN, iterable
 from aflow.operators.windows.contents import EMPTY, KeyWindow, contents_for
+from aflow.operators.windows.contexts import (
+    AsWindowed,
+    FiringContext,
+    KeyWindowContext,
+    window_text,
+)
+from aflow.operators.windows.domain_timers import TIMER_NAMES, DomainTimers
 from aflow.operators.windows.function import WindowFunction
-from aflow.operators.windows.function_context import AsWindowed, FiringContext
-from aflow.operators.windows.horizon import Horizon
-from aflow.operators.windows.lateness import LATE
+from aflow.operators.windows.lateness import LATE, Horizon
 from aflow.operators.windows.logic import WindowLogic
-from aflow.operators.windows.merged import MergingWindows
-from aflow.operators.windows.separate import Place, SeparateWindows
+from aflow.operators.windows.merging_windows import MergingWindows
+from aflow.operators.windows.separate_windows import Place, SeparateWindows
 from aflow.operators.windows.staggers import staggers_of, stored_staggers
-from aflow.operators.windows.timers import TIMER_NAMES, DomainTimers
-from aflow.operators.windows.trigger_context import KeyWindowContext, window_text
 from aflow.operators.windows.window_snapshots import WindowSnapshots
 from aflow.operators.windows.window_state import WindowState, of_keys
 from aflow.state.filing import CapturedRows, KeyedRows, filed_together, rows_together

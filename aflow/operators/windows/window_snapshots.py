@@ -9,10 +9,10 @@ from aflow.errors import CheckpointError, RestoreError, shown
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import TimeDomain
 from aflow.operators.windows.contents import EMPTY, Contents, KeyWindow
-from aflow.operators.windows.merged import MergingWindows
-from aflow.operators.windows.separate import SeparateWindows
-from aflow.operators.windows.timers import TIMER_NAMES, DomainTimers
-from aflow.operators.windows.trigger_context import window_text
+from aflow.operators.windows.contexts import window_text
+from aflow.operators.windows.domain_timers import TIMER_NAMES, DomainTimers
+from aflow.operators.windows.merging_windows import MergingWindows
+from aflow.operators.windows.separate_windows import SeparateWindows
 from aflow.operators.windows.window_state import PREFIX
 from aflow.state.filing import Keyed, KeyedFiling, KeyRow
 from aflow.state.snapshot import OperatorSnapshot

@@ -18,7 +18,7 @@ from aflow.model.time import MAX_TIMESTAMP
 from aflow.model.windows import Windowed
 from aflow.operators.base import Operator
 from aflow.operators.joins.co_group import CoGroupOperator
-from aflow.operators.windows.arrivals import ArrivalOrder, ArrivalsCodec
+from aflow.operators.windows.arrival_order import ArrivalOrder, ArrivalsCodec
 from aflow.operators.windows.factory import window_operator
 from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.operators.windows.logic import WindowLogic

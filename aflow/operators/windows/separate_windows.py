@@ -16,7 +16,7 @@ from aflow.model.keys import check_key
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.windows.contents import EMPTY, KeyWindow
-from aflow.operators.windows.horizon import Horizon
+from aflow.operators.windows.lateness import Horizon
 from aflow.operators.windows.staggers import Staggers
 
 Place: TypeAlias = Callable[[Hashable, Any, Timestamp], Iterable[KeyWindow]]

@@ -24,7 +24,7 @@ from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from aflow.model.windows import TimeWindow
 from aflow.operators.windows.lateness import LATE
 from aflow.testing import At
-from tests.operators.windows.test_general_merging import Sessions
+from tests.operators.windows.test_window_operator_merging import Sessions
 from tests.operators.windows.window_steps import (
     NOTHING,
     SUM,

@@ -19,8 +19,8 @@ from aflow.model.keys import check_key
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.windows.contents import EMPTY, KeyWindow
-from aflow.operators.windows.horizon import Horizon
-from aflow.operators.windows.trigger_context import KeyWindowContext, window_text
+from aflow.operators.windows.contexts import KeyWindowContext, window_text
+from aflow.operators.windows.lateness import Horizon
 
 
 class _OfKey:
