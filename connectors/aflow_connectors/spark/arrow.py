@@ -1,4 +1,4 @@
-"""pyarrow as modules that run in executors see it. It has no types that a checker can use, so it is Any."""
+"""The pyarrow module, for modules that run on executors. Typed as Any: pyarrow has no type stubs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A flow over history on Spark, and the savepoint from which its live job goes on."""
+"""The public functions ``backfill`` and ``explain``: a flow over history on Spark, and a savepoint for its live job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aflow_connectors.spark.source import SparkSource
 
 Rows: TypeAlias = "DataFrame | SparkSource[Any]"
-"""What a source reads: a DataFrame, whose rows become dicts, or one with the class of its records."""
+"""Rows of a source: a DataFrame, whose rows become dicts, or a ``SparkSource`` with a class for its records."""
 
 
 async def backfill(
@@ -44,40 +44,39 @@ async def backfill(
     key_groups: int = DEFAULT_KEY_GROUPS,
     event_time_for_processing_time: bool = False,
 ) -> Backfilled:
-    """Run a flow over history on Spark, up to ``until``, and leave the savepoint from which its live job starts.
+    """Run a flow over history on Spark up to ``until``, and write the savepoint from which its live job starts.
 
-    ``build`` is the flow, or the function that builds it: parameters of it that are named in ``sources`` or ``sinks``
-    get ends that stand for these. ``sources`` gives the rows of each source, by the name of its step: a DataFrame,
-    whose rows become dicts, or ``SparkSource(df, of=Payment)`` for records of a class. ``sinks`` says where the
-    records of each sink go: a new folder for Parquet files, a function that is given the DataFrame, ``Results(…)``
-    for either with a schema, or None for nowhere. Or a ``SparkSink`` or ``SparkTableSink`` of the live job, in whose
-    output history then stands, as if written before a checkpoint: the live job that begins from the savepoint adds to
-    it, and whatever fails, it is there once.
+    ``build`` is the flow, or a function that builds it. A parameter of the function that is named in ``sources`` or
+    ``sinks`` receives a placeholder source or sink. ``sources`` maps the name of each source step to its rows: a
+    DataFrame, whose rows become dicts, or ``SparkSource(df, of=Payment)`` for records of a class. ``sinks`` maps the
+    name of each sink step to the destination of its records: a new folder for Parquet files, a function that takes the
+    DataFrame, ``Results(…)`` for either with a schema, or None to drop them. It may also be a ``SparkSink`` or
+    ``SparkTableSink`` of the live job: then the results of history are in the output of that sink exactly once, as if
+    written before a checkpoint, and the live job adds to them.
 
-    Records with an event time before ``until`` (aware datetime, or epoch ms) are taken, and those from it on left to
-    the live job, at the step that gives them event time: what stands before that gets all rows. What is open then,
-    windows, timers and all other state of keys, goes into ``savepoint``, a new folder (a path or ``file:`` URI) that
-    the driver writes. With ``until=None`` and ``savepoint=None`` history is all there is: time runs to its end, and
-    nothing is left open.
+    The backfill processes the records with an event time before ``until`` (aware datetime, or epoch ms) and leaves
+    later records to the live job. The step that assigns event time decides; steps upstream of it process all rows. Open
+    windows, timers and all other keyed state are written to ``savepoint``, a new folder (a path or ``file:`` URI) that
+    the driver writes. With ``until=None`` and ``savepoint=None`` the backfill processes all of history and advances
+    time to its end.
 
-    ``partitions`` is the number of tasks of each keyed step, by default that of Spark's shuffles, at most
-    ``key_groups``; the live job may have another parallelism, but must have the same ``key_groups``. ``staging`` is a
-    folder (a path or URI) that driver and executors see alike, for what goes from fragment to fragment; by default one
-    beside the savepoint. What is written there is removed in the end, if it is in a file system of the driver.
+    ``partitions`` is the number of tasks of each keyed step: by default the number of Spark's shuffle partitions, at
+    most ``key_groups``. The live job may use another parallelism but must use the same ``key_groups``. ``staging`` is a
+    folder (a path or URI) that driver and executors share, for data between fragments; by default a folder next to the
+    savepoint. Its content is removed at the end if the driver can reach its file system.
 
-    With ``event_time_for_processing_time`` windows of processing time are not refused but fire in event time, where the
-    window alone says when it ends; those that are left open give their results as soon as the live job begins.
+    With ``event_time_for_processing_time`` windows of processing time are not refused but fire in event time, if the
+    window alone determines its end. Windows that are open at the end fire as soon as the live job starts.
 
-    Cancelling it cancels what Spark does, and leaves no savepoint; results in folders, and those given to functions,
-    may have been written by then.
+    Cancelling the call cancels the Spark jobs and writes no savepoint. Results in folders, and results passed to
+    functions, may already have been written.
 
-    Raises, before anything runs, ``FlowDefinitionError`` for what cannot run over history, with the name of each step
-    that is in the way, ``SinkError`` for results that would find something there already, and ``CheckpointError`` for
-    a savepoint that cannot be written. What fails in Spark is a ``ConnectorError`` with the message of the step that
-    has failed.
+    Raises, before anything runs, ``FlowDefinitionError`` for a flow that cannot run over history, with the name of each
+    step that prevents it, ``SinkError`` for a destination that already has output, and ``CheckpointError`` for a
+    savepoint that cannot be written. A failure in Spark raises ``ConnectorError`` with the message of the failed step.
     """
     check_packages()
-    # Behind the check, since it needs what is checked.
+    # Imported after the check: these modules need the packages.
     from aflow_connectors.spark.preparing import check_session, prepared
 
     plan = _planned(build, sources, sinks, key_groups, told=event_time_for_processing_time)
@@ -114,9 +113,9 @@ def explain(
     key_groups: int = DEFAULT_KEY_GROUPS,
     event_time_for_processing_time: bool = False,
 ) -> str:
-    """What ``backfill`` would run: the fragments, what goes between them, what is written; as text for a terminal.
+    """Return the plan of ``backfill`` as text for a terminal: fragments, exchanges and written results.
 
-    Of ``sources`` and ``sinks`` only the names count, and nothing of Spark is needed. Raises ``FlowDefinitionError`` as
+    Only the names of ``sources`` and ``sinks`` matter, and Spark is not needed. Raises ``FlowDefinitionError`` as
     ``backfill`` does.
     """
     plan = _planned(build, sources, sinks, key_groups, told=event_time_for_processing_time)

@@ -1,13 +1,13 @@
-"""A plain generator around a coroutine: batches that one thread iterates over, worked on by the event loop of another.
+"""Run a coroutine as a plain generator: one thread iterates over batches, the event loop of another processes them.
 
-Only the caller's thread, Spark's, touches the iterator, and yields results. The coroutine gets input that was read
-ahead, ``prefetch`` batches at most, and hands out results, ``credits`` at most before it has to wait. So what it has
-begun goes on while the caller's thread waits for the next batch, or is busy with results, and there are never more than
-a few batches of a partition in memory.
+Only the caller's thread, which belongs to Spark, touches the iterator and yields results. At most ``prefetch`` batches
+are read ahead of the coroutine, and at most ``credits`` results are buffered before it waits. So the coroutine
+continues while the caller's thread waits for the next batch or processes results, and memory holds a few batches of a
+partition at most.
 
-Both threads look at the same few fields, under one lock that nobody keeps while waiting. Who has nothing to do sleeps:
-the caller on a condition, the loop in its selector. Each wakes the other only if that one sleeps, so a thread that
-finds several batches takes them all for one crossing.
+Both threads share a few fields under one lock, which neither holds while it waits. An idle thread sleeps: the caller on
+a condition, the loop in its selector. Each wakes the other only if the other sleeps, so a thread takes several
+available batches for one crossing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 class InputFailed(ConnectorError):
-    """The input of a Spark task could not be read on; the ``__cause__`` is what the iterator raised."""
+    """Raised if reading the input of a Spark task fails; the ``__cause__`` is the error of the iterator."""
 
 
 def bridged(
@@ -38,27 +38,27 @@ def bridged(
     credits: int = 4,
     grace: float = GRACE,
 ) -> Generator[R, None, None]:
-    """Yield what ``work`` puts into its outbox, in that order; it runs on the loop of the worker process.
+    """Yield the items that ``work`` puts into its outbox, in order; ``work`` runs on the loop of the worker process.
 
-    ``work`` gets ``batches`` by its inbox. At most ``prefetch`` batches are read ahead of it, and ``credits`` results
-    wait for the caller. The generator ends when ``work`` has ended, whether it has taken all its input or not.
+    ``work`` receives ``batches`` by its inbox. At most ``prefetch`` batches are read ahead, and at most ``credits``
+    results wait for the caller. The generator ends when ``work`` has ended, even if input remains.
 
-    Raises what ``work`` has failed with, in place of an ``ExceptionGroup`` the first error in it with a note on the
-    others; results that were put before come first. What ``batches`` raises is raised as it is, once ``work``, whose
-    inbox and outbox raise ``InputFailed`` then, has ended. If the generator is closed before its end, ``work`` is
-    cancelled and waited for. What does not end within ``grace`` (seconds) is reported in the log and left behind.
+    Raises the error of ``work`` after the results that it put before; of an ``ExceptionGroup`` the first error, with a
+    note on the others. An error of ``batches`` is raised unchanged once ``work`` has ended; its inbox and outbox raise
+    ``InputFailed`` meanwhile. If the generator is closed early, ``work`` is cancelled and awaited. Coroutines that do
+    not end within ``grace`` (seconds) are logged and abandoned.
     """
     check_bound("prefetch", prefetch)
     check_bound("credits", credits)
     return _bridged(batches, work, prefetch, credits, grace)
 
 
-#: Seconds that the caller's thread sleeps at most before it looks for signals.
+#: Maximum sleep of the caller's thread in seconds, after which it checks for signals.
 _SLEEP: Final = 1.0
 
 
 def check_bound(name: str, number: object) -> None:
-    """Raises ``FlowDefinitionError`` for what is no number of batches from 1 on."""
+    """Raise ``FlowDefinitionError`` unless ``number`` is an int of at least 1."""
     if type(number) is not int or number < 1:
         raise FlowDefinitionError(f"{name}= is a number of batches from 1 on, not {shown(number)}")
 
@@ -99,13 +99,13 @@ def _read(batches: Iterator[B], crossing: _Crossing[B, Any], errand: Errand, gra
 
 
 class Inbox(Generic[B]):
-    """Where the coroutine gets its input; on the loop."""
+    """Input of the coroutine. Its methods run on the loop."""
 
     def __init__(self, crossing: _Crossing[B, Any]) -> None:
         self._crossing = crossing
 
     async def take(self) -> B | None:
-        """The next batch; None at the end, and again whenever it is asked. Raises ``InputFailed``."""
+        """Return the next batch; None at the end, and again on each later call. Raises ``InputFailed``."""
         crossing = self._crossing
         while crossing.waits_for_input():
             await crossing.changed_for_loop.wait()
@@ -113,18 +113,18 @@ class Inbox(Generic[B]):
 
 
 class Outbox(Generic[R]):
-    """Where the coroutine leaves its results; on the loop."""
+    """Output of the coroutine. Its methods run on the loop."""
 
     def __init__(self, crossing: _Crossing[Any, R]) -> None:
         self._crossing = crossing
 
     @property
     def full(self) -> bool:
-        """True while ``put`` would wait."""
+        """Return True while ``put`` would wait."""
         return self._crossing.full
 
     async def put(self, result: R) -> None:
-        """Hand ``result`` to the caller's thread; waits while no credit is left. Raises ``InputFailed``."""
+        """Pass ``result`` to the caller's thread; wait while no credit is available. Raises ``InputFailed``."""
         crossing = self._crossing
         while crossing.waits_for_credit():
             await crossing.changed_for_loop.wait()
@@ -132,7 +132,7 @@ class Outbox(Generic[R]):
 
 
 class _Step(Enum):
-    """What the caller's thread does next."""
+    """Next action of the caller's thread."""
 
     READ = "read"
     YIELD = "yield"
@@ -140,31 +140,31 @@ class _Step(Enum):
 
 
 class _Crossing(Generic[B, R]):
-    """What the two threads share."""
+    """State that the two threads share."""
 
     def __init__(self, loop: WorkerLoop, prefetch: int, credits: int) -> None:
         self._loop = loop
         self._prefetch: Final = prefetch
         self._credits: Final = credits
-        #: Guards everything below; the caller's thread sleeps on it.
+        #: Guards the fields below; the caller's thread waits on it.
         self._changed = threading.Condition(threading.Lock())
         self._caller_sleeps = False
         self._input: deque[B] = deque()
         self._input_ended = False
         self._input_error: Exception | None = None
         self._results: deque[R] = deque()
-        #: Reading and yielding take turns: neither may starve the other.
+        #: Reading and yielding alternate, so neither starves the other.
         self._read_first = True
         self._ended = False
-        #: Set on the loop when the caller's thread has changed something that somebody there waits for.
+        #: Set on the loop when the caller's thread has changed a field that the coroutine waits for.
         self.changed_for_loop = asyncio.Event()
-        #: True while somebody there waits, and nobody was told to wake him.
+        #: True while the coroutine waits and no wake-up is scheduled.
         self._loop_sleeps = False
 
     # -- In the caller's thread.
 
     def next_step(self) -> _Step:
-        """Wait until there is something to do for the caller's thread, and say what."""
+        """Wait until the caller's thread can act, and return its next action."""
         with self._changed:
             while True:
                 reads = (
@@ -179,7 +179,8 @@ class _Crossing(Generic[B, R]):
                 if self._ended:
                     return _Step.END
                 self._caller_sleeps = True
-                # A signal that comes in the moment before a thread sleeps does not wake it: an interrupt would be lost.
+                # A signal that arrives just before a thread sleeps does not wake it: without a timeout an interrupt
+                # would be lost.
                 self._changed.wait(_SLEEP)
 
     def give(self, batch: B) -> None:
@@ -189,14 +190,14 @@ class _Crossing(Generic[B, R]):
             self._wake_loop()
 
     def end_input(self, error: Exception | None) -> None:
-        """There is no further batch, because of ``error`` or since all were read."""
+        """End the input: all batches were read, or reading failed with ``error``."""
         with self._changed:
             self._input_ended = True
             self._input_error = error
             self._wake_loop()
 
     def result(self) -> R:
-        """The next result, for which there is a credit again."""
+        """Return the next result and free its credit."""
         with self._changed:
             result = self._results.popleft()
             self._wake_loop()
@@ -214,17 +215,17 @@ class _Crossing(Generic[B, R]):
         return len(self._results) >= self._credits
 
     def waits_for_input(self) -> bool:
-        """True if there is neither input nor its end; then ``changed_for_loop`` will be set."""
+        """Return True if there is neither input nor its end; ``changed_for_loop`` will be set then."""
         with self._changed:
             return self._sleeps(not self._input and not self._input_ended)
 
     def waits_for_credit(self) -> bool:
-        """True if there is no room for a result; then ``changed_for_loop`` will be set."""
+        """Return True if no credit is available; ``changed_for_loop`` will be set then."""
         with self._changed:
             return self._sleeps(self.full and self._input_error is None)
 
     def take(self) -> B | None:
-        """The next batch, if there is one."""
+        """Return the next batch; None if there is none."""
         with self._changed:
             self._check_input()
             if not self._input:
@@ -242,7 +243,7 @@ class _Crossing(Generic[B, R]):
             self._wake_caller()
 
     def end(self) -> None:
-        """The work has ended."""
+        """Mark the work as ended."""
         with self._changed:
             self._ended = True
             self._wake_caller()
@@ -266,7 +267,7 @@ class _Crossing(Generic[B, R]):
 
 
 def _first_leaf(error: BaseException) -> BaseException:
-    """The error that came first, with a note on how many there were besides it."""
+    """Return the first error, with a note on the number of others."""
     leaves = list(_leaves(error))
     if len(leaves) > 1:
         others = ", ".join(f"{type(leaf).__name__}: {leaf}" for leaf in leaves[1:4])

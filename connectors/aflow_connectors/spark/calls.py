@@ -1,8 +1,8 @@
-"""Spark's calls, which block for as long as a job takes, off the event loop; whoever stops waiting stops the job.
+"""Blocking Spark calls off the event loop; cancelling the waiting task interrupts the Spark job.
 
-Spark knows by a *tag* what belongs to a call. Tags belong to threads, so a call sets and removes its tag in the thread
-that makes it, and what it starts there carries the tag: operations on Spark Connect, jobs on a classic session. There
-it is a tag of the SparkContext, because those of a classic session can be interrupted from their own thread only.
+Spark identifies the work of a call by a *tag*. Tags belong to threads: a call sets and removes its tag in its own
+thread, and the work that it starts inherits the tag. Spark Connect tags operations. On a classic session the tag is one
+of the SparkContext, because a session's own tags can be interrupted only from the thread that set them.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: How long a cancelled call waits for Spark to let go.
+#: Time that a cancelled call waits for Spark to release its thread.
 PATIENCE: Final = timedelta(seconds=10)
 
-#: Seconds between two interruptions: a call that is between two jobs would start the next.
+#: Seconds between two interrupts: a call that is between two jobs would start the next one.
 _BETWEEN: Final = 0.1
 
-#: Packages whose errors are Spark's; those of py4j too if Java is gone. pyarrow wraps what a stream of Spark's raises.
+#: Packages that raise Spark's errors: py4j too if the JVM has exited, and pyarrow for errors of Spark's streams.
 _SPARKS: Final = ("pyspark", "py4j", "grpc", "pyarrow")
-#: Lines that say nothing, and what stands in front of those that do.
+#: Lines without information, and prefixes of lines with information.
 _NOTHING: Final = re.compile(
     r"An error occurred while calling|An exception was thrown from|Exception thrown in awaitResult:$"
     r"|at [\w.$/]+\(|\.\.\. \d+ more$"
@@ -46,11 +46,11 @@ _PREFACE: Final = re.compile(
     r"|Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^)]*\): )+"
 )
 _TRACEBACK: Final = "Traceback (most recent call last):"
-#: The line in a Python function's error below which are the frames of what it came of.
+#: In the error of a Python function, the line before the frames of its cause.
 CAUSED_BY: Final = "caused by"
-#: Ours say by themselves what they are.
+#: Prefix of aflow's errors, whose messages are self-contained.
 _OUR_ERROR: Final = re.compile(r"^aflow(?:\.\w+)+: ")
-#: Where the frames end.
+#: Start of the text after the frames.
 _END: Final = re.compile(r"^(?: SQLSTATE|\s+at |JVM stacktrace|Driver stacktrace)", re.MULTILINE)
 
 
@@ -62,12 +62,12 @@ async def call(
     error: type[ConnectorError] = ConnectorError,
     patience: timedelta = PATIENCE,
 ) -> T:
-    """The result of ``work``, which runs in a worker thread and makes calls on ``session``. See ``Calls.run``."""
+    """Return the result of ``work``, which runs in a worker thread and makes calls on ``session``. See ``Calls``."""
     return await Calls(session, error=error, patience=patience).run(work, doing)
 
 
 class Calls:
-    """Calls on one session that belong together and are stopped together; one at a time."""
+    """Related calls on one session, cancelled together; one runs at a time."""
 
     def __init__(
         self,
@@ -80,18 +80,18 @@ class Calls:
         self._error = error
         self._patience = patience.total_seconds()
         self._tag = f"aflow-{uuid4().hex}"
-        #: Set before Spark is told to stop, so that no call begins behind that.
+        #: Set before Spark is interrupted, so that no call starts after that.
         self._stopped = False
-        # Waiting for Spark must not use up the threads of the host.
+        # Waiting for Spark must not use up the worker threads of the application.
         self._limiter = CapacityLimiter(1)
 
     async def run(self, work: Callable[[], T], doing: str) -> T:
-        """The result of ``work``, which runs in a worker thread and makes calls on the session.
+        """Return the result of ``work``, which runs in a worker thread and makes calls on the session.
 
-        If the task that waits is cancelled, so is what Spark does for these calls; the thread is waited for, though no
-        longer than ``patience``. An error of Spark's comes as the ``ConnectorError`` (or the kind of it) that was
-        given, which says in one line that ``doing`` failed and why, with Spark's own as the cause, and the frames of
-        users' code as a note; others come as they are. After a call that was cancelled there can be no other.
+        If the waiting task is cancelled, the Spark work of these calls is cancelled too, and the thread is awaited for
+        at most ``patience``. A Spark error is raised as the given kind of ``ConnectorError``: one line that names
+        ``doing`` and the reason, with Spark's error as the cause and the frames of user code as a note. Other errors
+        are raised unchanged. A cancelled ``Calls`` accepts no further call.
         """
         begun, done = Event(), Event()
         try:
@@ -106,13 +106,13 @@ class Calls:
             )
         except asyncio.CancelledError:
             self._stopped = True
-            # A thread that has not begun yet sees that it need not.
+            # A thread that has not started yet checks ``_stopped`` first.
             if begun.is_set():
                 await self._interrupt(done)
             raise
 
     async def stop(self) -> None:
-        """Cancel what Spark still does for earlier calls, such as an iterator that was not read to its end."""
+        """Cancel remaining Spark work of earlier calls, such as an iterator that was not read to its end."""
         self._stopped = True
         await self._interrupt(None)
 
@@ -137,7 +137,7 @@ class Calls:
             done.set()
 
     async def _interrupt(self, done: Event | None) -> None:
-        """Interrupt what carries the tag, until ``done``; once, if there is nothing to wait for."""
+        """Interrupt the tagged work until ``done`` is set; once if there is no ``done``."""
         with CancelScope(shield=True), move_on_after(self._patience):
             await to_thread.run_sync(
                 self._interrupt_until,
@@ -160,14 +160,14 @@ class Calls:
 
 
 def is_of_spark(exc: Exception) -> bool:
-    """Whether an error comes from Spark, or from what connects us with it."""
+    """Return True if an error was raised by Spark or by the connection to it."""
     return isinstance(exc, (ConnectionError, EOFError)) or any(
         kind.__module__.partition(".")[0] in _SPARKS for kind in type(exc).__mro__
     )
 
 
 def telling_line(exc: BaseException) -> str:
-    """The line of an error of Spark's that says what is wrong; of a Python function's, its own exception."""
+    """Return the line of a Spark error that names the problem; for a Python function, its exception."""
     text = str(exc).partition(f"\n{CAUSED_BY}\n")[0]
     if _TRACEBACK in text:
         return _raised(text.rpartition(_TRACEBACK)[2]) or first_line(exc)
@@ -179,20 +179,20 @@ def telling_line(exc: BaseException) -> str:
 
 
 def _raised(traceback: str) -> str:
-    """``ValueError: …`` from the lines behind the head of a traceback."""
+    """Return ``ValueError: …`` from the lines after the header of a traceback."""
     frames = [line for line in traceback.splitlines() if line.strip()]
     said = next((line.strip() for line in frames if not line.startswith((" ", "\t"))), "")
     return _OUR_ERROR.sub("", said)
 
 
 def users_frames(exc: BaseException) -> str:
-    """Where in users' code it was that a Python function failed, as a traceback shows it; empty if nobody has told."""
+    """Return the frames of user code in which a Python function failed, as a traceback; empty if unknown."""
     _, found, frames = str(exc).partition(f"\n{CAUSED_BY}\n")
     return f"{CAUSED_BY}\n{_END.split(frames, maxsplit=1)[0].rstrip()}" if found else ""
 
 
 def is_connect(session: SparkSession) -> bool:
-    """Whether a session speaks to a server of Spark Connect; a classic one has the JVM at hand."""
+    """Return True for a session of Spark Connect; a classic one has its JVM in reach."""
     return type(session).__module__.startswith("pyspark.sql.connect.")
 
 

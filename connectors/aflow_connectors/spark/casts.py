@@ -1,7 +1,7 @@
-"""Python values for columns of a declared type: what Arrow takes as it is, what is made of others, and what is refused.
+"""Conversion of Python values for Arrow columns of a declared type, and refusal of values that do not fit.
 
-Arrow by itself is generous where it hurts: 1.5 becomes the integer 1, a naive datetime a moment in UTC, an int
-microseconds since 1970, an unknown field of a struct nothing at all. Here each of them is an error or what it means.
+Arrow alone accepts too much: it makes the integer 1 of 1.5, a UTC instant of a naive datetime and microseconds since
+1970 of an int, and drops unknown fields of a struct. Here each of these is an error or is converted by its meaning.
 """
 
 from __future__ import annotations
@@ -28,27 +28,29 @@ Convert: TypeAlias = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """How values become those of a type. ``None`` is always fine: whether a column may have it is asked elsewhere."""
+    """Conversion of values to one Arrow type. ``None`` is always accepted: the nullability of a column is checked
+    elsewhere.
+    """
 
     fine: frozenset[type]
-    """Values of these types may be given to Arrow as they are."""
+    """Types whose values Arrow accepts unchanged."""
     convert: Convert
-    """Makes of any value one that may. Raises ``ValueError`` with the reason."""
+    """Converts any other value. Raises ``ValueError`` with the reason."""
 
     def column(self, values: list[Any], kinds: set[type]) -> list[Any]:
-        """``values``, whose types are ``kinds``, for Arrow. Raises ``ValueError``."""
+        """Return ``values``, whose types are ``kinds``, converted for Arrow. Raises ``ValueError``."""
         return values if kinds <= self.fine else [self.one(value) for value in values]
 
     def one(self, value: Any) -> Any:
-        """One value for Arrow. Raises ``ValueError``."""
+        """Return one value converted for Arrow. Raises ``ValueError``."""
         if type(value) in self.fine:
             return value
-        # As sources make them of the stored value again.
+        # Sources convert the stored value back to the enum.
         return self.convert(value.value if isinstance(value, Enum) else value)
 
 
 def cast_to(kind: Any) -> Cast:
-    """How values become those of the Arrow type ``kind``."""
+    """Return the conversion to the Arrow type ``kind``."""
     for holds, make in _NESTED:
         if getattr(pa.types, holds)(kind):
             return _cast(make(kind))
@@ -170,7 +172,7 @@ def _map(kind: Any) -> Convert:
 
 
 def _pairs_of(value: Any) -> Iterable[tuple[Any, Any]]:
-    """The entries of a dict, or of a list of pairs, which is what keys that are structs need."""
+    """Return the entries of a dict or of a list of pairs; struct keys need the latter."""
     if isinstance(value, Mapping):
         return cast("dict[Any, Any]", value).items()
     if isinstance(value, list | tuple):
@@ -199,7 +201,7 @@ def _timestamp(kind: Any) -> Convert:
     return _local_time if kind.tz is None else _moment
 
 
-#: By the function of ``pyarrow.types`` that knows the type.
+#: Keyed by the predicate in ``pyarrow.types`` that recognises the type.
 _NESTED: Final = (
     ("is_timestamp", _timestamp),
     ("is_list", _list),
@@ -226,7 +228,9 @@ _PLAIN: Final = (
 
 
 def misfit(kind: Any, values: Iterable[Any]) -> tuple[int, str] | None:
-    """The index of the first of ``values`` that has no place in a column of ``kind``, and why; None if all have."""
+    """Return the index of the first of ``values`` that a column of ``kind`` cannot hold, and the reason; None if all
+    fit.
+    """
     made = cast_to(kind)
     for index, value in enumerate(values):
         try:

@@ -1,6 +1,6 @@
-"""Arrow record batches as Spark's Python functions get them, and Python records: from one to the other and back.
+"""Conversion between the Arrow record batches of Spark's Python functions and Python records.
 
-Whole columns at a time, since a Python call for each value would cost more than all the rest.
+Whole columns are converted at a time: one Python call per value would cost more than everything else.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ T = TypeVar("T")
 
 
 class RowsIn(Generic[T]):
-    """Makes records of the rows of Arrow batches with the columns ``names``, as ``SparkSource`` does in a live job.
+    """Make records of the rows of Arrow batches with the columns ``names``, as ``SparkSource`` does in a live job.
 
-    Without ``of`` they are dicts. With ``of``, see ``Conversion``: nested classes, enums and constraints included.
+    Without ``of`` records are dicts. With ``of``, see ``Conversion``: nested classes, enums and constraints included.
 
     Raises ``FlowDefinitionError``, which begins with ``owner``, for a field without column or default.
     """
@@ -39,11 +39,13 @@ class RowsIn(Generic[T]):
         self._convert.check_names(names)
 
     def check(self, schema: ArrowSchema) -> None:
-        """Raise ``FlowDefinitionError`` for columns whose values can have no place in a record."""
+        """Raise ``FlowDefinitionError`` for columns whose values no record can hold."""
         self._convert.check(schema)
 
     def records(self, batch: Any) -> list[T]:
-        """The rows of a ``pyarrow.RecordBatch``, in order. Raises ``ConnectorError`` that names column and value."""
+        """Return the rows of a ``pyarrow.RecordBatch`` as records, in order. Raises ``ConnectorError`` that names
+        column and value.
+        """
         # Hot path (benchmark `spark`).
         try:
             records = self._convert(batch)
@@ -59,10 +61,10 @@ class RowsIn(Generic[T]):
 
 
 class RowsOut:
-    """Makes Arrow batches of exactly the ``schema`` of records: dicts, dataclasses, named tuples, ``msgspec.Struct``.
+    """Make Arrow batches of exactly the ``schema`` of records: dicts, dataclasses, named tuples, ``msgspec.Struct``.
 
-    Fields go into the columns of their names, and each record has all of them and no other. Errors begin with
-    ``owner``.
+    Each field is written to the column of its name; a record must have all columns and no other field. Errors begin
+    with ``owner``.
     """
 
     def __init__(self, schema: Declared, *, owner: str) -> None:
@@ -70,11 +72,13 @@ class RowsOut:
         self._owner = owner
         self._names = schema.names
         self._casts: list[Cast] = [cast_to(field.type) for field in schema.arrow]
-        #: For each type of records that was seen, what gets the columns out of them; None for mixed ones.
+        #: Getters of the columns by type of record; None for types whose records differ in their fields.
         self._getters: dict[type, list[Callable[[Any], Any]] | None] = {}
 
     def batch(self, records: Sequence[Any]) -> Any:
-        """A ``pyarrow.RecordBatch``. Raises ``ConnectorError`` that names column, type, value and record."""
+        """Return the records as a ``pyarrow.RecordBatch``. Raises ``ConnectorError`` that names column, type, value and
+        record.
+        """
         columns = self._columns(records)
         arrays = [
             self._array(field, convert, values, records)
@@ -97,7 +101,7 @@ class RowsOut:
         return [[row[name] for row in rows] for name in self._names]
 
     def _no_more(self, records: Sequence[Any]) -> bool:
-        """True if records that have all columns have nothing else; those of a class were looked at before."""
+        """Return True if records that have all columns have no other field. Classes were checked before."""
         return type(records[0]) is not dict or set(map(len, records)) == {len(self._names)}
 
     def _getters_of(self, kind: type) -> list[Callable[[Any], Any]] | None:
@@ -114,7 +118,7 @@ class RowsOut:
         return [attrgetter(fields[name]) for name in self._names]
 
     def _row(self, record: Any) -> dict[str, Any]:
-        """The fields of one record. Raises ``ConnectorError`` unless they are the columns."""
+        """Return the fields of one record. Raises ``ConnectorError`` unless they are the columns."""
         try:
             fields = dict(fields_of(record))
         except TypeError as exc:
@@ -159,7 +163,7 @@ class RowsOut:
 
 
 def _fields_of_class(kind: Any) -> dict[str, str] | None:
-    """The attributes of all instances by the names of their columns; None if each instance has its own fields."""
+    """Return the attribute name of each column, for all instances; None if instances differ in their fields."""
     if issubclass(kind, msgspec.Struct):
         return dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
     if dataclasses.is_dataclass(kind):
@@ -169,6 +173,6 @@ def _fields_of_class(kind: Any) -> dict[str, str] | None:
 
 
 def pieces(batch: Any, rows: int) -> Iterator[Any]:
-    """``batch`` in slices of at most ``rows`` rows; none of an empty one."""
+    """Yield ``batch`` in slices of at most ``rows`` rows; no slice for an empty batch."""
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)

@@ -1,11 +1,10 @@
-"""Where the results of a backfill go, as the driver writes them. All of it blocks.
+"""Destinations of the results of a backfill, as the driver writes them. All methods block.
 
-Theory. Results are written, or files of them are made results, when all is computed, and the savepoint behind them.
-What goes into the output of a sink of the live job is *prepared* for the savepoint, as a writer of that sink would
-prepare it for a checkpoint, and what was prepared is in the savepoint. So a crash leaves no savepoint, and what was
-prepared goes when the backfill is repeated; or the savepoint, and the live job that begins from it commits what is not
-to be seen yet. And whenever the live job goes back to the savepoint, it removes from its output what came behind it,
-and leaves history there.
+Theory. Results are written, or files are made visible as results, when all fragments have run; the savepoint follows.
+Output for a sink of the live job is *prepared* for the savepoint, as a writer of that sink prepares a checkpoint, and
+the savepoint records it. So a crash leaves either no savepoint, and a repeated backfill removes the prepared output; or
+a savepoint, and the live job that starts from it commits the output that is not visible yet. Whenever the live job is
+restored from the savepoint, it removes later output and keeps that of history.
 """
 
 from __future__ import annotations
@@ -28,56 +27,56 @@ if TYPE_CHECKING:
 
     from aflow_connectors.spark.result_files import Into
 
-#: What Spark leaves in a folder when a write fails.
+#: Folder that a failed write of Spark leaves.
 _UNFINISHED: Final = "_temporary"
 
 
 class Destination(ABC):
-    """Where the records of one sink go."""
+    """Destination of the records of one sink."""
 
     sink: str
 
     @abstractmethod
     def check(self) -> None:
-        """Raise, before anything runs, for what could not be written in the end, as far as that can be known."""
+        """Raise, before anything runs, if the results could not be written, as far as that is known."""
 
     def show(self) -> None:
-        """Let readers see what was prepared: there is a savepoint, or none was asked for."""
+        """Make prepared output visible: the savepoint is written, or none was requested."""
 
     def drop(self) -> None:
-        """Remove what was begun or prepared, unless ``show`` was called; there is no savepoint, and will be none."""
+        """Remove output that was begun or prepared, unless ``show`` was called: there will be no savepoint."""
 
 
 class TableDestination(Destination):
-    """Spark writes the records, all of them in one DataFrame."""
+    """Destination that Spark writes, as one DataFrame."""
 
     @abstractmethod
     def columns(self) -> StructType | None:
-        """Which columns there are to be; None: those of the first records. Raises as ``check``."""
+        """Return the columns to write; None to infer them from the first records. Raises as ``check``."""
 
     @abstractmethod
     def write(
         self, table: DataFrame | None, *, records: int, scratch: str
     ) -> Sequence[Committable]:
-        """Write ``records`` rows, or prepare them; what is to be in the savepoint.
+        """Write or prepare ``records`` rows, and return the committables for the savepoint.
 
-        ``table`` is None if there are no records, and nobody has said which columns they would have had. ``scratch``
-        is the path of a new folder that driver and executors see alike, which is removed in the end.
+        ``table`` is None if there are no records and no columns are declared. ``scratch`` is the path of a new folder
+        that driver and executors share and that is removed at the end.
         """
 
 
 class FilesDestination(Destination):
-    """Executors write the records into files, while they make them."""
+    """Destination to which executors write files while they compute the records."""
 
     into: Into
 
     @abstractmethod
     def begin(self) -> None:
-        """Make the folder into which executors write."""
+        """Create the folder into which executors write."""
 
     @abstractmethod
     def take(self, files: Sequence[str]) -> Sequence[Committable]:
-        """Make results of ``files`` of that folder, or prepare them; what is to be in the savepoint."""
+        """Publish or prepare ``files`` of that folder, and return the committables for the savepoint."""
 
 
 AnyDestination: TypeAlias = TableDestination | FilesDestination
@@ -89,13 +88,13 @@ class ResultsDestination(TableDestination):
     def __init__(self, results: Results, sink: str, session: SparkSession) -> None:
         self.sink = sink
         self._results = results
-        #: Where it is, if this machine can look at it.
+        #: The folder, if this machine can access it.
         self._folder: Path | None = None
         if not callable(results.to):
             self._folder = local_path(fspath(results.to), session)
 
     def check(self) -> None:
-        """Raises ``SinkError`` for a folder that is there, and ``FlowDefinitionError`` for what is no schema."""
+        """Raise ``SinkError`` if the folder already has output, and ``FlowDefinitionError`` for an invalid schema."""
         self.columns()
         folder = self._folder
         if folder is not None and not self._results.overwrite and not _is_free(folder):
@@ -117,14 +116,14 @@ class ResultsDestination(TableDestination):
     ) -> Sequence[Committable]:
         if table is not None:
             if self._folder is not None and _is_free(self._folder):
-                # To Spark a folder is there even if it is empty, or nothing but what a failed write has left.
+                # Spark treats a folder as existing even if it is empty or holds only the remains of a failed write.
                 rmtree(self._folder, ignore_errors=True)
             self._results.write(table)
         return ()
 
 
 def _is_free(folder: Path) -> bool:
-    """True if nothing is there that anybody has written."""
+    """Return True if the path does not exist or holds only the remains of a failed write."""
     if not folder.is_dir():
         return not folder.exists()
     return all(one.name == _UNFINISHED for one in folder.iterdir())

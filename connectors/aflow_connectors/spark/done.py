@@ -1,4 +1,4 @@
-"""What a backfill has done."""
+"""Summary of a completed backfill."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from aflow.model.time import Timestamp
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """A step, over all partitions of a fragment."""
+    """Record counts of a step, over all partitions of a fragment."""
 
     fragment: int
-    """By its index, as ``explain`` shows it."""
+    """Index of the fragment, as ``explain`` shows it."""
     name: str
     records_in: int
-    """0 for a source."""
+    """Always 0 for a source."""
     records_out: int
-    """Of its main output."""
+    """Records of the main output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfilled:
-    """What a backfill has done."""
+    """Summary of a completed backfill."""
 
     flow: str
     until: Timestamp | None
-    """The end of the history (epoch ms), exclusive; None: there was none."""
+    """End of the history (epoch ms), exclusive; None if all of history was processed."""
     savepoint: Path | None
-    """From which the live job starts."""
+    """Folder of the savepoint from which the live job starts; None if none was written."""
     steps: tuple[StepDone, ...]
-    """In the order of the flow; a step behind a union is there once for each fragment that has it."""
+    """In the order of the flow; a step downstream of a union has one entry for each fragment that contains it."""
     results: Mapping[str, int]
-    """By sink, how many records it got."""
+    """Number of records written, by sink."""
     left_out: int
-    """Records of the sources at or behind the end of the history, which are the live job's."""
+    """Records of the sources at or after the end of the history, which the live job processes."""
     partitions: int
-    """Of keyed fragments."""
+    """Number of partitions of keyed fragments."""
     seconds: Mapping[str, float]
-    """By what was done: the fragments, of which one that has no pass of its own is in that of its reader, the results,
-    the savepoint."""
+    """Duration by phase: fragments, results, savepoint. A fragment without a Spark job of its own counts in that of its
+    reader.
+    """

@@ -1,12 +1,12 @@
-"""A backfill under way, on the driver: what it runs on Spark, and what it writes. All of it blocks.
+"""A running backfill on the driver: its Spark jobs and the results that it writes. All methods block.
 
-Each fragment is one pass. What comes of it is written once, to a staging folder, and read from there, but for results
-and state that executors write themselves (``result_files``, ``state_files``): a second action on the same DataFrame
-would run it again, and call users' services twice. Only a fragment that begins at a source and sends all it has to one
-other is not written: it runs in the same Spark job as its reader, in front of the shuffle.
+Each fragment is one pass. Its output is written once, to a staging folder, and read from there, except for results and
+state that executors write themselves (``result_files``, ``state_files``): a second action on the same DataFrame would
+run the fragment again and repeat the calls of users' services. Only a fragment that begins at a source and sends all
+its output to one other fragment is not written: it runs in the same Spark job as its reader, upstream of the shuffle.
 
-Results come before the savepoint, whose manifest comes last: if there is a savepoint, all is done, but for what
-``destinations`` has prepared and the live job would show.
+Results are written before the savepoint, and the manifest of the savepoint last. So if the savepoint exists, everything
+is done except for output that ``destinations`` has prepared and that the live job commits.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-#: Seconds that the end of a backfill waits for a thread that still writes.
+#: Seconds to wait at the end of a backfill for a thread that still writes.
 _PATIENCE: Final = 10
 
-#: Parcels of a sink whose records say which columns there are, where nobody else does.
+#: Record blocks of a sink from which columns are inferred if none are declared.
 _SAMPLE: Final = 16
 
 
 @dataclass(slots=True, kw_only=True)
 class Backfill:
-    """One backfill under way; its methods block."""
+    """One running backfill; its methods block."""
 
     plan: FragmentPlan
     sinks: Mapping[str, AnyDestination | None]
@@ -55,23 +55,23 @@ class Backfill:
     shared: str
     staging: Staging
     seconds: dict[str, float] = field(default_factory=dict[str, float])
-    #: By sink, what was prepared for the savepoint.
+    #: Committables for the savepoint, by sink.
     _prepared: dict[str, Sequence[Committable]] = field(
         init=False, default_factory=dict[str, Sequence[Committable]]
     )
-    #: Held while results or the savepoint are written, by threads that nobody may wait for any more.
+    #: Held while results or the savepoint are written; a cancelled backfill may no longer wait for the writing thread.
     _writing: Lock = field(init=False, default_factory=Lock)
-    #: Set by who waits no longer: no savepoint comes into being behind that.
+    #: Set when the caller no longer waits: no savepoint is written after that.
     _given_up: bool = field(init=False, default=False)
 
     def what(self, fragment: Fragment) -> str:
-        """What runs when ``fragment`` does, for a message."""
+        """Return a description of the fragments that run with ``fragment``, for messages."""
         *first, last = map(str, self.staging.together(fragment))
         which = f"fragments {', '.join(first)} and {last}" if first else f"fragment {last}"
         return f"{which} of flow {self.plan.flow!r}"
 
     def begin(self) -> None:
-        """Make what executors need to write results and state themselves."""
+        """Create the folders in which executors write results and state."""
         with self._turn():
             self.staging.begin()
             for destination in self._destinations():
@@ -79,14 +79,14 @@ class Backfill:
                     destination.begin()
 
     def run(self, fragment: Fragment) -> None:
-        """Run a fragment, or note that it runs with its reader."""
+        """Run a fragment, or register it to run with its reader."""
         began = time.monotonic()
         self.staging.run(fragment)
         if not self.staging.goes_with_reader(fragment):
             self._took(f"fragment {fragment.index}", began)
 
     def write(self, sink: str) -> None:
-        """Write the results of a sink, or prepare them."""
+        """Write or prepare the results of a sink."""
         began = time.monotonic()
         destination = self.sinks[sink]
         if destination is None:
@@ -100,7 +100,7 @@ class Backfill:
         self._took(f"results of {sink}", began)
 
     def save(self) -> None:
-        """Write the savepoint, if there is to be one, and let readers see what was prepared."""
+        """Write the savepoint if one was requested, and make prepared output visible."""
         began = time.monotonic()
         with self._turn():
             if self.savepoint is not None and self.until is not None:
@@ -117,7 +117,7 @@ class Backfill:
         self._took("savepoint", began)
 
     def done(self) -> Backfilled:
-        """What was done."""
+        """Return the summary of the backfill."""
         counts = self.staging.counts()
         return Backfilled(
             flow=self.plan.flow,
@@ -131,9 +131,9 @@ class Backfill:
         )
 
     def end(self) -> None:
-        """Remove what only the backfill needs: what was prepared and is not shown, and the staging folder."""
+        """Remove temporary data: prepared output that is not visible, and the staging folder."""
         self._given_up = True
-        # If a thread still writes, what it has prepared stays: nobody sees it, and the next run removes it.
+        # If a thread still writes, its prepared output is kept: it is invisible, and the next run removes it.
         if self._writing.acquire(timeout=_PATIENCE):
             try:
                 for destination in self._destinations():
@@ -154,7 +154,7 @@ class Backfill:
 
     def _parts(self) -> Iterator[LeftPart]:
         yield from self.staging.parts()
-        # Behind the last part the savepoint gets its name at once.
+        # The savepoint gets its name right after the last part.
         self._check_wanted()
 
     def _write_table(self, sink: str, destination: TableDestination) -> Sequence[Committable]:
@@ -163,7 +163,7 @@ class Backfill:
         return destination.write(table, records=self._records_into(sink), scratch=scratch)
 
     def _table(self, sink: str, destination: TableDestination) -> DataFrame | None:
-        """The records of a sink in columns; None if it got none, and nobody says which columns there would be."""
+        """Return the records of a sink in columns; None if there are no records and no columns are declared."""
         rows = self.staging.leaving_by(self._into(sink))
         schema = destination.columns() or _first_columns(rows, sink)
         if schema is None:
@@ -212,7 +212,7 @@ class Backfill:
 
 
 def _first_columns(rows: DataFrame, sink: str) -> StructType | None:
-    """The columns of what a sink got; None if it got nothing."""
+    """Return the columns of the first records of a sink; None if it has no records."""
     owner = f"sink {sink!r}"
     sample = rows.select("payload").limit(_SAMPLE).collect()
     records = [one for row in sample for one in opened(bytes(row.payload), 0).values]

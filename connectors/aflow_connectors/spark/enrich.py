@@ -1,4 +1,4 @@
-"""Async calls for the rows of a DataFrame, in Spark's executors."""
+"""Async calls for the rows of a DataFrame, on Spark's executors."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Rows that become records at once, on their way to the calls.
+#: Rows that are converted to records at once.
 _ROWS_IN: Final = 1_000
 #: Batches of results that may wait for Spark.
 _CREDITS: Final = 2
-#: Results that become an Arrow batch at once, unless the first of them has waited for ``_LINGER`` seconds. A task
-#: starts with the first number of both and doubles them with each batch, up to the second: its first results may be all
-#: that is wanted (``limit(5)``), which it finds out only when Spark has got them.
+#: Results that are converted to an Arrow batch at once, unless the first of them has waited for ``_LINGER`` seconds. A
+#: task starts with the first number of both and doubles them with each batch, up to the second: its first results may
+#: be all that the query needs (``limit(5)``), which Spark notices only when it receives them.
 _ROWS_OUT: Final = 50, 4_000
 _LINGER: Final = 0.001, 0.05
 
@@ -73,23 +73,25 @@ def map_async(
     cache: Cache[Any, Any] | None = None,
     prefetch: int = 4,
 ) -> DataFrame:
-    """Replace each row by what awaiting ``fn(row)`` gives, or by ``into(row, result)``; ``capacity`` calls at once.
+    """Replace each row by the result of awaiting ``fn(row)``, or by ``into(row, result)``; ``capacity`` calls run
+    concurrently.
 
-    Calls stay under way while the next batches of rows come, so a slow one holds up nobody. Nothing runs before an
-    action on the result needs it, and each action calls again: write the result once, and read what was written.
+    Calls stay in flight while the next batches of rows arrive, so a slow call delays no other. Nothing runs before an
+    action on the result needs it, and each action repeats the calls: write the result once and read the written data.
 
-    A row comes as a dict, or as an instance of ``of`` (a dataclass, NamedTuple or ``msgspec.Struct``) by the names of
-    the columns; a result is a dict or one of those, with exactly the columns of ``schema``: Spark's DDL
-    (``"id long, score double"``), a ``StructType`` or a ``pyarrow.Schema``. Moments are aware datetimes in UTC.
+    A row is passed as a dict, or as an instance of ``of`` (a dataclass, NamedTuple or ``msgspec.Struct``) by the names
+    of the columns. A result is a dict or an instance of such a class, with exactly the columns of ``schema``: Spark's
+    DDL (``"id long, score double"``), a ``StructType`` or a ``pyarrow.Schema``. Timestamps are aware datetimes in UTC.
 
-    ``capacity`` and the other options are those of ``Stream.map_async``, and count for each Spark task; as many tasks
-    run at once as executors have cores. Only ``ordered`` is False by default: rows of a DataFrame have no order.
-    With True those of a partition keep the one they come in. There is one output, so ``DeadLetter`` is refused. What
-    ``using`` opens, once in each worker process, is the second argument of ``fn``. Up to ``prefetch`` thousand rows of
-    a partition are read ahead of the calls.
+    ``capacity`` and the other options are those of ``Stream.map_async`` and apply to each Spark task; executors run one
+    task per core. Only ``ordered`` has another default, False, since rows of a DataFrame have no order; with True the
+    rows of a partition keep their order. There is one output, so ``DeadLetter`` is refused. The resource that ``using``
+    opens, once in each worker process, is the second argument of ``fn``. Up to ``prefetch`` thousand rows of a
+    partition are read ahead of the calls.
 
-    ``fn``, and what it refers to, is pickled. Raises ``FlowDefinitionError`` for what does not pickle, and for
-    arguments that make no sense. What fails in a task fails the Spark job with step, record and the frames of ``fn``.
+    ``fn`` and all objects that it references are pickled. Raises ``FlowDefinitionError`` for objects that cannot be
+    pickled and for invalid arguments. A failure in a task fails the Spark job with step, record and the frames of
+    ``fn``.
     """
     check_packages()
     check_bound("prefetch", prefetch)
@@ -140,11 +142,11 @@ def _enriched(
 
 
 def schema_of(records: Sequence[object]) -> ArrowSchema:
-    """The ``pyarrow.Schema`` of ``records``, some results as ``fn`` gives them: for ``schema=`` of ``map_async``.
+    """Return the ``pyarrow.Schema`` of ``records``, sample results of ``fn``: for ``schema=`` of ``map_async``.
 
-    Whole numbers are 64 bits wide, moments in microseconds, and decimals have 38 digits, of them 18 behind the point,
-    or more if the records do. Raises ``FlowDefinitionError`` for a column that is None in all of them, or has values of
-    several kinds.
+    Integers have 64 bits, timestamps microseconds, and decimals 38 digits, 18 of them after the point, or more if the
+    records have more. Raises ``FlowDefinitionError`` for a column that is None in all records or has values of several
+    types.
     """
     check_packages()
     from aflow_connectors.spark.schemas import inferred
@@ -154,7 +156,7 @@ def schema_of(records: Sequence[object]) -> ArrowSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enrichment:
-    """What executors have to know."""
+    """Description of the step for executors."""
 
     name: str
     fragment: Fragment
@@ -165,7 +167,7 @@ class Enrichment:
 
 
 def enrich(cargo: Payload[Enrichment], batches: Iterator[Any]) -> Generator[Any, None, None]:
-    """Arrow batches of a partition in, Arrow batches of results out."""
+    """Yield Arrow batches of results for the Arrow batches of a partition."""
     from aflow_connectors.spark.columns import RowsIn, RowsOut, pieces
 
     step = cargo.content
@@ -204,7 +206,7 @@ async def _call(
 
 
 class _Collected:
-    """Results, gathered until an Arrow batch of them is worth its price."""
+    """Results that are buffered until an Arrow batch of them is worthwhile."""
 
     def __init__(self, outbox: Outbox[list[Any]]) -> None:
         self._outbox = outbox
@@ -213,23 +215,23 @@ class _Collected:
         self._lingers = asyncio.Event()
         self._ended = False
         self._rows_out, self._linger = _ROWS_OUT[0], _LINGER[0]
-        #: Who sends is not overtaken by who comes later.
+        #: Keeps concurrent senders in order.
         self._sending = asyncio.Lock()
 
     def put(self, leaving: Leaving, /) -> Awaitable[None] | None:
-        """Take results; they wait while too many have not been fetched."""
+        """Buffer results; wait while too many have not been fetched."""
         if not self._records:
             asyncio.get_running_loop().call_later(self._linger, self._lingers.set)
         self._records += leaving.batch.values
         return None if len(self._records) < self._rows_out else self._send()
 
     def end(self) -> None:
-        """Nothing more comes. No cancellation, which would lose what is being sent."""
+        """End the output. Cancelling instead would lose results that are being sent."""
         self._ended = True
         self._lingers.set()
 
     async def send_what_lingers(self) -> None:
-        """Hand out what has waited for long enough, and at the end what is left."""
+        """Emit results that have waited for ``_LINGER`` seconds, and the remaining ones at the end."""
         while not self._ended:
             await self._lingers.wait()
             self._lingers.clear()

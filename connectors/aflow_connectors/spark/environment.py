@@ -1,4 +1,4 @@
-"""What Spark needs on this machine, checked before Spark fails in its own words; and a local session that has it."""
+"""Requirements of Spark on this machine, with clear messages if one is missing, and a local session."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from aflow.model.distribution import install_command
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: The oldest Java that Spark 4 runs on.
+#: Oldest Java version that Spark 4 supports.
 JAVA: Final = 17
 
-#: Versions that work together: from the first, to before the second. The same as in the extra ``aflow-streams[spark]``.
+#: Supported versions: from the first, to before the second. The same as in the extra ``aflow-streams[spark]``.
 VERSIONS: Final = {
     "pyspark": ((4, 3), (4, 4)),
     "pandas": ((2, 2), (3,)),
     "pyarrow": ((18,), None),
 }
-#: Distributions that bring the module pyspark; the last two have only what Spark Connect needs.
+#: Distributions that contain the module pyspark; the last two have only the client of Spark Connect.
 _PYSPARK: Final = ("pyspark", "pyspark-connect", "pyspark-client")
 
 _INSTALL_JAVA: Final = (
@@ -37,19 +37,19 @@ _INSTALL_JAVA: Final = (
 )
 _INSTALL_PACKAGES: Final = install_command("spark")
 
-#: Seconds for `java -version`, which takes a tenth of one.
+#: Timeout in seconds for `java -version`, which takes a tenth of one.
 _PATIENCE: Final = 30
 
 _IMPORTING: Final = Lock()
 
-#: The option of a session that says with which Python its workers are started.
+#: Session option with the Python executable of its workers.
 _PYTHON_OF_SESSION: Final = "spark.sql.execution.pyspark.python"
 
 _DEFAULTS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
-    # A JVM of a few seconds or minutes: no second compiler and no threads of a collector, which compete with Python.
+    # The JVM runs for seconds or minutes: no second compiler and no collector threads, which compete with Python.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.log.level": "ERROR",
     "spark.sql.catalogImplementation": "in-memory",
@@ -62,11 +62,11 @@ _DEFAULTS: Final = {
 def local_session(
     name: str, *, cores: int = 2, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A Spark session in this process: ``cores`` cores, as many shuffle partitions, UTC, no web page, errors only.
+    """Return a Spark session in this process: ``cores`` cores and shuffle partitions, UTC, no web UI, errors only.
 
-    ``conf`` adds to that or replaces it: ``{"spark.driver.memory": "4g"}``. Blocks for some seconds while the JVM
-    starts. ``session.stop()`` ends it. Raises ``ConnectorError`` in one sentence for what is missing on this machine,
-    and if there is a session already, whose settings are not these.
+    ``conf`` adds to these settings or replaces them: ``{"spark.driver.memory": "4g"}``. Blocks for some seconds while
+    the JVM starts. ``session.stop()`` ends it. Raises ``ConnectorError`` if a requirement is missing on this machine,
+    and if a session with other settings exists already.
     """
     if cores < 1:
         raise FlowDefinitionError(f"local_session: cores must be at least 1, not {cores}")
@@ -85,15 +85,15 @@ def local_session(
     builder = SparkSession.builder.master(master).appName(name)
     try:
         return builder.config(map=dict(settings)).getOrCreate()
-    # What keeps a JVM from starting comes in many classes.
+    # A JVM that does not start raises errors of many classes.
     except Exception as exc:
         raise ConnectorError(f"cannot start Spark on {master}: {first_line(exc)}") from exc
 
 
 def check_java() -> None:
-    """Raises ``ConnectorError`` if Spark would find no Java on this machine, or one that is too old."""
+    """Raise ``ConnectorError`` if Spark would find no Java on this machine, or one that is too old."""
     home = os.environ.get("JAVA_HOME")
-    # As Spark's own scripts look for it.
+    # The same order as in Spark's own scripts.
     java = str(Path(home, "bin", "java")) if home else "java"
     found = shutil.which(java)
     if found is None:
@@ -107,7 +107,7 @@ def check_java() -> None:
 
 
 def check_packages() -> None:
-    """Raises ``ConnectorError`` if pyspark, pandas or pyarrow is missing or of a version that does not go together."""
+    """Raise ``ConnectorError`` if pyspark, pandas or pyarrow is missing or has an unsupported version."""
     for package, (first, end) in VERSIONS.items():
         version = _version_of(package)
         if version is None:
@@ -123,10 +123,10 @@ def check_packages() -> None:
 
 
 def check_python(master: str) -> None:
-    """See that a local Spark starts its Python workers with the running interpreter, whose packages they need.
+    """Make a local Spark start its Python workers with the running interpreter, whose packages they need.
 
-    Sets PYSPARK_PYTHON, which is where Spark looks. Raises ``ConnectorError`` if it names another interpreter. A
-    cluster's workers have a Python of their own, so for other masters this does nothing.
+    Sets PYSPARK_PYTHON, which Spark reads. Raises ``ConnectorError`` if it names another interpreter. For other masters
+    this is a no-op, since the workers of a cluster have a Python of their own.
     """
     if not master.startswith("local"):
         return
@@ -139,10 +139,10 @@ def check_python(master: str) -> None:
 
 
 def use_this_python(session: SparkSession) -> None:
-    """Start the Python workers of a local Spark with the running interpreter, unless the user has chosen another.
+    """Start the Python workers of a local Spark with the running interpreter, unless the user chose another one.
 
-    Without PYSPARK_PYTHON Spark takes ``python3`` from the path, which is not that of a virtual environment that is not
-    activated. Executors of a cluster have a Python of their own, so for other masters this does nothing. Blocks.
+    Without PYSPARK_PYTHON Spark runs ``python3`` from the path, which is not that of a virtual environment that is not
+    activated. For other masters this is a no-op, since executors of a cluster have a Python of their own. Blocks.
     """
     if os.environ.get("PYSPARK_PYTHON") or session.conf.get(_PYTHON_OF_SESSION, None):
         return
@@ -159,22 +159,22 @@ def use_this_python(session: SparkSession) -> None:
 
 
 def import_pyspark() -> None:
-    """Import what the connector needs of pyspark, one thread at a time.
+    """Import the modules of pyspark that the connector needs, one thread at a time.
 
-    Its modules import each other in circles: where two threads begin at different ones, Python hands one of them a
-    module that is not complete. The writers of a sink begin at the same time, each in a thread.
+    They import each other in cycles: if two threads begin at different modules, Python gives one of them an incomplete
+    module. The writers of a sink start concurrently, each in a thread.
     """
     with _IMPORTING:
         import_module("pyspark.sql.pandas.types")
 
 
 def first_line(exc: BaseException) -> str:
-    """The first line of an error's text that says something; its class, if none does."""
+    """Return the first non-empty line of an error's text; its repr if there is none."""
     return next((line.strip() for line in str(exc).splitlines() if line.strip()), repr(exc))
 
 
 def _java_version(java: str) -> int:
-    """17 for Java 17.0.15, 8 for 1.8.0_402."""
+    """Return 17 for Java 17.0.15, 8 for 1.8.0_402."""
     try:
         done = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=_PATIENCE, check=True
@@ -206,10 +206,12 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 
 def _is_this_python(name: str) -> bool:
-    """Whether ``name`` is the running interpreter: python3 beside python is, that of another environment is not."""
+    """Return True if ``name`` is the running interpreter: python3 next to python is, that of another environment is
+    not.
+    """
     found = shutil.which(name)
     if found is None:
         return False
-    # Resolving the links would make one of all environments, which link to the same interpreter.
+    # Resolving the links would make all environments equal, which link to the same interpreter.
     same_folder = Path(found).absolute().parent == Path(sys.executable).absolute().parent
     return same_folder and Path(found).samefile(sys.executable)

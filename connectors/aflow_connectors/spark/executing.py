@@ -1,8 +1,8 @@
-"""A fragment of a flow inside an executor: Arrow batches of a partition in, Arrow batches of rows out.
+"""One fragment on an executor: Arrow batches of a partition in, Arrow batches of rows out.
 
-Records on their way to another fragment or to a sink are rows, and so is what the partition leaves; or results and
-state are in files, and a row has their names. Nothing is told by accumulators or folders: the attempt whose rows Spark
-takes is the one that counts, and others have not happened.
+Rows carry records to another fragment or to a sink, and the state of the partition; if results and state are written to
+files, a row carries the names of the files. Neither accumulators nor folders are used: only the rows of the attempt
+that Spark accepts count, and those of other attempts are ignored.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ from aflow_connectors.spark.result_files import Into, ResultFiles
 from aflow_connectors.spark.rows import REPORT, STATE, StepCounts
 from aflow_connectors.spark.state_files import write_state
 
-#: A place is the fragment, the partition, and the number of the parcel in it: of 2^9, 2^22 and 2^32.
+#: A row's place combines the fragment, the partition and the number of the record block in it: 2^9, 2^22 and 2^32.
 _PARCEL_BITS: Final = 32
 _PARTITION_BITS: Final = 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """What an executor has to know; the same for all partitions of a fragment."""
+    """Description of a fragment for executors; the same for all partitions."""
 
     flow: str
     fragment: Fragment
-    """As ``shippable`` makes it."""
+    """Copied by ``shippable``."""
     subtasks: int
-    """Partitions of keyed fragments."""
+    """Number of partitions of keyed fragments."""
     key_groups: int
     until: Timestamp | None
     source: RowsIn[Any] | None = None
-    """Makes records of the rows of a DataFrame: for a fragment that begins at a source."""
+    """Converts the rows of a DataFrame to records: for a fragment that begins at a source."""
     files: Mapping[int, Into] = field(default_factory=dict[int, Into])
-    """What the executor writes itself, by the number of the exit."""
+    """Files that the executor writes itself, by the number of the exit."""
     nowhere: frozenset[int] = frozenset()
-    """Exits whose records are counted, and dropped."""
+    """Exits whose records are counted and dropped."""
     state: Path | None = None
-    """The folder into which the executor writes state; None if it gives rows instead."""
+    """Folder into which the executor writes state; None if it emits state as rows."""
 
 
 def execute(
     orders: Orders, number: int, batches: Iterator[Any], *, digest: str = ""
 ) -> Iterator[Any]:
-    """Run the fragment over partition ``number``, whose rows are the Arrow ``batches``; yields Arrow batches.
+    """Run the fragment over partition ``number``, whose rows are the Arrow ``batches``; yield Arrow batches.
 
-    What the calls need is kept in this process under ``digest``, which stands for ``orders``.
+    Resources of the calls are kept in this process under ``digest``, which identifies ``orders``.
     """
     passed: list[Any] = []
     execution = _Execution(orders, number, digest)
@@ -81,7 +81,7 @@ def execute(
 
 
 def decode(columns: RowsOut, batches: Iterator[Any]) -> Iterator[Any]:
-    """Columns of the parcels of a sink, in executors."""
+    """Yield the columns of the record blocks of a sink, on executors."""
     for batch in batches:
         for payload in batch.column("payload"):
             yield columns.batch(opened(memoryview(payload.as_buffer()), 0).values)
@@ -101,12 +101,12 @@ class _Execution:
             for way in orders.fragment.exits
         }
         fragment = orders.fragment.index << _PARTITION_BITS
-        #: The place of the next parcel that leaves.
+        #: Place of the next emitted record block.
         self._place = (fragment | number) << _PARCEL_BITS
         self._left: Left | None = None
 
     def blocks(self, batches: Iterator[Any], passed: list[Any]) -> Iterator[Block]:
-        """The rows of the partition; those that fragments before this one tell of themselves go to ``passed``."""
+        """Yield the rows of the partition; append the reports of upstream fragments to ``passed``."""
         if self._keyed:
             return self._arrived(batches, passed)
         source = self._orders.source
@@ -117,7 +117,7 @@ class _Execution:
         for batch in batches:
             told = _reports_in(batch.column("exit"))
             if told:
-                # As ours: Spark may have found out that a column is never null, which is another schema.
+                # With our schema: Spark may have inferred that a column is never null, which is another schema.
                 columns = batch.slice(0, told).columns
                 passed.append(pa.RecordBatch.from_arrays(columns, schema=_schema()))
             rows = batch.slice(told)
@@ -139,7 +139,7 @@ class _Execution:
                 )
 
     async def work(self, inbox: Inbox[Block], outbox: Outbox[Leaving]) -> None:
-        """What runs on the loop of the worker."""
+        """Run the fragment on the loop of the worker."""
         orders = self._orders
         partition = Partition(
             subtask=self._number if self._keyed else 0,
@@ -153,7 +153,7 @@ class _Execution:
             )
 
     def encoded(self, leaving: Leaving) -> Any:
-        """Records that leave, as rows."""
+        """Return emitted records as rows."""
         way = leaving.way
         parcels = list(self._encoders[way.number].parcels(leaving.batch))
         count, place = len(parcels), self._place
@@ -168,7 +168,7 @@ class _Execution:
         )
 
     def left(self, files: dict[int, str]) -> Iterator[Any]:
-        """What the partition leaves, as rows; ``files`` are what it has written."""
+        """Yield the state and the counts of the partition as rows; ``files`` are the files that it wrote."""
         left = self._left
         if left is None:
             raise ConnectorError(f"partition {self._number} has ended without an end")
@@ -194,7 +194,7 @@ class _Execution:
 
 
 def _reports_in(exits: Any) -> int:
-    """How many rows are reports: they come first, since they are at the beginning of time."""
+    """Return the number of reports, which are the first rows: their time is the minimum."""
     return next((at for at, one in enumerate(exits.to_pylist()) if one != REPORT), len(exits))
 
 
@@ -206,7 +206,7 @@ def _rows(*columns: Sequence[object]) -> Any:
 
 @cache
 def _schema() -> Any:
-    """``LAYOUT``, as Arrow has it."""
+    """Return the Arrow schema of ``LAYOUT``."""
     short, long = pa.int32(), pa.int64()
     kinds = [short, short, short, long, long, pa.binary()]
     names = ["exit", "part", "input", "ts", "place", "payload"]

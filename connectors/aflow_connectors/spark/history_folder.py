@@ -1,8 +1,8 @@
-"""History in the folder of a ``SparkSink``: files that its live job knows as what a checkpoint has committed.
+"""Results of a backfill in the folder of a ``SparkSink``: files that its live job treats as committed by a checkpoint.
 
-Executors write them into a folder inside that one, whose name begins with a dot, and which nobody reads; or Spark does,
-where the first records have to say which columns there are. When they are whole they become pieces of checkpoint
-``SAVEPOINT``, first *pending*, then shown (``aflow_connectors.files.pieces``).
+Executors write them into a folder inside that one whose name begins with a dot, which readers ignore. Spark writes them
+instead if the columns are inferred from the first records. Complete files become pieces of checkpoint ``SAVEPOINT``:
+first *pending*, then published (``aflow_connectors.files.pieces``).
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-#: Folders for what is not pending yet, and the file in them that says whose they are.
+#: Folders for files that are not pending yet, and the lock file in them.
 _HIDDEN: Final = ".history-"
 _CLAIM: Final = ".claim"
 
 
 def history_folder(target: SparkSink[Any], sink: str) -> AnyDestination:
-    """The folder of a ``SparkSink``. Raises ``SinkError`` if Spark cannot read its schema."""
+    """Return a destination: the folder of a ``SparkSink``. Raises ``SinkError`` if Spark cannot parse its schema."""
     owner = f"sink {sink!r}: {target.path}"
     schema = parsed(owner, target.schema)
     if schema is None:
@@ -59,18 +59,18 @@ class _HistoryFolder(OwnedFolder, Destination):
     def __init__(self, target: SparkSink[Any], sink: str) -> None:
         super().__init__(target.path, folder_parts(target.path), sink=sink)
         self._overwrite = target.overwrite
-        #: Where files are written.
+        #: Folder into which files are written.
         self._hidden = target.path.absolute() / f"{_HIDDEN}{uuid4().hex}"
-        #: That the folder above is ours, and of nobody who was killed; None before it is there, and behind that.
+        #: Lock of that folder, which shows that its backfill is alive; None while it is not held.
         self._claim: Claim | None = None
-        #: Keeps writers of jobs away; None before anything is prepared, and behind that.
+        #: Lock against the writers of jobs; None while it is not held.
         self._lock: Claim | None = None
-        #: What is going to be the output of the savepoint; None before anything is prepared.
+        #: Output of the savepoint; None before anything is prepared.
         self._pieces: Pieces | None = None
         self._prepared: list[Prepared] = []
 
     def check(self) -> None:
-        """Raises ``SinkError`` for output of an earlier run that must stay, and while another job writes here."""
+        """Raise ``SinkError`` for output of an earlier run that must be kept, and while another job writes here."""
         with self.errors():
             if self.path.exists() and not self.path.is_dir():
                 raise self.error(f"{self.path} is a file, and Spark reads a folder")
@@ -81,10 +81,10 @@ class _HistoryFolder(OwnedFolder, Destination):
                     raise self.taken(lock)
 
     def begin(self) -> None:
-        """Make the folder into which executors write."""
+        """Create the folder into which executors write."""
         with self.errors():
             make_folder(self.path)
-            # Under another name until it is claimed: one that is not would pass for abandoned.
+            # Created under another name until it is locked: an unlocked folder counts as abandoned.
             made = self.path.absolute() / f".new{self._hidden.name}"
             made.mkdir()
             self._claim = self.claimed(made / _CLAIM)
@@ -108,7 +108,7 @@ class _HistoryFolder(OwnedFolder, Destination):
         self._let_go()
 
     def _prepare(self, files: Sequence[Path]) -> Sequence[Committable]:
-        """Make of ``files`` what a checkpoint of the live job would be."""
+        """Make pieces of ``files``, as a checkpoint of the live job does; return their committables."""
         recovery = Recovery(self.path, self.parts, sink=self.sink, overwrite=self._overwrite)
         self._pieces = Pieces(self.parts, recovery.recover([]), sink=self.sink)
         with self.errors():
@@ -117,12 +117,12 @@ class _HistoryFolder(OwnedFolder, Destination):
             for number, file in enumerate(files):
                 self._prepared.append(self._pending(number, file))
             sync_folder(self.path)
-        # That nothing was prepared says as well that there is something to go on from.
+        # An empty committable marks a savepoint without output, which a job can be restored from.
         empty = Prepared(SAVEPOINT, "", str(self.path.absolute()), self._pieces.owner)
         return [one.stored() for one in self._prepared or [empty]]
 
     def _pending(self, number: int, file: Path) -> Prepared:
-        """Make a file durable, under a name that no reader reads."""
+        """Make a file durable under a name that readers ignore."""
         piece, pieces = self.parts.piece(number, SAVEPOINT), self._of_savepoint()
         with file.open("rb") as raw:
             os.fsync(raw.fileno())
@@ -134,9 +134,9 @@ class _HistoryFolder(OwnedFolder, Destination):
         return self._pieces
 
     def _remove_abandoned(self) -> None:
-        """Remove what a backfill has left that was killed."""
+        """Remove the folders of killed backfills."""
         for one in self.path.glob(f"{_HIDDEN}*"):
-            # Proven by the lock file in it, which only aflow writes.
+            # The lock file proves it: only aflow writes one.
             if is_lock(one / _CLAIM) and not is_claimed(one / _CLAIM, remove=False):
                 rmtree(one, ignore_errors=True)
 
@@ -151,7 +151,7 @@ class _HistoryFolder(OwnedFolder, Destination):
 
 
 class HistoryFiles(_HistoryFolder, FilesDestination):
-    """The folder of a ``SparkSink`` whose columns are declared: executors write as its writers in a job do."""
+    """The folder of a ``SparkSink`` with declared columns: executors write as its writers in a job do."""
 
     def __init__(self, target: SparkSink[Any], sink: str, rows: RowsOut) -> None:
         super().__init__(target, sink)
@@ -174,7 +174,7 @@ class HistoryFiles(_HistoryFolder, FilesDestination):
 
 
 class HistoryBySpark(_HistoryFolder, TableDestination):
-    """The folder of a ``SparkSink`` without declared columns, which the first records have to say."""
+    """The folder of a ``SparkSink`` without declared columns, which are inferred from the first records."""
 
     def columns(self) -> StructType | None:
         return None
@@ -186,7 +186,7 @@ class HistoryBySpark(_HistoryFolder, TableDestination):
         if table is None:
             return self._prepare([])
         folder = self._hidden / "rows"
-        # As files of the live job are; Spark's own default is not what other readers expect.
+        # The same type as in files of the live job; Spark's default is one that other readers do not expect.
         writer = table.write.option("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         writer.parquet(uri_of(folder))
         with self.errors():

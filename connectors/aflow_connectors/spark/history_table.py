@@ -1,7 +1,7 @@
-"""History in the table of a ``SparkTableSink``: a piece of its own, which its live job knows and leaves there.
+"""Results of a backfill in the table of a ``SparkTableSink``: one piece, which its live job keeps.
 
-It is a partition like those of checkpoints, ``aflow_piece = 'totals-history'``, and counts as written for checkpoint
-``SAVEPOINT``. A backfill that is repeated replaces it.
+The piece is a partition like those of checkpoints, ``aflow_piece = 'totals-history'``, and counts as written for
+checkpoint ``SAVEPOINT``. A repeated backfill replaces it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class HistoryTable(TableDestination):
         self._opened: tuple[SparkSession, SparkTable] | None = None
 
     def check(self) -> None:
-        """Raises ``SinkError`` for a table that does not fit, and for output of an earlier run that must stay."""
+        """Raise ``SinkError`` for a table with other columns, and for output of an earlier run that must be kept."""
         self.columns()
         table = self._table()
         live = [one for one in table.partitions() if not one.history]
@@ -56,7 +56,7 @@ class HistoryTable(TableDestination):
         self, table: DataFrame | None, *, records: int, scratch: str
     ) -> Sequence[Committable]:
         target = self._table()
-        # What has been repeated with other data may have other partitions.
+        # A backfill repeated over other data may have other partitions.
         target.drop([one for one in target.partitions() if one.history or self._target.overwrite])
         if table is not None:
             self._load(table, target, scratch)
@@ -66,7 +66,7 @@ class HistoryTable(TableDestination):
         return [Prepared(SAVEPOINT, piece, folder, owner).stored()]
 
     def _load(self, rows: DataFrame, target: SparkTable, scratch: str) -> None:
-        # By way of files, since only the session that writes overwrites by partition.
+        # Staged in files, since only the writing session overwrites by partition.
         rows.write.parquet(scratch)
         there = target.columns()
         if there is None:

@@ -1,7 +1,8 @@
-"""What calls need, an HTTP session or a pool, opened once in a worker process and kept for the tasks that follow.
+"""Pool of resources, such as HTTP sessions: opened once in a worker process and reused by the tasks that follow.
 
-It lives on the loop, beside the errands of the tasks. Nobody closes it when the worker process is killed, which is how
-Spark ends them. A process that has seen many steps closes what was not used for the longest time.
+The resources live on the loop, independent of the jobs of single tasks. They are not closed when Spark kills the worker
+process, which is how it ends them. A process that has run many steps closes the resources that were unused for the
+longest time.
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ from aflow.backfill.fragments import Fragment
 from aflow.backfill.resources import FragmentResources
 from aflow_connectors.spark.worker import begin_beside
 
-#: For how many steps a process keeps what they need, besides those that run.
+#: Number of unused steps whose resources a process keeps open.
 KEPT: Final = 8
 
 
 class _Held:
-    """The open resources of one fragment."""
+    """Open resources of one fragment."""
 
     def __init__(self, resources: FragmentResources) -> None:
         self.resources = resources
-        #: Tasks that use them now.
+        #: Tasks that use the resources now.
         self.users = 0
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._errand = begin_beside(self._keep)
 
     @property
     def over(self) -> bool:
-        """True if they could not be opened, or were lost or closed."""
+        """Return True if opening failed, or if the resources were lost or closed."""
         return self._errand.over
 
     async def opened(self) -> FragmentResources:
-        """Wait until they are open. Raises ``OperatorError``."""
-        # Who gives up waiting does not keep others from it.
+        """Wait until the resources are open. Raises ``OperatorError``."""
+        # A cancelled task must not stop others from waiting.
         await asyncio.shield(self._opened)
         return self.resources
 
@@ -55,7 +56,7 @@ class _Held:
             raise
 
 
-#: By the digest of what was sent; the one that was used last is last.
+#: By digest of the fragment, least recently used first.
 _shelves: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Held]]] = (
     WeakKeyDictionary()
 )
@@ -63,10 +64,10 @@ _shelves: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Held]]] 
 
 @asynccontextmanager
 async def kept(digest: str, fragment: Fragment, flow: str) -> AsyncGenerator[FragmentResources]:
-    """The resources of ``fragment``, opened now if this process has not got them; they stay open behind the block.
+    """Yield the resources of ``fragment``, opened if this process does not have them; they stay open after the block.
 
-    ``digest`` stands for the fragment: it has to be another one if anything in it is. Raises ``OperatorError`` if they
-    cannot be opened; the next task tries again.
+    ``digest`` identifies the fragment: it must differ if anything in the fragment differs. Raises ``OperatorError`` if
+    they cannot be opened; the next task tries again.
     """
     resources = FragmentResources(fragment, flow)
     if not resources.needed:

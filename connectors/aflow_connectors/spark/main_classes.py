@@ -1,8 +1,8 @@
-"""Classes of a user's script or notebook, so that their instances can go from executor to executor.
+"""Classes of a user's script or notebook, so that their instances can be sent between executors.
 
-What is defined in ``__main__`` is sent to executors by value, since there ``__main__`` is another module. Its instances
-are not: they name their class, and state does so as well. So the classes go along with the code, and get their names
-back in the ``__main__`` of the executor's process.
+Classes defined in ``__main__`` are pickled by value, since ``__main__`` of an executor is another module. Instances and
+stored state refer to their class by name. So the classes are sent with the code and registered under their names in
+``__main__`` of the executor's process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aflow.backfill.exchange import forget_classes
 
 
 def classes_of_main(dumps: Callable[[object], bytes]) -> dict[str, type]:
-    """The classes that were defined in ``__main__``, and inside of these, as far as ``dumps`` can pickle them."""
+    """Return the classes defined in ``__main__``, nested ones included, that ``dumps`` can pickle."""
     main = sys.modules.get("__main__")
     found = [one for name, one in vars(main).items() if _is_named(one, name)]
     return {
@@ -27,11 +27,11 @@ def classes_of_main(dumps: Callable[[object], bytes]) -> dict[str, type]:
 
 
 def adopt(classes: Mapping[str, type]) -> None:
-    """Give ``classes`` their names in this process's ``__main__``: in an executor, not where they come from."""
+    """Register ``classes`` under their names in this process's ``__main__``; for executors only."""
     main = sys.modules["__main__"]
     new = False
     for name, one in classes.items():
-        # What is defined inside of a class has lost the name of that on its way.
+        # Pickling by value loses the outer part of a nested class's name.
         if one.__qualname__ != name:
             one.__qualname__ = name
         if "." not in name and getattr(main, name, None) is not one:

@@ -1,4 +1,4 @@
-"""The stream by which a worker process of Spark hands batches to the JVM."""
+"""The stream by which a Python worker of Spark sends batches to the JVM."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 def flush_each_batch() -> bool:
-    """Have Spark's worker flush its output after each batch. To be called in the generator that yields the batches.
+    """Make Spark's worker flush its output after each batch; call it in the generator that yields the batches.
 
-    By itself it flushes 64 KiB at a time (``spark.buffer.size``). Until so much has come together, ``limit(5)`` sees
-    none of the results, and the calls go on. Spark's workers can flush each batch, but only a mode of whole clusters
-    turns it on, so this looks for their serializer among the callers. Returns False where there is none.
+    By default it flushes every 64 KiB (``spark.buffer.size``): until then ``limit(5)`` receives no results and the
+    calls continue. Spark's workers can flush each batch, but only a cluster-wide setting turns that on, so this
+    searches the call stack for their serializer. Returns False if there is none.
     """
     frame = currentframe()
     while frame is not None:

@@ -1,4 +1,4 @@
-"""Parquet that pyarrow writes, with what Spark has to know to read it as it reads its own."""
+"""Parquet files written by pyarrow with the metadata that Spark needs to read them as its own."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any, Final
 from aflow_connectors.files.optional import pyarrow, pyarrow_parquet
 from aflow_connectors.spark.environment import VERSIONS
 
-#: Which Spark has written a file. Without it, sessions with other settings than the default ones take moments and days
-#: before 1582 for those of another calendar, or refuse them.
+#: Key of the Spark version that wrote a file. Without it, sessions with other than the default settings assume another
+#: calendar for timestamps and dates before 1582, or refuse them.
 _VERSION: Final = "org.apache.spark.version"
 
 
 def parquet_writer(where: Any, schema: Any, *, owner: str) -> Any:
-    """A ``pyarrow.parquet.ParquetWriter`` into a path or a binary file.
+    """Return a ``pyarrow.parquet.ParquetWriter`` into a path or a binary file.
 
-    Columns of floats have no statistics. To Spark, which leaves out row groups by them, NaN is the largest number, and
-    pyarrow does not count it: rows with NaN would be lost to ``WHERE f > 2``.
+    Float columns get no statistics. Spark skips row groups by them and treats NaN as the largest number, but pyarrow
+    excludes NaN from them: ``WHERE f > 2`` would lose rows with NaN.
     """
     version = ".".join(map(str, VERSIONS["pyspark"][0]))
     described = schema.with_metadata({**(schema.metadata or {}), _VERSION: version})

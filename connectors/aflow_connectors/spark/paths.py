@@ -1,4 +1,4 @@
-"""Paths that this machine and Spark's executors may both see."""
+"""Paths that this machine and Spark's executors may share."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 
 
 def uri_of(folder: Path) -> str:
-    """``folder`` for Spark, whichever file system it takes paths for. Spark unquotes nothing, so nothing is quoted."""
+    """Return ``folder`` as a URI, independent of Spark's default file system. Spark unquotes nothing, so nothing is
+    quoted.
+    """
     return f"file://{folder.absolute()}"
 
 
 def path_of(uri: str) -> Path | None:
-    """Where ``uri``, as Spark takes it, is if it is on this machine; None for one of another file system."""
+    """Return the local path of ``uri``, parsed as Spark does; None for another file system."""
     scheme, _, rest = uri.partition(":") if urlsplit(uri).scheme else ("", "", uri)
     if scheme.lower() == "file":
         is_here = rest.startswith("/") and (not rest.startswith("//") or rest.startswith("///"))
@@ -27,13 +29,13 @@ def path_of(uri: str) -> Path | None:
 
 
 def local_path(uri: str, session: SparkSession) -> Path | None:
-    """As ``path_of``; None too if nobody knows to which file system Spark takes it that a path belongs."""
+    """Return the local path as ``path_of`` does; None too if the file system of a plain path is unknown."""
     return path_of(uri) if urlsplit(uri).scheme or is_local(session) else None
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove ``folder``, if that can be done, though somebody may still write there; blocks."""
-    # First away from those: what they add would keep it from being removed.
+    """Remove ``folder`` if possible, even while executors still write into it; blocks."""
+    # Renamed first: files that executors add would prevent the removal.
     gone = folder.with_name(f"{folder.name}-gone")
     with suppress(OSError):
         folder.rename(gone)
@@ -41,5 +43,5 @@ def remove_folder(folder: Path) -> None:
 
 
 def is_local(session: SparkSession) -> bool:
-    """True if executors are on this machine, in one process with Spark's driver."""
+    """Return True if executors run on this machine, in one process with Spark's driver."""
     return (session.conf.get("spark.master", "") or "").startswith("local")

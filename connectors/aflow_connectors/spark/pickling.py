@@ -1,11 +1,11 @@
-"""Pickling for executors: as Spark does it, with functions and classes of the main program by value.
+"""Pickling for executors with Spark's pickler: functions and classes of the main program are pickled by value.
 
-What msgspec makes of a class is in the way of that. It keeps a note on each dataclass, NamedTuple, TypedDict and enum
-that it has seen, which does not pickle, and which it makes anew where it is missing. And a Struct gets its fields when
-the class is made, but Spark's pickler makes an empty class first and sets its attributes then: it would have no fields.
+Two traits of msgspec prevent that. It caches information on each dataclass, NamedTuple, TypedDict and enum that it has
+seen, and the cache cannot be pickled; msgspec rebuilds it if it is missing. And a Struct gets its fields when the class
+is created, but Spark's pickler creates an empty class and sets its attributes later: it would have no fields.
 
-Annotations that are texts, as behind ``from __future__ import annotations``, are looked up in the main program. In
-executors that is another one, so they are looked up here.
+Annotations that are strings, as with ``from __future__ import annotations``, are resolved in the main program.
+Executors have another main program, so they are resolved here.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ import msgspec
 
 from aflow.errors import FlowDefinitionError
 
-#: What msgspec has found out about a class.
+#: Attribute in which msgspec caches information on a class.
 _NOTE: Final = "__msgspec_cache__"
 
 
 def dumps(value: object) -> bytes:
-    """``value`` as bytes. Raises ``FlowDefinitionError`` for a Struct of the main program or of a function."""
+    """Return the pickle of ``value``. Raises ``FlowDefinitionError`` for a Struct defined in the main program or in a
+    function.
+    """
     file = io.BytesIO()
     _pickler()(file).dump(value)
     return file.getvalue()
@@ -65,19 +67,19 @@ def _prepare(of: type) -> None:
 
 
 def _is_local(of: type) -> bool:
-    """Return True for a class that is defined inside a function: it is pickled by value."""
+    """Return True for a class defined inside a function: it is pickled by value."""
     return "<locals>" in of.__qualname__
 
 
 def _look_up_annotations(of: type, reduced: Any) -> None:
-    """Put types in the place of the texts, in the attributes that go along with ``of``."""
+    """Resolve string annotations in the attributes that are pickled with ``of``."""
     match reduced:
         case (_, _, (dict(), _), *_):
             attributes: dict[str, Any] = reduced[2][0]
         case _:
             return
     own: dict[str, object] = attributes.get("__annotations__", {})
-    # Names may stand for what only type checkers import: executors would not find them either.
+    # Names imported only under TYPE_CHECKING cannot be resolved, here or on executors.
     with suppress(Exception):
         types = get_type_hints(of, include_extras=True)
         attributes["__annotations__"] = {name: types.get(name, text) for name, text in own.items()}

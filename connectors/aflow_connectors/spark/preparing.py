@@ -1,4 +1,4 @@
-"""What a backfill is given, checked before anything runs: what would fail in the end fails now, if it can be known."""
+"""Arguments of a backfill, checked before anything runs: predictable failures are raised early."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Names of staging folders beside a savepoint.
+#: Names of staging folders next to a savepoint.
 _STAGING: Final = "*.staging"
 
 
@@ -57,7 +57,7 @@ def prepared(
     partitions: int | None,
     staging: str | PathLike[str] | None,
 ) -> Backfill:
-    """A backfill that can begin, as far as can be checked before; blocks. Raises as ``backfill``."""
+    """Return a backfill that is ready to begin; blocks. Raises as ``backfill``."""
     if (until is None) != (savepoint is None):
         raise FlowDefinitionError(
             "a savepoint is where a live job goes on at the end of the history: give backfill() both until= and "
@@ -66,7 +66,7 @@ def prepared(
     folder = None if savepoint is None else check_savepoint_path(savepoint)
     check_apart(sinks, folder)
     count = _partitions(partitions, session, plan.key_groups)
-    # A function that gives the DataFrame is called once.
+    # A function that returns the DataFrame is called once.
     frames = {name: _frame(rows, name) for name, rows in sources.items()}
     destinations = {name: _checked(place, name, session) for name, place in sinks.items()}
     files = _by_no_rows(destinations)
@@ -106,7 +106,7 @@ def prepared(
 
 
 def check_apart(sinks: Mapping[str, Place], savepoint: Path | None = None) -> None:
-    """Raises ``FlowDefinitionError`` for one folder twice, or in another: what is written first would be replaced."""
+    """Raise ``FlowDefinitionError`` if a folder is used twice or contains another, which would replace output."""
     folders = {} if savepoint is None else {"the savepoint": os.path.realpath(savepoint)}
     for name, place in sinks.items():
         match place.to if isinstance(place, Results) else place:
@@ -127,8 +127,8 @@ def check_apart(sinks: Mapping[str, Place], savepoint: Path | None = None) -> No
 
 
 def check_session(session: SparkSession) -> None:
-    """Raises ``FlowDefinitionError`` for what is no session, and ``ConnectorError`` for one that has ended."""
-    # Those of Connect are of another class.
+    """Raise ``FlowDefinitionError`` if ``session`` is no session, and ``ConnectorError`` if it was stopped."""
+    # Sessions of Spark Connect have another class.
     if not all(hasattr(type(session), name) for name in ("conf", "createDataFrame", "read")):
         raise FlowDefinitionError(
             f"backfill() needs a session of Spark in session=, not {shown(cast(object, session))}: "
@@ -136,7 +136,7 @@ def check_session(session: SparkSession) -> None:
         )
     try:
         session.range(0).schema  # noqa: B018
-    # A stopped one raises errors of several classes, AttributeError among them.
+    # A stopped session raises errors of several classes, AttributeError among them.
     except Exception as exc:
         raise ConnectorError(
             f"the Spark session does not answer ({telling_line(exc)}): if it was stopped, start another one"
@@ -145,7 +145,7 @@ def check_session(session: SparkSession) -> None:
 
 
 def _by_no_rows(destinations: Mapping[str, AnyDestination | None]) -> dict[str, Into | None]:
-    """The sinks whose records become no rows: what executors write into, None for those that they drop."""
+    """Return the sinks whose records are not rows: file targets of executors, or None for dropped records."""
     return {
         name: None if one is None else one.into
         for name, one in destinations.items()
@@ -154,7 +154,7 @@ def _by_no_rows(destinations: Mapping[str, AnyDestination | None]) -> dict[str, 
 
 
 def _checked(place: Place, sink: str, session: SparkSession) -> AnyDestination | None:
-    """Where the records of a sink go. Raises for what could not be written in the end, if that can be known."""
+    """Return the destination of a sink. Raises for results that could not be written, as far as that is known."""
     destination = _destination(place, sink, session)
     if destination is not None:
         destination.check()
@@ -178,7 +178,7 @@ def _destination(place: Place, sink: str, session: SparkSession) -> AnyDestinati
 def _rows_in(
     fragment: Fragment, sources: Mapping[str, Rows], frames: Mapping[str, DataFrame]
 ) -> RowsIn[Any] | None:
-    """What makes records of a source; None for a fragment that has none."""
+    """Return the converter for the records of a source; None for a fragment without source."""
     if fragment.keyed:
         return None
     name = fragment.head.name
@@ -193,7 +193,7 @@ def _rows_in(
 
 def _frame(rows: Rows, source: str) -> DataFrame:
     frame = _of_spark(source, rows.dataframe) if isinstance(rows, SparkSource) else rows
-    # Instances are not asked: they take an attribute's name for that of a column.
+    # Checked on the type: an instance takes any attribute for a column.
     if not hasattr(type(frame), "sparkSession"):
         raise FlowDefinitionError(
             f"source {source!r}: backfill() reads a DataFrame of Spark, or SparkSource(dataframe, of=…), not "
@@ -214,10 +214,10 @@ def _of_spark(source: str, ask: Callable[[], T]) -> T:
 def _shared(
     staging: str | PathLike[str] | None, savepoint: Path | None, session: SparkSession
 ) -> str:
-    """A new folder, as Spark takes it, that driver and executors see alike: in ``staging``, or beside the savepoint."""
+    """Return the path of a new folder that driver and executors share: in ``staging``, or next to the savepoint."""
     if staging is not None:
         name = f"{fspath(staging).rstrip('/')}/aflow-{uuid4().hex}"
-        # Spark has another folder for relative paths if this process has left the one it began in.
+        # Spark resolves relative paths against the initial working directory of this process.
         here = None if is_connect(session) else local_path(name, session)
         return name if here is None else uri_of(here)
     if savepoint is not None:

@@ -1,9 +1,9 @@
-"""Results that executors write themselves: a Parquet file for each exit into a sink, of each attempt at a partition.
+"""Result files written by executors: a Parquet file for each exit into a sink and each attempt at a partition.
 
-Theory. A file of its own says nothing: its attempt may have lost, or not have ended. The rows of an attempt name its
-files, so those that Spark's rows name are the results, and all others are removed with the folder that they are in. The
-driver makes that folder before anything runs, and nobody else does: an attempt that goes on behind the end of the
-backfill finds none.
+Theory. A file alone proves nothing: its attempt may have been superseded or may have failed. The rows of an attempt
+name its files, so the files named by the rows that Spark accepts are the results; all others are removed with their
+folder. Only the driver creates that folder, before anything runs: an attempt that outlives the backfill does not find
+it.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from aflow_connectors.spark.arrow import pa
 from aflow_connectors.spark.columns import RowsOut
 from aflow_connectors.spark.parquet_files import parquet_writer
 
-#: Bytes that wait in memory until they are a row group, whatever their number; about.
+#: Approximate bytes in memory after which a row group is written, regardless of its number of records.
 _BYTES: Final = 32 * 2**20
-#: Records that become columns at once, at most, and the first ones, of which nobody knows how large they are.
+#: Maximum number of records converted at once, and the number of the first ones, whose size is unknown.
 _AT_ONCE: Final = 4_096
 _FIRST: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Into:
-    """Where the records of a sink go, as executors know it."""
+    """Destination of the records of a sink, for executors."""
 
     owner: str
-    """In front of what goes wrong."""
+    """Prefix of error messages."""
     folder: str
-    """A path that driver and executors see alike."""
+    """Path that driver and executors share."""
     columns: RowsOut
     row_group: int
-    """Records."""
+    """Records of a row group."""
 
 
 class ResultFiles:
-    """The files of one attempt at partition ``number``, by the exit; use it in a ``with`` block."""
+    """Files of one attempt at partition ``number``, by exit; a context manager."""
 
     def __init__(self, into: Mapping[int, Into], number: int) -> None:
         self._into = into
@@ -52,7 +52,7 @@ class ResultFiles:
         self._open: dict[int, _File] = {}
 
     def __contains__(self, exit: int) -> bool:
-        """True if what leaves by ``exit`` is to be written here."""
+        """Return True if records of ``exit`` are written here."""
         return exit in self._into
 
     def __enter__(self) -> ResultFiles:
@@ -68,14 +68,14 @@ class ResultFiles:
             file.abandon()
 
     def write(self, exit: int, records: Sequence[Any]) -> None:
-        """Raises ``ConnectorError`` for records that do not fit, and files that cannot be written."""
+        """Write records. Raises ``ConnectorError`` for records that do not fit, and files that cannot be written."""
         if exit not in self._open:
             name = f"part-{exit:02}-{self._number:05}-{uuid4().hex}.parquet"
             self._open[exit] = _File(self._into[exit], name)
         self._open[exit].write(records)
 
     def finish(self) -> dict[int, str]:
-        """End the files; their names, by the exit. Raises ``ConnectorError``."""
+        """Close the files and return their names by exit. Raises ``ConnectorError``."""
         names = {exit: file.finish() for exit, file in self._open.items()}
         self._open.clear()
         return names
@@ -86,7 +86,7 @@ class _File:
         self._into = into
         self._name = name
         self._path = Path(into.folder) / name
-        #: Of the next row group.
+        #: Batches of the next row group.
         self._batches: list[Any] = []
         self._rows = self._bytes = 0
         self._at_once = min(_FIRST, into.row_group)
@@ -103,7 +103,7 @@ class _File:
         self._batches.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
-        # About an eighth of a row group of these.
+        # About an eighth of a row group of this size.
         self._at_once = max(1, min(_AT_ONCE, _BYTES // 8 * self._rows // max(self._bytes, 1)))
         if self._rows >= self._into.row_group or self._bytes >= _BYTES:
             self._write_group()
@@ -116,7 +116,7 @@ class _File:
         return self._name
 
     def abandon(self) -> None:
-        """Let go of a file that is no result."""
+        """Close and remove a file that is no result."""
         if self._writer is not None:
             with suppress(Exception):
                 self._writer.close()

@@ -1,4 +1,4 @@
-"""Where the results of a backfill go."""
+"""Destinations for the results of a backfill, as users give them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Target: TypeAlias = "str | PathLike[str] | Callable[[DataFrame], object]"
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Where the records of a sink go, and as which columns.
+    """Destination of the records of a sink, and their columns.
 
-    ``to`` is a new folder for Parquet files (a path or URI that Spark writes to), or a function that is given the
+    ``to`` is a new folder for Parquet files (a path or URI that Spark can write), or a function that takes the
     DataFrame: ``lambda table: table.writeTo("catalog.totals").append()``. It is called once, in a worker thread, and
-    may use the DataFrame as often as it likes: nothing is computed again. ``schema`` is a DDL string, a ``StructType``
-    or a ``pyarrow.Schema``; without it some thousand of the records give the columns. Records are dicts, dataclasses,
-    named tuples or Structs. ``overwrite=True`` replaces what is in the folder.
+    may use the DataFrame several times: nothing is computed again. ``schema`` is a DDL string, a ``StructType`` or a
+    ``pyarrow.Schema``; without it the columns are inferred from some thousand records. Records are dicts, dataclasses,
+    named tuples or Structs. ``overwrite=True`` replaces the content of the folder.
 
-    Spark writes it, in a job of its own behind all others. A ``SparkSink`` with a ``schema`` in its place is faster:
+    Spark writes the results in a job of its own after all others. A ``SparkSink`` with a ``schema`` instead is faster:
     executors write its files while they compute.
     """
 
@@ -56,5 +56,4 @@ class Results:
 
 
 Place: TypeAlias = "Results | Target | SparkSink[Any] | SparkTableSink[Any] | None"
-"""Where the records of a sink go: a folder, a function, either with more said about it, the output of a sink of the
-live job, or nowhere."""
+"""Destination of the records of a sink: a folder, a function, ``Results``, a sink of the live job, or None."""

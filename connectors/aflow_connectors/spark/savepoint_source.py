@@ -49,30 +49,30 @@ _SCHEMA: Final = StructType([StructField(*column) for column in _COLUMNS])
 
 _OPTIONS: Final = frozenset({"path", "operator"})
 
-#: What has a timestamp in Spark, in epoch ms: the years 1 to 9999.
+#: Range of Spark's timestamps in epoch ms: the years 1 to 9999.
 _FIRST: Final = -62_135_596_800_000
 _LAST: Final = 253_402_300_799_999
 
 
 class SavepointSource(DataSource):
-    """``aflow-savepoint``: a row for each thing that is stored, such as a state of a key, a timer, or a position.
+    """``aflow-savepoint``: one row for each stored item, such as a state of a key, a timer, or a source position.
 
-    ``.load(path)`` takes a savepoint, a folder of checkpoints (whose newest is read), or one manifest; each part in
-    it is read by a task of its own, so the path must be readable on all executors. ``.option("operator", name)`` reads
-    that step only. Nothing is changed there, and the code of the pipeline is not needed.
+    ``.load(path)`` takes a savepoint, a folder of checkpoints (the newest is read), or one manifest. Each part in it is
+    read by its own task, so all executors must be able to read the path. ``.option("operator", name)`` reads that step
+    only. The source is read-only and does not need the code of the pipeline.
 
     ``operator``
-        The name of the step; ``what`` is the method that made it, ``subtask`` the one that has stored the row.
+        Name of the step; ``what`` is the method that created it, ``subtask`` the one that stored the row.
     ``key_group``, ``key``
-        The key as JSON, as ``aflow savepoint keys`` shows it; null for what does not belong to keys.
+        The key as JSON, as ``aflow savepoint keys`` shows it; null for state that does not belong to keys.
     ``kind``
-        ``value``, ``list``, ``map`` … for declared state, ``broadcast``, ``timer``, ``window``, ``keyed`` (what else
-        a step keeps by key: the two sides of a join, say) or ``operator`` (positions of sources, watermarks …).
+        ``value``, ``list``, ``map`` … for declared state, ``broadcast``, ``timer``, ``window``, ``keyed`` (other keyed
+        state of a step: the two sides of a join, say) or ``operator`` (source positions, watermarks …).
     ``state``, ``value``
-        Its name, and what it holds, as JSON.
+        Name and content of the state, the latter as JSON.
     ``timer``
-        When it rings; ``window_start`` and ``window_end`` are the bounds of what belongs to a window. The end is null
-        where windows of one size are stored by their starts, and a moment is null where Spark has no timestamp for it.
+        Time at which it fires; ``window_start`` and ``window_end`` are the bounds of a window. The end is null for
+        windows of a fixed size that are stored by their starts. A time outside Spark's range is null.
     """
 
     @classmethod
@@ -83,7 +83,7 @@ class SavepointSource(DataSource):
         return _SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Raises ``FlowDefinitionError`` for options that it does not know, and for columns of the user's."""
+        """Raise ``FlowDefinitionError`` for unknown options and for a schema given by the user."""
         if schema.names != _SCHEMA.names:
             raise FlowDefinitionError(
                 f"aflow-savepoint has the columns {', '.join(_SCHEMA.names)}; leave .schema(…) out and select some"
@@ -102,7 +102,7 @@ class SavepointSource(DataSource):
 
 
 class _Reading(InputPartition):
-    """A part that one task reads."""
+    """Partition of the DataFrame: one stored part."""
 
     def __init__(self, part: StoredPart) -> None:
         super().__init__(part)
@@ -110,18 +110,18 @@ class _Reading(InputPartition):
 
 
 class SavepointReader(DataSourceReader):
-    """Reads a savepoint part by part."""
+    """Reader of a savepoint, part by part."""
 
     def __init__(self, path: str, operator: str | None = None) -> None:
         self._path = path
         self._operator = operator
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Raises ``RestoreError`` if there is no savepoint, or no such step in it."""
+        """Raise ``RestoreError`` if there is no savepoint, or if it has no such step."""
         return [_Reading(part) for part in stored_parts(self._path, operator=self._operator)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
-        """Runs in an executor. Raises ``RestoreError`` for a part that is not there, or not whole."""
+        """Yield the rows of a part, on an executor. Raises ``RestoreError`` for a missing or damaged part."""
         part = cast("_Reading", partition).part
         try:
             for row in rows_of(part):
@@ -131,7 +131,7 @@ class SavepointReader(DataSourceReader):
 
 
 class _Columns(NamedTuple):
-    """The columns of a row, in the order of the schema."""
+    """Columns of a row, in the order of the schema."""
 
     operator: str
     what: str
@@ -169,7 +169,7 @@ def _moment(at: Timestamp | None) -> datetime | None:
 
 
 def _advice(error: RestoreError, part: StoredPart) -> str:
-    """What went wrong, and where if it is the folder that this machine does not have."""
+    """Return the error message, with advice if this machine does not have the folder."""
     if os.path.isdir(part.folder):
         return str(error)
     return (

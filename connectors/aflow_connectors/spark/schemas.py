@@ -1,6 +1,7 @@
-"""Which columns a DataFrame has: as the user says it, as Spark wants it, as Arrow has it.
+"""Schemas of DataFrames: as given by the user, as Spark's types, as Arrow types.
 
-The conversions need pyspark, and a DDL string a session: they are made on the driver. Executors get ``Declared``.
+The conversions need pyspark, and a DDL string needs a session, so they run on the driver. Executors receive
+``Declared``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ArrowSchema: TypeAlias = Any
 Schema: TypeAlias = "str | StructType | ArrowSchema"
 """Columns and types: Spark's DDL (``"id long, name string"``), a ``StructType`` or a ``pyarrow.Schema``."""
 
-#: Types in Spark's words, at the beginning, or inside others after a colon or bracket; no names of fields.
+#: Spark's type names, at the beginning, or inside other types after a colon or bracket; not names of fields.
 _INSIDE: Final = r"(?:^|[:<,])"
 _NOT_IN_PARQUET: Final = re.compile(_INSIDE + r"(interval|variant|geometry|geography)\b(?!:)")
 _NOT_IN_PYTHON: Final = re.compile(
@@ -38,23 +39,23 @@ _NOT_IN_PYTHON: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """The columns that records are to have."""
+    """Declared columns of records."""
 
     arrow: ArrowSchema
-    """Of exactly the types that Spark takes for the declared ones."""
+    """Exactly the Arrow types that Spark accepts for the declared types."""
     types: Mapping[str, str]
-    """How Spark calls the type of each column, for errors."""
+    """Spark's name of the type of each column, for errors."""
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns, in their order."""
+        """Return the names of the columns, in order."""
         return list(self.types)
 
 
 def spark_schema(schema: Schema, *, owner: str) -> StructType:
-    """``schema`` as Spark has it. A string is parsed by Spark, so there must be a session.
+    """Return ``schema`` as Spark's type. Spark parses a string, which requires a session.
 
-    Raises ``FlowDefinitionError``, which begins with ``owner``, for what is no schema.
+    Raises ``FlowDefinitionError``, which begins with ``owner``, for an invalid schema.
     """
     import_pyspark()
     from pyspark.errors import PySparkException
@@ -79,18 +80,18 @@ def spark_schema(schema: Schema, *, owner: str) -> StructType:
 
 
 def declared(schema: StructType, *, owner: str) -> Declared:
-    """What executors need of ``schema``. Raises ``FlowDefinitionError`` for a name that is there twice."""
+    """Return ``schema`` in the form for executors. Raises ``FlowDefinitionError`` for a duplicate name."""
     check_names(schema.names, owner=owner)
     arrow = _spark_types().to_arrow_schema(schema, timezone="UTC")
     return Declared(arrow, {field.name: field.dataType.simpleString() for field in schema.fields})
 
 
 def rows_schema(frame: DataFrame, *, owner: str, in_parquet: bool = False) -> ArrowSchema:
-    """The Arrow schema of the rows of ``frame``; asks Spark, so it blocks.
+    """Return the Arrow schema of the rows of ``frame``; blocks, since Spark analyses the query.
 
     Raises ``FlowDefinitionError``, which begins with ``owner``, for a streaming DataFrame, for two columns of the same
-    name, and for a column of a type that Python has no values for; with ``in_parquet``, also for one that only Spark
-    reads back from Parquet.
+    name, and for a column of a type without Python values; with ``in_parquet``, also for a type that only Spark reads
+    back from Parquet.
     """
     if frame.isStreaming:
         raise FlowDefinitionError(
@@ -111,7 +112,7 @@ def rows_schema(frame: DataFrame, *, owner: str, in_parquet: bool = False) -> Ar
 
 
 def check_names(names: Sequence[str], *, owner: str) -> None:
-    """Raises ``FlowDefinitionError`` for a name that is there twice."""
+    """Raise ``FlowDefinitionError`` for a duplicate name."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise FlowDefinitionError(
@@ -120,9 +121,9 @@ def check_names(names: Sequence[str], *, owner: str) -> None:
 
 
 def inferred(records: Sequence[object], *, owner: str = "schema_of") -> ArrowSchema:
-    """The schema that ``records``, some of those to come, have: dicts, dataclasses, named tuples or Structs.
+    """Return the schema of ``records``, a sample of the records to come: dicts, dataclasses, named tuples or Structs.
 
-    Raises ``FlowDefinitionError`` for a column that is always None, or has values of several kinds.
+    Raises ``FlowDefinitionError`` for a column that is always None, or has values of several types.
     """
     if not records:
         raise FlowDefinitionError(
@@ -154,7 +155,7 @@ def _inferred_type(name: str, values: list[object], owner: str) -> Any:
 
 
 def _without_classes(value: object) -> object:
-    """``value`` in types that Arrow knows: dicts for instances of classes, lists for sets, values of enums."""
+    """Return ``value`` in types that Arrow supports: dicts for class instances, lists for sets, values of enums."""
     if isinstance(value, Enum):
         return _without_classes(value.value)
     if isinstance(value, UUID):
@@ -169,7 +170,7 @@ def _without_classes(value: object) -> object:
 
 
 def _as_in_spark(name: str, found: Any, owner: str) -> Any:
-    """The type that Spark has for ``found``: in it all moments are in microseconds."""
+    """Return Spark's type for ``found``; all its timestamps are in microseconds."""
     if pa.types.is_null(found):
         raise FlowDefinitionError(
             f"{owner}: column {name!r} is None in all records that were given, which has no type: give one where it is "
@@ -192,17 +193,17 @@ def _as_in_spark(name: str, found: Any, owner: str) -> Any:
 
 
 def _wide_decimal(found: Any) -> Any:
-    """As Spark takes a ``Decimal`` of Python: records to come may be longer than the first ones were."""
+    """Return the type that Spark uses for a Python ``Decimal``: later records may need more digits than the first."""
     whole = found.precision - found.scale
     return pa.decimal128(38, min(max(found.scale, 18), max(38 - whole, 0)))
 
 
 def _spark_types() -> Any:
-    """What Spark converts schemas with; its types name those of pyarrow."""
+    """Return the module of Spark that converts schemas; its signatures use pyarrow's types."""
     import_pyspark()
     return import_module("pyspark.sql.pandas.types")
 
 
 def _said(exc: BaseException) -> str:
-    """The first line of an error's text that says something."""
+    """Return the first non-empty line of an error's text."""
     return next((line.strip() for line in str(exc).splitlines() if line.strip()), repr(exc))

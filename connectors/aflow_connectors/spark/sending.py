@@ -1,4 +1,4 @@
-"""Fragments on their way to executors: pickled once, on the driver, so that what does not pickle is known at once."""
+"""Fragments on their way to executors: pickled once, on the driver, so that pickling errors are raised early."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aflow_connectors.spark.shipping import MapBatches, Payload, shipped
 
 @dataclass(frozen=True, slots=True)
 class _WithClasses:
-    """What executors have to know, and the classes of the user's script that they may meet."""
+    """Content for executors, with the classes of the user's script that its records may have."""
 
     classes: Mapping[str, type]
     content: Any
@@ -36,9 +36,9 @@ def sent_fragment(
     files: Mapping[str, Into | None],
     state: Path | None,
 ) -> MapBatches:
-    """What runs ``fragment``; ``files`` are of the sinks whose records become no rows, None for those dropped.
+    """Return the function that runs ``fragment``; ``files`` are sinks whose records are not rows, None if dropped.
 
-    Raises ``FlowDefinitionError`` that names the step which does not pickle.
+    Raises ``FlowDefinitionError`` that names the step that cannot be pickled.
     """
     check_picklable(fragment, dumps)
     ways = {way.number: way.sink.name for way in fragment.exits if way.sink is not None}
@@ -60,12 +60,12 @@ def sent_fragment(
 
 
 def sent_columns(columns: RowsOut, *, sink: str) -> MapBatches:
-    """What makes columns of the rows of a sink."""
+    """Return the function that makes columns of the rows of a sink."""
     return shipped(run_decoding, _pickled(columns), what=f"sink {sink!r}")
 
 
 def run_partition(cargo: Payload[_WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
-    """In an executor: a fragment over the partition that Spark has at hand."""
+    """Run a fragment over the current partition, on an executor."""
     from pyspark import TaskContext
 
     adopt(cargo.content.classes)
@@ -75,7 +75,7 @@ def run_partition(cargo: Payload[_WithClasses], batches: Iterator[Any]) -> Itera
 
 
 def run_decoding(cargo: Payload[_WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
-    """In an executor: the columns of what a sink got."""
+    """Yield the columns of a sink's records, on an executor."""
     adopt(cargo.content.classes)
     return decode(cargo.content.content, batches)
 

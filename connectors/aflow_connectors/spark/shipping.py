@@ -1,7 +1,7 @@
-"""What Spark sends to executors, and how it gets to work there.
+"""Functions that run on executors, and the payload that is sent with them.
 
-Spark pickles a function by value if it is not found by its name, and so is the one made here: a closure over bytes and
-texts, which can be unpickled where there is no aflow, and then says so. Everything else is inside the bytes.
+Spark pickles a function by value if it cannot be found by name. The function made here is one: a closure over bytes and
+strings, which can be unpickled where aflow is missing and reports that. Everything else is inside the bytes.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Where the frames are that users have not written.
+#: Folders of frames that are not user code.
 _OURS: Final = tuple(
     f"{folder}{os.sep}" for folder in (Path(getfile(AflowError)).parent, Path(__file__).parents[1])
 )
 
-#: New objects after which Python looks for cycles among them.
+#: New objects after which Python searches for cycles.
 _OBJECTS: Final = 50_000
 
 MapBatches: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
-"""What ``DataFrame.mapInArrow`` takes: from the Arrow batches of a partition to others."""
+"""Argument of ``DataFrame.mapInArrow``: maps the Arrow batches of a partition to others."""
 
 
 @dataclass(frozen=True)  # not slotted: it is generic
 class Payload(Generic[T]):
-    """What was sent, as an executor gets it: unpickled once in each worker process."""
+    """Content sent to executors, unpickled once in each worker process."""
 
     content: T
     digest: str
-    """The same for the same bytes: names what the process keeps for it."""
+    """Equal for equal bytes: key of what the process keeps for it."""
 
 
 def shipped(
     run: Callable[[Payload[T], Iterator[Any]], Iterator[Any]], pickled: bytes, *, what: str
 ) -> MapBatches:
-    """``run`` with what ``pickled`` holds, for ``mapInArrow``; ``run`` is a function of a module of ours.
+    """Return ``run`` bound to the content of ``pickled``, for ``mapInArrow``; ``run`` is a function of an aflow module.
 
     On an executor it raises ``ImportError`` if aflow cannot be imported there, and ``ConnectorError`` if the content
-    cannot be unpickled; both say what can be done, and that it is for ``what``.
+    cannot be unpickled. Both messages give the cure and name ``what``.
     """
     module, name = run.__module__, run.__qualname__
     requirement = with_extras("spark")
 
     def on_executor(batches: Iterator[Any]) -> Iterator[Any]:
-        # Nothing outside this function but texts and bytes: whatever it named would be pickled with it.
+        # Only strings and bytes from outside this function: other objects would be pickled with it.
         import importlib
         import socket
         import sys
@@ -83,7 +83,7 @@ def shipped(
 
 
 def mapped(frame: DataFrame, function: MapBatches, schema: StructType | str) -> DataFrame:
-    """``frame.mapInArrow(function, schema)``."""
+    """Return ``frame.mapInArrow(function, schema)``."""
     untyped: Any = frame  # whose method speaks of Arrow, which has no types
     return cast("DataFrame", untyped.mapInArrow(function, schema))
 
@@ -91,10 +91,10 @@ def mapped(frame: DataFrame, function: MapBatches, schema: StructType | str) -> 
 def unpacked(
     module: str, name: str, pickled: bytes, what: str, batches: Iterator[Any]
 ) -> Iterator[Any]:
-    """What ``shipped`` has sent, at work."""
+    """Run the content that ``shipped`` pickled."""
     try:
         cargo = _cargo(pickled)
-    # Unpickling runs users' code.
+    # Unpickling runs user code.
     except Exception as exc:
         raise ConnectorError(
             f"{what} was sent to an executor and cannot be unpickled there: {type(exc).__name__}: {exc}; what it "
@@ -108,21 +108,20 @@ def unpacked(
 
 
 def _collect_less() -> None:
-    """Let Python look for cycles when there are many more objects: in a worker process of Spark's, which is ours.
+    """Raise the threshold of Python's cycle collector, in a worker process of Spark.
 
-    Thousands of records are alive at a time, which it takes for a reason to look at all of them again and again: that
-    was 0.4 of the time of a backfill. What is in no cycle goes at once all the same.
+    Thousands of live records trigger collections again and again: that took 0.4 of the time of a backfill. Objects
+    without cycles are still freed at once.
     """
     if 0 < gc.get_threshold()[0] < _OBJECTS:  # 0: the user has turned it off
         gc.set_threshold(_OBJECTS, 20, 100)
 
 
 def _with_causes_told(results: Iterator[Any]) -> Iterator[Any]:
-    """``results``; an error that has a cause gets its frames, which are those of users' code, as a note.
+    """Yield ``results``; add the frames of an error's cause, which are user code, as a note.
 
-    Spark forgets causes when it makes tracebacks shorter, which it does unless told otherwise. Notes it keeps. An error
-    of ours with a cause says all that our own frames would: without them there is room for the others, since Spark cuts
-    off what is long.
+    Spark drops causes when it shortens tracebacks, which is its default, but keeps notes. The frames of aflow's own
+    errors are removed, since Spark truncates long messages and the cause says more.
     """
     try:
         yield from results
@@ -135,7 +134,7 @@ def _with_causes_told(results: Iterator[Any]) -> Iterator[Any]:
 
 
 def _told(cause: BaseException) -> str:
-    """The traceback of ``cause``, without frames of aflow where there are others; empty if it is ours alone."""
+    """Return the traceback of ``cause`` without aflow's frames if there are others; empty if all are aflow's."""
     told = traceback.TracebackException.from_exception(cause)
     theirs = [frame for frame in told.stack if not frame.filename.startswith(_OURS)]
     if theirs:

@@ -1,4 +1,4 @@
-"""Writes a folder of Parquet for Spark to read."""
+"""``SparkSink``: a folder of Parquet files for Spark."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 
 class SparkSink(FileSink[T]):
-    """Writes records into a folder of Parquet files, which ``spark.read.parquet(folder)`` reads. Calls no Spark.
+    """Write records into a folder of Parquet files, which ``spark.read.parquet(folder)`` reads. Makes no Spark calls.
 
     Records are dicts, dataclasses, ``msgspec.Struct`` or NamedTuples, each with exactly the fields that are columns.
-    ``schema`` says their names and types: text like ``"n BIGINT, at TIMESTAMP"`` (which needs an active session to
-    read it), a ``StructType`` or a ``pyarrow.Schema``; without it they are those of the first row group, of
-    ``row_group`` records or as many as come before the first checkpoint. Moments are written in microseconds UTC. Types
-    that Spark would not read as they were declared are refused: intervals, times of day, variants.
+    ``schema`` declares their names and types: a string like ``"n BIGINT, at TIMESTAMP"`` (parsed with the active
+    session), a ``StructType`` or a ``pyarrow.Schema``. Without it they are inferred from the first row group:
+    ``row_group`` records, or those before the first checkpoint. Timestamps are written in microseconds UTC. Types that
+    Spark would read differently are refused: intervals, times of day, variants.
 
-    With checkpoints each record is there exactly once, and visible when its checkpoint is complete: each writer makes
-    a file for each checkpoint in which it has written something, ``part-00000-000012.parquet``. What is not complete
-    stands in the same folder in files whose names begin with a dot, which Spark passes over. Without checkpoints each
-    writer's file appears when its input has ended.
+    With checkpoints each record is written exactly once and becomes visible when its checkpoint is complete: each
+    writer creates a file for each checkpoint with records, ``part-00000-000012.parquet``. Until then its records are in
+    files of the same folder whose names begin with a dot, which Spark ignores. Without checkpoints each writer's file
+    appears when its input has ended.
 
-    ``path`` is a folder, whatever its name ends in, of a file system of this machine, mounted ones included; a URI of
-    another scheme than ``file`` is refused. A folder with output of an earlier run is refused, too, unless
-    ``overwrite``, which removes that when the new run begins (without checkpoints: ends).
+    ``path`` is a folder, whatever its suffix, in a local or mounted file system; a URI with a scheme other than
+    ``file`` is refused. A folder with output of an earlier run is refused too, unless ``overwrite``, which removes that
+    output when the new run begins (without checkpoints: ends).
 
-    Raises ``FlowDefinitionError`` for arguments, ``ConnectorError`` if a package is missing, and in the job
-    ``SinkError`` with the path and the reason, also if Spark cannot read the text of ``schema``.
+    Raises ``FlowDefinitionError`` for invalid arguments, ``ConnectorError`` if a package is missing, and in the job
+    ``SinkError`` with the path and the reason, also if Spark cannot parse the string ``schema``.
     """
 
     suffix = ".parquet"
@@ -66,7 +66,7 @@ class SparkSink(FileSink[T]):
         super().__init__(local_folder("SparkSink", path), overwrite=overwrite)
         self.schema = checked_schema("SparkSink", schema)
         self.row_group = checked_row_group("SparkSink", row_group)
-        #: Of the sinks that have writers now, by name.
+        #: Columns of the sinks that have open writers, by name.
         self._columns: WeakValueDictionary[str, Columns] = WeakValueDictionary()
 
     async def writer(self, context: WriterContext) -> Writer[T]:
@@ -88,13 +88,13 @@ class SparkSink(FileSink[T]):
 
 
 def folder_parts(path: Path) -> Parts:
-    """The names of the files of a ``SparkSink``."""
-    # Spark's folders are often called out.parquet, which for other sinks is the name of a file.
+    """Return the file names of a ``SparkSink``."""
+    # Spark's folders are often called out.parquet; for other sinks that is the name of a file.
     return Parts(path, "part", SparkSink.suffix)
 
 
 class FolderWriter(ParquetWriter[T]):
-    """As that of ``ParquetSink``, and leaves no file without columns: Spark might take the columns of all from it."""
+    """Writer of ``ParquetSink`` that keeps no file without columns: Spark may infer its columns from it."""
 
     def __init__(
         self, table: SharedTable, output: Output, blocking: Blocking, row_group: int
@@ -103,14 +103,14 @@ class FolderWriter(ParquetWriter[T]):
         self._shared = table
 
     async def flush(self) -> None:
-        """Give the file its name: nothing can be written after that."""
+        """Publish the file under its name; nothing can be written after that."""
         await super().flush()
         if not (self._output.in_pieces or self._shared.has_columns):
             await self._blocking.run(self._output.path.unlink)
 
 
 def local_folder(owner: str, path: str | Path, *, argument: str = "the path") -> str | Path:
-    """``path`` without ``file://``. Raises ``FlowDefinitionError`` for URIs of other file systems."""
+    """Return ``path`` without ``file://``. Raises ``FlowDefinitionError`` for URIs of other file systems."""
     if not isinstance(path, str):
         return path
     found = _SCHEME.match(path)
@@ -126,7 +126,7 @@ def local_folder(owner: str, path: str | Path, *, argument: str = "the path") ->
 
 
 def checked_row_group(owner: str, row_group: int) -> int:
-    """``row_group``. Raises ``FlowDefinitionError`` for less than a record."""
+    """Return ``row_group``. Raises ``FlowDefinitionError`` if it is less than 1."""
     if row_group < 1:
         raise FlowDefinitionError(f"{owner}: row_group must be at least 1, not {row_group}")
     return row_group

@@ -3,13 +3,13 @@
 ::
 
     snapshot/
-      aflow-snapshot.json     written last: which folder holds the rows, and the files in it with their sizes
+      aflow-snapshot.json     written last: the folder with the rows, and its files with their sizes
       aflow-snapshot.lock     locked by the process that writes
-      rows-<random>/          what Spark wrote in one attempt, with its own mark of completion
+      rows-<random>/          output of one attempt by Spark, with Spark's mark of completion
 
-Each attempt writes into a folder of its own. One that a crash left behind may go on (a server of Spark Connect does not
-crash with its client), but nobody reads what it writes. What the folder of another attempt holds is removed by the next
-one.
+Each attempt writes into a folder of its own. An attempt may continue after its client has crashed (a server of Spark
+Connect does not crash with its client), but its rows are never read. The next attempt removes the folders of earlier
+ones.
 
 All calls block: they are for worker threads.
 """
@@ -40,18 +40,18 @@ _FORMAT: Final = 1
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 #: Spark's mark of completion.
 _SUCCESS: Final = "_SUCCESS"
-#: Of things found in a folder, so many are named in an error.
+#: Number of unexpected names that an error shows.
 _NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """A snapshot that is complete."""
+    """A complete snapshot."""
 
     folder: Path
     #: Names in ``folder``, sorted, with their sizes in bytes.
     sizes: Mapping[str, int]
-    #: The columns and their types, in Spark's words.
+    #: The columns and their types, as Spark writes them.
     columns: str
 
     def paths(self) -> list[Path]:
@@ -59,7 +59,7 @@ class Files:
 
 
 def snapshot_folder(snapshot: object) -> Path:
-    """The folder that a path or ``file:`` URI means. Raises ``FlowDefinitionError`` for others."""
+    """Return the folder of a path or ``file:`` URI. Raises ``FlowDefinitionError`` for other values."""
     if not isinstance(snapshot, (str, Path)) or not str(snapshot):
         raise FlowDefinitionError(
             f"SparkSource: snapshot= must be a folder (str or Path) or None, not {shown(snapshot)}"
@@ -82,7 +82,9 @@ class Snapshot:
         self.folder = folder.absolute()
 
     def files(self) -> Files | None:
-        """What is there, if it is complete. Raises ``SourceError`` if it is damaged, or something else."""
+        """Return the files of a complete snapshot; None if it is incomplete. Raises ``SourceError`` if it is damaged or
+        foreign.
+        """
         try:
             self._check_that_it_is_ours()
             text = (self.folder / _MANIFEST).read_text(encoding="utf-8")
@@ -103,10 +105,10 @@ class Snapshot:
 
     @contextmanager
     def writing(self) -> Generator[Path]:
-        """The folder for an attempt to write the rows, which does not exist yet; locks out all others meanwhile.
+        """Yield the folder, which does not exist yet, for an attempt to write the rows; lock out all others meanwhile.
 
-        What earlier attempts left behind is removed, and if this one fails, so is what it wrote. Raises ``SourceError``
-        if another one writes, or has just written.
+        Removes the rows of earlier attempts, and those of this one if it fails. Raises ``SourceError`` if another
+        process writes, or has just written.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -126,7 +128,7 @@ class Snapshot:
             os.close(lock)
 
     def complete(self, rows: Path, columns: str, written: int) -> Files:
-        """Note that Spark has written ``written`` rows into ``rows``. Raises ``SourceError`` if some are not there."""
+        """Record that Spark has written ``written`` rows into ``rows``. Raises ``SourceError`` if some are missing."""
         if not (rows / _SUCCESS).exists():
             raise SourceError(
                 f"Spark has written the snapshot to {rows}, but there is no {_SUCCESS} in it: the folder must be in a "
@@ -153,7 +155,7 @@ class Snapshot:
         strange = [
             name for name in found if name not in (_MANIFEST, _LOCK) and not _ROWS.fullmatch(name)
         ]
-        # The manifest's temporary name, if a crash came before it got its own.
+        # Temporary name of the manifest, left by a crash before the rename.
         strange = [name for name in strange if name != f"{_MANIFEST}.new"]
         if strange:
             more = f" and {len(strange) - _NAMED} more" if len(strange) > _NAMED else ""

@@ -1,4 +1,4 @@
-"""The rows of a DataFrame as a source."""
+"""``SparkSource``: the rows of a DataFrame as a source."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ _STREAM: Final = (Split("stream"),)
 
 
 class SparkSource(Source[T]):
-    """Records from a Spark DataFrame, by way of a snapshot or as a stream.
+    """Read records from a Spark DataFrame, by way of a snapshot or as a stream.
 
     Needs ``pip install "aflow-streams[spark]"``.
 
-    With ``snapshot``, a folder of its own, Spark writes the DataFrame there once, as Parquet, and the job reads these
-    files: in parallel, exactly once with checkpoints, and after a restart without Spark. A snapshot that is complete is
-    read as it is, also by later jobs, so a new one needs a new folder. ``snapshot`` is a path or a ``file:`` URI in a
-    file system that this process shares with Spark's executors, and must stay until no checkpoint refers to it.
+    With ``snapshot``, a folder of its own, Spark writes the DataFrame there once as Parquet, and the job reads these
+    files: in parallel, exactly once with checkpoints, and after a restart without Spark. A complete snapshot is reused,
+    also by later jobs, so a new one needs a new folder. ``snapshot`` is a path or a ``file:`` URI in a file system that
+    this process shares with Spark's executors. Keep it as long as a checkpoint refers to it.
 
-    Without, rows are read while Spark computes them, one partition after the other in one subtask; nothing is written,
-    and nobody knows whether a second time the same rows would come in the same order: the source is not replayable,
-    and no checkpoint can be continued in the middle of it.
+    Without a snapshot, rows are read while Spark computes them, one partition after the other in one subtask, and
+    nothing is written. A second run may return other rows in another order, so the source is not replayable and no
+    checkpoint can be restored in the middle of it.
 
-    ``frame`` may be a function that returns the DataFrame, which is called (in a worker thread) only when Spark is
-    needed. Without ``of`` a row becomes a dict; ``of`` and ``dead_letters`` are as for ``ParquetSource``. A TIMESTAMP
-    becomes an aware datetime in UTC, a TIMESTAMP_NTZ a naive one. ``concurrency`` is how many files a subtask reads at
-    a time.
+    ``frame`` may be a function that returns the DataFrame; it is called (in a worker thread) only when Spark is needed.
+    Without ``of`` a row becomes a dict; ``of`` and ``dead_letters`` are as for ``ParquetSource``. A TIMESTAMP becomes
+    an aware datetime in UTC, a TIMESTAMP_NTZ a naive one. ``concurrency`` is the number of files that a subtask reads
+    at a time.
 
-    A backfill reads the DataFrame itself: of the arguments only ``frame`` and ``of`` count there.
+    A backfill reads the DataFrame itself and uses only ``frame`` and ``of``.
 
-    Raises ``SourceError`` for what Spark cannot compute or write, with Spark's own error as the cause. If the job is
-    cancelled, so is what Spark does for it.
+    Raises ``SourceError`` if Spark cannot compute or write the rows, with Spark's error as the cause. Cancelling the
+    job cancels its Spark jobs.
     """
 
     @overload
@@ -96,7 +96,7 @@ class SparkSource(Source[T]):
             )
         checked_dead_letters(_NAME, dead_letters)
         self._frame = frame
-        #: The class of the records; None: dicts.
+        #: Class of the records; None for dicts.
         self.of = of
         self._convert = Conversion(_NAME, of)
         self.dead_letters = dead_letters
@@ -107,18 +107,18 @@ class SparkSource(Source[T]):
         self._files: Files | None = None
 
     def dataframe(self) -> DataFrame:
-        """The DataFrame itself, for a backfill, which needs no snapshot. Calls the function that was given: blocks."""
+        """Return the DataFrame for a backfill, which needs no snapshot. Calls the given function, if any: blocks."""
         return self._frame() if callable(self._frame) else self._frame
 
     async def splits(self) -> Sequence[Split]:
-        """The files of the snapshot, which is written if it is not there. Raises ``SourceError``."""
+        """Return the files of the snapshot, which is written if it is missing. Raises ``SourceError``."""
         if self._snapshot is None:
             return _STREAM
         self._files = await self._complete_files(self._snapshot)
         return [Split(name) for name in self._files.sizes]
 
     async def reader(self, split: Split, position: Position | None) -> Reader[T]:
-        """As ``Source.reader``. Raises ``SourceError`` for a file that is not of the snapshot which is there now."""
+        """Raise ``SourceError`` for a file that is not in the present snapshot; else as ``Source.reader``."""
         if self._snapshot is None:
             return await self._stream(position)
         files = self._files or await to_thread.run_sync(self._snapshot.files)
@@ -175,7 +175,7 @@ class SparkSource(Source[T]):
         return StreamReader(frame, self._convert, BadRecords("DataFrame", self.dead_letters))
 
     async def _computed(self) -> DataFrame:
-        """The DataFrame that was given, or that the function gives."""
+        """Return the given DataFrame, or the one that the given function returns."""
         if not callable(self._frame):
             return self._frame
         frame = await to_thread.run_sync(self._frame)
@@ -187,7 +187,9 @@ class SparkSource(Source[T]):
 
 
 def _is_frame(frame: object) -> bool:
-    """Without importing pyspark. Instances are not asked: they take an attribute's name for that of a column."""
+    """Return True for a DataFrame, without importing pyspark. Checked on the type: an instance takes any attribute for
+    a column.
+    """
     return hasattr(type(frame), "sparkSession")
 
 
@@ -223,7 +225,7 @@ def _check(frame: DataFrame, convert: Conversion[T], *, in_parquet: bool = False
 
 
 class _Checked(Generic[T]):
-    """Converts the batches of a snapshot; it may be one that another program has written."""
+    """Converter for the batches of a snapshot, which another program may have written."""
 
     def __init__(self, convert: Conversion[T], folder: Path) -> None:
         self._convert = convert

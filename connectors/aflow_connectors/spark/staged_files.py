@@ -1,6 +1,6 @@
-"""Staged rows read from their files, without Spark, where the driver sees them: a Spark job takes a tenth of a second.
+"""Staged rows read directly from their files if the driver can access them: a Spark job takes a tenth of a second.
 
-Only files that Spark says are complete (``_SUCCESS``) are read; what it does not say, it is asked for.
+Only files that Spark marked as complete (``_SUCCESS``) are read; Spark reads the others.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Final
 from aflow_connectors.files.optional import pyarrow_parquet
 from aflow_connectors.spark.arrow import pa
 
-#: Rows at a time. Each is some megabytes.
+#: Rows per batch. Each has some megabytes.
 _AT_ONCE: Final = 8
 
 
 def files_of(fragment: Path | None, exit: int) -> list[Path] | None:
-    """The files with the rows of ``exit`` in the folder of a fragment; None if they cannot be read from here."""
+    """Return the files with the rows of ``exit`` in the folder of a fragment; None if the driver cannot read them."""
     if fragment is None or not (fragment / "_SUCCESS").is_file():
         return None
     folder = fragment / f"exit={exit}"
@@ -33,14 +33,14 @@ def files_of(fragment: Path | None, exit: int) -> list[Path] | None:
 
 
 def payloads(files: Sequence[Path]) -> Iterator[bytes]:
-    """The payloads of all rows, in no order; blocks."""
+    """Yield the payloads of all rows, in no order; blocks."""
     for file in files:
         for batch in _opened(file).iter_batches(_AT_ONCE, columns=["payload"]):
             yield from batch.column("payload").to_pylist()
 
 
 def _shown(file: Path) -> bool:
-    """False for what Spark does not read either."""
+    """Return False for files that Spark ignores too."""
     return not file.name.startswith((".", "_"))
 
 

@@ -1,8 +1,8 @@
-"""The fragments of a plan as Spark jobs, and where their rows are in between.
+"""The fragments of a plan as Spark jobs, and their output between fragments.
 
-Rows between fragments have no order but that of their columns. A keyed fragment reads the exchanges shuffled by key
-group and sorted by event time, input and place: each partition has what a live subtask of that number would get, in the
-order of event time.
+Rows between fragments have no order except that of their columns. A keyed fragment reads its exchanges shuffled by key
+group and sorted by event time, input and place: each partition receives the rows of the live subtask of that number, in
+the order of event time.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ _COLUMNS: Final = ("exit", "part", "input", "ts", "place", "payload")
 
 @dataclass(slots=True)
 class Staging:
-    """Runs fragments and keeps what comes of them in ``folder``, which executors and driver see alike. Blocks."""
+    """Run fragments and keep their output in ``folder``, which executors and driver share. Methods block."""
 
     session: SparkSession
     plan: FragmentPlan
     folder: str
     partitions: int
-    """Of keyed fragments."""
+    """Number of partitions of keyed fragments."""
     function: Callable[[Fragment], MapBatches]
-    """What is mapped over the Arrow batches of a fragment's partitions."""
+    """Function mapped over the Arrow batches of a fragment's partitions."""
     rows: Callable[[Fragment], DataFrame]
-    """The rows of a source."""
+    """Rows of a source."""
     elsewhere: frozenset[str]
-    """Sinks whose records become no rows."""
+    """Sinks whose records are not emitted as rows."""
     state: Path | None
-    """The folder into which executors write state; None if they give rows instead."""
+    """Folder into which executors write state; None if they emit it as rows."""
     private: bool = False
-    """True if it is where others have their temporary files, too."""
+    """True if the folder is in a shared temporary directory."""
     pattern: str = "aflow-*"
-    """Which names the staging folders of other backfills have that are beside this one."""
-    #: Of a folder that this process has made.
+    """Pattern of the names of staging folders of other backfills in the same parent."""
+    #: Claim of the folder, if this process created it.
     _claimed: StagingFolder | None = None
     _frames: dict[int, DataFrame] = field(default_factory=dict[int, "DataFrame"])
     #: Fragments whose rows are in the folder.
     _written: set[int] = field(default_factory=set[int])
-    #: By fragment, what its partitions have told, as far as it was read.
+    #: Reports of partitions that were read, by fragment.
     _told: dict[int, list[StepCounts]] = field(default_factory=dict[int, list[StepCounts]])
 
     def begin(self) -> None:
-        """Make and claim the folder, and remove those that killed drivers left beside it. Raises ``ConnectorError``."""
+        """Create and claim the folder, and remove those of killed drivers next to it. Raises ``ConnectorError``."""
         if self.state is not None:
             folder = self.state.parent
             for gone in remove_stale(folder.parent, self.pattern):
@@ -81,7 +81,7 @@ class Staging:
                 ) from exc
 
     def end(self) -> None:
-        """Remove the folder, if that can be done from here."""
+        """Remove the folder if the driver can."""
         folder = path_of(self.folder)
         if self._claimed is not None:
             self._claimed.remove()
@@ -90,7 +90,7 @@ class Staging:
             remove_folder(folder)
 
     def run(self, fragment: Fragment) -> None:
-        """Run ``fragment``; those before it have run."""
+        """Run ``fragment``, after its upstream fragments."""
         frame = mapped(self._input(fragment), self.function(fragment), LAYOUT)
         if self.goes_with_reader(fragment):
             self._frames[fragment.index] = frame
@@ -100,19 +100,19 @@ class Staging:
             self._frames[fragment.index] = self._stored(fragment, frame)
 
     def goes_with_reader(self, fragment: Fragment) -> bool:
-        """True if the fragment is no pass of its own: all that it has goes through one shuffle."""
+        """Return True if the fragment needs no Spark job of its own: all its output enters one shuffle."""
         readers = {way.reader for way in fragment.exits}
         return not fragment.keyed and len(readers) == 1 and None not in readers
 
     def _only_tells(self, fragment: Fragment) -> bool:
-        """True if its rows are reports alone: to write and read them would take Spark some tenths of a second."""
+        """Return True if it emits only reports: Spark would take some tenths of a second to write and read them."""
         by_rows = [
             way for way in fragment.exits if way.sink is None or way.sink.name not in self.elsewhere
         ]
         return self.state is not None and not by_rows
 
     def together(self, fragment: Fragment) -> list[int]:
-        """The fragments that run when ``fragment`` does, by their indexes."""
+        """Return the indexes of the fragments that run with ``fragment``."""
         feeding = {one.index: one for one, _ in self.plan.feeding(fragment)}
         return [
             *(index for index, one in feeding.items() if self.goes_with_reader(one)),
@@ -120,7 +120,7 @@ class Staging:
         ]
 
     def leaving_by(self, ways: list[tuple[Fragment, Exit]]) -> DataFrame:
-        """The rows of exits."""
+        """Return the rows of exits."""
         by_fragment: dict[int, list[int]] = {}
         for fragment, way in ways:
             by_fragment.setdefault(fragment.index, []).append(way.number)
@@ -128,7 +128,7 @@ class Staging:
         return reduce(lambda one, other: one.unionByName(other), frames)
 
     def parts(self) -> Iterator[LeftPart]:
-        """The state that keyed fragments have left."""
+        """Yield the state of keyed fragments."""
         if self.state is None:
             yield from self._parts_in_rows()
             return
@@ -139,7 +139,7 @@ class Staging:
                 yield LeftPart(fragments[one.fragment], one.subtask, self.partitions, chunks)
 
     def counts(self) -> list[StepCounts]:
-        """What the partitions tell of themselves."""
+        """Return the counts that partitions reported."""
         for index in self._written - self._told.keys():
             self._told[index] = _decoded(self._reports(index))
         return [one for some in self._told.values() for one in some]
@@ -158,7 +158,7 @@ class Staging:
                     yield LeftPart(fragment, int(part), self.partitions, chunks)
 
     def _folder(self, index: int) -> Path | None:
-        """Where the rows of a fragment are, if that may be on this machine."""
+        """Return the folder with the rows of a fragment, if it may be on this machine."""
         return path_of(self._uri(index))
 
     def _uri(self, index: int) -> str:
@@ -172,9 +172,9 @@ class Staging:
         return parted.sortWithinPartitions("ts", "input", "place")
 
     def _seeds(self, fragment: Fragment) -> DataFrame:
-        """A row for each partition, a report of nothing: Spark leaves out all of an exchange that has no rows.
+        """Return an empty report for each partition: Spark skips an exchange without rows.
 
-        Each partition leaves state, also where no record has come before the end of the history.
+        Each partition must emit state, even if none of its records precedes the end of the history.
         """
         nothing = StepCounts(fragment.index, 0, {}, {}, 0)
         row = {

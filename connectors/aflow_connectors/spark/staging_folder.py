@@ -1,15 +1,14 @@
-"""The staging folder of a backfill, which its driver claims, and the removal of those that killed drivers left.
+"""The staging folder of a backfill, claimed by its driver, and the removal of folders of killed drivers.
 
-Theory. A driver that is killed removes nothing, so the next backfill does. A folder is removed only if all of this is
-true:
+Theory. A killed driver removes nothing, so the next backfill does. It removes a folder only if all of this is true:
 
-- It contains a claim: a file with the mark of aflow, the name of this machine and the name of the folder, which a
+- The folder contains a claim: a file with aflow's mark, the name of this machine and the name of the folder, which a
   folder of another program cannot have by chance.
 - It belongs to this user, and is no symbolic link.
-- The claim can be locked. A driver that is alive holds the lock (``flock``), which the system takes from it only when
-  its process ends.
+- The claim can be locked. A live driver holds the lock (``flock``), which the system releases only when the process
+  ends.
 
-Where the system knows no locks, nothing can be proven, and nothing is removed.
+Without file locks nothing can be proven, and nothing is removed.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from aflow.model.file_locks import lock_exclusively
 CLAIM: Final = ".aflow-staging"
 
 _MARK: Final = "staging folder of an aflow backfill"
-#: The suffix of a folder that is being removed.
+#: Suffix of a folder that is being removed.
 _GONE: Final = "-gone"
-#: Longer than a claim can be.
+#: Upper bound of the size of a claim.
 _BYTES: Final = 4096
 
 
 class StagingFolder:
-    """A folder that this process has claimed; blocks."""
+    """A folder claimed by this process; blocks."""
 
     def __init__(self, folder: Path, *, private: bool) -> None:
-        """Make and claim ``folder``, for this user alone if it is ``private``. Raises ``OSError``."""
+        """Create and claim ``folder``, for this user alone if it is ``private``. Raises ``OSError``."""
         folder.mkdir(parents=True)
         if private:
             folder.chmod(0o700)
@@ -46,7 +45,7 @@ class StagingFolder:
         self._claim: int | None = _claimed(folder)
 
     def remove(self) -> None:
-        """Remove the folder, as far as that can be done, though executors may still write there."""
+        """Remove the folder as far as possible, even while executors still write into it."""
         _remove(self._folder)
         self.release()
 
@@ -58,10 +57,10 @@ class StagingFolder:
 
 
 def remove_stale(parent: Path, pattern: str) -> list[Path]:
-    """Remove the folders in ``parent`` that drivers left which were killed; return what was removed.
+    """Remove the folders in ``parent`` of killed drivers; return the removed folders.
 
-    ``pattern`` says which names staging folders have there. A folder whose driver is alive stays, as does one of which
-    it cannot be proven that it is the staging folder of a backfill.
+    ``pattern`` matches the names of staging folders there. The folder of a live driver is kept, and so is a folder that
+    is not provably the staging folder of a backfill.
     """
     removed: list[Path] = []
     with suppress(OSError):
@@ -78,7 +77,7 @@ def _remove_if_stale(folder: Path) -> bool:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         return False
-    # Neither a link nor a pipe, which would block, is a claim.
+    # A claim is neither a link nor a pipe, which would block.
     descriptor = os.open(folder / CLAIM, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -98,7 +97,7 @@ def _claimed(folder: Path) -> int:
     """Write the claim of ``folder`` under its lock; return its descriptor, which holds the lock. Raises ``OSError``."""
     descriptor = os.open(folder / CLAIM, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        # Without locks nothing can be proven later, and the folder of a killed driver stays.
+        # Without locks nothing can be proven later, and the folder of a killed driver is kept.
         with suppress(OSError):
             lock_exclusively(descriptor)
         os.write(descriptor, _text_of(folder.name).encode())
@@ -113,10 +112,10 @@ def _text_of(name: str) -> str:
 
 
 def _remove(folder: Path) -> None:
-    """Remove ``folder``, and its claim last: if this is interrupted, the next backfill goes on."""
+    """Remove ``folder``, and its claim last: if this is interrupted, the next backfill continues."""
     gone = folder.with_name(f"{folder.name.removesuffix(_GONE)}{_GONE}")
     if gone != folder:
-        # First away from those who still write there: what they add would keep it from being removed.
+        # Renamed first: files that executors add would prevent the removal.
         with suppress(OSError):
             folder.rename(gone)
     with suppress(OSError):

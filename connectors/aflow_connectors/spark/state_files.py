@@ -1,6 +1,7 @@
-"""State that executors write themselves, where driver and executors see the staging folder alike.
+"""State files written by executors, if driver and executors share the staging folder.
 
-As of results (``result_files``), a file counts if a row that Spark takes names it, and the driver makes the folder.
+As with results (``result_files``), a file counts only if a row that Spark accepts names it, and the driver creates the
+folder.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from uuid import uuid4
 
 from aflow.connect import ConnectorError
 
-#: Bytes that the driver holds at a time.
+#: Bytes of a chunk in the driver's memory.
 _CHUNK: Final = 4 * 2**20
 
 
 def write_state(folder: Path, number: int, chunks: Iterable[bytes]) -> str:
-    """Write what partition ``number`` of a fragment leaves; the name of the file. Raises ``ConnectorError``."""
+    """Write the state of partition ``number`` of a fragment; return the file name. Raises ``ConnectorError``."""
     path = folder / f"{number:05}-{uuid4().hex}"
     try:
         with path.open("xb") as file:
@@ -32,7 +33,7 @@ def write_state(folder: Path, number: int, chunks: Iterable[bytes]) -> str:
 
 
 def read_state(folder: Path, name: str) -> Iterator[bytes]:
-    """What ``write_state`` has written, piece by piece; blocks. Raises ``ConnectorError``."""
+    """Yield the content that ``write_state`` wrote, in chunks; blocks. Raises ``ConnectorError``."""
     path = folder / name
     try:
         with path.open("rb") as file:

@@ -1,7 +1,7 @@
-"""The rows of a DataFrame as they come from Spark, without anything written.
+"""The rows of a DataFrame read while Spark computes them, without writing anything.
 
-Spark hands out rows to a driver in pickled form, slowly, so batches of Arrow travel inside rows of a single column. A
-DataFrame's ``__arrow_c_stream__`` does the same, but in pyspark 4.3.0 it fails if there is a timestamp.
+Spark sends rows to a driver pickled, which is slow, so Arrow batches are packed into rows of a single column. The
+``__arrow_c_stream__`` of a DataFrame does the same, but in pyspark 4.3.0 it fails for timestamps.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Rows that become Python values at a time, as with files.
+#: Rows that are converted to Python values at once, as with files.
 _PREPARED: Final = 4096
-#: Seconds that closing waits for a thread which Spark does not let go.
+#: Seconds that ``close`` waits for a thread that Spark does not release.
 _GRACE: Final = 1.0
 
 
 class StreamReader(Reader[T]):
-    """Reads the rows of a DataFrame, of which Spark computes one partition after the other."""
+    """Reader of the rows of a DataFrame, of which Spark computes one partition after the other."""
 
     def __init__(self, frame: DataFrame, convert: Conversion[T], bad_records: BadRecords) -> None:
         self._calls = Calls(frame.sparkSession, error=SourceError)
         self._blocks = _blocks(frame, convert)
-        #: Held by the thread that is inside the iterator.
+        #: Held by the thread that advances the iterator.
         self._inside = Lock()
         self._bad_records = bad_records
         self._rows: list[T | Unfit] = []
         self._taken = 0
-        #: Rows that were handed out.
+        #: Number of rows emitted.
         self._count = 0
         self._begun = False
         self._ended = False
@@ -61,7 +61,7 @@ class StreamReader(Reader[T]):
         return chunk_of(rows, self._count, self._bad_records, lambda n: f"row {first + n:,}")
 
     async def close(self) -> None:
-        """End what Spark still computes."""
+        """Cancel remaining Spark work."""
         if self._begun and not self._ended:
             await self._calls.stop()
         with CancelScope(shield=True):
@@ -92,9 +92,9 @@ def _blocks(frame: DataFrame, convert: Conversion[T]) -> Generator[list[T | Unfi
 
 
 def _batches(frame: Any) -> Iterator[Any]:
-    """The rows of a DataFrame as record batches. Of two partitions one is computed ahead."""
+    """Yield the rows of a DataFrame as record batches. One partition is computed ahead."""
 
-    # A function inside a function goes to the executors by value: they need no aflow for it.
+    # A nested function is pickled by value: executors need no aflow for it.
     def packed(batches: Iterable[Any]) -> Iterator[Any]:
         arrow: Any = import_module("pyarrow")
         for batch in batches:
@@ -105,7 +105,7 @@ def _batches(frame: Any) -> Iterator[Any]:
             yield arrow.record_batch([data], names=["batch"])
 
     ipc = pyarrow("SparkSource").ipc
-    # What mapInArrow takes and gives has no types, since pyarrow has none.
+    # The argument and result of mapInArrow have no types, since pyarrow has none.
     for row in frame.mapInArrow(packed, "batch binary").toLocalIterator(prefetchPartitions=True):
         with ipc.open_stream(bytes(row.batch)) as stream:
             yield from stream

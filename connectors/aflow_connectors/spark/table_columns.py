@@ -1,4 +1,4 @@
-"""The columns that a sink writes: declared, or taken from the first records, and the same for all of its writers."""
+"""Columns of a sink's output: declared or inferred from the first records, and the same for all of its writers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aflow_connectors.spark.calls import telling_line
 from aflow_connectors.spark.environment import check_packages
 from aflow_connectors.spark.parquet_files import parquet_writer
 
-# What needs pyarrow or pyspark is imported only where it is used: a sink says first which package is missing.
+# Modules that need pyarrow or pyspark are imported on use: a sink first reports missing packages.
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from aflow_connectors.spark.schemas import ArrowSchema, Schema
 
 SinkSchema: TypeAlias = "str | StructType | None"
-"""Columns as text (``"n BIGINT, at TIMESTAMP"``), which Spark has to read first, or as a value, or not declared."""
+"""Columns as a string (``"n BIGINT, at TIMESTAMP"``) that Spark parses, as a value, or None if not declared."""
 
 
 def checked_schema(owner: str, schema: Schema | None) -> SinkSchema:
-    """``schema`` as a sink takes it. Raises ``FlowDefinitionError``, and ``ConnectorError`` for a missing package."""
+    """Return ``schema`` in a sink's form. Raises ``FlowDefinitionError``, and ``ConnectorError`` for a package."""
     check_packages()
     if schema is None:
         return None
@@ -44,7 +44,7 @@ def checked_schema(owner: str, schema: Schema | None) -> SinkSchema:
 
 
 def parsed(owner: str, schema: SinkSchema) -> StructType | None:
-    """``schema`` with its text read by Spark, which blocks. Raises ``SinkError``."""
+    """Return ``schema`` with its string parsed by Spark, which blocks. Raises ``SinkError``."""
     if not isinstance(schema, str):
         return schema
     from aflow_connectors.spark.schemas import spark_schema
@@ -64,28 +64,28 @@ def parsed(owner: str, schema: SinkSchema) -> StructType | None:
 
 
 class Columns:
-    """What the writers of a sink agree on. Its methods are for worker threads, several at a time."""
+    """Columns that the writers of a sink share. Its methods are for worker threads and are thread-safe."""
 
     def __init__(self, owner: str, schema: StructType | None = None) -> None:
         self.owner = owner
         self._lock = Lock()
-        #: None until they are known.
+        #: None while the columns are unknown.
         self.spark = schema
 
     @property
     def arrow(self) -> ArrowSchema | None:
-        """A ``pyarrow.Schema``; None until it is known."""
+        """Return the ``pyarrow.Schema``; None while the columns are unknown."""
         return None if self.spark is None else _declared(self.owner, self.spark).arrow
 
     def declare(self, schema: StructType) -> StructType:
-        """The columns, which are ``schema`` unless they were set before."""
+        """Set the columns to ``schema`` unless they are set already; return them."""
         with self._lock:
             if self.spark is None:
                 self.spark = schema
             return self.spark
 
     def rows(self, records: Sequence[object]) -> RowsOut:
-        """What makes rows of records; of the first ``records`` it takes the columns, if they are not known."""
+        """Return the converter for records; infer the columns from ``records`` if they are unknown."""
         from aflow_connectors.spark.columns import RowsOut
         from aflow_connectors.spark.schemas import inferred, spark_schema
 
@@ -98,17 +98,17 @@ class Columns:
 
 
 class SharedTable(ParquetTable):
-    """Row groups of a file whose columns are those of all writers of the sink."""
+    """Row groups of a file with the columns that all writers of the sink share."""
 
     def __init__(self, output: Output, columns: Columns) -> None:
         super().__init__(output, None)
         self._columns = columns
         self._rows: RowsOut | None = None
-        #: Of the file that was finished last.
+        #: Whether the last finished file has columns.
         self.has_columns = True
 
     def columns(self, records: Sequence[object]) -> Any:
-        """A ``pyarrow.Table`` of ``records``, at least one. Raises ``SinkError`` for what does not fit."""
+        """Return a ``pyarrow.Table`` of ``records``, at least one. Raises ``SinkError`` for an unfit record."""
         try:
             if self._rows is None:
                 self._rows = self._columns.rows(records)
@@ -118,7 +118,7 @@ class SharedTable(ParquetTable):
         return pyarrow(self._columns.owner).Table.from_batches([batch])
 
     def new_writer(self, schema: Any) -> Any:
-        """A ``pyarrow.parquet.ParquetWriter`` whose files Spark reads as its own."""
+        """Return a ``pyarrow.parquet.ParquetWriter`` whose files Spark reads as its own."""
         return parquet_writer(self._output.file, schema, owner=self._columns.owner)
 
     def finish(self) -> None:
@@ -129,14 +129,14 @@ class SharedTable(ParquetTable):
 
 
 def schema_of_file(path: Path, *, owner: str) -> StructType:
-    """The columns of a Parquet file, as Spark has them."""
+    """Return the columns of a Parquet file as Spark's types."""
     from aflow_connectors.spark.schemas import spark_schema
 
     return spark_schema(pyarrow_parquet(owner).read_schema(str(path)), owner=owner)
 
 
 def differences(declared: StructType, there: StructType) -> list[str]:
-    """How the columns of a table differ from those declared, in words; order and NOT NULL do not count."""
+    """Describe differences between the columns of a table and those declared; order and NOT NULL are ignored."""
     found = misfits(declared, there)
     names = set(declared.names)
     return found + [
@@ -145,7 +145,9 @@ def differences(declared: StructType, there: StructType) -> list[str]:
 
 
 def misfits(rows: StructType, there: StructType) -> list[str]:
-    """Why ``rows`` cannot be written into a table with the columns ``there``, of which they need not have all."""
+    """Describe why ``rows`` cannot be written into a table with the columns ``there``; columns may be missing in
+    ``rows``.
+    """
     types = {field.name: field.dataType.simpleString() for field in there.fields}
     found: list[str] = []
     for field in rows.fields:
@@ -164,7 +166,7 @@ def _declared(owner: str, schema: StructType) -> Any:
 
 
 def _check_in_parquet(owner: str, schema: StructType) -> None:
-    """Raise ``FlowDefinitionError`` for columns that Spark would not read from our files as they are declared."""
+    """Raise ``FlowDefinitionError`` for columns that Spark would not read from our files as declared."""
     names = [name.lower() for name in schema.names]
     for field in schema.fields:
         if names.count(field.name.lower()) > 1:
@@ -180,7 +182,7 @@ def _check_in_parquet(owner: str, schema: StructType) -> None:
 
 
 def _not_in_parquet(kind: DataType) -> DataType | None:
-    """``kind``, or what it holds, if Spark reads something else from Parquet that pyarrow has written, or nothing."""
+    """Return ``kind``, or a type inside it, that Spark cannot read as declared from Parquet written by pyarrow."""
     from pyspark.sql import types
 
     match kind:

@@ -1,9 +1,9 @@
-"""How staged pieces get into a table: all that a checkpoint covers by one write of Spark's.
+"""Loads of staged pieces into a table: one Spark write for all pieces of a checkpoint.
 
-Theory. A checkpoint is complete when all writers have prepared it, so the first of them that is told to commit it can
-write what all of them have staged for it, and for checkpoints before; the others find their pieces gone. A piece stays
-staged until it is in the table. So after a crash each piece that the checkpoint names is either staged, and is written,
-perhaps a second time, which changes nothing; or it is in the table.
+Theory. A checkpoint is complete when all writers have prepared it. So the first writer that is notified to commit it
+loads the pieces of all writers for this and earlier checkpoints; the others find their pieces loaded. A piece is staged
+until it is in the table. So after a crash each piece of the checkpoint is either staged, and is loaded, perhaps a
+second time, which is idempotent; or it is in the table.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class TableLoads:
-    """What the writers of one sink share. Its methods are for the event loop."""
+    """State that the writers of one sink share. Its methods are for the event loop."""
 
     def __init__(
         self,
@@ -56,25 +56,27 @@ class TableLoads:
         self._schema = schema
         self._overwrite = overwrite
         self.columns = Columns(f"sink {staging.sink!r}: table {table}")
-        #: Of what is staged.
+        #: Owner of the staged pieces.
         self.owner = new_owner()
-        #: Writers that are open.
+        #: Number of open writers.
         self.writers = 0
-        #: One write at a time, and the first one opens what all share.
+        #: Serialises writes, and opening, which is done once.
         self._lock = Lock()
         self._blocking = Blocking()
         #: None until it is open.
         self._opened: tuple[SparkTable, Calls] | None = None
-        #: Pieces that were prepared and are not in the table, by name.
+        #: Prepared pieces that are not in the table, by name.
         self._waiting: dict[str, Prepared] = {}
 
     async def open(self) -> None:
-        """Find the table, or make it if its columns are declared. Raises ``SinkError`` for one that does not fit."""
+        """Find the table, or create it if its columns are declared. Raises ``SinkError`` for a table with other
+        columns.
+        """
         async with self._lock:
             if self._opened is not None:
                 return
             doing = self._doing("open it")
-            # Calls belong to a session, and the writes have one of their own.
+            # Calls belong to a session, and the writing session is another one.
             opening = Calls(self._session, error=SinkError)
             writes = await opening.run(partial(writing_session, self._session), doing)
             sink, calls = self._staging.sink, Calls(writes, error=SinkError)
@@ -83,7 +85,7 @@ class TableLoads:
             self._opened = table, calls
 
     async def recover(self, committables: Sequence[Committable]) -> None:
-        """As ``Sink.recover``. Raises ``RestoreError`` for a piece that is nowhere, and ``SinkError``."""
+        """Recover as ``Sink.recover``. Raises ``RestoreError`` for a lost piece, and ``SinkError``."""
         staging = self._staging
         pieces = [Prepared.of(one, sink=staging.sink) for one in committables]
         await self.open()
@@ -95,7 +97,7 @@ class TableLoads:
             found = [one for one in found if one.checkpoint > last]
         else:
             self._refuse_earlier(found)
-        # What a backfill has written was never staged.
+        # Output of a backfill was never staged.
         staged = [replace(one, piece="") if one.piece == HISTORY_PIECE else one for one in pieces]
         self.owner = await self._blocking.run(
             partial(staging.recover, staged, overwrite=self._overwrite)
@@ -107,12 +109,12 @@ class TableLoads:
         await self._load(await self._blocking.run(partial(staging.files, staged)))
 
     def prepared(self, piece: Prepared) -> None:
-        """A writer has staged ``piece`` for a checkpoint."""
+        """Register ``piece``, which a writer has staged for a checkpoint."""
         if piece.piece:
             self._waiting[piece.piece] = piece
 
     async def commit(self, piece: Prepared) -> None:
-        """Put a piece into the table, with all that its checkpoint covers, unless that was done."""
+        """Load a piece, with all pieces that its checkpoint covers, unless that was done."""
         async with self._lock:
             if piece.piece not in self._waiting:
                 return
@@ -124,13 +126,13 @@ class TableLoads:
     # Without checkpoints: one writer, while others may not have begun, or have ended.
 
     async def begin(self, subtask: int, parallelism: int) -> None:
-        """Raises ``SinkError`` if there is output of an earlier run that must stay."""
+        """Raise ``SinkError`` if there is output of an earlier run that must be kept."""
         await self._blocking.run(partial(self._staging.clear, subtask))
         if not self._overwrite:
             self._refuse_earlier(await self._earlier(subtask, parallelism))
 
     async def end(self, subtask: int, parallelism: int, *, piece: str) -> None:
-        """Remove the output of an earlier run, if that may be: all but ``piece``, which is of this one."""
+        """Remove output of an earlier run if ``overwrite``; keep ``piece``, which is of this run."""
         if self._overwrite:
             kept = self._staging.value(piece) if piece else None
             async with self._lock:
@@ -157,7 +159,7 @@ class TableLoads:
         staged = {file: schema_of_file(file, owner=self.columns.owner) for file in files}
         there = table.columns()
         if there is None:
-            # Nothing was declared, and what is staged may be from before a restart.
+            # Nothing was declared, and staged files may predate a restart.
             there = self.columns.declare(staged[files[0]])
             table.create(there)
             table.record_owner(self.owner)
@@ -180,7 +182,7 @@ class TableLoads:
             await self._call(lambda table: table.drop(partitions), "drop what is written again")
 
     async def _earlier(self, subtask: int, parallelism: int) -> list[Partition]:
-        """What an earlier run has left: not what the other writers of this one have, or may have, written."""
+        """Return output of an earlier run, without what other writers of this run may have written."""
         others = {(n, NO_CHECKPOINT) for n in range(parallelism) if n != subtask}
         found = await self._call(SparkTable.partitions, "list its partitions")
         return [one for one in found if (one.subtask, one.checkpoint) not in others]
@@ -191,7 +193,7 @@ class TableLoads:
         return await calls.run(lambda: work(table), self._doing(what))
 
     async def _refuse_others(self, later: Sequence[Partition]) -> None:
-        """Raise ``SinkError`` if nothing proves that ``later`` partitions were written by this lineage of runs."""
+        """Raise ``SinkError`` if nothing proves that this lineage of runs wrote ``later`` partitions."""
         recorded = await self._call(SparkTable.owner, "read its properties")
         where = f"sink {self._staging.sink!r}: table {self._name}"
         if recorded is None and later:

@@ -1,4 +1,4 @@
-"""Writes into a table of Spark's."""
+"""``SparkTableSink``: a table of Spark's catalog as a sink."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NAME: Final = "SparkTableSink"
-#: What a path must not have in it: Spark takes it for a pattern.
+#: Characters that a path must not contain: Spark takes it for a pattern.
 _PATTERN: Final = frozenset("*?[]{}\\")
 
 
 class SparkTableSink(Sink[T]):
-    """Appends records to a table of Spark's, by one Spark write for each checkpoint.
+    """Append records to a Spark table, with one Spark write per checkpoint.
 
-    ``table`` is a name as SQL has it, ``"catalog.schema.table"`` or less. Records and ``schema`` are as for
-    ``SparkSink``. If the table is there, its own columns count, and a ``schema`` that says something else is refused
-    before anything is written; if not, it is made: at once if there is a ``schema``, else when the first records are
-    committed, with their columns.
+    ``table`` is a name as in SQL, ``"catalog.schema.table"`` or shorter. Records and ``schema`` are as for
+    ``SparkSink``. An existing table determines the columns, and a ``schema`` that differs is refused before anything is
+    written. A missing table is created: at once if there is a ``schema``, else with the columns of the first records
+    when they are committed.
 
-    With checkpoints each record is in the table exactly once, and visible when its checkpoint is complete. For that
-    the table has one more column, ``aflow_piece STRING``, by which it is partitioned (alone, or with others of yours):
-    it says which sink, writer and checkpoint a row comes from (``totals-00000-000012``), and what one writer has
-    written for one checkpoint is a partition. It is written by overwriting that partition alone, so to commit twice
-    changes nothing. The table must be of Spark's own catalog, and in Parquet or ORC. Writers that have written nothing
-    make no partition; still, take checkpoints every few minutes rather than seconds. Partitions older than all
-    checkpoints and savepoints to which somebody may go back can be merged into one of them. Of a table with a LOCATION
-    of its own, Spark forgets a partition that is dropped, and leaves its folder.
+    With checkpoints each record is in the table exactly once and becomes visible when its checkpoint is complete. For
+    that the table has one more column, ``aflow_piece STRING``, by which it is partitioned (alone, or with columns of
+    yours). It names the sink, writer and checkpoint of a row (``totals-00000-000012``), so the output of one writer for
+    one checkpoint is a partition. The sink overwrites only that partition, so a repeated commit changes nothing. The
+    table must be in Spark's own catalog and in Parquet or ORC. Writers without records create no partition; still, take
+    checkpoints every few minutes rather than seconds. Partitions older than all checkpoints and savepoints that may be
+    restored can be merged into one of them. Of a table with a LOCATION of its own, Spark drops a partition from the
+    catalog but keeps its folder.
 
     The name of the sink in the flow is its identity in the table: jobs that write into one table need sinks of
-    different names. A run that does not go on from a checkpoint is refused if an earlier one of this name has written
-    into the table, unless ``overwrite``, which removes what that has written, and no other rows. A run that continues
-    from a checkpoint is refused if another job with a sink of this name has written into the table, which records that
-    as a property.
+    different names. A run that is not restored from a checkpoint is refused if an earlier run with this name has
+    written into the table, unless ``overwrite``, which removes the rows of that run and no others. A restored run is
+    refused if another job with a sink of this name has written into the table; the table records the owner as a
+    property.
 
-    Until a checkpoint is complete its records stand in Parquet files in a folder of ``staging``, which the driver and
-    the executors of Spark must be able to read under this path. It must outlive the job: checkpoints name files in it.
+    Until a checkpoint is complete its records are in Parquet files in a folder of ``staging``, which Spark's driver and
+    executors must be able to read under this path. It must outlive the job: checkpoints name files in it.
 
-    Calls on Spark run in worker threads, and cancelling the job cancels them. Without checkpoints each writer writes
-    once, at the end of its input. Raises ``FlowDefinitionError`` for arguments, and in the job ``SinkError`` with the
-    table and the reason, and ``RestoreError`` when it is to continue with what is neither staged nor in the table.
+    Spark calls run in worker threads, and cancelling the job cancels them. Without checkpoints each writer writes once,
+    at the end of its input. Raises ``FlowDefinitionError`` for invalid arguments, and in the job ``SinkError`` with the
+    table and the reason, and ``RestoreError`` if a piece of the checkpoint is neither staged nor in the table.
     """
 
     delivery = Delivery.TRANSACTIONAL
@@ -88,7 +88,7 @@ class SparkTableSink(Sink[T]):
         self.schema = checked_schema(_NAME, schema)
         self.row_group = checked_row_group(_NAME, row_group)
         self.overwrite = overwrite
-        #: Of the sinks that have writers now, or were recovered for them, by name.
+        #: Loads of the sinks that have open writers, or were recovered for them, by name.
         self._loads: dict[str, TableLoads] = {}
 
     async def writer(self, context: WriterContext) -> Writer[T]:
@@ -113,7 +113,7 @@ class SparkTableSink(Sink[T]):
         return TableWriter(staged, loads, context, closed=partial(self._left, name, loads))
 
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
-        """As ``Sink.recover``: writes what is staged, perhaps a second time, and drops what came behind."""
+        """Load staged pieces, perhaps a second time, and drop later output; see ``Sink.recover``."""
         self._loads[name] = loads = self._new_loads(name)
         await loads.recover(committables)
 
@@ -130,14 +130,14 @@ class SparkTableSink(Sink[T]):
         return Staging(self.staging, self.table, sink=name)
 
     def _left(self, name: str, loads: TableLoads) -> None:
-        """A writer is closed. What the next job needs is looked up anew."""
+        """Release a closed writer. The next job looks everything up anew."""
         loads.writers -= 1
         if not loads.writers and self._loads.get(name) is loads:
             del self._loads[name]
 
 
 class TableWriter(Writer[T]):
-    """Stages what one subtask writes, and asks for it to be written into the table."""
+    """Stage the records of one subtask, and load them into the table."""
 
     def __init__(
         self,
@@ -156,19 +156,19 @@ class TableWriter(Writer[T]):
         return self._staged.write(batch)
 
     async def prepare(self, checkpoint: int) -> Committable:
-        """Stage what was written since the last one."""
+        """Stage the records since the last checkpoint."""
         committable = await self._staged.prepare(checkpoint)
         self._loads.prepared(Prepared.of(committable, sink=self._context.name))
         return committable
 
     async def commit(self, committable: Committable) -> None:
-        """Put it into the table, with that of the other writers, unless one of them has done so."""
+        """Load the piece with those of the other writers, unless one of them has done so."""
         await self._loads.commit(Prepared.of(committable, sink=self._context.name))
-        # Now it waits no more, for that writer either.
+        # The piece is not pending any more, for that writer either.
         await self._staged.commit(committable)
 
     async def flush(self) -> None:
-        """Without checkpoints, put everything into the table."""
+        """Without checkpoints, load all records into the table."""
         if self._context.checkpoints:
             await self._staged.flush()
             return

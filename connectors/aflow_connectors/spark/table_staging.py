@@ -1,4 +1,4 @@
-"""Staged pieces of a table sink on disk: Parquet files that wait until they are in the table.
+"""Staged pieces of a table sink: Parquet files on disk until they are in the table.
 
 All calls block: they are for worker threads.
 """
@@ -18,7 +18,7 @@ from aflow_connectors.files.parts import Parts
 from aflow_connectors.files.pieces import Pieces, Prepared, Recovery
 from aflow_connectors.spark.table_target import HISTORY
 
-#: A run without checkpoints writes all it has as of this one.
+#: Checkpoint number for the output of a run without checkpoints.
 NO_CHECKPOINT: Final = 0
 
 _STEM: Final = "part"
@@ -28,21 +28,21 @@ HISTORY_PIECE: Final = f"{_STEM}-{HISTORY}.parquet"
 
 
 class Staging(OwnedFolder):
-    """The folder in which one sink stages for one table; each has its own, so that several can share what is above."""
+    """Folder in which one sink stages for one table; each has its own, so that sinks can share ``above``."""
 
     def __init__(self, above: Path, table: str, *, sink: str) -> None:
-        # Spark passes over names that begin with a dot or an underscore.
+        # Spark ignores names that begin with a dot or an underscore.
         name = f"{table}-{sink}"
         folder = f"for-{re.sub(r'[^A-Za-z0-9.-]', '_', name)}-{crc32(name.encode()):08x}"
         path = above / folder
         super().__init__(path, Parts(path, _STEM, ".parquet"), sink=sink)
 
     def value(self, piece: str) -> str:
-        """The partition of the table for a staged piece: ``totals-00000-000012``."""
+        """Return the partition value for a staged piece: ``totals-00000-000012``."""
         return self.sink + Path(piece).stem.removeprefix(_STEM)
 
     def show(self, pieces: Sequence[Prepared]) -> list[Path]:
-        """Give ``pieces``, of this folder, the names that Spark reads; return their files. Raises ``SinkError``."""
+        """Rename ``pieces`` of this folder to the names that Spark reads; return the files. Raises ``SinkError``."""
         with self.errors():
             for one in pieces:
                 self._pieces(self.path, one.owner).commit(one)
@@ -50,7 +50,7 @@ class Staging(OwnedFolder):
         return [path for path in paths if path.exists()]
 
     def files(self, pieces: Sequence[Prepared]) -> list[Path]:
-        """The files of ``pieces`` that are there to be written into the table."""
+        """Return the existing files of ``pieces``, to be loaded into the table."""
         paths = (
             self._pieces(folder, one.owner).file_of(one)
             for one in pieces
@@ -68,7 +68,7 @@ class Staging(OwnedFolder):
                 sync_folder(folder)
 
     def clear(self, subtask: int) -> None:
-        """Remove what a run without checkpoints has left that crashed at its end. Raises ``SinkError``."""
+        """Remove the output of a run without checkpoints that crashed at its end. Raises ``SinkError``."""
         piece = self.parts.piece(subtask, NO_CHECKPOINT)
         with self.errors():
             found = self.output_of_others()
@@ -76,7 +76,7 @@ class Staging(OwnedFolder):
             self.remove(path for path in found.shown + found.pending if path.name in names)
 
     def recover(self, pieces: Sequence[Prepared], *, overwrite: bool) -> str:
-        """Bring the files to where a checkpoint had them, and return their owner.
+        """Restore the files to their state at a checkpoint, and return their owner.
 
         Raises ``SinkError``, also while others write here.
         """
@@ -110,5 +110,5 @@ class Staging(OwnedFolder):
         return Pieces(Parts(folder, _STEM, ".parquet"), owner, sink=self.sink)
 
     def _folders(self, piece: Prepared) -> list[Path]:
-        """Where its file may be: the job may have had another staging folder."""
+        """Return the folders that may hold its file: the job may have had another staging folder."""
         return list(dict.fromkeys((self.path.absolute(), Path(piece.folder))))

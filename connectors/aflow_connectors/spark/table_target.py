@@ -1,22 +1,22 @@
-"""A table of Spark's as the target of a sink: what is there of it, and its rows replaced piece by piece.
+"""A Spark table as the target of a sink: its partitions, and their replacement piece by piece.
 
-Theory. The table is partitioned by a column ``aflow_piece`` that says which sink, writer and checkpoint a row comes
-from: ``totals-00000-000012``. A *piece*, which is what one writer has staged for one checkpoint, is a partition of its
-own. Writing one replaces the partitions that its rows go into, and no others (Spark's dynamic partition overwrite), so
-to write it a second time, or again after half of it, changes nothing. Nobody has to know whether it was written before;
-that could not be known either, since a plain table takes no note of who wrote into it. And when a job goes back to an
-older checkpoint, what came behind that is dropped as partitions.
+Theory. The table is partitioned by a column ``aflow_piece`` that names the sink, writer and checkpoint of a row:
+``totals-00000-000012``. A *piece*, the output that one writer has staged for one checkpoint, is a partition of its own.
+Writing one replaces the partitions of its rows, and no others (Spark's dynamic partition overwrite), so a second write,
+or one after a partial write, is idempotent. It need not be known whether a piece was written before; a plain table
+could not tell, since it records no writers. When a job is restored from an older checkpoint, later output is dropped as
+partitions.
 
-The name of a sink proves nothing: two jobs may have sinks of one name. So the table records as a property the owner of
-what a sink has written, and a job whose checkpoint has another owner is refused before it drops anything.
+The name of a sink proves nothing: two jobs may have sinks of one name. So the table records the owner of a sink's
+output as a property, and a job whose checkpoint has another owner is refused before it drops anything.
 
-What else was considered: to append, and to ask the table first whether rows of the checkpoint are there, needs an
-append that happens as a whole, and Spark shows its files one by one; a table of the checkpoints that were written
-cannot be changed together with the target; MERGE is for formats that have it.
+Rejected alternatives: an append that first queries the table for rows of the checkpoint needs an atomic append, and
+Spark publishes its files one by one; a table of written checkpoints cannot be changed atomically with the target; MERGE
+needs other formats.
 
-Spark takes the mode of overwriting from the session alone: ``insertInto`` ignores it as an option and would then empty
-the table. So the writes have a session of their own, which is asked before each of them, and the table must still have
-its partitions.
+Spark takes the overwrite mode from the session alone: ``insertInto`` ignores it as an option and would then empty the
+table. So writes use a session of their own, whose mode is checked before each write, and the table must still have its
+partitions.
 
 All calls block: they are for worker threads.
 """
@@ -42,40 +42,40 @@ if TYPE_CHECKING:
 
 PIECE: Final = "aflow_piece"
 
-#: What a piece that a backfill has written has in place of the numbers of a writer and a checkpoint.
+#: Suffix of the piece of a backfill, in place of the numbers of a writer and a checkpoint.
 HISTORY: Final = "history"
 
-#: The property of a table that records the owner of what a sink has written: this, and the name of the sink.
+#: Table property with the owner of a sink's output: this prefix, and the name of the sink.
 _OWNER: Final = "aflow.owner."
 
-#: Those of Spark's own catalog, for which overwriting by partition is known to do what it says here.
+#: Formats of Spark's own catalog in which overwriting by partition is verified.
 _FORMATS: Final = frozenset({"orc", "parquet"})
 
 _MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 
-#: How Spark describes a table: what stands above the columns of its partitions, and above what is said of it all.
+#: Titles in Spark's description of a table: of its partition columns, and of its details.
 _PARTITIONS: Final = "# Partition Information"
 _DETAILS: Final = "# Detailed Table Information"
 
 _FULL_NAME: Final = ("Catalog", "Database", "Table")
 
-#: How Spark calls a partition without value.
+#: Spark's name of a partition without value.
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition that a sink has written: ``columns`` are those of the table's partitions, with their values."""
+    """A partition written by a sink; ``columns`` are the partition columns of the table, with their values."""
 
     columns: tuple[tuple[str, str], ...]
     piece: str
     subtask: int
     checkpoint: int
     history: bool = False
-    """True if a backfill has written it: for its savepoint, as it were."""
+    """True if a backfill wrote it, for its savepoint."""
 
     def sql(self) -> str:
-        """As ``ALTER TABLE`` wants it."""
+        """Return the partition as ``ALTER TABLE`` spells it."""
         values = (
             f"{_quoted(name)} = {'NULL' if value == _NULL else _literal(value)}"
             for name, value in self.columns
@@ -84,7 +84,7 @@ class Partition:
 
 
 class SparkTable:
-    """The table ``name`` for one sink. ``session`` must be from ``writing_session`` of that of the ``readers``."""
+    """The table ``name`` for one sink. ``session`` must be the ``writing_session`` of ``readers``."""
 
     def __init__(
         self, session: SparkSession, name: str, *, sink: str, readers: SparkSession
@@ -93,11 +93,13 @@ class SparkTable:
         self._readers = readers
         self._sink = sink
         self.name = name
-        #: Once it was looked at, in full: users of the other session may have turned to another catalog or database.
+        #: Qualified after the first lookup: users of the other session may change its catalog or database.
         self._full_name = name
 
     def columns(self) -> StructType | None:
-        """The columns without ``aflow_piece``; None if there is no such table. Raises ``SinkError`` for unfit ones."""
+        """Return the columns without ``aflow_piece``; None if there is no such table. Raises ``SinkError`` for an
+        unsupported table.
+        """
         from pyspark.sql.types import StructType
 
         if not self._session.catalog.tableExists(self.name):
@@ -107,19 +109,19 @@ class SparkTable:
         return StructType([one for one in fields if one.name != PIECE])
 
     def create(self, columns: StructType) -> None:
-        """Make the table, in Parquet."""
+        """Create the table, in Parquet."""
         from pyspark.sql.types import StringType, StructField, StructType
 
-        # What is written is checked before, and readers may add columns that older rows lack.
+        # Records are checked before they are written, and readers may add columns that older rows lack.
         fields = [StructField(one.name, one.dataType) for one in columns.fields]
         schema = StructType([*fields, StructField(PIECE, StringType())])
-        # Not by SQL: on Connect, only an active session writes types as text. Its overloads name types of pandas.
+        # Not by SQL: on Connect, only an active session formats types as text. Its overloads name types of pandas.
         empty = cast(Any, self._session).createDataFrame([], schema)
         empty.write.partitionBy(PIECE).saveAsTable(self.name, format="parquet", mode="ignore")
         self._check_kind()
 
     def partitions(self) -> list[Partition]:
-        """Those that this sink has written; none if there is no table."""
+        """Return the partitions that this sink wrote; none if there is no table."""
         if not self._session.catalog.tableExists(self.name):
             return []
         rows = self._session.sql(f"SHOW PARTITIONS {self.name}").collect()
@@ -140,16 +142,16 @@ class SparkTable:
             self._session.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ({entry})")
 
     def drop(self, partitions: Sequence[Partition]) -> None:
-        """Remove what is in ``partitions``."""
+        """Drop ``partitions`` with their rows."""
         if partitions:
             which = ", ".join(one.sql() for one in partitions)
             self._session.sql(f"ALTER TABLE {self.name} DROP IF EXISTS {which}")
             self._tell_readers()
 
     def replace(self, files: Sequence[Path], columns: StructType) -> None:
-        """Write staged files, at least one, into the partitions of their pieces instead of what is there.
+        """Write staged files, at least one, into the partitions of their pieces, replacing their content.
 
-        ``columns`` are those of the table, asked for just now.
+        ``columns`` are those of the table, looked up just before.
         """
         self._check_mode()
         reader = self._session.read.schema(columns).option("ignoreMissingFiles", "false")
@@ -158,12 +160,12 @@ class SparkTable:
         self._insert(rows, f"concat({_literal(f'{self._sink}-')}, {number})")
 
     def replace_history(self, rows: DataFrame) -> None:
-        """Write ``rows``, of the session that writes, as the piece of a backfill; what is there of one was dropped."""
+        """Write ``rows``, of the writing session, as the piece of a backfill; an earlier one was dropped."""
         self._check_mode()
         self._insert(rows, _literal(f"{self._sink}-{HISTORY}"))
 
     def _insert(self, rows: DataFrame, piece: str) -> None:
-        """``piece`` is what computes the name of a row's piece."""
+        """Insert ``rows``; ``piece`` is the SQL expression for the name of a row's piece."""
         piece = f"{piece} AS {PIECE}"
         order = self._session.table(self.name).columns
         chosen = [piece if name == PIECE else _quoted(name) for name in order]
@@ -171,11 +173,11 @@ class SparkTable:
         self._tell_readers()
 
     def error(self, reason: str) -> SinkError:
-        """``reason`` as the failure of this sink."""
+        """Return ``reason`` as the failure of this sink."""
         return SinkError(f"sink {self._sink!r}: table {self.name}: {reason}")
 
     def _check_kind(self) -> None:
-        """Raise ``SinkError`` for a table for which it is not known, or known too well, what a write does."""
+        """Raise ``SinkError`` for a table on which the effect of a write is unknown or harmful."""
         rows = self._session.sql(f"DESCRIBE TABLE EXTENDED {self.name}").collect()
         described = [(str(row[0]), str(row[1])) for row in rows]
         details = dict(_below(_DETAILS, described))
@@ -194,7 +196,7 @@ class SparkTable:
         self._full_name = ".".join(_quoted(details[part]) for part in _FULL_NAME)
 
     def _tell_readers(self) -> None:
-        """Have the session that users read with forget which files there were: it has not seen the write."""
+        """Refresh the file list of the session that users read with: it has not seen the write."""
         self._readers.catalog.refreshTable(self._full_name)
 
     def _check_mode(self) -> None:
@@ -215,7 +217,7 @@ class SparkTable:
 
 
 def _below(title: str, described: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-    """The lines of a section, which ends with an empty one; none if there is no such section."""
+    """Return the lines of a section, which ends with an empty line; none if there is no such section."""
     names = [name for name, _ in described]
     if title not in names:
         return ()
@@ -224,19 +226,19 @@ def _below(title: str, described: Sequence[tuple[str, str]]) -> Sequence[tuple[s
 
 
 def writing_session(session: SparkSession) -> SparkSession:
-    """One like ``session`` in everything but the mode of overwriting."""
+    """Return a session like ``session`` except for the overwrite mode."""
     writing = _clone(session) if is_connect(session) else _alike(session)
     writing.conf.set(_MODE, "dynamic")
     return writing
 
 
 def _clone(session: SparkSession) -> SparkSession:
-    # Only sessions of Connect have it, whose class is another one; those of the JVM cannot be cloned from Python.
+    # Only sessions of Connect have it, and they are of another class; classic ones cannot be cloned from Python.
     return cast("SparkSession", cast(Any, session).cloneSession())
 
 
 def _alike(session: SparkSession) -> SparkSession:
-    """A new classic session with the settings of another, and its catalog and database."""
+    """Return a new classic session with the settings, catalog and database of another."""
     new = session.newSession()
     for name, value in session.conf.getAll.items():
         if new.conf.get(name, None) != value and new.conf.isModifiable(name):

@@ -1,17 +1,17 @@
-"""The event loop of a Python worker process of Spark, in a thread of its own.
+"""The event loop of a Python worker process of Spark, in its own thread.
 
 Spark reuses its Python workers for many tasks, and the loop is kept for all of them, so that HTTP sessions and pools
-are opened once in each process. What a Spark task runs on it is its ``Errand``. When an errand has ended, nothing that
-it began is left on the loop, since a coroutine that leaked would run inside the next task:
+are opened once per process. A Spark task runs one job on it. When a job has ended, none of its coroutines remain on the
+loop, since a leaked coroutine would run inside the next task:
 
-- Its coroutines live in one TaskGroup, which ends with all of them.
-- What users' code began beside the group (``asyncio.create_task``, awaited by nobody) is cancelled and waited for. It
-  is known by a context variable, which each asyncio task hands on to those that it begins.
-- What goes on in spite of its cancellation is reported after a time of grace, and the loop is abandoned as a whole: the
-  next Spark task gets another one, in another thread.
+- Its coroutines run in one TaskGroup, which ends with all of them.
+- Tasks that user code created outside the group (``asyncio.create_task``, never awaited) are cancelled and awaited. A
+  context variable identifies them; each asyncio task passes it to the tasks that it creates.
+- Tasks that continue despite their cancellation are logged after a grace period, and the loop is abandoned as a whole:
+  the next Spark task gets a new loop in a new thread.
 
-The holder of the loop lives in this module, which Spark's workers import: what is defined in ``__main__`` is pickled by
-value, and would be new in each task.
+The reference to the loop is a global of this module, which Spark's workers import: objects defined in ``__main__`` are
+pickled by value and would be new in each task.
 """
 
 from __future__ import annotations
@@ -27,66 +27,66 @@ from typing import Any, Final, TypeAlias
 
 from aflow.errors import ConnectorError
 
-#: How long what was cancelled may take to end, in seconds.
+#: Seconds that cancelled tasks may take to end.
 GRACE: Final = 5.0
 
 _log: Final = logging.getLogger("aflow.spark")
 
-#: How many coroutines are named that have not ended when they should have.
+#: Number of unfinished coroutines that a message names.
 _NAMED: Final = 5
 
 Main: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Errand:
-    """What one Spark task runs on the loop; ``WorkerLoop.begin`` makes it."""
+    """Work of one Spark task on the loop; created by ``WorkerLoop.begin``."""
 
     def __init__(self, main: Main, on_end: Callable[[], None], grace: float) -> None:
         self._main = main
         self._on_end = on_end
         self._grace = grace
         self._over = threading.Event()
-        #: The asyncio task that holds the group; None before it has begun.
+        #: The asyncio task that holds the group; None before it has started.
         self._holder: asyncio.Task[Any] | None = None
         self._cancelled = False
-        #: True once the group has ended, and only strays may be left.
+        #: True once the group has ended; stray tasks may remain.
         self._group_ended = False
-        #: Every asyncio task that was begun in it.
+        #: All asyncio tasks created by the job.
         self.begun: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
-        #: What it has failed with.
+        #: The failure, if any.
         self.error: BaseException | None = None
-        #: What is still there although it was cancelled and waited for, as a person reads it.
+        #: Descriptions of tasks that continue although they were cancelled and awaited.
         self.left: list[str] = []
 
     @property
     def over(self) -> bool:
-        """True once all of it has ended, or was given up."""
+        """Return True once all its tasks have ended or were abandoned."""
         return self._over.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Block the calling thread until it is over, for ``seconds`` at most; False if it is not."""
+        """Block the calling thread until the job is over, for at most ``seconds``; return False on timeout."""
         return self._over.wait(seconds)
 
     def wait_cancelled(self, seconds: float) -> bool:
-        """As ``wait``, with another ``seconds`` for strays once the group has ended."""
+        """Wait as ``wait``, with another ``seconds`` for stray tasks once the group has ended."""
         return self.wait(seconds) or (self._group_ended and self.wait(seconds + 1))
 
     def give_up(self) -> None:
-        """Note what is still there; from the thread that has waited for it."""
+        """Record the tasks that remain; called by the thread that has waited for them."""
         self.left = _names(_copied(self.begun)) or ["a coroutine"]
 
     def cancel(self) -> None:
-        """Ask all of it to end; on the loop."""
+        """Cancel all its tasks; on the loop."""
         self._cancelled = True
         if self._holder is not None and not self._group_ended:
             self._holder.cancel()
 
     async def run(self) -> None:
-        """Run to the end, and let nothing of it survive. Raises nothing: ``error`` has what it failed with."""
+        """Run to the end and leave no task behind. Raises nothing: ``error`` holds the failure."""
         _errand.set(self)
         try:
             await self._run_group()
-        # Not raised again, a cancellation neither: here it ends, and the thread that waits raises it.
+        # Not raised again, a cancellation neither: the thread that waits raises it.
         except BaseException as exc:
             self.error = exc
         self._group_ended = True
@@ -102,7 +102,7 @@ class Errand:
             return
         async with asyncio.TaskGroup() as group:
             work = group.create_task(self._main(), name="aflow on Spark")
-        # To the group that is no failure; here it would pass for the end of the input.
+        # The group ignores a cancelled task; without this check it would look like the end of the input.
         if work.cancelled():
             raise ConnectorError(
                 "the coroutine of a Spark task was cancelled by code of its own; nothing but the end of the task may "
@@ -124,7 +124,7 @@ class Errand:
         self.left = _names(left)
 
 
-#: The errand whose code it is that runs.
+#: The job whose code is running.
 _errand: Final[contextvars.ContextVar[Errand | None]] = contextvars.ContextVar(
     "aflow_spark_errand", default=None
 )
@@ -144,16 +144,16 @@ class WorkerLoop:
 
     @property
     def usable(self) -> bool:
-        """False for the loop of the process that this one was forked from, and for one that was abandoned."""
+        """Return False for the loop of the parent process after a fork, and for an abandoned loop."""
         given_up = self._abandoned or self._closing
         return self._pid == os.getpid() and self._thread.is_alive() and not given_up
 
     def begin(self, main: Main, on_end: Callable[[], None], *, grace: float = GRACE) -> Errand:
-        """Begin to run ``main()``; ``on_end`` is called on the loop when all of it has ended."""
+        """Start ``main()``; call ``on_end`` on the loop when all its tasks have ended."""
         return _begun(main, on_end, grace, self._loop)
 
     def end(self, errand: Errand, *, grace: float = GRACE) -> None:
-        """Cancel ``errand`` if it is not over, and wait until it is; what goes on in spite of that is reported."""
+        """Cancel ``errand`` if it is not over, and wait for its end; log and abandon tasks that continue."""
         try:
             if not errand.over:
                 self.soon(errand.cancel)
@@ -167,11 +167,11 @@ class WorkerLoop:
                 self._abandon(errand.left)
 
     def soon(self, call: Callable[[], object]) -> None:
-        """Call ``call`` on the loop; from any thread."""
+        """Call ``call`` on the loop; thread-safe."""
         self._loop.call_soon_threadsafe(call)
 
     def close(self) -> None:
-        """End the loop and its thread, and cancel all that is on it: for processes that are no workers, as of tests."""
+        """Stop the loop and its thread and cancel all its tasks: for processes that are no workers, such as tests."""
         if not self._closing:
             self.soon(self._stop)
         self._thread.join()
@@ -193,15 +193,15 @@ class WorkerLoop:
             try:
                 self._loop.run_forever()
             except (KeyboardInterrupt, SystemExit):
-                # Whichever coroutine raised it has it as its result, too, and the thread that waits for that raises
-                # it there. Here it has only interrupted the loop, as a stop() by users' code would.
+                # The interrupted coroutine has the exception as its result, and the thread that waits for it raises it
+                # there. Here it has only interrupted the loop, as a stop() in user code would.
                 continue
         self._loop.run_until_complete(_cancel_all())
         self._loop.close()
 
 
 def begin_beside(main: Main) -> Errand:
-    """Begin to run ``main()`` on the loop that runs, beside the errand that asks for it: it outlives that errand."""
+    """Start ``main()`` on the running loop, independent of the calling job: it outlives that job."""
     return _begun(main, lambda: None, GRACE, asyncio.get_running_loop())
 
 
@@ -209,7 +209,7 @@ def _begun(
     main: Main, on_end: Callable[[], None], grace: float, loop: asyncio.AbstractEventLoop
 ) -> Errand:
     errand = Errand(main, on_end, grace)
-    # In an empty context: what begins within another errand is no part of that.
+    # In an empty context: the new job is not part of the job that starts it.
     contextvars.Context().run(asyncio.run_coroutine_threadsafe, errand.run(), loop)
     return errand
 
@@ -219,7 +219,7 @@ _guard = threading.Lock()
 
 
 def worker_loop() -> WorkerLoop:
-    """The loop of this process; started at first use."""
+    """Return the loop of this process; started at first use."""
     global _current
     with _guard:
         if _current is None or not _current.usable:
@@ -228,7 +228,7 @@ def worker_loop() -> WorkerLoop:
 
 
 def _after_fork() -> None:
-    """The child has none of the parent's threads: who holds the guard there never lets go of it here."""
+    """Reset the globals: the child has none of the parent's threads, so a held guard would never be released."""
     global _current, _guard
     _current, _guard = None, threading.Lock()
 
@@ -248,7 +248,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 def _task_of_errand(
     loop: asyncio.AbstractEventLoop, coroutine: Any, **more: Any
 ) -> asyncio.Task[Any]:
-    """What every ``create_task`` on the loop goes through: remembers whose task it is."""
+    """Task factory of the loop: registers each new task with its job."""
     task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **more)
     context: contextvars.Context | None = more.get("context")
     errand = _errand.get() if context is None else context.get(_errand)
@@ -266,7 +266,7 @@ async def _cancel_all() -> None:
 
 
 def _copied(tasks: weakref.WeakSet[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
-    """The tasks, while the loop's thread may be adding some."""
+    """Copy the tasks while the loop's thread may be adding some."""
     while True:
         try:
             return list(tasks)
@@ -275,7 +275,7 @@ def _copied(tasks: weakref.WeakSet[asyncio.Task[Any]]) -> list[asyncio.Task[Any]
 
 
 def _names(tasks: Iterable[asyncio.Task[Any]]) -> list[str]:
-    """For a person: what the first of the tasks that have not ended run, and where that is, and how many more."""
+    """Describe unfinished tasks for a message: function and position of the first ones, number of the others."""
     there = [task for task in tasks if not task.done()]
     names = [_name(task) for task in there[:_NAMED]]
     return [*names, f"and {len(there) - _NAMED} more"] if len(there) > _NAMED else names
