@@ -19,6 +19,7 @@ from inspect import getfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, cast
 
+import aflow_connectors
 from aflow.connect import ConnectorError
 from aflow.errors import AflowError
 from aflow.model.distribution import with_extras
@@ -32,7 +33,7 @@ T = TypeVar("T")
 
 #: Folders of frames that are not user code.
 _OURS: Final = tuple(
-    f"{folder}{os.sep}" for folder in (Path(getfile(AflowError)).parent, Path(__file__).parents[1])
+    f"{folder}{os.sep}" for folder in (Path(getfile(AflowError)).parent, *aflow_connectors.__path__)
 )
 
 #: New objects after which Python searches for cycles.
