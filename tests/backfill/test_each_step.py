@@ -22,7 +22,7 @@ from tests.backfill.steps import STATELESS
 
 pickling: Any
 try:
-    from aflow_connectors.spark import pickling
+    from aflow_connectors.spark.pickling import dumps
 except ImportError:
     pickling = None
 
@@ -79,5 +79,5 @@ def pickled(fragment: Fragment) -> Fragment:
     """The fragment as an executor gets it: pickled, if Spark is installed, and unpickled."""
     if pickling is None:
         return shippable(fragment)
-    unpickled: Fragment = pickle.loads(check_picklable(fragment, pickling.dumps))
+    unpickled: Fragment = pickle.loads(check_picklable(fragment, dumps))
     return unpickled
