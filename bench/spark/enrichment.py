@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from aflow_connectors.spark import map_async
-from aflow_connectors.spark.arrow import pa
+from aflow_connectors.spark.dataframe.arrow import pa
 from bench.harness import Budget
 from bench.spark.trials import medians
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aflow_connectors.spark.bridge import Inbox, Outbox, bridged
-from aflow_connectors.spark.columns import RowsIn, RowsOut
-from aflow_connectors.spark.schemas import Declared, declared
+from aflow_connectors.spark.dataframe.columns import RowsIn, RowsOut
+from aflow_connectors.spark.dataframe.schema import Declared, declared
+from aflow_connectors.spark.executor.bridge import Inbox, Outbox, bridged
 from bench.harness import Budget
 from bench.spark.trials import medians
 

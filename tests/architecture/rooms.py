@@ -78,7 +78,7 @@ class Module:
 
     @property
     def system(self) -> str:
-        """``spark`` for ``aflow_connectors.spark.source``."""
+        """``spark`` for ``aflow_connectors.spark.dataframe.source``."""
         return self.name.split(".")[1] if self.name.count(".") else ""
 
 

@@ -22,7 +22,7 @@ from tests.backfill.steps import STATELESS
 
 pickling: Any
 try:
-    from aflow_connectors.spark.pickling import dumps
+    from aflow_connectors.spark.executor.serialization import dumps
 except ImportError:
     pickling = None
 

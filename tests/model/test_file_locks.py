@@ -50,7 +50,7 @@ names = [
 ]
 for name in names:
     importlib.import_module(name)
-import aflow_connectors.spark, aflow_connectors.spark.snapshots
+import aflow_connectors.spark, aflow_connectors.spark.dataframe.snapshot
 print(len(names) > 200)
 """
 

@@ -95,7 +95,7 @@ class Streaks(af.KeyedProcess[str, Bid, Bid]):
 
 def fail_while_state_is_yielded(disturbance: Disturbance) -> None:
     """Once in a process: the first piece of the state has left, and results are in a file, when partition 1 fails."""
-    from aflow_connectors.spark import executing as module
+    from aflow_connectors.spark.backfill import fragment_task as module
 
     executing: Any = module
     plain = executing.encoded_part

@@ -16,8 +16,8 @@ from unittest.mock import patch
 
 from aflow.connect import Batch, Committable, Sink, Writer, WriterContext
 from aflow.model.codecs import PLAIN
-from aflow_connectors.spark.table_sink import SparkTableSink
-from aflow_connectors.spark.table_target import SparkTable
+from aflow_connectors.spark.tables.spark_table import SparkTable
+from aflow_connectors.spark.tables.table_sink import SparkTableSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

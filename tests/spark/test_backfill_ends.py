@@ -21,8 +21,8 @@ import aflow as af
 from aflow.errors import CheckpointError, ConnectorError, FlowDefinitionError
 from aflow_connectors import spark
 from aflow_connectors.spark import Results, SparkSink, SparkSource, backfill
-from aflow_connectors.spark.staging import Staging
-from aflow_connectors.spark.staging_folder import StagingFolder
+from aflow_connectors.spark.backfill.folders import StagingFolder
+from aflow_connectors.spark.backfill.fragment_runner import Staging
 from tests.spark.test_backfill import UNTIL, Bid, Sum, frame
 from tests.spark.test_staging_folder import left
 

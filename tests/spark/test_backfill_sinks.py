@@ -11,7 +11,7 @@ import pytest
 import aflow as af
 from aflow.errors import ConnectorError, SinkError
 from aflow_connectors.spark import SparkSink, SparkSource, SparkTableSink, backfill
-from aflow_connectors.spark.history_folder import HistoryBySpark, HistoryFiles, history_folder
+from aflow_connectors.spark.backfill.history import HistoryBySpark, HistoryFiles, history_folder
 from tests.spark.parquet_rows import parquet_rows
 from tests.spark.test_backfill import BIDS, UNTIL, Bid, Sum, frame
 

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aflow.errors import ConnectorError, FlowDefinitionError
-from aflow_connectors.spark.bridge import Inbox, InputFailed, Outbox, bridged
-from aflow_connectors.spark.worker import WorkerLoop, worker_loop
+from aflow_connectors.spark.executor.bridge import Inbox, InputFailed, Outbox, bridged
+from aflow_connectors.spark.executor.event_loop import WorkerLoop, worker_loop
 
 #: Seconds after which a test that hangs fails instead.
 PATIENCE = 10

@@ -17,9 +17,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 import aflow as af
 from aflow.connect import ConnectorError
 from aflow.errors import FlowDefinitionError
-from aflow_connectors.spark.arrow import pa
-from aflow_connectors.spark.columns import RowsIn, RowsOut, pieces
-from aflow_connectors.spark.schemas import declared, inferred, spark_schema
+from aflow_connectors.spark.dataframe.arrow import pa
+from aflow_connectors.spark.dataframe.columns import RowsIn, RowsOut, pieces
+from aflow_connectors.spark.dataframe.schema import declared, inferred, spark_schema
 
 NOON = datetime(2013, 7, 1, 12, tzinfo=UTC)
 IN_BERLIN = datetime(2013, 7, 1, 14, tzinfo=timezone(timedelta(hours=2)))

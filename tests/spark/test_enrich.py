@@ -21,12 +21,12 @@ import aflow as af
 from aflow.connect import ConnectorError
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow_connectors.spark import map_async
-from aflow_connectors.spark.arrow import pa
-from aflow_connectors.spark.kept import KEPT
-from aflow_connectors.spark.pickling import dumps
-from aflow_connectors.spark.schemas import spark_schema
-from aflow_connectors.spark.shipping import MapBatches, shipped
-from aflow_connectors.spark.worker import WorkerLoop, worker_loop
+from aflow_connectors.spark.dataframe.arrow import pa
+from aflow_connectors.spark.dataframe.schema import spark_schema
+from aflow_connectors.spark.executor.event_loop import WorkerLoop, worker_loop
+from aflow_connectors.spark.executor.functions import MapBatches, shipped
+from aflow_connectors.spark.executor.resource_pool import KEPT
+from aflow_connectors.spark.executor.serialization import dumps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -288,7 +288,7 @@ def test_threads_that_need_pyspark_at_once_all_get_it() -> None:
 import sys
 from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
-from aflow_connectors.spark.schemas import spark_schema
+from aflow_connectors.spark.dataframe.schema import spark_schema
 sys.setswitchinterval(1e-5)
 schemas = [pa.schema([("n", pa.int64())]), "n long"] * 4
 with ThreadPoolExecutor(8) as threads:

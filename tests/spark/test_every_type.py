@@ -10,7 +10,7 @@ import pytest
 
 import aflow as af
 from aflow_connectors.spark import SparkSink, SparkSource, backfill
-from aflow_connectors.spark.schemas import spark_schema
+from aflow_connectors.spark.dataframe.schema import spark_schema
 from tests.connectors.files.reading import records
 from tests.spark.every_type import ROWS, SCHEMA, SQL, Everything
 

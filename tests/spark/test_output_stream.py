@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
-from aflow_connectors.spark.arrow import pa
+from aflow_connectors.spark.dataframe.arrow import pa
 from aflow_connectors.spark.output_stream import flush_each_batch
 
 

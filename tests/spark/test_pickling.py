@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from aflow.errors import FlowDefinitionError
-from aflow_connectors.spark.pickling import dumps
+from aflow_connectors.spark.executor.serialization import dumps
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
@@ -35,7 +35,7 @@ from typing import NamedTuple, TypedDict
 import msgspec
 
 from aflow.errors import FlowDefinitionError
-from aflow_connectors.spark.pickling import dumps
+from aflow_connectors.spark.executor.serialization import dumps
 
 class Kind(Enum):
     A = "a"

@@ -9,11 +9,11 @@ import pytest
 
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.spark import Results, SparkSink
+from aflow_connectors.spark.backfill.preparation import check_apart
 from aflow_connectors.spark.paths import path_of
-from aflow_connectors.spark.preparing import check_apart
 
 if TYPE_CHECKING:
-    from aflow_connectors.spark.results import Place
+    from aflow_connectors.spark.backfill.results import Place
 
 
 @pytest.mark.parametrize(

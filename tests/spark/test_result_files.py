@@ -15,10 +15,10 @@ from pyspark.sql.types import ArrayType, IntegerType, StructField, StructType
 import aflow as af
 from aflow.errors import ConnectorError, SinkError
 from aflow_connectors.spark import Results, SparkSink, SparkSource, backfill
-from aflow_connectors.spark.columns import RowsOut
-from aflow_connectors.spark.history_folder import HistoryFiles, history_folder
-from aflow_connectors.spark.result_files import Into, ResultFiles
-from aflow_connectors.spark.schemas import declared, spark_schema
+from aflow_connectors.spark.backfill.executor_files import Into, ResultFiles
+from aflow_connectors.spark.backfill.history import HistoryFiles, history_folder
+from aflow_connectors.spark.dataframe.columns import RowsOut
+from aflow_connectors.spark.dataframe.schema import declared, spark_schema
 from tests.spark.parquet_rows import parquet_file, parquet_rows
 from tests.spark.test_backfill import UNTIL, Bid, build, frame
 

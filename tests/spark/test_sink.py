@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 from aflow.connect import SinkError
 from aflow.errors import FlowDefinitionError
 from aflow.testing import check_sink
-from aflow_connectors.spark.sink import SparkSink
+from aflow_connectors.spark.tables.folder_sink import SparkSink
 from tests.connectors.files.arrow import pa, pq
 from tests.spark.sink_writing import numbers, opened, prepared, put
 

@@ -21,7 +21,7 @@ import aflow as af
 from aflow.connect import Committable, SinkError, WriterContext
 from aflow.errors import FlowDefinitionError, RestoreError
 from aflow.testing import Crash, Pause, ScriptedSource, check_sink
-from aflow_connectors.spark.table_sink import SparkTableSink
+from aflow_connectors.spark.tables.table_sink import SparkTableSink
 from tests.connectors.files.arrow import pq
 from tests.spark.conftest import PROJECT
 from tests.spark.sink_writing import NAME, numbers, opened, prepared, put

@@ -12,8 +12,8 @@ import pytest
 from aflow.connect import SourceError
 from aflow.errors import FlowDefinitionError
 from aflow.testing import check_source
-from aflow_connectors.spark.snapshots import Files, Snapshot, snapshot_folder
-from aflow_connectors.spark.source import SparkSource
+from aflow_connectors.spark.dataframe.snapshot import Files, Snapshot, snapshot_folder
+from aflow_connectors.spark.dataframe.source import SparkSource
 from tests.connectors.files.arrow import pa, pq
 
 if TYPE_CHECKING:

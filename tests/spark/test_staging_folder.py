@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from aflow.model import file_locks
-from aflow_connectors.spark.staging_folder import CLAIM, StagingFolder, remove_stale
+from aflow_connectors.spark.backfill.folders import CLAIM, StagingFolder, remove_stale
 from tests.spark.conftest import PROJECT
 
 NAME = ".noon.0123.staging"
@@ -21,7 +21,7 @@ NAME = ".noon.0123.staging"
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from aflow_connectors.spark.staging_folder import StagingFolder
+from aflow_connectors.spark.backfill.folders import StagingFolder
 folder = Path(sys.argv[1])
 claimed = StagingFolder(folder, private=False)
 (folder / "state").mkdir()

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from aflow_connectors.spark.worker import WorkerLoop, worker_loop
+from aflow_connectors.spark.executor.event_loop import WorkerLoop, worker_loop
 
 #: Seconds after which a test that hangs fails instead.
 PATIENCE = 10

@@ -13,16 +13,16 @@ from aflow.backfill.savepoint import SAVEPOINT
 from aflow.connect import Committable
 from aflow_connectors.files.pieces import Prepared
 from aflow_connectors.owners import new_owner
-from aflow_connectors.spark.destinations import TableDestination
-from aflow_connectors.spark.table_columns import differences, misfits, parsed
-from aflow_connectors.spark.table_staging import HISTORY_PIECE, Staging
-from aflow_connectors.spark.table_target import SparkTable, writing_session
+from aflow_connectors.spark.backfill.destinations import TableDestination
+from aflow_connectors.spark.tables.columns import differences, misfits, parsed
+from aflow_connectors.spark.tables.spark_table import SparkTable, writing_session
+from aflow_connectors.spark.tables.staged_pieces import HISTORY_PIECE, Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from aflow_connectors.spark.table_sink import SparkTableSink
+    from aflow_connectors.spark.tables.table_sink import SparkTableSink
 
 
 class HistoryTable(TableDestination):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aflow_connectors.files.optional import pyarrow_parquet
-from aflow_connectors.spark.arrow import pa
+from aflow_connectors.spark.dataframe.arrow import pa
 
 #: Rows per batch. Each has some megabytes.
 _AT_ONCE: Final = 8

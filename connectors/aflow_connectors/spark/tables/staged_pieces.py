@@ -16,7 +16,7 @@ from aflow_connectors.files.disk import sync_folder
 from aflow_connectors.files.ownership import OwnedFolder
 from aflow_connectors.files.parts import Parts
 from aflow_connectors.files.pieces import Pieces, Prepared, Recovery
-from aflow_connectors.spark.table_target import HISTORY
+from aflow_connectors.spark.tables.spark_table import HISTORY
 
 #: Checkpoint number for the output of a run without checkpoints.
 NO_CHECKPOINT: Final = 0

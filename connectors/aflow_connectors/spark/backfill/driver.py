@@ -24,14 +24,18 @@ from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
 from aflow.backfill.savepoint import LeftPart, write_savepoint
 from aflow.connect import Committable, ConnectorError
 from aflow.model.time import Timestamp
-from aflow_connectors.spark.columns import RowsOut
-from aflow_connectors.spark.destinations import AnyDestination, FilesDestination, TableDestination
+from aflow_connectors.spark.backfill.destinations import (
+    AnyDestination,
+    FilesDestination,
+    TableDestination,
+)
+from aflow_connectors.spark.backfill.fragment_function import sent_columns
+from aflow_connectors.spark.backfill.fragment_runner import Staging
+from aflow_connectors.spark.backfill.rows import StepCounts
+from aflow_connectors.spark.dataframe.columns import RowsOut
+from aflow_connectors.spark.dataframe.schema import declared, inferred, spark_schema
 from aflow_connectors.spark.done import Backfilled, StepDone
-from aflow_connectors.spark.rows import StepCounts
-from aflow_connectors.spark.schemas import declared, inferred, spark_schema
-from aflow_connectors.spark.sending import sent_columns
-from aflow_connectors.spark.shipping import mapped
-from aflow_connectors.spark.staging import Staging
+from aflow_connectors.spark.executor.functions import mapped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

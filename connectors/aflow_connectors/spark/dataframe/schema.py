@@ -16,7 +16,7 @@ from uuid import UUID
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.fields import fields_of
-from aflow_connectors.spark.arrow import pa
+from aflow_connectors.spark.dataframe.arrow import pa
 from aflow_connectors.spark.environment import import_pyspark
 
 if TYPE_CHECKING:

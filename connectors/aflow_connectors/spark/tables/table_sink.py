@@ -13,15 +13,15 @@ from aflow_connectors.arguments import checked_path
 from aflow_connectors.blocking import Blocking
 from aflow_connectors.files.parquet_sink import ParquetWriter
 from aflow_connectors.files.pieces import PieceOutput, Prepared
-from aflow_connectors.spark.sink import ROWS, checked_row_group, local_folder
-from aflow_connectors.spark.table_columns import SharedTable, checked_schema
-from aflow_connectors.spark.table_loads import TableLoads
-from aflow_connectors.spark.table_staging import NO_CHECKPOINT, Staging
+from aflow_connectors.spark.tables.columns import SharedTable, checked_schema
+from aflow_connectors.spark.tables.folder_sink import ROWS, checked_row_group, local_folder
+from aflow_connectors.spark.tables.loads import TableLoads
+from aflow_connectors.spark.tables.staged_pieces import NO_CHECKPOINT, Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from aflow_connectors.spark.schemas import Schema
+    from aflow_connectors.spark.dataframe.schema import Schema
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Any, Final, Generic, TypeVar, cast
 
 from aflow.errors import ConnectorError, FlowDefinitionError, shown
-from aflow_connectors.spark.worker import GRACE, Errand, WorkerLoop, worker_loop
+from aflow_connectors.spark.executor.event_loop import GRACE, Errand, WorkerLoop, worker_loop
 
 B = TypeVar("B")
 R = TypeVar("R")

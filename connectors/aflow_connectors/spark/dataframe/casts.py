@@ -18,7 +18,7 @@ from uuid import UUID
 
 from aflow.errors import shown
 from aflow_connectors.fields import fields_of
-from aflow_connectors.spark.arrow import pa
+from aflow_connectors.spark.dataframe.arrow import pa
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST_FLOAT32: Final = 3.4028235677973366e38

@@ -27,17 +27,17 @@ from aflow.backfill.running import Partition, run_fragment
 from aflow.backfill.shipping import check_picklable, shippable
 from aflow.model.resource import Resource
 from aflow.model.time import Instant
-from aflow_connectors.spark.bridge import Inbox, Outbox, bridged, check_bound
 from aflow_connectors.spark.environment import check_packages, use_this_python
-from aflow_connectors.spark.kept import kept
+from aflow_connectors.spark.executor.bridge import Inbox, Outbox, bridged, check_bound
+from aflow_connectors.spark.executor.functions import Payload, shipped
+from aflow_connectors.spark.executor.resource_pool import kept
+from aflow_connectors.spark.executor.serialization import dumps
 from aflow_connectors.spark.output_stream import flush_each_batch
-from aflow_connectors.spark.pickling import dumps
-from aflow_connectors.spark.shipping import Payload, shipped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from aflow_connectors.spark.schemas import ArrowSchema, Declared, Schema
+    from aflow_connectors.spark.dataframe.schema import ArrowSchema, Declared, Schema
 
 T = TypeVar("T")
 
@@ -120,8 +120,8 @@ def _enriched(
     of: type[Any] | None,
     prefetch: int,
 ) -> DataFrame:
-    from aflow_connectors.spark.columns import RowsIn
-    from aflow_connectors.spark.schemas import declared, spark_schema
+    from aflow_connectors.spark.dataframe.columns import RowsIn
+    from aflow_connectors.spark.dataframe.schema import declared, spark_schema
 
     owner = f"step {step!r}"
     use_this_python(df.sparkSession)
@@ -149,7 +149,7 @@ def schema_of(records: Sequence[object]) -> ArrowSchema:
     types.
     """
     check_packages()
-    from aflow_connectors.spark.schemas import inferred
+    from aflow_connectors.spark.dataframe.schema import inferred
 
     return inferred(records)
 
@@ -168,7 +168,7 @@ class Enrichment:
 
 def enrich(cargo: Payload[Enrichment], batches: Iterator[Any]) -> Generator[Any, None, None]:
     """Yield Arrow batches of results for the Arrow batches of a partition."""
-    from aflow_connectors.spark.columns import RowsIn, RowsOut, pieces
+    from aflow_connectors.spark.dataframe.columns import RowsIn, RowsOut, pieces
 
     step = cargo.content
     owner = f"step {step.name!r}"

@@ -14,31 +14,31 @@ from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.backfill.savepoint import check_savepoint_path
 from aflow.errors import ConnectorError, FlowDefinitionError, shown
 from aflow.model.time import Timestamp
-from aflow_connectors.spark.calls import is_connect, is_of_spark, telling_line
-from aflow_connectors.spark.columns import RowsIn
-from aflow_connectors.spark.destinations import (
+from aflow_connectors.spark.backfill.destinations import (
     AnyDestination,
     ResultsDestination,
     TableDestination,
 )
-from aflow_connectors.spark.driving import Backfill
+from aflow_connectors.spark.backfill.driver import Backfill
+from aflow_connectors.spark.backfill.executor_files import Into
+from aflow_connectors.spark.backfill.fragment_function import sent_fragment
+from aflow_connectors.spark.backfill.fragment_runner import Staging
+from aflow_connectors.spark.backfill.history import history_folder
+from aflow_connectors.spark.backfill.results import Place, Results
+from aflow_connectors.spark.calls import is_connect, is_of_spark, telling_line
+from aflow_connectors.spark.dataframe.columns import RowsIn
+from aflow_connectors.spark.dataframe.schema import rows_schema
+from aflow_connectors.spark.dataframe.source import SparkSource
 from aflow_connectors.spark.environment import use_this_python
-from aflow_connectors.spark.history_folder import history_folder
 from aflow_connectors.spark.history_table import HistoryTable
 from aflow_connectors.spark.paths import is_local, local_path, path_of, uri_of
-from aflow_connectors.spark.result_files import Into
-from aflow_connectors.spark.results import Place, Results
-from aflow_connectors.spark.schemas import rows_schema
-from aflow_connectors.spark.sending import sent_fragment
-from aflow_connectors.spark.sink import SparkSink
-from aflow_connectors.spark.source import SparkSource
-from aflow_connectors.spark.staging import Staging
-from aflow_connectors.spark.table_sink import SparkTableSink
+from aflow_connectors.spark.tables.folder_sink import SparkSink
+from aflow_connectors.spark.tables.table_sink import SparkTableSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from aflow_connectors.spark.backfill import Rows
+    from aflow_connectors.spark.backfill.api import Rows
 
 T = TypeVar("T")
 

@@ -18,10 +18,10 @@ from aflow_connectors.files.parquet_sink import ParquetWriter
 from aflow_connectors.files.parts import Parts, Target
 from aflow_connectors.files.pieces import PieceOutput
 from aflow_connectors.files.sink import FileSink
-from aflow_connectors.spark.table_columns import Columns, SharedTable, checked_schema, parsed
+from aflow_connectors.spark.tables.columns import Columns, SharedTable, checked_schema, parsed
 
 if TYPE_CHECKING:
-    from aflow_connectors.spark.schemas import Schema
+    from aflow_connectors.spark.dataframe.schema import Schema
 
 T = TypeVar("T")
 

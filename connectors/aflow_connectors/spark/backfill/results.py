@@ -12,9 +12,9 @@ from aflow.errors import FlowDefinitionError, shown
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from aflow_connectors.spark.schemas import Schema
-    from aflow_connectors.spark.sink import SparkSink
-    from aflow_connectors.spark.table_sink import SparkTableSink
+    from aflow_connectors.spark.dataframe.schema import Schema
+    from aflow_connectors.spark.tables.folder_sink import SparkSink
+    from aflow_connectors.spark.tables.table_sink import SparkTableSink
 
 Target: TypeAlias = "str | PathLike[str] | Callable[[DataFrame], object]"
 

@@ -19,8 +19,8 @@ from typing import Any, Final
 from uuid import uuid4
 
 from aflow.connect import ConnectorError
-from aflow_connectors.spark.arrow import pa
-from aflow_connectors.spark.columns import RowsOut
+from aflow_connectors.spark.dataframe.arrow import pa
+from aflow_connectors.spark.dataframe.columns import RowsOut
 from aflow_connectors.spark.parquet_files import parquet_writer
 
 #: Approximate bytes in memory after which a row group is written, regardless of its number of records.

@@ -20,8 +20,8 @@ from aflow_connectors.spark.parquet_files import parquet_writer
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-    from aflow_connectors.spark.columns import RowsOut
-    from aflow_connectors.spark.schemas import ArrowSchema, Schema
+    from aflow_connectors.spark.dataframe.columns import RowsOut
+    from aflow_connectors.spark.dataframe.schema import ArrowSchema, Schema
 
 SinkSchema: TypeAlias = "str | StructType | None"
 """Columns as a string (``"n BIGINT, at TIMESTAMP"``) that Spark parses, as a value, or None if not declared."""
@@ -36,7 +36,7 @@ def checked_schema(owner: str, schema: Schema | None) -> SinkSchema:
         if schema.strip():
             return schema
         raise FlowDefinitionError(f"{owner}: schema= is empty: leave it out, or name a column")
-    from aflow_connectors.spark.schemas import spark_schema
+    from aflow_connectors.spark.dataframe.schema import spark_schema
 
     found = spark_schema(schema, owner=owner)
     _check_in_parquet(owner, found)
@@ -47,7 +47,7 @@ def parsed(owner: str, schema: SinkSchema) -> StructType | None:
     """Return ``schema`` with its string parsed by Spark, which blocks. Raises ``SinkError``."""
     if not isinstance(schema, str):
         return schema
-    from aflow_connectors.spark.schemas import spark_schema
+    from aflow_connectors.spark.dataframe.schema import spark_schema
 
     try:
         found = spark_schema(schema, owner=owner)
@@ -86,8 +86,8 @@ class Columns:
 
     def rows(self, records: Sequence[object]) -> RowsOut:
         """Return the converter for records; infer the columns from ``records`` if they are unknown."""
-        from aflow_connectors.spark.columns import RowsOut
-        from aflow_connectors.spark.schemas import inferred, spark_schema
+        from aflow_connectors.spark.dataframe.columns import RowsOut
+        from aflow_connectors.spark.dataframe.schema import inferred, spark_schema
 
         found = self.spark
         if found is None:
@@ -130,7 +130,7 @@ class SharedTable(ParquetTable):
 
 def schema_of_file(path: Path, *, owner: str) -> StructType:
     """Return the columns of a Parquet file as Spark's types."""
-    from aflow_connectors.spark.schemas import spark_schema
+    from aflow_connectors.spark.dataframe.schema import spark_schema
 
     return spark_schema(pyarrow_parquet(owner).read_schema(str(path)), owner=owner)
 
@@ -160,7 +160,7 @@ def misfits(rows: StructType, there: StructType) -> list[str]:
 
 
 def _declared(owner: str, schema: StructType) -> Any:
-    from aflow_connectors.spark.schemas import declared
+    from aflow_connectors.spark.dataframe.schema import declared
 
     return declared(schema, owner=owner)
 

@@ -70,7 +70,7 @@ def shipped(
         import sys
 
         try:
-            shipping = importlib.import_module("aflow_connectors.spark.shipping")
+            shipping = importlib.import_module("aflow_connectors.spark.executor.functions")
         except ImportError as exc:
             raise ImportError(
                 f"{what} cannot run on executor {socket.gethostname()}: {sys.executable} cannot import aflow ({exc}). "

@@ -24,12 +24,12 @@ from aflow.backfill.running import Left, Partition, run_fragment
 from aflow.backfill.savepoint import encoded_part
 from aflow.errors import ConnectorError
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
-from aflow_connectors.spark.arrow import pa
-from aflow_connectors.spark.bridge import Inbox, Outbox, bridged
-from aflow_connectors.spark.columns import RowsIn, RowsOut
-from aflow_connectors.spark.kept import kept
-from aflow_connectors.spark.result_files import Into, ResultFiles
-from aflow_connectors.spark.rows import REPORT, STATE, StepCounts
+from aflow_connectors.spark.backfill.executor_files import Into, ResultFiles
+from aflow_connectors.spark.backfill.rows import REPORT, STATE, StepCounts
+from aflow_connectors.spark.dataframe.arrow import pa
+from aflow_connectors.spark.dataframe.columns import RowsIn, RowsOut
+from aflow_connectors.spark.executor.bridge import Inbox, Outbox, bridged
+from aflow_connectors.spark.executor.resource_pool import kept
 from aflow_connectors.spark.state_files import write_state
 
 #: A row's place combines the fragment, the partition and the number of the record block in it: 2^9, 2^22 and 2^32.

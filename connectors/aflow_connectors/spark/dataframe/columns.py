@@ -17,9 +17,9 @@ from aflow.errors import shown
 from aflow_connectors.fields import fields_of
 from aflow_connectors.files.arrow_records import Conversion, Unfit, name_of
 from aflow_connectors.files.arrow_values import NoValue
-from aflow_connectors.spark.arrow import pa
-from aflow_connectors.spark.casts import Cast, cast_to, misfit
-from aflow_connectors.spark.schemas import ArrowSchema, Declared, check_names
+from aflow_connectors.spark.dataframe.arrow import pa
+from aflow_connectors.spark.dataframe.casts import Cast, cast_to, misfit
+from aflow_connectors.spark.dataframe.schema import ArrowSchema, Declared, check_names
 
 T = TypeVar("T")
 

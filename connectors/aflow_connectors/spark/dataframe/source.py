@@ -17,14 +17,14 @@ from aflow_connectors.files.parquet import ParquetReader
 from aflow_connectors.files.parquet_rows import ParquetPosition, Rows
 from aflow_connectors.files.source import BadRecords
 from aflow_connectors.spark.calls import call
+from aflow_connectors.spark.dataframe.snapshot import Files, Snapshot, snapshot_folder
 from aflow_connectors.spark.environment import use_this_python
-from aflow_connectors.spark.snapshots import Files, Snapshot, snapshot_folder
 from aflow_connectors.spark.streaming import StreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from aflow_connectors.spark.schemas import ArrowSchema
+    from aflow_connectors.spark.dataframe.schema import ArrowSchema
 
     Frame: TypeAlias = DataFrame | Callable[[], DataFrame]
 
@@ -216,7 +216,7 @@ def _prepare_stream(frame: DataFrame, convert: Conversion[T]) -> None:
 
 def _check(frame: DataFrame, convert: Conversion[T], *, in_parquet: bool = False) -> None:
     """Raise ``SourceError`` for a DataFrame whose rows cannot become records."""
-    from aflow_connectors.spark.schemas import rows_schema
+    from aflow_connectors.spark.dataframe.schema import rows_schema
 
     try:
         convert.check(rows_schema(frame, owner=_NAME, in_parquet=in_parquet))

@@ -16,16 +16,16 @@ from aflow.backfill.fragments import FragmentPlan
 from aflow.errors import FlowDefinitionError
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
 from aflow.model.time import Instant, Timestamp, to_timestamp
+from aflow_connectors.spark.backfill.results import Place
 from aflow_connectors.spark.calls import Calls
 from aflow_connectors.spark.done import Backfilled
 from aflow_connectors.spark.environment import check_packages
-from aflow_connectors.spark.results import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from aflow_connectors.spark.driving import Backfill
-    from aflow_connectors.spark.source import SparkSource
+    from aflow_connectors.spark.backfill.driver import Backfill
+    from aflow_connectors.spark.dataframe.source import SparkSource
 
 Rows: TypeAlias = "DataFrame | SparkSource[Any]"
 """Rows of a source: a DataFrame, whose rows become dicts, or a ``SparkSource`` with a class for its records."""
@@ -77,7 +77,7 @@ async def backfill(
     """
     check_packages()
     # Imported after the check: these modules need the packages.
-    from aflow_connectors.spark.preparing import check_session, prepared
+    from aflow_connectors.spark.backfill.preparation import check_session, prepared
 
     plan = _planned(build, sources, sinks, key_groups, told=event_time_for_processing_time)
     end = _moment(until)

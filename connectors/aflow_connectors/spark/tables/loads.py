@@ -21,7 +21,7 @@ from aflow_connectors.blocking import Blocking
 from aflow_connectors.files.pieces import Prepared
 from aflow_connectors.owners import new_owner
 from aflow_connectors.spark.calls import Calls
-from aflow_connectors.spark.table_columns import (
+from aflow_connectors.spark.tables.columns import (
     Columns,
     SinkSchema,
     differences,
@@ -29,8 +29,8 @@ from aflow_connectors.spark.table_columns import (
     parsed,
     schema_of_file,
 )
-from aflow_connectors.spark.table_staging import HISTORY_PIECE, NO_CHECKPOINT, Staging
-from aflow_connectors.spark.table_target import Partition, SparkTable, writing_session
+from aflow_connectors.spark.tables.spark_table import Partition, SparkTable, writing_session
+from aflow_connectors.spark.tables.staged_pieces import HISTORY_PIECE, NO_CHECKPOINT, Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,18 +22,18 @@ from aflow_connectors.files.manifest import Fingerprint
 from aflow_connectors.files.optional import pyarrow_parquet
 from aflow_connectors.files.ownership import OwnedFolder
 from aflow_connectors.files.pieces import Pieces, Prepared, Recovery
-from aflow_connectors.spark.columns import RowsOut
-from aflow_connectors.spark.destinations import (
+from aflow_connectors.spark.backfill.destinations import (
     AnyDestination,
     Destination,
     FilesDestination,
     TableDestination,
 )
+from aflow_connectors.spark.backfill.executor_files import Into
+from aflow_connectors.spark.dataframe.columns import RowsOut
+from aflow_connectors.spark.dataframe.schema import declared
 from aflow_connectors.spark.paths import remove_folder, uri_of
-from aflow_connectors.spark.result_files import Into
-from aflow_connectors.spark.schemas import declared
-from aflow_connectors.spark.sink import SparkSink, folder_parts
-from aflow_connectors.spark.table_columns import parsed
+from aflow_connectors.spark.tables.columns import parsed
+from aflow_connectors.spark.tables.folder_sink import SparkSink, folder_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

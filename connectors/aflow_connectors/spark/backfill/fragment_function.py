@@ -10,12 +10,12 @@ from typing import Any
 from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.backfill.shipping import check_picklable, shippable
 from aflow.model.time import Timestamp
-from aflow_connectors.spark.columns import RowsIn, RowsOut
-from aflow_connectors.spark.executing import Orders, decode, execute
+from aflow_connectors.spark.backfill.executor_files import Into
+from aflow_connectors.spark.backfill.fragment_task import Orders, decode, execute
+from aflow_connectors.spark.dataframe.columns import RowsIn, RowsOut
+from aflow_connectors.spark.executor.functions import MapBatches, Payload, shipped
+from aflow_connectors.spark.executor.serialization import dumps
 from aflow_connectors.spark.main_classes import adopt, classes_of_main
-from aflow_connectors.spark.pickling import dumps
-from aflow_connectors.spark.result_files import Into
-from aflow_connectors.spark.shipping import MapBatches, Payload, shipped
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,15 +17,15 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aflow.connect import Committable, SinkError
+from aflow_connectors.spark.backfill.results import Results
+from aflow_connectors.spark.dataframe.schema import declared, spark_schema
 from aflow_connectors.spark.paths import local_path
-from aflow_connectors.spark.results import Results
-from aflow_connectors.spark.schemas import declared, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from aflow_connectors.spark.result_files import Into
+    from aflow_connectors.spark.backfill.executor_files import Into
 
 #: Folder that a failed write of Spark leaves.
 _UNFINISHED: Final = "_temporary"

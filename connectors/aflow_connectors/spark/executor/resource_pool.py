@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from aflow.backfill.fragments import Fragment
 from aflow.backfill.resources import FragmentResources
-from aflow_connectors.spark.worker import begin_beside
+from aflow_connectors.spark.executor.event_loop import begin_beside
 
 #: Number of unused steps whose resources a process keeps open.
 KEPT: Final = 8
