@@ -20,11 +20,11 @@ from tests.backfill.option_steps import OPTIONS, PAIR_OPTIONS
 from tests.backfill.pair_steps import PAIRS
 from tests.backfill.steps import STATELESS
 
-pickling: Any
+dumps: Any
 try:
     from aflow_connectors.spark.executor.serialization import dumps
 except ImportError:
-    pickling = None
+    dumps = None
 
 STEPS = {step.name: step for step in (*STATELESS, *KEYED, *OPTIONS)}
 PAIR_STEPS = {step.name: step for step in (*PAIRS, *PAIR_OPTIONS)}
@@ -77,7 +77,7 @@ def test_a_step_makes_of_history_what_it_makes_of_it_live(
 
 def pickled(fragment: Fragment) -> Fragment:
     """The fragment as an executor gets it: pickled, if Spark is installed, and unpickled."""
-    if pickling is None:
+    if dumps is None:
         return shippable(fragment)
     unpickled: Fragment = pickle.loads(check_picklable(fragment, dumps))
     return unpickled

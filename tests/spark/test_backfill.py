@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import aflow as af
-from aflow_connectors.spark import Backfilled, Results, SparkSource, backfill, preparing, staging
+from aflow_connectors.spark import Backfilled, Results, SparkSource, backfill
 from tests.spark.parquet_rows import parquet_rows
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ async def test_history_on_spark_and_the_live_job_behind_it_are_one_live_job(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: bool
 ) -> None:
     if not seen:
-        monkeypatch.setattr(staging, "files_of", _not_seen)
-        monkeypatch.setattr(preparing, "local_path", _not_here)
+        monkeypatch.setattr(fragment_runner, "files_of", _not_seen)
+        monkeypatch.setattr(preparation, "local_path", _not_here)
     whole = af.CollectSink[Sum]()
     await build(BIDS, whole).run()
 
