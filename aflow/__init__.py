@@ -16,6 +16,7 @@ This is the front door: all that users need is here, ``aflow.connect`` is for au
 from aflow.api import aggregates, evictors, triggers
 from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams, JoinResults
 from aflow.api.flow import Flow
+from aflow.api.joins import AsOfJoinedStreams, JoinedStreams
 from aflow.api.keyed import KeyedStream
 from aflow.api.stream import Stream
 from aflow.api.windowed import WindowedStream, WindowResults
@@ -64,7 +65,6 @@ from aflow.operators.broadcast_process import BroadcastProcess
 from aflow.operators.calls.async_process import AsyncContext, AsyncKeyedProcess, FiredTimer
 from aflow.operators.co_process import CoProcess
 from aflow.operators.context import Context, ProcessContext
-from aflow.operators.joins.join import Join
 from aflow.operators.keyed_process import KeyedProcess
 from aflow.operators.process import ProcessFunction
 from aflow.operators.windows.function import WindowContext, WindowFunction
@@ -121,6 +121,7 @@ __all__ = [
     "AggregatingState",
     "Aligned",
     "Alignment",
+    "AsOfJoinedStreams",
     "AsyncContext",
     "AsyncIterableSource",
     "AsyncKeyedProcess",
@@ -178,8 +179,8 @@ __all__ = [
     "JobRestarted",
     "JobRestored",
     "JobStopped",
-    "Join",
     "JoinResults",
+    "JoinedStreams",
     "KeyedProcess",
     "KeyedStream",
     "ListState",

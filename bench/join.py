@@ -96,11 +96,12 @@ def joined(lefts: af.Stream[Event], rights: af.Stream[Event]) -> af.Stream[Numbe
         delay = timedelta(milliseconds=DISORDER)
         return events.event_time(lambda e: e["ts"], max_delay=delay).key_by(lambda e: e["key"])
 
-    return keyed(lefts).interval_join(
-        keyed(rights),
-        between=(timedelta(milliseconds=LOWER), timedelta(milliseconds=UPPER)),
-        into=lambda left, right: (left["value"], right["value"]),
-        name="pairs",
+    return (
+        keyed(lefts)
+        .interval_join(
+            keyed(rights), between=(timedelta(milliseconds=LOWER), timedelta(milliseconds=UPPER))
+        )
+        .inner(lambda left, right: (left["value"], right["value"]), name="pairs")
     )
 
 

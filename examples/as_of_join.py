@@ -55,13 +55,8 @@ def build(payments: list[Payment], rates: list[Rate], results: af.Sink[str]) -> 
     paid = flow.source(payments, name="payments").event_time(time_of, name="payment time")
     held = flow.source(rates, name="rates").event_time(time_of, name="rate time")
     paid.key_by(lambda payment: payment.currency).as_of_join(
-        held.key_by(lambda rate: rate.currency),
-        kind=af.Join.LEFT,
-        into=converted,
-        name="rate",
-        of=Payment,
-        other_of=Rate,
-    ).to(results, name="show")
+        held.key_by(lambda rate: rate.currency), of=Payment, other_of=Rate
+    ).left(converted, name="rate").to(results, name="show")
     return flow
 
 

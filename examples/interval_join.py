@@ -1,7 +1,7 @@
 """Which clicks led to an order within ten minutes, and which did not.
 
-Each click meets the orders of its user from the moment of the click until ten minutes later. With ``Join.LEFT`` a click
-that met none comes out alone, as soon as none can come any more.
+Each click meets the orders of its user from the moment of the click until ten minutes later. A click without an order
+is emitted as well (``left``), as soon as no order can arrive for it.
 
 Prints:
 
@@ -56,12 +56,9 @@ def build(clicks: list[Click], orders: list[Order], results: af.Sink[str]) -> af
     clicked.key_by(lambda click: click.user).interval_join(
         ordered.key_by(lambda order: order.user),
         between=(timedelta(0), TEN_MINUTES),
-        kind=af.Join.LEFT,
-        into=outcome,
-        name="orders of clicks",
         of=Click,
         other_of=Order,
-    ).to(results, name="show")
+    ).left(outcome, name="orders of clicks").to(results, name="show")
     return flow
 
 

@@ -1,11 +1,11 @@
-"""The steps behind the joins of ``KeyedStream``: arguments checked, operators chosen."""
+"""Joins by time: the builders that ``KeyedStream`` returns, and the steps that they add."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from aflow.api.checks import check_function, check_storable
 from aflow.api.connected import JoinResults
@@ -24,34 +24,100 @@ from aflow.operators.joins.join import Join
 from aflow.operators.windows.factory import check_logic
 from aflow.operators.windows.logic import WindowLogic
 
+L = TypeVar("L")
+R = TypeVar("R")
+U = TypeVar("U")
+
 Types = tuple[type[Any] | None, type[Any] | None]
-"""By which snapshots store the records of the left and of the right side."""
+"""The types by which snapshots store the records of the left and of the right stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinStep:
+    """A join without its kind, function and name."""
+
+    what: str
+    pair: Pair
+    operator: Callable[[Callable[..., Any], Join], TwoInputOperator]
+    """Makes the operator from ``into`` and the kind. It must not hold the pair: operators are sent to executors."""
+    detail: str = ""
+    """Its parameters, for plans."""
+    windows: WindowLogic | None = None
+
+    def add(self, kind: Join, into: Callable[..., Any], name: str) -> JoinResults[Any, Any, Any]:
+        """Add the step to the flow. Raises ``FlowDefinitionError``."""
+        check_function(into, f"{self.what}().{kind.value}")
+        make = self.operator
+        detail = f"{kind.value}, {self.detail}" if self.detail else kind.value
+        return _results(
+            self.what, name, self.pair, lambda: make(into, kind), detail, windows=self.windows
+        )
+
+
+class AsOfJoinedStreams(Generic[L, R]):
+    """Two keyed streams whose records ``L`` are joined with the newest record ``R``; choose ``inner`` or ``left``.
+
+    Each method adds the step, which is named ``name``, and returns the stream of its results.
+    """
+
+    def __init__(self, step: JoinStep) -> None:
+        self._step = step
+
+    def inner(self, into: Callable[[L, R], U], *, name: str) -> JoinResults[L, R, U]:
+        """Emit ``into(left, right)`` for each pair; drop records without a partner."""
+        return self._step.add(Join.INNER, into, name)
+
+    def left(self, into: Callable[[L, R | None], U], *, name: str) -> JoinResults[L, R, U]:
+        """Emit ``into(left, right)`` for each pair, and ``into(left, None)`` for left records without a partner."""
+        return self._step.add(Join.LEFT, into, name)
+
+
+class JoinedStreams(Generic[L, R]):
+    """Two keyed streams whose records ``L`` and ``R`` are joined; choose ``inner``, ``left``, ``right`` or ``full``.
+
+    Each method adds the step, which is named ``name``, and returns the stream of its results.
+    """
+
+    def __init__(self, step: JoinStep) -> None:
+        self._step = step
+
+    def inner(self, into: Callable[[L, R], U], *, name: str) -> JoinResults[L, R, U]:
+        """Emit ``into(left, right)`` for each pair; drop records without a partner."""
+        return self._step.add(Join.INNER, into, name)
+
+    def left(self, into: Callable[[L, R | None], U], *, name: str) -> JoinResults[L, R, U]:
+        """Emit ``into(left, right)`` for each pair, and ``into(left, None)`` for left records without a partner."""
+        return self._step.add(Join.LEFT, into, name)
+
+    def right(self, into: Callable[[L | None, R], U], *, name: str) -> JoinResults[L, R, U]:
+        """Emit ``into(left, right)`` for each pair, and ``into(None, right)`` for right records without a partner."""
+        return self._step.add(Join.RIGHT, into, name)
+
+    def full(self, into: Callable[[L | None, R | None], U], *, name: str) -> JoinResults[L, R, U]:
+        """Emit ``into(left, right)`` for each pair, and records of both streams that have no partner with ``None``."""
+        return self._step.add(Join.FULL, into, name)
 
 
 def interval_join(
     pair: Pair,
     between: tuple[timedelta, timedelta],
-    into: Callable[..., Any],
-    name: str,
-    kind: Join,
     *,
     inclusive: tuple[bool, bool],
     types: Types,
-) -> JoinResults[Any, Any, Any]:
-    """The step behind ``KeyedStream.interval_join``."""
-    _check("interval_join", into, name, types)
-    _check_kind(kind, Join, "interval_join")
+) -> JoinStep:
+    """Return the step of ``KeyedStream.interval_join``."""
+    what = "interval_join"
+    _check_types(what, types)
     lower, upper = _bounds(between)
     try:
         closed(lower, upper, inclusive=inclusive)
     except FlowDefinitionError as exc:
-        raise FlowDefinitionError(f"step {name!r} (interval_join): {exc}") from exc
+        raise FlowDefinitionError(f"{what}(): {exc}") from exc
     key_type = pair.key_type
-    return _results(
-        "interval_join",
-        name,
+    return JoinStep(
+        what,
         pair,
-        lambda: IntervalJoinOperator(
+        lambda into, kind: IntervalJoinOperator(
             lower,
             upper,
             into,
@@ -62,31 +128,22 @@ def interval_join(
             right_type=types[1],
             key_type=key_type,
         ),
-        f"{kind.value}, {short(lower)} to {short(upper)}",
+        f"{short(lower)} to {short(upper)}",
     )
 
 
-def as_of_join(
-    pair: Pair,
-    into: Callable[..., Any],
-    name: str,
-    kind: Join,
-    tolerance: timedelta | None,
-    *,
-    types: Types,
-) -> JoinResults[Any, Any, Any]:
-    """The step behind ``KeyedStream.as_of_join``."""
-    _check("as_of_join", into, name, types)
-    _check_kind(kind, (Join.INNER, Join.LEFT), "as_of_join")
+def as_of_join(pair: Pair, tolerance: timedelta | None, *, types: Types) -> JoinStep:
+    """Return the step of ``KeyedStream.as_of_join``."""
+    what = "as_of_join"
+    _check_types(what, types)
     reach = None if tolerance is None else to_millis(tolerance, what="tolerance")
     if reach is not None and reach < 0:
         raise FlowDefinitionError(f"tolerance must not be negative, and it is {tolerance!r}")
     key_type = pair.key_type
-    return _results(
-        "as_of_join",
-        name,
+    return JoinStep(
+        what,
         pair,
-        lambda: AsOfJoinOperator(
+        lambda into, kind: AsOfJoinOperator(
             into,
             kind=kind,
             tolerance=reach,
@@ -94,31 +151,29 @@ def as_of_join(
             right_type=types[1],
             key_type=key_type,
         ),
-        kind.value if reach is None else f"{kind.value}, tolerance {short(reach)}",
+        "" if reach is None else f"tolerance {short(reach)}",
     )
 
 
 def window_join(
     pair: Pair,
     windows: Windows[Any] | WindowAssigner[Any],
-    into: Callable[..., Any],
-    name: str,
-    kind: Join,
     trigger: Trigger[Any] | None,
     lateness: timedelta,
     *,
     types: Types,
-) -> JoinResults[Any, Any, Any]:
-    """The step behind ``KeyedStream.window_join``."""
-    _check("window_join", into, name, types)
-    _check_kind(kind, Join, "window_join")
-    logic, detail = _logic("window_join", name, windows, trigger, lateness, pair.key_type)
-    return _results(
-        "window_join",
-        name,
+) -> JoinStep:
+    """Return the step of ``KeyedStream.window_join``."""
+    what = "window_join"
+    _check_types(what, types)
+    logic, detail = _logic(f"{what}()", windows, trigger, lateness, pair.key_type)
+    return JoinStep(
+        what,
         pair,
-        lambda: WindowJoinOperator(logic, into, kind=kind, left_type=types[0], right_type=types[1]),
-        f"{kind.value}, {detail}",
+        lambda into, kind: WindowJoinOperator(
+            logic, into, kind=kind, left_type=types[0], right_type=types[1]
+        ),
+        detail,
         windows=logic,
     )
 
@@ -133,11 +188,13 @@ def co_group(
     *,
     types: Types,
 ) -> JoinResults[Any, Any, Any]:
-    """The step behind ``KeyedStream.co_group``."""
-    _check("co_group", into, name, types)
-    logic, detail = _logic("co_group", name, windows, trigger, lateness, pair.key_type)
+    """Add the step of ``KeyedStream.co_group``."""
+    what = "co_group"
+    check_function(into, what)
+    _check_types(what, types, name)
+    logic, detail = _logic(f"step {name!r} ({what})", windows, trigger, lateness, pair.key_type)
     return _results(
-        "co_group",
+        what,
         name,
         pair,
         lambda: CoGroupOperator(logic, into, left_type=types[0], right_type=types[1]),
@@ -146,16 +203,9 @@ def co_group(
     )
 
 
-def _check(what: str, into: object, name: str, types: Types) -> None:
-    check_function(into, what)
+def _check_types(what: str, types: Types, name: str | None = None) -> None:
     for of in types:
-        check_storable(of, f"step {name!r} ({what})")
-
-
-def _check_kind(kind: object, allowed: type[Join] | tuple[Join, ...], what: str) -> None:
-    if not isinstance(kind, Join) or kind not in allowed:
-        names = " or ".join(f"aflow.Join.{one.name}" for one in allowed)
-        raise FlowDefinitionError(f"kind= of {what}() is {names}, not {shown(kind)}")
+        check_storable(of, f"{what}()" if name is None else f"step {name!r} ({what})")
 
 
 def _bounds(between: tuple[timedelta, timedelta]) -> tuple[int, int]:
@@ -167,13 +217,13 @@ def _bounds(between: tuple[timedelta, timedelta]) -> tuple[int, int]:
 
 
 def _logic(
-    what: str,
-    name: str,
+    where: str,
     windows: Windows[Any] | WindowAssigner[Any],
     trigger: Trigger[Any] | None,
     lateness: timedelta,
     key_type: type[Any] | None,
 ) -> tuple[WindowLogic, str]:
+    """Return the windows as their operator takes them, and their parameters for plans."""
     chosen = choose(windows, trigger, None, lateness)
     logic = WindowLogic(
         assigner=chosen.assigner,
@@ -183,14 +233,15 @@ def _logic(
         key_type=key_type,
     )
     try:
-        check_logic(replace(logic, apply=len))  # what comes of the lists is the operator's matter
+        # The operator replaces ``apply``; here it only says that windows keep their records.
+        check_logic(replace(logic, apply=len))
     except FlowDefinitionError as exc:
-        raise FlowDefinitionError(f"step {name!r} ({what}): {exc}") from exc
+        raise FlowDefinitionError(f"{where}: {exc}") from exc
     return logic, chosen.detail
 
 
-def _by_time(assigner: WindowAssigner[Any]) -> bool:
-    """True if windows depend on event time, so that records of them can be late."""
+def _depends_on_event_time(assigner: WindowAssigner[Any]) -> bool:
+    """Return True if records can be late for windows of ``assigner``."""
     return assigner.domain is TimeDomain.EVENT and not isinstance(assigner, GlobalWindows)
 
 
@@ -203,7 +254,7 @@ def _results(
     *,
     windows: WindowLogic | None = None,
 ) -> JoinResults[Any, Any, Any]:
-    if windows is None or _by_time(windows.assigner):
+    if windows is None or _depends_on_event_time(windows.assigner):
         pair.check_time(what, name)
     node = pair.add_step(what, name, operator, detail=detail, windows=windows)
     return JoinResults(pair.left.graph, Edge(node))

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from datetime import timedelta
-from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+from typing import Any, Generic, TypeVar, Unpack
 
 from aflow.api.async_methods import AsyncCallMethods
 from aflow.api.call_detail import call_detail, dead_letters_of
 from aflow.api.checks import check_count, check_function, check_storable
 from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams, JoinResults
 from aflow.api.functions import Initial
-from aflow.api.joins import as_of_join, co_group, interval_join, window_join
+from aflow.api.joins import (
+    AsOfJoinedStreams,
+    JoinedStreams,
+    as_of_join,
+    co_group,
+    interval_join,
+    window_join,
+)
 from aflow.api.place import Pair, Place, check_flow, place_of
 from aflow.api.stream import Stream
 from aflow.api.windowed import WindowedStream, WindowResults
@@ -32,7 +39,6 @@ from aflow.operators.calls.async_process import (
 )
 from aflow.operators.calls.handlers.operator import AsyncProcessOperator
 from aflow.operators.deduplicate import DeduplicateOperator
-from aflow.operators.joins.join import Join
 from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
 from aflow.operators.keyed_process import (
     KeyedProcess,
@@ -196,234 +202,72 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         check_flow(self.place, read, "connect_broadcast")
         return BroadcastConnectedStreams(self.place, read)
 
-    @overload
     def interval_join(
         self,
         other: KeyedStream[K, R],
         *,
         between: tuple[timedelta, timedelta],
-        into: Callable[[T, R], U],
-        name: str,
-        kind: Literal[Join.INNER] = Join.INNER,
         lower_inclusive: bool = True,
         upper_inclusive: bool = True,
         of: type[T] | None = None,
         other_of: type[R] | None = None,
-    ) -> JoinResults[T, R, U]: ...
+    ) -> JoinedStreams[T, R]:
+        """Join records with equal keys whose timestamps differ by ``lower`` to ``upper``.
 
-    @overload
-    def interval_join(
-        self,
-        other: KeyedStream[K, R],
-        *,
-        between: tuple[timedelta, timedelta],
-        into: Callable[[T, R | None], U],
-        name: str,
-        kind: Literal[Join.LEFT],
-        lower_inclusive: bool = True,
-        upper_inclusive: bool = True,
-        of: type[T] | None = None,
-        other_of: type[R] | None = None,
-    ) -> JoinResults[T, R, U]: ...
-
-    @overload
-    def interval_join(
-        self,
-        other: KeyedStream[K, R],
-        *,
-        between: tuple[timedelta, timedelta],
-        into: Callable[[T | None, R], U],
-        name: str,
-        kind: Literal[Join.RIGHT],
-        lower_inclusive: bool = True,
-        upper_inclusive: bool = True,
-        of: type[T] | None = None,
-        other_of: type[R] | None = None,
-    ) -> JoinResults[T, R, U]: ...
-
-    @overload
-    def interval_join(
-        self,
-        other: KeyedStream[K, R],
-        *,
-        between: tuple[timedelta, timedelta],
-        into: Callable[[T | None, R | None], U],
-        name: str,
-        kind: Literal[Join.FULL],
-        lower_inclusive: bool = True,
-        upper_inclusive: bool = True,
-        of: type[T] | None = None,
-        other_of: type[R] | None = None,
-    ) -> JoinResults[T, R, U]: ...
-
-    def interval_join(
-        self,
-        other: KeyedStream[K, R],
-        *,
-        between: tuple[timedelta, timedelta],
-        into: Callable[..., U],
-        name: str,
-        kind: Join = Join.INNER,
-        lower_inclusive: bool = True,
-        upper_inclusive: bool = True,
-        of: type[T] | None = None,
-        other_of: type[R] | None = None,
-    ) -> JoinResults[T, R, U]:
-        """Join each record with those of ``other`` that have its key and are ``between`` so much earlier and later.
-
-        ``between=(lower, upper)``: a pair has ``left + lower <= right <= left + upper`` in event time (without the
-        bound itself if it is not ``inclusive``). Each pair gives ``into(left, right)`` once, as soon as both are there,
-        with the later of both timestamps. The other kinds also give ``into(left, None)`` or ``into(None, right)``, with
-        the record's timestamp, once no partner can come; they hold the watermark back by as much. ``of`` and
-        ``other_of`` are the types by which snapshots store the records of either side.
+        ``between=(lower, upper)``: a pair has ``left + lower <= right <= left + upper`` in event time, without the
+        bound itself if it is not ``inclusive``. ``.inner(into, name=…)``, ``.left(…)``, ``.right(…)`` or ``.full(…)``
+        of the result adds the step. Each pair is emitted once, as soon as both records have arrived, with the later of
+        their timestamps. Outer joins emit a record without a partner, with its own timestamp, once no partner can
+        arrive; they hold the watermark back by as much. ``of`` and ``other_of`` are the types by which snapshots store
+        the records of either stream.
         """
-        return interval_join(
-            Pair.of(self, other, "interval_join"),
-            between,
-            into,
-            name,
-            kind,
-            inclusive=(lower_inclusive, upper_inclusive),
-            types=(of, other_of),
+        return JoinedStreams(
+            interval_join(
+                Pair.of(self, other, "interval_join"),
+                between,
+                inclusive=(lower_inclusive, upper_inclusive),
+                types=(of, other_of),
+            )
         )
 
-    @overload
     def as_of_join(
         self,
         other: KeyedStream[K, R],
         *,
-        into: Callable[[T, R], U],
-        name: str,
-        kind: Literal[Join.INNER] = Join.INNER,
         tolerance: timedelta | None = None,
         of: type[T] | None = None,
         other_of: type[R] | None = None,
-    ) -> JoinResults[T, R, U]: ...
+    ) -> AsOfJoinedStreams[T, R]:
+        """Join each record with the newest of ``other`` that has its key and is not later.
 
-    @overload
-    def as_of_join(
-        self,
-        other: KeyedStream[K, R],
-        *,
-        into: Callable[[T, R | None], U],
-        name: str,
-        kind: Literal[Join.LEFT],
-        tolerance: timedelta | None = None,
-        of: type[T] | None = None,
-        other_of: type[R] | None = None,
-    ) -> JoinResults[T, R, U]: ...
-
-    def as_of_join(
-        self,
-        other: KeyedStream[K, R],
-        *,
-        into: Callable[..., U],
-        name: str,
-        kind: Join = Join.INNER,
-        tolerance: timedelta | None = None,
-        of: type[T] | None = None,
-        other_of: type[R] | None = None,
-    ) -> JoinResults[T, R, U]:
-        """Join each record with the newest of ``other`` that has its key and is not later: what held at its time.
-
-        Event time decides, not arrival: a record waits until the watermark of both streams has reached it, and comes
-        out as ``into(left, right)`` with its own timestamp. A right record that is older than ``tolerance`` is none. A
-        record that finds none is dropped, or with ``kind=Join.LEFT`` given as ``into(left, None)``. For each key the
-        newest right record is kept, for ever if there is no ``tolerance``.
+        The partner is the version that was valid at the record's time. ``.inner(into, name=…)`` or ``.left(…)`` of the
+        result adds the step. Event time decides, not arrival: a record is buffered until the watermark of both streams
+        has reached it, and is emitted with its own timestamp. A right record that is older than ``tolerance`` is no
+        partner. The newest right record of each key is kept, without a ``tolerance`` for ever.
         """
-        return as_of_join(
-            Pair.of(self, other, "as_of_join"), into, name, kind, tolerance, types=(of, other_of)
+        return AsOfJoinedStreams(
+            as_of_join(Pair.of(self, other, "as_of_join"), tolerance, types=(of, other_of))
         )
 
-    @overload
     def window_join(
         self,
         other: KeyedStream[K, R],
         windows: Windows[T | R] | WindowAssigner[T | R],
         *,
-        into: Callable[[T, R], U],
-        name: str,
-        kind: Literal[Join.INNER] = Join.INNER,
         trigger: Trigger[T | R] | None = None,
         lateness: timedelta = timedelta(0),
         of: type[T] | None = None,
         other_of: type[R] | None = None,
-    ) -> JoinResults[T, R, U]: ...
-
-    @overload
-    def window_join(
-        self,
-        other: KeyedStream[K, R],
-        windows: Windows[T | R] | WindowAssigner[T | R],
-        *,
-        into: Callable[[T, R | None], U],
-        name: str,
-        kind: Literal[Join.LEFT],
-        trigger: Trigger[T | R] | None = None,
-        lateness: timedelta = timedelta(0),
-        of: type[T] | None = None,
-        other_of: type[R] | None = None,
-    ) -> JoinResults[T, R, U]: ...
-
-    @overload
-    def window_join(
-        self,
-        other: KeyedStream[K, R],
-        windows: Windows[T | R] | WindowAssigner[T | R],
-        *,
-        into: Callable[[T | None, R], U],
-        name: str,
-        kind: Literal[Join.RIGHT],
-        trigger: Trigger[T | R] | None = None,
-        lateness: timedelta = timedelta(0),
-        of: type[T] | None = None,
-        other_of: type[R] | None = None,
-    ) -> JoinResults[T, R, U]: ...
-
-    @overload
-    def window_join(
-        self,
-        other: KeyedStream[K, R],
-        windows: Windows[T | R] | WindowAssigner[T | R],
-        *,
-        into: Callable[[T | None, R | None], U],
-        name: str,
-        kind: Literal[Join.FULL],
-        trigger: Trigger[T | R] | None = None,
-        lateness: timedelta = timedelta(0),
-        of: type[T] | None = None,
-        other_of: type[R] | None = None,
-    ) -> JoinResults[T, R, U]: ...
-
-    def window_join(
-        self,
-        other: KeyedStream[K, R],
-        windows: Windows[T | R] | WindowAssigner[T | R],
-        *,
-        into: Callable[..., U],
-        name: str,
-        kind: Join = Join.INNER,
-        trigger: Trigger[T | R] | None = None,
-        lateness: timedelta = timedelta(0),
-        of: type[T] | None = None,
-        other_of: type[R] | None = None,
-    ) -> JoinResults[T, R, U]:
+    ) -> JoinedStreams[T, R]:
         """Join each record with all of ``other`` that have its key and are in the same window.
 
-        When the window fires, each pair gives ``into(left, right)`` with the window's last timestamp. The other kinds
-        also give ``into(left, None)`` or ``into(None, right)`` for windows with records of one side only. A window that
-        fires again, for a late record, gives all of its pairs again.
+        ``.inner(into, name=…)``, ``.left(…)``, ``.right(…)`` or ``.full(…)`` of the result adds the step. When the
+        window fires, its pairs are emitted with the last timestamp of the window; outer joins also emit the records of
+        windows that only one stream has records of. A window that fires again, for a late record, emits all of its
+        pairs again.
         """
-        return window_join(
-            Pair.of(self, other, "window_join"),
-            windows,
-            into,
-            name,
-            kind,
-            trigger,
-            lateness,
-            types=(of, other_of),
-        )
+        pair = Pair.of(self, other, "window_join")
+        return JoinedStreams(window_join(pair, windows, trigger, lateness, types=(of, other_of)))
 
     def co_group(
         self,

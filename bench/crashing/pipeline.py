@@ -167,17 +167,10 @@ def _joins(
         return reading.id, reading.at, reading.device, ordered
 
     joined = readings.interval_join(
-        orders,
-        between=(-_second(1), _second(2)),
-        into=pair,
-        name="interval",
-        of=Reading,
-        other_of=Order,
-    )
+        orders, between=(-_second(1), _second(2)), of=Reading, other_of=Order
+    ).inner(pair, name="interval")
     outputs.rows(joined)
-    as_of = readings.as_of_join(
-        orders, into=pair, name="as of", kind=af.Join.LEFT, of=Reading, other_of=Order
-    )
+    as_of = readings.as_of_join(orders, of=Reading, other_of=Order).left(pair, name="as of")
     outputs.rows(as_of)
     groups = readings.co_group(
         orders,

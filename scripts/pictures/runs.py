@@ -189,12 +189,8 @@ def interval_join() -> list[Row]:
     clicks = flow.source(CLICKS, name="clicks").event_time(time, name="click time")
     orders = flow.source(ORDERS, name="orders").event_time(time, name="order time")
     clicks.key_by(lambda v: v.user).interval_join(
-        orders.key_by(lambda v: v.user),
-        between=(BETWEEN[0] * SECOND, BETWEEN[1] * SECOND),
-        kind=af.Join.LEFT,
-        into=lambda click, order: (click.at, order.at if order else None),
-        name="join",
-    ).to(pairs)
+        orders.key_by(lambda v: v.user), between=(BETWEEN[0] * SECOND, BETWEEN[1] * SECOND)
+    ).left(lambda click, order: (click.at, order.at if order else None), name="join").to(pairs)
     run_flow(flow)
     return sorted(pairs.values, key=lambda row: (row[0], row[1] is None, row[1]))
 
@@ -220,12 +216,10 @@ def as_of_join() -> list[Row]:
     )
     payments = flow.source(PAYMENTS, name="payments").event_time(time, name="payment time")
     payments.key_by(lambda p: p.user).as_of_join(
-        rates.key_by(lambda r: r.user),
-        kind=af.Join.LEFT,
-        tolerance=TOLERANCE * SECOND,
-        into=lambda payment, rate: (payment.at, rate.value if rate else None),
-        name="rate",
-    ).to(results)
+        rates.key_by(lambda r: r.user), tolerance=TOLERANCE * SECOND
+    ).left(lambda payment, rate: (payment.at, rate.value if rate else None), name="rate").to(
+        results
+    )
     run_flow(flow)
     return results.values
 

@@ -48,12 +48,8 @@ every_way = pytest.mark.parametrize(
 @every_way
 def test_an_interval_join_pairs_what_is_close(parallelism: int, seed: int) -> None:
     both = streams()
-    joined = both.left.interval_join(
-        both.right,
-        between=(-SECOND, SECOND),
-        kind=af.Join.LEFT,
-        into=lambda left, right: (left, right),
-        name="close",
+    joined = both.left.interval_join(both.right, between=(-SECOND, SECOND)).left(
+        lambda left, right: (left, right), name="close"
     )
 
     assert both.run(joined, parallelism, seed) == [
@@ -67,9 +63,7 @@ def test_an_interval_join_pairs_what_is_close(parallelism: int, seed: int) -> No
 @every_way
 def test_an_as_of_join_finds_what_held_at_the_time(parallelism: int, seed: int) -> None:
     both = streams()
-    joined = both.left.as_of_join(
-        both.right, kind=af.Join.LEFT, into=lambda left, right: (left, right), name="as of"
-    )
+    joined = both.left.as_of_join(both.right).left(lambda left, right: (left, right), name="as of")
 
     assert both.run(joined, parallelism, seed) == [
         (("a", 1), ("a", 0)),
@@ -82,12 +76,8 @@ def test_an_as_of_join_finds_what_held_at_the_time(parallelism: int, seed: int) 
 @every_way
 def test_a_window_join_pairs_what_is_in_one_window(parallelism: int, seed: int) -> None:
     both = streams()
-    joined = both.left.window_join(
-        both.right,
-        af.Tumbling(5 * SECOND),
-        kind=af.Join.FULL,
-        into=lambda left, right: (left, right),
-        name="same five seconds",
+    joined = both.left.window_join(both.right, af.Tumbling(5 * SECOND)).full(
+        lambda left, right: (left, right), name="same five seconds"
     )
 
     assert both.run(joined, parallelism, seed) == [
@@ -160,8 +150,8 @@ def test_late_records_of_each_side_have_a_stream_of_their_own() -> None:
     left = ScriptedSource[int](At(1, 1_000), At(9, 9_000), Pause(SECOND), At(2, 2_000))
     right = ScriptedSource[int](At(9, 9_000), Pause(3 * SECOND))
     one, two = (flow.source(each).event_time().key_by(lambda _: "all") for each in (left, right))
-    joined = one.interval_join(
-        two, between=(-SECOND, SECOND), into=lambda a, b: (a, b), name="join"
+    joined = one.interval_join(two, between=(-SECOND, SECOND)).inner(
+        lambda a, b: (a, b), name="join"
     )
     late, pairs = af.CollectSink[int](), af.CollectSink[tuple[int, int]]()
     joined.late_left.to(late)
@@ -215,14 +205,14 @@ def test_two_parallelisms_cannot_meet() -> None:
 @pytest.mark.parametrize(
     ("between", "message"),
     [
-        ((SECOND, -SECOND), "step 'join' (interval_join): no timestamp lies between 1000 ms (incl"),
+        ((SECOND, -SECOND), "interval_join(): no timestamp lies between 1000 ms (incl"),
         (SECOND, "takes two timedeltas"),
         ((1, 2), "lower bound"),
     ],
 )
 def test_bounds_without_a_pair_are_refused(between: Any, message: str) -> None:
     def make(both: Streams) -> None:
-        both.left.interval_join(both.right, between=between, into=max, name="join")
+        both.left.interval_join(both.right, between=between).inner(max, name="join")
 
     assert message in refused(make)
 
@@ -237,9 +227,7 @@ def test_exclusive_bounds_without_a_millisecond_between_them_are_refused_at_once
             between=(SECOND, SECOND + timedelta(milliseconds=apart)),
             lower_inclusive=False,
             upper_inclusive=False,
-            into=max,
-            name="join",
-        )
+        ).inner(max, name="join")
 
     assert "no timestamp lies between 1000 ms (exclusive)" in refused(make)
 
@@ -247,12 +235,12 @@ def test_exclusive_bounds_without_a_millisecond_between_them_are_refused_at_once
 Joining = Callable[[Keyed, Keyed], object]
 
 BY_EVENT_TIME: dict[str, Joining] = {
-    "interval_join": lambda left, right: left.interval_join(
-        right, between=(-SECOND, SECOND), into=min, name="join"
+    "interval_join": lambda left, right: left.interval_join(right, between=(-SECOND, SECOND)).inner(
+        min, name="join"
     ),
-    "as_of_join": lambda left, right: left.as_of_join(right, into=min, name="join"),
-    "window_join": lambda left, right: left.window_join(
-        right, af.Tumbling(SECOND), into=min, name="join"
+    "as_of_join": lambda left, right: left.as_of_join(right).inner(min, name="join"),
+    "window_join": lambda left, right: left.window_join(right, af.Tumbling(SECOND)).inner(
+        min, name="join"
     ),
     "co_group": lambda left, right: left.co_group(
         right, af.Session(SECOND), into=lambda lefts, rights: 1, name="join"
@@ -279,9 +267,11 @@ def test_a_join_by_event_time_is_refused_where_only_one_side_has_that(
 
 def test_event_time_of_a_join_goes_on_behind_it() -> None:
     both = streams()
-    one = both.left.as_of_join(both.right, into=lambda left, right: left, name="one")
-    two = one.key_by(lambda each: each[0]).as_of_join(
-        both.right, into=lambda left, right: (left, right), name="two"
+    one = both.left.as_of_join(both.right).inner(lambda left, right: left, name="one")
+    two = (
+        one.key_by(lambda each: each[0])
+        .as_of_join(both.right)
+        .inner(lambda left, right: (left, right), name="two")
     )
 
     assert both.run(two) == [(("a", 1), ("a", 0)), (("a", 5), ("a", 4)), (("a", 9), ("a", 4))]
@@ -307,17 +297,63 @@ def test_windows_that_do_not_go_by_event_time_take_streams_with_and_without() ->
     assert [(one.key, one.value) for one in found.values] == [("a", 3)]
 
 
-def test_kinds_that_an_as_of_join_has_not_are_refused() -> None:
-    def make(both: Streams) -> None:
-        kind: Any = af.Join.FULL
-        both.left.as_of_join(both.right, kind=kind, into=max, name="join")
+def test_an_as_of_join_keeps_no_right_record_without_a_partner() -> None:
+    both = streams()
 
-    assert "aflow.Join.INNER or aflow.Join.LEFT" in refused(make)
+    joined = both.left.as_of_join(both.right)
+
+    assert not hasattr(joined, "right")
+    assert not hasattr(joined, "full")
+
+
+def test_a_join_takes_a_plain_function() -> None:
+    async def into(left: object, right: object) -> None: ...
+
+    assert "interval_join().left() calls plain functions" in refused(
+        lambda both: both.left.interval_join(both.right, between=(-SECOND, SECOND)).left(
+            into, name="join"
+        )
+    )
+
+
+JOINS_OF_STREAMS: dict[str, Callable[[Keyed, Any], object]] = {
+    "interval_join": lambda left, right: left.interval_join(
+        right, between=(-SECOND, SECOND), other_of=Streams
+    ),
+    "as_of_join": lambda left, right: left.as_of_join(right, other_of=Streams),
+    "window_join": lambda left, right: left.window_join(
+        right, af.Tumbling(SECOND), other_of=Streams
+    ),
+}
+
+
+@pytest.mark.parametrize("what", JOINS_OF_STREAMS)
+def test_a_type_that_snapshots_cannot_store_is_refused_before_a_kind_is_chosen(what: str) -> None:
+    message = refused(lambda both: JOINS_OF_STREAMS[what](both.left, both.right))
+
+    assert message.startswith(f"{what}(): of=")
+
+
+def test_a_plan_shows_the_kind_of_a_join() -> None:
+    both = streams()
+    both.left.as_of_join(both.right).left(lambda one, other: one, name="as of").to(af.CollectSink())
+    both.left.as_of_join(both.right, tolerance=SECOND).inner(min, name="newest").to(
+        af.CollectSink()
+    )
+    both.left.interval_join(both.right, between=(-SECOND, SECOND)).right(
+        lambda one, other: other, name="near"
+    ).to(af.CollectSink())
+
+    details = {node.name: node.detail for node in both.flow.graph}
+
+    assert details["as of"] == "left"
+    assert details["newest"] == "inner, tolerance 1s"
+    assert details["near"] == "right, -1s to 1s"
 
 
 def test_a_tolerance_is_not_negative() -> None:
     def make(both: Streams) -> None:
-        both.left.as_of_join(both.right, tolerance=-SECOND, into=max, name="join")
+        both.left.as_of_join(both.right, tolerance=-SECOND).inner(max, name="join")
 
     assert "tolerance must not be negative" in refused(make)
 

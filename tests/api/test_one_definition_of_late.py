@@ -56,25 +56,21 @@ def sessions(
 def interval_join(
     keyed: Keyed, other: Callable[[], Keyed]
 ) -> tuple[af.Stream[object], af.Stream[Record]]:
-    results = keyed.interval_join(
-        other(), between=(-MS, MS), into=lambda one, _: one, kind=af.Join.FULL, name="step"
-    )
+    results = keyed.interval_join(other(), between=(-MS, MS)).full(lambda one, _: one, name="step")
     return results.map(lambda one: one), results.late_left
 
 
 def as_of_join(
     keyed: Keyed, other: Callable[[], Keyed]
 ) -> tuple[af.Stream[object], af.Stream[Record]]:
-    results = keyed.as_of_join(other(), into=lambda one, _: one, kind=af.Join.LEFT, name="step")
+    results = keyed.as_of_join(other()).left(lambda one, _: one, name="step")
     return results.map(lambda one: one), results.late_left
 
 
 def window_join(
     keyed: Keyed, other: Callable[[], Keyed]
 ) -> tuple[af.Stream[object], af.Stream[Record]]:
-    results = keyed.window_join(
-        other(), af.Tumbling(MS), into=lambda one, _: one, kind=af.Join.FULL, name="step"
-    )
+    results = keyed.window_join(other(), af.Tumbling(MS)).full(lambda one, _: one, name="step")
     return results.map(lambda one: one), results.late_left
 
 

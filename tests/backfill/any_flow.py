@@ -73,10 +73,10 @@ def _step(kind: str, one: af.Stream[Any], other: af.Stream[Any], name: str) -> l
             return [keyed.connect(other.key_by(_same)).process(_Meet(), name=name)]
         case "interval_join":
             between = (-_MINUTE, _MINUTE)
-            return [keyed.interval_join(other.key_by(_same), between=between, into=max, name=name)]
+            return [keyed.interval_join(other.key_by(_same), between=between).inner(max, name=name)]
         case _:
             windowed = af.Tumbling(_MINUTE)
-            return [keyed.window_join(other.key_by(_same), windowed, into=max, name=name)]
+            return [keyed.window_join(other.key_by(_same), windowed).inner(max, name=name)]
 
 
 _STATELESS = ("map", "filter", "rebalance", "call", "union", "again")

@@ -369,15 +369,17 @@ def _pair(one: Item, other: Item) -> Item:
 
 def joined(left: Items, right: Items, name: str) -> Items:
     trigger: af.triggers.Trigger[Any] = af.triggers.EventTime()
-    return keyed(left).window_join(
-        keyed(right),
-        af.Tumbling(millis(60)),
-        into=_pair,
-        name=name,
-        trigger=trigger,
-        lateness=millis(20),
-        of=Item,
-        other_of=Item,
+    return (
+        keyed(left)
+        .window_join(
+            keyed(right),
+            af.Tumbling(millis(60)),
+            trigger=trigger,
+            lateness=millis(20),
+            of=Item,
+            other_of=Item,
+        )
+        .inner(_pair, name=name)
     )
 
 
@@ -395,14 +397,16 @@ def grouped(left: Items, right: Items, name: str) -> Items:
 
 
 def near(left: Items, right: Items, name: str) -> Items:
-    return keyed(left).interval_join(
-        keyed(right),
-        between=(millis(-5), millis(15)),
-        into=lambda one, other: Item(one.key, one.n + other.n, max(one.at, other.at)),
-        name=name,
-        upper_inclusive=False,
-        of=Item,
-        other_of=Item,
+    return (
+        keyed(left)
+        .interval_join(
+            keyed(right),
+            between=(millis(-5), millis(15)),
+            upper_inclusive=False,
+            of=Item,
+            other_of=Item,
+        )
+        .inner(lambda one, other: Item(one.key, one.n + other.n, max(one.at, other.at)), name=name)
     )
 
 

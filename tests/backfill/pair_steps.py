@@ -41,55 +41,52 @@ def _in_window(one: Item | None, other: Item | None) -> Item:
 
 
 def pairs(left: Items, right: Items, name: str) -> Items:
-    return keyed(left).interval_join(
-        keyed(right),
-        between=(millis(-5), millis(15)),
-        into=_pair,
-        name=name,
-        of=Item,
-        other_of=Item,
+    return (
+        keyed(left)
+        .interval_join(keyed(right), between=(millis(-5), millis(15)), of=Item, other_of=Item)
+        .inner(_pair, name=name)
     )
 
 
 def pairs_or_left(left: Items, right: Items, name: str) -> Items:
-    return keyed(left).interval_join(
-        keyed(right),
-        between=(millis(-5), millis(25)),
-        into=_pair,
-        name=name,
-        kind=af.Join.LEFT,
-        of=Item,
-        other_of=Item,
+    return (
+        keyed(left)
+        .interval_join(keyed(right), between=(millis(-5), millis(25)), of=Item, other_of=Item)
+        .left(_pair, name=name)
+    )
+
+
+def pairs_or_right(left: Items, right: Items, name: str) -> Items:
+    return (
+        keyed(left)
+        .interval_join(keyed(right), between=(millis(-25), millis(5)), of=Item, other_of=Item)
+        .right(_pair, name=name)
     )
 
 
 def pairs_or_either(left: Items, right: Items, name: str) -> Items:
-    return keyed(left).interval_join(
-        keyed(right),
-        between=(millis(-40), millis(5)),
-        into=_pair,
-        name=name,
-        kind=af.Join.FULL,
-        lower_inclusive=False,
-        of=Item,
-        other_of=Item,
+    return (
+        keyed(left)
+        .interval_join(
+            keyed(right),
+            between=(millis(-40), millis(5)),
+            lower_inclusive=False,
+            of=Item,
+            other_of=Item,
+        )
+        .full(_pair, name=name)
     )
 
 
 def as_of(left: Items, right: Items, name: str) -> Items:
-    return keyed(left).as_of_join(
-        keyed(right),
-        into=_as_of,
-        name=name,
-        kind=af.Join.LEFT,
-        of=Item,
-        other_of=Item,
-    )
+    return keyed(left).as_of_join(keyed(right), of=Item, other_of=Item).left(_as_of, name=name)
 
 
 def recent(left: Items, right: Items, name: str) -> Items:
-    return keyed(left).as_of_join(
-        keyed(right), into=_as_of, name=name, tolerance=millis(20), of=Item, other_of=Item
+    return (
+        keyed(left)
+        .as_of_join(keyed(right), tolerance=millis(20), of=Item, other_of=Item)
+        .inner(_as_of, name=name)
     )
 
 
@@ -98,14 +95,10 @@ def _as_of(one: Item, other: Item | None) -> Item:
 
 
 def in_windows(left: Items, right: Items, name: str) -> Items:
-    return keyed(left).window_join(
-        keyed(right),
-        af.Tumbling(millis(SIZE)),
-        into=_in_window,
-        name=name,
-        kind=af.Join.FULL,
-        of=Item,
-        other_of=Item,
+    return (
+        keyed(left)
+        .window_join(keyed(right), af.Tumbling(millis(SIZE)), of=Item, other_of=Item)
+        .full(_in_window, name=name)
     )
 
 
@@ -138,8 +131,10 @@ def grouped_early(left: Items, right: Items, name: str) -> Items:
 
 def sessions_joined(left: Items, right: Items, name: str) -> Items:
     """Pairs of one session, at the time of the later one, which is not that of the result."""
-    joined = keyed(left).window_join(
-        keyed(right), af.Session(millis(8)), into=_pair, name=name, of=Item, other_of=Item
+    joined = (
+        keyed(left)
+        .window_join(keyed(right), af.Session(millis(8)), of=Item, other_of=Item)
+        .inner(_pair, name=name)
     )
     return joined.process(AtItsTime())
 
@@ -192,6 +187,7 @@ PAIRS: Sequence[PairStep] = [
     PairStep("union", union),
     PairStep("interval join", pairs, multiplies=True),
     PairStep("left interval join", pairs_or_left, multiplies=True),
+    PairStep("right interval join", pairs_or_right, multiplies=True),
     PairStep("full interval join", pairs_or_either, multiplies=True),
     PairStep("as of join", as_of, right_needs_order=True),
     PairStep("as of join, recent", recent, right_needs_order=True),

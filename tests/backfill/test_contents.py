@@ -61,8 +61,8 @@ def flow() -> af.Flow:
     counted = keyed.window(af.Tumbling(ms(50)), trigger=af.triggers.Count(1))
     counted.process(PerWindow(), name="general", of=Reading).to(out, name="out 5")
     joined = keyed.interval_join(
-        keyed, between=(ms(0), ms(50)), into=pair, name="join", of=Reading, other_of=Reading
-    )
+        keyed, between=(ms(0), ms(50)), of=Reading, other_of=Reading
+    ).inner(pair, name="join")
     joined.to(out, name="out 6")
     return made
 

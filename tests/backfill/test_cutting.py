@@ -173,15 +173,15 @@ def test_a_step_with_two_keyed_inputs_reads_each_by_its_own_number(what: str) ->
     joined: af.Stream[Any]
     match what:
         case "window_join":
-            joined = left.window_join(right, af.Tumbling(MINUTE), into=max, name="joined")
+            joined = left.window_join(right, af.Tumbling(MINUTE)).inner(max, name="joined")
         case "co_group":
             joined = left.co_group(
                 right, af.Tumbling(MINUTE), into=lambda a, b: len(a + b), name="joined"
             )
         case "interval_join":
-            joined = left.interval_join(right, between=(-MINUTE, MINUTE), into=max, name="joined")
+            joined = left.interval_join(right, between=(-MINUTE, MINUTE)).inner(max, name="joined")
         case "as_of_join":
-            joined = left.as_of_join(right, into=max, name="joined")
+            joined = left.as_of_join(right).inner(max, name="joined")
         case _:
             joined = left.connect(right).process(Meet(), name="joined")
     end(joined, "out")
@@ -195,7 +195,7 @@ def test_a_step_with_two_keyed_inputs_reads_each_by_its_own_number(what: str) ->
 def test_a_stream_that_is_joined_with_itself_leaves_by_two_exits() -> None:
     flow = af.Flow("self")
     keyed = begun(flow).key_by(same, name="keys")
-    end(keyed.interval_join(keyed, between=(-MINUTE, MINUTE), into=max, name="pairs"), "out")
+    end(keyed.interval_join(keyed, between=(-MINUTE, MINUTE)).inner(max, name="pairs"), "out")
 
     plan = cut(flow.graph)
 

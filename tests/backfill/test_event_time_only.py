@@ -144,7 +144,7 @@ def test_only_windows_that_say_themselves_when_they_end_can_be_told_to(
 def test_joins_by_the_clock_cannot_be_told_to() -> None:
     flow = af.Flow("join")
     keyed = flow.source([1]).event_time(lambda n: n).key_by(lambda n: n)
-    joined = keyed.window_join(keyed, af.Tumbling(TEN, domain=CLOCK), into=max, name="join")
+    joined = keyed.window_join(keyed, af.Tumbling(TEN, domain=CLOCK)).inner(max, name="join")
     joined.to(af.CollectSink[int]())
 
     with pytest.raises(FlowDefinitionError, match="cannot be made to fire in event time"):

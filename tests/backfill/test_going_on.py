@@ -100,8 +100,8 @@ def test_one_keyed_stream_may_be_read_by_many_also_twice_by_one(tmp_path: Path) 
         one = keyed(streams["items"])
         between = (millis(-3), millis(10))
         return {
-            "out of pairs": one.interval_join(
-                one, between=between, into=_later, name="pairs", of=Item, other_of=Item
+            "out of pairs": one.interval_join(one, between=between, of=Item, other_of=Item).inner(
+                _later, name="pairs"
             ),
             "out of both": one.connect(one).process(Both(), name="both"),
             "out of sums": one.window(af.Tumbling(millis(50)))

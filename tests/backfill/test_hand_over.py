@@ -113,18 +113,15 @@ def timers(ends: Ends, sink: af.Sink[str]) -> af.Flow:
     return flow
 
 
-def interval_join(kind: af.Join) -> Build:
+def together(one: Reading | None, other: Reading | None) -> tuple[Reading | None, Reading | None]:
+    return one, other
+
+
+def interval_join(*, outer: bool) -> Build:
     def build(ends: Ends, sink: af.Sink[str]) -> af.Flow:
         flow, left, right = pair(ends, "interval join")
-        joined = left.interval_join(
-            right,
-            between=(ms(-30), ms(45)),
-            into=lambda one, other: (one, other),
-            name="join",
-            of=Reading,
-            other_of=Reading,
-            kind=kind,  # type: ignore[call-overload]
-        )
+        both = left.interval_join(right, between=(ms(-30), ms(45)), of=Reading, other_of=Reading)
+        joined = both.full(together, name="join") if outer else both.inner(together, name="join")
         joined.map(repr).to(sink, name="out")
         return flow
 
@@ -133,14 +130,7 @@ def interval_join(kind: af.Join) -> Build:
 
 def as_of_join(ends: Ends, sink: af.Sink[str]) -> af.Flow:
     flow, left, right = pair(ends, "as-of join")
-    joined = left.as_of_join(
-        right,
-        into=lambda one, other: (one, other),
-        name="join",
-        kind=af.Join.LEFT,
-        of=Reading,
-        other_of=Reading,
-    )
+    joined = left.as_of_join(right, of=Reading, other_of=Reading).left(together, name="join")
     joined.map(repr).to(sink, name="out")
     return flow
 
@@ -182,8 +172,8 @@ BUILDS: dict[str, Build] = {
     "sessions": sessions,
     "windows of windows": windows_after_windows,
     "timers": timers,
-    "interval join": interval_join(af.Join.INNER),
-    "outer interval join": interval_join(af.Join.FULL),
+    "interval join": interval_join(outer=False),
+    "outer interval join": interval_join(outer=True),
     "as-of join": as_of_join,
     "co-process": co_process,
 }

@@ -95,7 +95,7 @@ def test_joins_in_windows_of_processing_time_are_refused(what: str) -> None:
     left, right = timed(flow, "a").key_by(same), timed(flow, "b").key_by(same)
     windows = af.Tumbling(MINUTE, domain=BY_CLOCK)
     if what == "window_join":
-        end(left.window_join(right, windows, into=max, name="join"))
+        end(left.window_join(right, windows).inner(max, name="join"))
     else:
         end(left.co_group(right, windows, into=lambda a, b: len(a + b), name="join"))
 

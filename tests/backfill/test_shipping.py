@@ -106,16 +106,16 @@ STEPS: dict[str, Callable[[af.KeyedStream[int, int]], af.Stream[Any]]] = {
         evictor=af.evictors.Count(3),
         lateness=MINUTE,
     ).apply(len, name="step"),
-    "window_join": lambda keyed: keyed.window_join(
-        keyed, af.Tumbling(MINUTE), into=max, name="step"
+    "window_join": lambda keyed: keyed.window_join(keyed, af.Tumbling(MINUTE)).inner(
+        max, name="step"
     ),
     "co_group": lambda keyed: keyed.co_group(
         keyed, af.Tumbling(MINUTE), into=lambda a, b: len(a + b), name="step"
     ),
-    "interval_join": lambda keyed: keyed.interval_join(
-        keyed, between=(-MINUTE, MINUTE), into=max, name="step"
+    "interval_join": lambda keyed: keyed.interval_join(keyed, between=(-MINUTE, MINUTE)).inner(
+        max, name="step"
     ),
-    "as_of_join": lambda keyed: keyed.as_of_join(keyed, into=max, name="step"),
+    "as_of_join": lambda keyed: keyed.as_of_join(keyed).inner(max, name="step"),
     "map_async": lambda keyed: keyed.map_async(
         answer_with,
         using=af.Resource(opened),

@@ -317,25 +317,18 @@ def controlled(events: Events, marks: Marks) -> af.Stream[Row]:
 
 
 def intervals(events: Events, marks: Marks) -> af.Stream[Row]:
-    return keyed(events).interval_join(
-        marked(marks),
-        between=(millis(-60), millis(100)),
-        into=lambda one, other: ("interval", one and one.n, other and other.n),
-        name="interval",
-        kind=af.Join.FULL,
-        of=Event,
-        other_of=Mark,
+    return (
+        keyed(events)
+        .interval_join(marked(marks), between=(millis(-60), millis(100)), of=Event, other_of=Mark)
+        .full(lambda one, other: ("interval", one and one.n, other and other.n), name="interval")
     )
 
 
 def as_of(events: Events, marks: Marks) -> af.Stream[Row]:
-    return keyed(events.rebalance()).as_of_join(
-        marked(marks),
-        into=lambda one, other: ("as of", one.n, other and other.n),
-        name="as of",
-        kind=af.Join.LEFT,
-        of=Event,
-        other_of=Mark,
+    return (
+        keyed(events.rebalance())
+        .as_of_join(marked(marks), of=Event, other_of=Mark)
+        .left(lambda one, other: ("as of", one.n, other and other.n), name="as of")
     )
 
 
@@ -352,14 +345,10 @@ def groups(events: Events, marks: Marks) -> af.Stream[Row]:
 
 
 def window_pairs(events: Events, marks: Marks) -> af.Stream[Row]:
-    return keyed(events).window_join(
-        marked(marks),
-        af.Tumbling(millis(200)),
-        into=lambda one, other: ("pair", one and one.n, other and other.n),
-        name="pairs",
-        kind=af.Join.FULL,
-        of=Event,
-        other_of=Mark,
+    return (
+        keyed(events)
+        .window_join(marked(marks), af.Tumbling(millis(200)), of=Event, other_of=Mark)
+        .full(lambda one, other: ("pair", one and one.n, other and other.n), name="pairs")
     )
 
 
@@ -411,13 +400,10 @@ def asked_in_groups(events: Events, marks: Marks) -> af.Stream[Row]:
 def asked_of_marks(events: Events, marks: Marks) -> af.Stream[Row]:
     """Two sources of different speed, joined behind their steps."""
     asked = marks.map_async(answer, name="ask marks", capacity=2, retry=RETRY)
-    return keyed(events).as_of_join(
-        marked(asked),
-        into=lambda one, other: ("asked as of", one.n, other and other.n),
-        name="asked as of",
-        kind=af.Join.LEFT,
-        of=Event,
-        other_of=Mark,
+    return (
+        keyed(events)
+        .as_of_join(marked(asked), of=Event, other_of=Mark)
+        .left(lambda one, other: ("asked as of", one.n, other and other.n), name="asked as of")
     )
 
 

@@ -57,9 +57,7 @@ def pipeline(numbers: ScriptedSource[int], marks: ScriptedSource[int], sink: Sin
     joined = keyed.interval_join(
         right.key_by(lambda n: n % 5),
         between=(timedelta(milliseconds=-50), timedelta(milliseconds=100)),
-        into=_pair,
-        name="joined",
-    )
+    ).inner(_pair, name="joined")
     halves = left.map_batch(list).key_by(lambda n: (n % 3, n * 10 // 500))
     told = halves.process(Halves(), name="halves")
     sums.map(_window).union(folded, joined, told).rebalance().to(sink, name="out")

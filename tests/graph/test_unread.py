@@ -72,8 +72,10 @@ def test_windows_for_which_no_record_is_late_do_not_say_so(windows: Any) -> None
 @pytest.mark.parametrize("read", ["left", "right", "none"])
 def test_a_join_says_which_of_its_inputs_loses_late_records(read: str) -> None:
     flow = af.Flow("join")
-    joined = stream(flow).interval_join(
-        stream(flow), between=(-SECOND, SECOND), into=lambda a, b: a + b, name="pairs"
+    joined = (
+        stream(flow)
+        .interval_join(stream(flow), between=(-SECOND, SECOND))
+        .inner(lambda a, b: a + b, name="pairs")
     )
     joined.to(af.CollectSink())
     if read != "none":

@@ -96,18 +96,24 @@ STEPS: dict[str, tuple[str, Callable[[af.Stream[int]], Any]]] = {
     ),
     "interval_join": (
         "make the call in a map_async() after the join",
-        lambda s: s.key_by(abs).interval_join(
-            s.key_by(abs), between=(-SECOND, SECOND), into=lambda a, b: ask(a, b), name="step"
+        lambda s: (
+            s.key_by(abs)
+            .interval_join(s.key_by(abs), between=(-SECOND, SECOND))
+            .inner(lambda a, b: ask(a, b), name="step")
         ),
     ),
     "as_of_join": (
         "make the call in a map_async() after the join",
-        lambda s: s.key_by(abs).as_of_join(s.key_by(abs), into=lambda a, b: ask(a, b), name="step"),
+        lambda s: (
+            s.key_by(abs).as_of_join(s.key_by(abs)).inner(lambda a, b: ask(a, b), name="step")
+        ),
     ),
     "window_join": (
         "make the call in a map_async() after the join",
-        lambda s: s.key_by(abs).window_join(
-            s.key_by(abs), WINDOW, into=lambda a, b: ask(a, b), name="step"
+        lambda s: (
+            s.key_by(abs)
+            .window_join(s.key_by(abs), WINDOW)
+            .inner(lambda a, b: ask(a, b), name="step")
         ),
     ),
     "co_group": (
@@ -191,7 +197,7 @@ def test_the_check_of_a_window_function_is_dropped_after_its_first_call(joined: 
     flow = af.Flow("windows")
     numbers = flow.source([7, 7, 8, 8]).event_time(lambda n: n, name="time").key_by(abs)
     if joined:
-        numbers.window_join(numbers, WINDOW, into=note, name="step").to(af.CollectSink())
+        numbers.window_join(numbers, WINDOW).inner(note, name="step").to(af.CollectSink())
     else:
         trigger = af.triggers.Count(2)
         numbers.window(WINDOW, trigger=trigger).apply(note, name="step").to(af.CollectSink())

@@ -154,12 +154,10 @@ def test_a_join_whose_right_side_has_no_split_finds_the_same_records_late() -> N
         flow, late = af.Flow("join"), af.CollectSink[Record]()
         left = flow.source(ScriptedSource(*RECORDS), name="l").event_time(lambda r: r[1], name="lt")
         right = flow.source(NoSplits(), name="r").event_time(lambda r: r[1], name="rt")
-        joined = left.key_by(lambda r: r[0]).interval_join(
-            right.key_by(lambda r: r[0]),
-            between=(millis(-1), millis(1)),
-            into=lambda one, other: (one, other),
-            kind=af.Join.FULL,
-            name="join",
+        joined = (
+            left.key_by(lambda r: r[0])
+            .interval_join(right.key_by(lambda r: r[0]), between=(millis(-1), millis(1)))
+            .full(lambda one, other: (one, other), name="join")
         )
         joined.to(af.CollectSink[object](), name="out")
         joined.late_left.to(late, name="late")

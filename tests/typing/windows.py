@@ -142,30 +142,22 @@ def sessions_are_lists(users: ByUser) -> None:
 
 def the_kind_of_a_join_says_which_side_may_be_missing(users: ByUser, orders: OrdersByUser) -> None:
     between = (-MINUTE, MINUTE)
-    inner = users.interval_join(
-        orders, between=between, into=lambda c, o: (c.page, o.amount), name="i"
+    inner = users.interval_join(orders, between=between).inner(
+        lambda c, o: (c.page, o.amount), name="i"
     )
     assert_type(inner, af.JoinResults[Click, Order, tuple[str, float]])
     assert_type(inner.late_left, Clicks)
     assert_type(inner.late_right, af.Stream[Order])
-    left = users.interval_join(
-        orders,
-        between=between,
-        kind=af.Join.LEFT,
-        into=lambda c, o: (c.page, o.amount if o else None),
-        name="l",
+    left = users.interval_join(orders, between=between).left(
+        lambda c, o: (c.page, o.amount if o else None), name="l"
     )
     assert_type(left, af.JoinResults[Click, Order, tuple[str, float | None]])
-    full = users.window_join(
-        orders,
-        af.Tumbling(MINUTE),
-        kind=af.Join.FULL,
-        into=lambda c, o: (c.page if c else None, o.amount if o else None),
-        name="f",
+    full = users.window_join(orders, af.Tumbling(MINUTE)).full(
+        lambda c, o: (c.page if c else None, o.amount if o else None), name="f"
     )
     assert_type(full, af.JoinResults[Click, Order, tuple[str | None, float | None]])
-    as_of = users.as_of_join(
-        orders, into=lambda c, o: c.page * int(o.amount), tolerance=MINUTE, name="a"
+    as_of = users.as_of_join(orders, tolerance=MINUTE).inner(
+        lambda c, o: c.page * int(o.amount), name="a"
     )
     assert_type(as_of, af.JoinResults[Click, Order, str])
     grouped = users.co_group(

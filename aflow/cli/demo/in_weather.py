@@ -63,14 +63,8 @@ def in_weather(
     flights: af.KeyedStream[str, Flight], weather: af.KeyedStream[str, Observation]
 ) -> af.Stream[FlightInWeather]:
     """Each flight once, with its weather if there is some: both by airport, flights by their scheduled departure."""
-    return flights.as_of_join(
-        weather,
-        into=_together,
-        kind=af.Join.LEFT,
-        tolerance=TOLERANCE,
-        of=Flight,
-        other_of=Observation,
-        name="flights in weather",
+    return flights.as_of_join(weather, tolerance=TOLERANCE, of=Flight, other_of=Observation).left(
+        _together, name="flights in weather"
     )
 
 

@@ -99,14 +99,12 @@ def around_storms(
     a storm are less than ``COMPARED`` apart, and a session with that gap holds them together without knowing where they
     begin. A storm around which no flight was to leave is not in the result.
     """
-    near = storms.key_by(lambda storm: storm.airport).interval_join(
-        flights,
-        between=(-COMPARED, COMPARED),
-        upper_inclusive=False,
-        into=_near,
-        of=Storm,
-        other_of=Flight,
-        name="flights near storms",
+    near = (
+        storms.key_by(lambda storm: storm.airport)
+        .interval_join(
+            flights, between=(-COMPARED, COMPARED), upper_inclusive=False, of=Storm, other_of=Flight
+        )
+        .inner(_near, name="flights near storms")
     )
     return (
         near.key_by(lambda pair: pair.storm, of=Storm)

@@ -69,8 +69,8 @@ STEPS: dict[str, Step] = {
     "count window": lambda s: keyed(s).window(af.Count(5)).apply(lambda all: all, name="step"),
     "calls": lambda s: s.map_async(never, name="step"),
     "handlers": lambda s: keyed(s).process_async(Waits(), name="step"),
-    "interval join": lambda s: keyed(s).interval_join(
-        keyed(s), between=(-TEN, TEN), into=lambda a, b: a, name="step"
+    "interval join": lambda s: (
+        keyed(s).interval_join(keyed(s), between=(-TEN, TEN)).inner(lambda a, b: a, name="step")
     ),
 }
 

@@ -159,13 +159,11 @@ def _checked(
         answered.key_by(lambda flight: flight.origin)
         .as_of_join(
             weather.key_by(lambda hour: hour.origin),
-            into=Compared,
-            kind=af.Join.LEFT,
             tolerance=TOLERANCE,
             of=FlightInWeather,
             other_of=Observation,
-            name="flights in weather",
         )
+        .left(Compared, name="flights in weather")
         .process(LeaveOutMismatches(), name=COMPARED)
     )
 

@@ -76,11 +76,10 @@ def around_storms(storms: af.Stream[Storm], hours: af.Stream[Hour]) -> af.Stream
             hours.key_by(lambda hour: hour.airport),
             between=(-COMPARED, COMPARED),
             upper_inclusive=False,
-            into=Near,
             of=Storm,
             other_of=Hour,
-            name="hours near storms",
         )
+        .inner(Near, name="hours near storms")
         .key_by(lambda near: near.storm, of=Storm)
         .window(af.Session(COMPARED))
         .fold(Sides, Sides.add, merge=Sides.merge, of=Sides, name="around storms")
