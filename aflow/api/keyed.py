@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Generic, TypeVar, Unpack
 
@@ -24,7 +25,7 @@ from aflow.api.stream import Stream
 from aflow.api.windowed import WindowedStream, WindowResults
 from aflow.api.windows import Session, Windows, choose
 from aflow.graph.flow_graph import FlowGraph
-from aflow.graph.nodes import Edge
+from aflow.graph.nodes import Edge, Forward
 from aflow.machines.windows.assigners import WindowAssigner
 from aflow.machines.windows.evictor import Evictor
 from aflow.machines.windows.trigger import Trigger
@@ -39,12 +40,15 @@ from aflow.operators.calls.async_process import (
 )
 from aflow.operators.calls.handlers.operator import AsyncProcessOperator
 from aflow.operators.deduplicate import DeduplicateOperator
+from aflow.operators.filter import FilterOperator
+from aflow.operators.flat_map import FlatMapOperator
 from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
 from aflow.operators.keyed_process import (
     KeyedProcess,
     KeyedProcessOperator,
     check_keyed_process,
 )
+from aflow.operators.map import MapOperator
 from aflow.operators.top import TopOperator
 from aflow.runtime.calls.options import CallOptions, handler_settings
 
@@ -78,6 +82,27 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
     def place(self) -> Place:
         """Where the stream is in the graph of its flow."""
         return Place(self._graph, self._edge, True, self._key_type, self._parallelism)
+
+    def map(self, fn: Callable[[T], U], *, name: str | None = None) -> KeyedStream[K, U]:
+        """Replace each value by ``fn(value)`` and keep its key, as Kafka Streams' ``mapValues`` does.
+
+        As ``filter`` and ``flat_map``, it runs in the subtask of the step before ``key_by``, upstream of the exchange:
+        it adds no exchange, and what ``filter`` drops is not exchanged.
+        """
+        check_function(fn, "map")
+        return self._upstream("map", name, lambda: MapOperator(fn))
+
+    def filter(self, keep: Callable[[T], object], *, name: str | None = None) -> KeyedStream[K, T]:
+        """Keep the records for which ``keep(value)`` is true, with their keys."""
+        check_function(keep, "filter")
+        return self._upstream("filter", name, lambda: FilterOperator(keep))
+
+    def flat_map(
+        self, fn: Callable[[T], Iterable[U]], *, name: str | None = None
+    ) -> KeyedStream[K, U]:
+        """Replace each value by all values of ``fn(value)``, which may be none, with its key and timestamp."""
+        check_function(fn, "flat_map")
+        return self._upstream("flat_map", name, lambda: FlatMapOperator(fn))
 
     def process(self, function: KeyedProcess[K, T, U], *, name: str) -> Stream[U]:
         """Handle each record with the state and the timers of its key."""
@@ -291,6 +316,15 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
             lateness,
             types=(of, other_of),
         )
+
+    def _upstream(
+        self, what: str, name: str | None, operator: Callable[[], Operator]
+    ) -> KeyedStream[K, Any]:
+        """Add a step without state before the exchange by key; its operator must keep the keys."""
+        edge = replace(self._edge, partitioning=Forward())
+        node = self._graph.add_step(what, name, (edge,), operator)
+        keyed = replace(self._edge, origin=node, side=None)
+        return KeyedStream(self._graph, keyed, self._key_type, self._parallelism)
 
     def _accumulate(
         self, what: str, name: str, accumulation: Accumulation, of: type[Any] | None

@@ -23,7 +23,7 @@ class FilterOperator(Operator):
         keep = self.function
         left = iter(batch.values)
         try:
-            if batch.timestamps is None:
+            if batch.timestamps is None and batch.keys is None:
                 values = [value for value in left if keep(value)]
                 kept = Batch(values)
             else:
@@ -35,8 +35,9 @@ class FilterOperator(Operator):
 
 
 def _selected(batch: Batch[Any], chosen: list[object]) -> Batch[Any]:
-    times = batch.timestamps
+    times, keys = batch.timestamps, batch.keys
     return Batch(
         list(compress(batch.values, chosen)),
         None if times is None else list(compress(times, chosen)),
+        None if keys is None else list(compress(keys, chosen)),
     )

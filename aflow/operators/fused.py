@@ -8,8 +8,8 @@ which step failed.
 An error shows the record that came into the first of these steps, which is the only one that is still known; where
 steps run on their own (``chaining=False``, an exchange in between), it is the one that came into the failed step.
 
-At most one filter, because then the counters of all steps follow from the lengths of input and output. A filter
-over records with timestamps goes step by step: the timestamps would have to be chosen along.
+At most one filter, because then the counters of all steps follow from the lengths of input and output. A filter over
+records with timestamps or keys runs step by step: it also selects from those columns.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class FusedOperator(Operator):
         self.output = steps[-1].output
 
     def process(self, batch: Batch[Any]) -> None:
-        if batch.timestamps is not None and self._filter_at < len(self._steps):
+        has_columns = batch.timestamps is not None or batch.keys is not None
+        if has_columns and self._filter_at < len(self._steps):
             self._steps[0].process(
                 batch
             )  # and from step to step, which are linked as if they were not fused
@@ -76,7 +77,7 @@ class FusedOperator(Operator):
             raise self._failure_of(exc, batch, left) from exc
         self._count(len(batch.values), len(values))
         if values:
-            self.output.emit(Batch(values, batch.timestamps))
+            self.output.emit(Batch(values, batch.timestamps, batch.keys))
 
     def _current_functions(self) -> list[Callable[[Any], Any]]:
         """Return the functions of the steps. A step gives up its ``FirstCall`` when a record has reached it."""

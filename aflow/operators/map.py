@@ -11,7 +11,7 @@ from aflow.operators.first_call import FirstCall
 
 
 class MapOperator(Operator):
-    """Replaces each value by ``fn(value)``; timestamps stay."""
+    """Replace each value by ``fn(value)`` and keep its timestamp and key."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
         #: A ``FirstCall`` until the first record has passed.
@@ -25,4 +25,4 @@ class MapOperator(Operator):
             values = [fn(value) for value in left]
         except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
-        self.output.emit(Batch(values, batch.timestamps))
+        self.output.emit(Batch(values, batch.timestamps, batch.keys))

@@ -190,6 +190,9 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     "KeyedStream.filter_async": [step(steps.worthwhile_by_key, ordered=False)],
     "KeyedStream.flat_map_async": [step(steps.copied_by_key, ordered=False)],
     "KeyedStream.map_batch_async": [step(steps.answered_together_by_key, ordered=False)],
+    "KeyedStream.map": [step(keyed_steps.transformed)],
+    "KeyedStream.filter": [step(keyed_steps.transformed)],
+    "KeyedStream.flat_map": [step(keyed_steps.transformed)],
     "KeyedStream.process": [
         Case(
             lambda items: keyed(items).process(Marked(), name="step"), ordered=False, in_time=True

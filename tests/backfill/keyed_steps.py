@@ -35,6 +35,14 @@ def lenient(items: Items, name: str) -> Items:
     return results.map(_of_largest).union(results.late)
 
 
+def transformed(items: Items, name: str) -> Items:
+    """Map, filter and flat_map between key_by and windows: they keep the key."""
+    doubled = keyed(items).map(lambda item: replace(item, n=item.n * 2))
+    some = doubled.filter(lambda item: item.n % 3).flat_map(lambda item: [item] * (item.n % 4))
+    windows = some.window(af.Tumbling(millis(80)))
+    return windows.fold(int, plus, name=name, of=int).map(of_window)
+
+
 def _larger(one: Item, other: Item) -> Item:
     return max(one, other, key=lambda item: (item.n, item.at))
 
@@ -347,6 +355,7 @@ def silent(items: Items, name: str) -> Items:
 
 KEYED: Sequence[Step] = [
     Step("tumbling", tumbling, keeps_order=True),
+    Step("transformed", transformed, keeps_order=True),
     Step("lenient", lenient),
     Step("sliding", sliding, keeps_order=True),
     Step("summed", summed),

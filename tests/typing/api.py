@@ -197,6 +197,15 @@ def keyed_folds_follow_their_functions(per_card: PerCard) -> None:
     assert_type(per_card.reduce(lambda a, b: max(a, b, key=str), name="max"), af.Stream[Payment])
 
 
+def keyed_streams_keep_their_keys(per_card: PerCard) -> None:
+    assert_type(per_card.map(lambda p: p.amount), af.KeyedStream[str, float])
+    assert_type(per_card.map(Refund), af.KeyedStream[str, Refund])
+    assert_type(per_card.filter(lambda p: p.amount > 10), PerCard)
+    assert_type(per_card.flat_map(lambda p: [p.amount]), af.KeyedStream[str, float])
+    cents = per_card.map(lambda p: p.amount).filter(bool).map(lambda a: int(a * 100))
+    assert_type(cents.fold(int, lambda n, c: n + c, name="cents"), af.Stream[int])
+
+
 class Dormant(af.KeyedProcess[str, Payment, Refund]):
     last = af.ValueState("last", of=Payment)
     recent = af.ListState("recent", of=float)

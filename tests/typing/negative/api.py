@@ -129,7 +129,8 @@ def streams_of_different_types(payments: Payments, words: af.Stream[str]) -> Non
 def steps_that_a_stream_does_not_have(payments: Payments, per_card: PerCard) -> None:
     payments.fold(int, lambda n, p: n + 1, name="n")  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
     payments.window(af.Tumbling(MINUTE))  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
-    per_card.map(lambda p: p.card)  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
+    per_card.map(lambda p: p.crad)  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
+    per_card.map_batch(lambda ps: ps)  # error: mypy[attr-defined] pyright[reportAttributeAccessIssue]
 
 
 def piped(payments: Payments, every: timedelta) -> Payments:
