@@ -12,6 +12,7 @@ import pytest
 
 import aflow as af
 from aflow_connectors.spark import Backfilled, Results, SparkSource, backfill
+from aflow_connectors.spark.backfill import fragment_runner, preparation
 from tests.spark.parquet_rows import parquet_rows
 
 if TYPE_CHECKING:
