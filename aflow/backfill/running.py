@@ -136,7 +136,7 @@ class _Run:
         )
         built = await builder.build(writers)
         task = built.tasks[0]
-        with closing(alarm.cancel for alarm in built.alarms):
+        with closing([task.timers.close]):
             async with asyncio.TaskGroup() as group:
                 group.create_task(task.run(), name=task.name)
         if not isinstance(task, _FragmentTask):

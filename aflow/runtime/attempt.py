@@ -91,7 +91,7 @@ class Attempt:
                 self._plan, self._options, checkpointed, resources=resources, reports=self._reports
             )
             self.built = await builder.build(writers)
-            stack.callback(self._cancel_alarms)
+            stack.callback(self._close_timers)
             if checkpointed is not None:
                 await self._copy_state(checkpointed)
             await self._run_tasks(on_started, resources)
@@ -195,13 +195,9 @@ class Attempt:
     def _begin_closing(self) -> None:
         self.closing = True
 
-    def _cancel_alarms(self) -> None:
-        for alarm in self.built.alarms:
-            alarm.cancel()
-        for desk in self.built.desks:
-            desk.close()
+    def _close_timers(self) -> None:
         for task in self.built.tasks:
-            task.stop_checkpoints()
+            task.timers.close()
 
 
 def _check_ended(tasks: Iterable[asyncio.Task[None]]) -> None:

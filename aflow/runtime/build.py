@@ -9,15 +9,16 @@ from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from aflow.connect import Writer
-from aflow.errors import InternalError, OperatorError
+from aflow.errors import AflowError, InternalError, OperatorError
 from aflow.graph.nodes import Forward, Kind, Node
 from aflow.graph.plan import Plan, TaskPlan
 from aflow.machines.batch_size import BatchSize
 from aflow.machines.calls.rate import SharedBuckets
+from aflow.machines.mail_order import Lane
+from aflow.model.time import Timestamp
 from aflow.operators.base import Operator, OperatorContext, TwoInputOperator
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.sink import SinkOperator
-from aflow.runtime.alarms import LoopAlarm
 from aflow.runtime.alignment import AlignedGroups
 from aflow.runtime.calls.reporting import Reports
 from aflow.runtime.calls.slots import CallSlots, Room
@@ -44,6 +45,7 @@ from aflow.runtime.source_input import SourceInput
 from aflow.runtime.splits import SplitQueue
 from aflow.runtime.task import Chain, StreamTask, TaskInput
 from aflow.runtime.task_id import TaskId
+from aflow.runtime.timer_service import LoopTimer
 
 
 @dataclass(slots=True)
@@ -53,8 +55,6 @@ class Built:
     tasks: list[StreamTask] = field(default_factory=list[StreamTask])
     sources: dict[str, SplitQueue] = field(default_factory=dict[str, SplitQueue])
     counters: dict[str, list[StepCounters]] = field(default_factory=dict[str, list[StepCounters]])
-    alarms: list[LoopAlarm] = field(default_factory=list[LoopAlarm])
-    desks: list[CheckpointedInput] = field(default_factory=list[CheckpointedInput])
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +117,10 @@ class Builder:
         try:
             await self._build_tasks(writers)
         except BaseException:
-            with closing([self._cancel_alarms, *(operator.close for operator in self._opened)]):
+            timers = (task.timers.close for tasks in self._tasks.values() for task in tasks)
+            with closing([*timers, *(operator.close for operator in self._opened)]):
                 raise
         return self._built
-
-    def _cancel_alarms(self) -> None:
-        for alarm in self._built.alarms:
-            alarm.cancel()
 
     async def _build_tasks(self, writers: dict[int, list[Writer[Any]]]) -> None:
         for task in self._plan.tasks:
@@ -188,19 +185,21 @@ class Builder:
         counters = {node.id: self._count(node) for node in plan.nodes}
         outputs = {node.id: StepOutput(counters[node.id]) for node in plan.nodes}
         operators: dict[int, Operator] = {}
-        alarms_before = len(self._built.alarms)
+        timers: list[LoopTimer] = []
         for node in plan.nodes:
             if node.kind is not Kind.SOURCE:
-                operators[node.id] = self._open(
-                    plan, node, subtask, outputs[node.id], task, writers
-                )
+                operator = _create(node, subtask, writers)
+                timer = task.timers.timer(partial(_on_processing_time, operator), Lane.TIMERS)
+                timers.append(timer)
+                self._open(plan, node, operator, subtask, outputs[node.id], task, timer)
+                operators[node.id] = operator
         links = {one: _link(operator, counters[one]) for one, operator in operators.items()}
         for node in plan.nodes[1:]:
             for edge in node.inputs:
                 outputs[edge.origin.id].add(links[node.id], edge.side)
         chain = Chain(
             operators=list(operators.values()),
-            alarms=self._built.alarms[alarms_before:],
+            timers=timers,
             edges=self._exchanges.edges(plan, subtask, outputs),
             sinks=[one for one in operators.values() if isinstance(one, SinkOperator)],
             slots={
@@ -248,8 +247,10 @@ class Builder:
         chains = SubtaskChains(groups, using.settings.incremental)
         if using.restoration is not None:
             using.restoration.adopt(chains, (node.name for node in plan.nodes))
-        clock, mailbox = self._options.clock, task.loop.mailbox
-        return SubtaskCheckpointer(task.id, using.coordinator, chains, using.codec, clock, mailbox)
+        clock = self._options.clock
+        return SubtaskCheckpointer(
+            task.id, using.coordinator, chains, using.codec, clock, task.timers
+        )
 
     def _check(self, plan: TaskPlan, task_input: TaskInput, chain: Chain) -> StorableCheck | None:
         """The check of what a subtask is going to store; None in a job without checkpoints."""
@@ -323,16 +324,14 @@ class Builder:
         if taking is None or self._checkpointed is None:
             return None
         task = self._tasks[plan.index][subtask]
-        desk = CheckpointedInput(
+        return CheckpointedInput(
             barrier_machine(self._checkpointed.settings, channels),
             taking,
-            loop=self._loop,
             clock=self._options.clock,
             mailbox=task.loop.mailbox,
+            timers=task.timers,
             once_begun=task.once_begun,
         )
-        self._built.desks.append(desk)
-        return desk
 
     def _count(self, node: Node) -> StepCounters:
         counters = StepCounters()
@@ -343,26 +342,17 @@ class Builder:
         self,
         plan: TaskPlan,
         node: Node,
+        operator: Operator,
         subtask: int,
         output: StepOutput,
         task: StreamTask,
-        writers: dict[int, list[Writer[Any]]],
-    ) -> Operator:
-        alarm = self._alarm(node, task)
-        self._built.alarms.append(alarm)
-        if node.kind is Kind.SINK:
-            operator: Operator = SinkOperator(writers[node.id][subtask])
-        elif node.operator is not None:
-            operator = node.operator()
-            _check_inputs(node, operator)
-        else:
-            raise InternalError(f"step {node.name!r} has no operator")
-        alarm.attach(operator)
+        timer: LoopTimer,
+    ) -> None:
         context = OperatorContext(
             name=node.name,
             output=output,
             clock=self._options.clock,
-            alarm=alarm,
+            alarm=timer,
             clocked=self.clocked,
             has_queued=lambda split: task.input.has_queued(split),
             subtask=subtask,
@@ -379,11 +369,6 @@ class Builder:
             operator.open(context)
         self._opened.append(operator)
         self._restore(operator, context, self._tasks[plan.index])
-        return operator
-
-    def _alarm(self, node: Node, task: StreamTask) -> LoopAlarm:
-        """The alarm of a step."""
-        return LoopAlarm(self._loop, self._options.clock, task.loop.mailbox)
 
     def _restore(
         self, operator: Operator, context: OperatorContext, siblings: Sequence[StreamTask]
@@ -407,6 +392,26 @@ class Builder:
 def _release(held: Iterable[StreamTask]) -> None:
     for task in held:
         task.release()
+
+
+def _create(node: Node, subtask: int, writers: dict[int, list[Writer[Any]]]) -> Operator:
+    if node.kind is Kind.SINK:
+        return SinkOperator(writers[node.id][subtask])
+    if node.operator is None:
+        raise InternalError(f"step {node.name!r} has no operator")
+    operator = node.operator()
+    _check_inputs(node, operator)
+    return operator
+
+
+def _on_processing_time(operator: Operator, now: Timestamp) -> None:
+    try:
+        operator.on_processing_time(now)
+    except AflowError:
+        raise
+    except (Exception, asyncio.CancelledError) as exc:
+        # Synchronous, so a CancelledError is the user function's own and cancels no task.
+        raise OperatorError.of(operator.name, exc) from exc
 
 
 def _link(operator: Operator, counters: StepCounters) -> Link:

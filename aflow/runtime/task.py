@@ -29,7 +29,6 @@ from aflow.model.elements import Barrier
 from aflow.operators.base import Operator, StateSize
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.sink import SinkOperator
-from aflow.runtime.alarms import LoopAlarm
 from aflow.runtime.alignment import AlignedMember
 from aflow.runtime.calls.slots import CallSlots, Room
 from aflow.runtime.cancellation import end_if_asked, user_code
@@ -45,6 +44,7 @@ from aflow.runtime.mailbox_loop import MailboxLoop, SuspendReason
 from aflow.runtime.outputs import Link
 from aflow.runtime.source_input import SourceInput
 from aflow.runtime.task_id import TaskId
+from aflow.runtime.timer_service import LoopTimer, TimerService
 
 
 class TaskInput(Protocol):
@@ -83,8 +83,8 @@ class Chain:
 
     operators: Sequence[Operator]
     """Each behind the one that feeds it."""
-    alarms: Sequence[LoopAlarm]
-    """The one of each operator."""
+    timers: Sequence[LoopTimer]
+    """The processing-time timer of each operator."""
     edges: Sequence[OutEdge]
     sinks: Sequence[SinkOperator]
     member: AlignedMember | None = None
@@ -116,6 +116,7 @@ class StreamTask:
         self.name = name
         self._clock = clock
         self.loop = MailboxLoop(loop=loop, loop_budget=loop_budget, clock=clock)
+        self.timers = TimerService(loop, clock, self.loop.mailbox)
         #: Set by ``attach``, since input and chain need to know whom to tell of input and of room.
         self.input: TaskInput
         self.chain: Chain
@@ -135,8 +136,8 @@ class StreamTask:
         self._postponed: list[Callable[[], None]] = []
         #: Asynchronous steps, each with what must not be full for its calls to begin.
         self._calling: Sequence[tuple[AsyncOperator, Sequence[Room]]] = ()
-        #: Operators that have not been told of the end of the input yet, with their alarms; None before the end.
-        self._to_end: deque[tuple[Operator, LoopAlarm]] | None = None
+        #: Operators that have not been told of the end of the input yet, with their timers; None before the end.
+        self._to_end: deque[tuple[Operator, LoopTimer]] | None = None
         self._ended = False
         #: Resolved when the task has nothing more to process.
         self.drained = asyncio.Event()
@@ -237,11 +238,6 @@ class StreamTask:
     def checkpoint_aborted(self, checkpoint: int) -> None:
         """A checkpoint does not come about."""
         self.taking.aborted(checkpoint)
-
-    def stop_checkpoints(self) -> None:
-        """Ring no more for checkpoints, if the task takes any."""
-        if self._taking is not None:
-            self._taking.close()
 
     def finish(self) -> None:
         """End when drained, and when the sinks have done what they were asked for."""
@@ -344,14 +340,14 @@ class StreamTask:
         """Tell the operators of the end, one after the other; False if one has to be waited for."""
         if self._to_end is None:
             self._leave_group()
-            self._to_end = deque(zip(self.chain.operators, self.chain.alarms, strict=True))
+            self._to_end = deque(zip(self.chain.operators, self.chain.timers, strict=True))
         while self._to_end:
-            operator, alarm = self._to_end[0]
+            operator, timer = self._to_end[0]
             if isinstance(operator, AsyncOperator) and operator.busy:
                 operator.on_input_end()
                 return False
             operator.end_input()
-            alarm.cancel()  # nothing follows the end, so no timer rings behind it
+            timer.cancel()  # nothing follows the end of the input, so no timer fires after it
             self._to_end.popleft()
         for edge in self.chain.edges:
             edge.end()

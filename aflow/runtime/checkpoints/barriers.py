@@ -7,7 +7,6 @@ noted then, and stays in the queue. Together, in order, that is what the checkpo
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -40,9 +39,10 @@ from aflow.machines.barriers.events import (
 from aflow.machines.mail_order import Lane
 from aflow.model.batch import Batch
 from aflow.model.elements import Active, Barrier, Idle, Watermark
-from aflow.model.time import Clock, Timestamp
+from aflow.model.time import Clock
 from aflow.runtime.channel import Channel, Element
 from aflow.runtime.mailbox import Mailbox
+from aflow.runtime.timer_service import TimerService
 
 #: What a checkpoint remembers of a channel.
 _CAPTURED: Final = (Batch, Watermark, Idle, Active)
@@ -82,15 +82,14 @@ class CheckpointedInput:
         machine: Barriers,
         taker: CheckpointTaker,
         *,
-        loop: asyncio.AbstractEventLoop,
         clock: Clock,
         mailbox: Mailbox,
+        timers: TimerService,
         once_begun: Callable[[Callable[[], None]], None] = _at_once,
     ) -> None:
         """``once_begun`` postpones work until the task may take checkpoints."""
         self._machine = machine
         self._taker = taker
-        self._loop = loop
         self._clock = clock
         self._mailbox = mailbox
         self._once_begun = once_begun
@@ -104,7 +103,7 @@ class CheckpointedInput:
         self.captured: dict[int, list[Element]] = {}
         #: By checkpoint that was triggered unaligned and waits for barriers, and by channel.
         self._in_flight: dict[int, dict[int, list[Element]]] = {}
-        self._alarm: asyncio.TimerHandle | None = None
+        self._timer = timers.timer(lambda _: self._tell(AlarmRang()), Lane.CONTROL)
 
     def attach(self, channels: Sequence[Channel], serve: Callable[[int], None]) -> None:
         """``serve`` gives a channel its turn again."""
@@ -112,12 +111,6 @@ class CheckpointedInput:
         self._serve = serve
         for index, channel in enumerate(channels):
             channel.announce = partial(self._announce, index)
-
-    def close(self) -> None:
-        """Ring no more."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
 
     # --------------------------------------------------------------------------------- told by the gate
 
@@ -221,9 +214,9 @@ class CheckpointedInput:
                 for index in channels:
                     self._overtake(index, self._machine.latest_id)
             case SetAlarm(at):
-                self._set_alarm(at)
+                self._timer.set(at)
             case CancelAlarm():
-                self.close()
+                self._timer.cancel()
 
     def _unblock(self, channel: int) -> None:
         self.blocked.discard(channel)
@@ -234,19 +227,6 @@ class CheckpointedInput:
     def _discard(self, checkpoint: int) -> None:
         for index in self._in_flight.pop(checkpoint, {}):
             self.captured.pop(index, None)
-
-    def _set_alarm(self, at: Timestamp) -> None:
-        self.close()
-        delay = max(0, at - self._clock.now()) / 1000
-        self._alarm = self._loop.call_later(delay, self._ring, at)
-
-    def _ring(self, at: Timestamp) -> None:
-        if self._clock.now() < at:
-            self._set_alarm(at)  # the loop's clock and ours round differently
-            return
-        self._alarm = None
-        with suppress(MailboxClosed):  # the task has ended: its job is over
-            self._mailbox.post(partial(self._tell, AlarmRang()), Lane.CONTROL)
 
 
 def _nobody(index: int) -> None:

@@ -30,6 +30,7 @@ from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.loop_budget import WorkerActivity
 from aflow.runtime.task import StreamTask
 from aflow.runtime.task_id import TaskId
+from aflow.runtime.timer_service import LoopTimer
 from aflow.state.manifest import Link, Manifest, StepState, SubtaskState
 
 #: Checkpoints whose story is kept for the host.
@@ -88,7 +89,7 @@ class CheckpointCoordinator:
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[TaskId, StreamTask] = {}
         self._machine: Coordinator | None = None
-        self._alarm: asyncio.TimerHandle | None = None
+        self._timer = LoopTimer(self._loop, clock, self._on_timer)
         self._collected: dict[int, _Collected] = {}
         self._requests: dict[int, asyncio.Future[CheckpointInfo]] = {}
         self._paths: dict[int, str] = {}
@@ -151,8 +152,7 @@ class CheckpointCoordinator:
         self._over = reason
         if self._machine is not None:
             self._feed(say.Stopped(reason))
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self._timer.cancel()
         for request in self._requests.values():
             if not request.done():
                 request.set_exception(JobStopped(reason))
@@ -247,9 +247,9 @@ class CheckpointCoordinator:
             case say.FailJob(reason):
                 self.spawn(_raise(CheckpointError(reason)), "too many failed checkpoints")
             case say.SetAlarm(at):
-                self._set_alarm(at)
+                self._timer.set(at)
             case say.CancelAlarm():
-                self._set_alarm(None)
+                self._timer.cancel()
 
     def _trigger(self, checkpoint: int, kind: CheckpointKind, created_at: Timestamp) -> None:
         collected = self._collected[checkpoint] = _Collected(kind, created_at)
@@ -433,19 +433,7 @@ class CheckpointCoordinator:
             finally:
                 self._work.task_done()
 
-    def _set_alarm(self, at: Timestamp | None) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        if at is not None:
-            delay = max(0, at - self._clock.now()) / 1000
-            self._alarm = self._loop.call_later(delay, self._ring, at)
-
-    def _ring(self, at: Timestamp) -> None:
-        if self._clock.now() < at:
-            self._set_alarm(at)  # the loop's clock and ours round differently
-            return
-        self._alarm = None
+    def _on_timer(self, now: Timestamp) -> None:
         self._feed(say.AlarmRang())
 
 

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
 import anyio.to_thread
 
-from aflow.errors import CheckpointError, MailboxClosed
+from aflow.errors import CheckpointError
 from aflow.machines.barriers.events import AbortReason
 from aflow.machines.mail_order import Lane
 from aflow.model.batch import Batch
@@ -40,8 +39,8 @@ from aflow.runtime.checkpoints.storage import CheckpointStorage, complaint
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
 from aflow.runtime.loop_budget import WorkerActivity
-from aflow.runtime.mailbox import Mailbox
 from aflow.runtime.task_id import TaskId
+from aflow.runtime.timer_service import TimerService
 from aflow.state.manifest import Link
 from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
 
@@ -133,10 +132,9 @@ class SubtaskCheckpointer:
         chains: SubtaskChains,
         codec: InFlightCodec,
         clock: RuntimeClock,
-        mailbox: Mailbox,
+        timers: TimerService,
     ) -> None:
         self.task = task
-        self._mailbox = mailbox
         self.chains = chains
         self._coordinator = coordinator
         self._codec = codec
@@ -149,8 +147,9 @@ class SubtaskCheckpointer:
         self._open: dict[int, _Taking] = {}
         #: Checkpoints that wait until those before them are stored.
         self._waiting: dict[int, _Taking] = {}
-        #: By checkpoint, when its marks in the sinks overtake what is in front of them.
-        self._alarms: dict[int, asyncio.TimerHandle] = {}
+        #: By checkpoint, with the time (epoch ms) at which its marks overtake the batches that wait in the sinks.
+        self._overtaking: dict[int, tuple[Timestamp, _Taking]] = {}
+        self._overtaking_timer = timers.timer(self._overtake_due, Lane.CONTROL)
         #: Set when the part of the latest capture is stored, or given up.
         self._latest_stored = asyncio.Event()
         self._latest_stored.set()
@@ -185,7 +184,8 @@ class SubtaskCheckpointer:
         taking.before, self._latest_stored = self._latest_stored, taking.stored
         self._open[barrier.id] = self._waiting[barrier.id] = taking
         if taking.sinks and barrier.timeout is not None and not barrier.unaligned:
-            self._overtake_later(taking, barrier.created_at + barrier.timeout)
+            self._overtaking[barrier.id] = (barrier.created_at + barrier.timeout, taking)
+            self._set_overtaking_timer()
         self._coordinator.spawn(self._store(taking), f"checkpoint {barrier.id} of {self.task}")
 
     def all_arrived(self, checkpoint: int, alignment: int, in_flight: InFlight) -> None:
@@ -250,30 +250,17 @@ class SubtaskCheckpointer:
             taking.barrier.id, done, overtaking=taking.barrier.unaligned
         )
 
-    def _overtake_later(self, taking: _Taking, due: Timestamp) -> None:
-        """Let the marks in the sinks overtake what is in front of them once the barrier is older than its timeout."""
+    def _set_overtaking_timer(self) -> None:
+        self._overtaking_timer.set(min((at for at, _ in self._overtaking.values()), default=None))
 
-        def overtake() -> None:
+    def _overtake_due(self, now: Timestamp) -> None:
+        """Let marks in the sinks overtake the batches that wait there, if their barrier is older than its timeout."""
+        for checkpoint in [one for one, (at, _) in self._overtaking.items() if at <= now]:
+            _, taking = self._overtaking.pop(checkpoint)
             for operator in self._operators:
                 if isinstance(operator, SinkOperator):
-                    taking.waiting[operator.name] += operator.overtake(taking.barrier.id)
-
-        def ring() -> None:
-            with suppress(MailboxClosed):  # the task has ended: its job is over
-                self._mailbox.post(overtake, Lane.CONTROL)
-
-        delay = max(0, due - self._clock.now()) / _MS
-        self._alarms[taking.barrier.id] = asyncio.get_running_loop().call_later(delay, ring)
-
-    def close(self) -> None:
-        """Ring no more."""
-        for checkpoint in list(self._alarms):
-            self._silence(checkpoint)
-
-    def _silence(self, checkpoint: int) -> None:
-        alarm = self._alarms.pop(checkpoint, None)
-        if alarm is not None:
-            alarm.cancel()
+                    taking.waiting[operator.name] += operator.overtake(checkpoint)
+        self._set_overtaking_timer()
 
     async def _store(self, taking: _Taking) -> None:
         """Store the part of a checkpoint once those before it are, and acknowledge it; or decline."""
@@ -311,7 +298,8 @@ class SubtaskCheckpointer:
             return None
         in_flight = await taking.in_flight
         pending = {name: await one for name, one in taking.sinks.items()}
-        self._silence(checkpoint)
+        if self._overtaking.pop(checkpoint, None) is not None:
+            self._set_overtaking_timer()
         with self._coordinator.threads.working():
             return await self._write(taking, in_flight, pending)
 

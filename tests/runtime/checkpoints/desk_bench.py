@@ -18,6 +18,7 @@ from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.gate import Gate
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.mailbox_loop import MailboxLoop
+from aflow.runtime.timer_service import TimerService
 from aflow.testing.virtual_time import VirtualClock
 
 
@@ -103,8 +104,13 @@ class Bench:
         )
         self.channels = [Channel(1000, _nothing) for _ in range(channels)]
         self.told = Told()
+        self.timers = TimerService(loop, clock, self.mails.mailbox)
         self.desk = CheckpointedInput(
-            machine, self.told, loop=loop, clock=clock, mailbox=self.mails.mailbox
+            machine,
+            self.told,
+            clock=clock,
+            mailbox=self.mails.mailbox,
+            timers=self.timers,
         )
         heads = [self.told] * channels
         self.gate = Gate(self.channels, heads, BatchSize(most, budget=1.0), clock, self.desk)

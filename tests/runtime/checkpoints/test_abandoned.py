@@ -21,6 +21,7 @@ from aflow.runtime.loop_budget import WorkerActivity
 from aflow.runtime.mailbox import Mailbox
 from aflow.runtime.splits import Place, Progress
 from aflow.runtime.task_id import TaskId
+from aflow.runtime.timer_service import TimerService
 from aflow.state.manifest import Link
 from aflow.testing import VirtualClock
 from aflow.testing.virtual_time import settle, virtual_time
@@ -54,6 +55,11 @@ class Coordinator:
         self.told.append(("declined", checkpoint))
 
 
+def timers() -> TimerService:
+    loop = asyncio.get_running_loop()
+    return TimerService(loop, VirtualClock(), Mailbox(loop, lambda: None))
+
+
 class Half:
     """A source that is in the middle of a split."""
 
@@ -76,7 +82,7 @@ async def test_one_whose_barriers_do_not_all_come_is_stored_but_never_acknowledg
         chains,
         InFlightCodec.of(pickle=False),
         VirtualClock(),
-        Mailbox(asyncio.get_running_loop(), lambda: None),
+        timers(),
     )
     taking.attach([], [], source=Half())
 
@@ -104,7 +110,7 @@ async def test_parts_are_stored_in_the_order_of_captures_whichever_task_begins_f
         SubtaskChains(KeyGroupRange(0, 128), incremental=True),
         InFlightCodec.of(pickle=False),
         VirtualClock(),
-        Mailbox(asyncio.get_running_loop(), lambda: None),
+        timers(),
     )
     taking.attach([], [], source=Half())
 

@@ -408,12 +408,12 @@ async def test_an_alarm_that_rings_before_the_clock_is_there_waits_for_it() -> N
 
 
 @virtual_time
-async def test_a_desk_that_was_closed_rings_no_more() -> None:
+async def test_closing_the_timers_of_the_task_cancels_the_alignment_timeout() -> None:
     bench = Bench(AlternatingBarriers(2), 2)
     bench.send(0, TIMED)
     bench.run()
 
-    bench.desk.close()
+    bench.timers.close()
     await ms(200)
 
     assert not bench.mails.mailbox.order.has_mail()
