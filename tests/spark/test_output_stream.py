@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
 from aflow_connectors.spark.dataframe.arrow import pa
-from aflow_connectors.spark.output_stream import flush_each_batch
+from aflow_connectors.spark.dataframe.map_async import flush_each_batch
 
 
 class Stream:

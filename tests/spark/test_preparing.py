@@ -9,8 +9,8 @@ import pytest
 
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.spark import Results, SparkSink
+from aflow_connectors.spark.backfill.folders import path_of
 from aflow_connectors.spark.backfill.preparation import check_apart
-from aflow_connectors.spark.paths import path_of
 
 if TYPE_CHECKING:
     from aflow_connectors.spark.backfill.results import Place

@@ -9,9 +9,13 @@ import pytest
 
 from aflow.errors import ConnectorError
 from aflow_connectors.files.optional import pyarrow_parquet
+from aflow_connectors.spark.backfill.executor_files import (
+    files_of,
+    payloads,
+    read_state,
+    write_state,
+)
 from aflow_connectors.spark.dataframe.arrow import pa
-from aflow_connectors.spark.staged_files import files_of, payloads
-from aflow_connectors.spark.state_files import read_state, write_state
 
 PARQUET = pyarrow_parquet("tests")
 

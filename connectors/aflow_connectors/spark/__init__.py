@@ -7,10 +7,9 @@ that a missing package is reported in one sentence.
 from __future__ import annotations
 
 from aflow_connectors.spark.backfill.api import backfill, explain
-from aflow_connectors.spark.backfill.results import Results
+from aflow_connectors.spark.backfill.results import Backfilled, Results, StepDone
 from aflow_connectors.spark.dataframe.map_async import map_async, schema_of
 from aflow_connectors.spark.dataframe.source import SparkSource
-from aflow_connectors.spark.done import Backfilled, StepDone
 from aflow_connectors.spark.environment import local_session
 from aflow_connectors.spark.tables.folder_sink import SparkSink
 from aflow_connectors.spark.tables.table_sink import SparkTableSink

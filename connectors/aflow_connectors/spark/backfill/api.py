@@ -16,9 +16,8 @@ from aflow.backfill.fragments import FragmentPlan
 from aflow.errors import FlowDefinitionError
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
 from aflow.model.time import Instant, Timestamp, to_timestamp
-from aflow_connectors.spark.backfill.results import Place
+from aflow_connectors.spark.backfill.results import Backfilled, Place
 from aflow_connectors.spark.calls import Calls
-from aflow_connectors.spark.done import Backfilled
 from aflow_connectors.spark.environment import check_packages
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aflow.connect import Committable, SinkError
+from aflow_connectors.spark.backfill.folders import local_path
 from aflow_connectors.spark.backfill.results import Results
 from aflow_connectors.spark.dataframe.schema import declared, spark_schema
-from aflow_connectors.spark.paths import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -29,12 +29,12 @@ from aflow_connectors.spark.backfill.destinations import (
     FilesDestination,
     TableDestination,
 )
-from aflow_connectors.spark.backfill.fragment_function import sent_columns
 from aflow_connectors.spark.backfill.fragment_runner import Staging
+from aflow_connectors.spark.backfill.fragment_task import sent_columns
+from aflow_connectors.spark.backfill.results import Backfilled, StepDone
 from aflow_connectors.spark.backfill.rows import StepCounts
 from aflow_connectors.spark.dataframe.columns import RowsOut
 from aflow_connectors.spark.dataframe.schema import declared, inferred, spark_schema
-from aflow_connectors.spark.done import Backfilled, StepDone
 from aflow_connectors.spark.executor.functions import mapped
 
 if TYPE_CHECKING:

@@ -1,16 +1,20 @@
-"""Result files written by executors: a Parquet file for each exit into a sink and each attempt at a partition.
+"""Files that carry results, state and staged rows from executors to the driver.
 
-Theory. A file alone proves nothing: its attempt may have been superseded or may have failed. The rows of an attempt
-name its files, so the files named by the rows that Spark accepts are the results; all others are removed with their
-folder. Only the driver creates that folder, before anything runs: an attempt that outlives the backfill does not find
-it.
+Theory. A result file alone proves nothing: its attempt may have been superseded or may have failed. There is one for
+each exit into a sink and each attempt at a partition, and the rows of an attempt name its files. So the files named by
+the rows that Spark accepts are the results; all others are removed with their folder. Only the driver creates that
+folder, before anything runs: an attempt that outlives the backfill does not find it. The same holds for state, if
+driver and executors share the staging folder.
+
+Staged rows are written by Spark. The driver reads them directly if it can access the files, since a Spark job takes a
+tenth of a second. It reads only files that Spark marked as complete (``_SUCCESS``); Spark reads the others.
 """
 
 from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +23,10 @@ from typing import Any, Final
 from uuid import uuid4
 
 from aflow.connect import ConnectorError
+from aflow_connectors.files.optional import pyarrow_parquet
 from aflow_connectors.spark.dataframe.arrow import pa
 from aflow_connectors.spark.dataframe.columns import RowsOut
-from aflow_connectors.spark.parquet_files import parquet_writer
+from aflow_connectors.spark.tables.columns import parquet_writer
 
 #: Approximate bytes in memory after which a row group is written, regardless of its number of records.
 _BYTES: Final = 32 * 2**20
@@ -141,3 +146,71 @@ class _File:
             raise ConnectorError(
                 f"{self._into.owner}: executor {socket.gethostname()} cannot write {self._path}: {exc}{hint}"
             ) from exc
+
+
+#: Bytes of a chunk in the driver's memory.
+_CHUNK: Final = 4 * 2**20
+
+
+def write_state(folder: Path, number: int, chunks: Iterable[bytes]) -> str:
+    """Write the state of partition ``number`` of a fragment; return the file name. Raises ``ConnectorError``."""
+    path = folder / f"{number:05}-{uuid4().hex}"
+    try:
+        with path.open("xb") as file:
+            file.writelines(chunks)
+    except OSError as exc:
+        raise ConnectorError(
+            f"executor {socket.gethostname()} cannot write state to {path}: {exc.strerror or exc}; the staging folder "
+            f"must be one that driver and executors see alike, with room for the state"
+        ) from exc
+    return path.name
+
+
+def read_state(folder: Path, name: str) -> Iterator[bytes]:
+    """Yield the content that ``write_state`` wrote, in chunks; blocks. Raises ``ConnectorError``."""
+    path = folder / name
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                yield chunk
+    except OSError as exc:
+        raise ConnectorError(
+            f"cannot read state from {path}, where an executor has written it: {exc.strerror or exc}; the staging "
+            f"folder must be one that driver and executors see alike"
+        ) from exc
+
+
+#: Rows per batch. Each has some megabytes.
+_ROWS_AT_ONCE: Final = 8
+
+
+def files_of(fragment: Path | None, exit: int) -> list[Path] | None:
+    """Return the files with the rows of ``exit`` in the folder of a fragment; None if the driver cannot read them."""
+    if fragment is None or not (fragment / "_SUCCESS").is_file():
+        return None
+    folder = fragment / f"exit={exit}"
+    try:
+        if not folder.exists():
+            return []
+        files = sorted(one for one in folder.iterdir() if one.suffix == ".parquet" and _shown(one))
+        for file in files:
+            _opened(file)
+    except (OSError, pa.ArrowException):
+        return None
+    return files
+
+
+def payloads(files: Sequence[Path]) -> Iterator[bytes]:
+    """Yield the payloads of all rows, in no order; blocks."""
+    for file in files:
+        for batch in _opened(file).iter_batches(_ROWS_AT_ONCE, columns=["payload"]):
+            yield from batch.column("payload").to_pylist()
+
+
+def _shown(file: Path) -> bool:
+    """Return False for files that Spark ignores too."""
+    return not file.name.startswith((".", "_"))
+
+
+def _opened(file: Path) -> Any:
+    return pyarrow_parquet("a backfill").ParquetFile(str(file), page_checksum_verification=True)

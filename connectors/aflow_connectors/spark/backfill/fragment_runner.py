@@ -22,12 +22,15 @@ from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
 from aflow.backfill.savepoint import LeftPart
 from aflow.connect import ConnectorError
 from aflow.model.time import MIN_TIMESTAMP
-from aflow_connectors.spark.backfill.folders import StagingFolder, remove_stale
+from aflow_connectors.spark.backfill.executor_files import files_of, payloads, read_state
+from aflow_connectors.spark.backfill.folders import (
+    StagingFolder,
+    path_of,
+    remove_folder,
+    remove_stale,
+)
 from aflow_connectors.spark.backfill.rows import LAYOUT, REPORT, STATE, StepCounts
 from aflow_connectors.spark.executor.functions import MapBatches, mapped
-from aflow_connectors.spark.paths import path_of, remove_folder
-from aflow_connectors.spark.staged_files import files_of, payloads
-from aflow_connectors.spark.state_files import read_state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,8 +1,11 @@
-"""One fragment on an executor: Arrow batches of a partition in, Arrow batches of rows out.
+"""One fragment on an executor: its description, pickled on the driver, and its run over a partition.
 
-Rows carry records to another fragment or to a sink, and the state of the partition; if results and state are written to
-files, a row carries the names of the files. Neither accumulators nor folders are used: only the rows of the attempt
-that Spark accepts count, and those of other attempts are ignored.
+Arrow batches of a partition are the input, Arrow batches of rows the output. Rows carry records to another fragment or
+to a sink, and the state of the partition; if results and state are written to files, a row carries the names of the
+files. Neither accumulators nor folders are used: only the rows of the attempt that Spark accepts count, and those of
+other attempts are ignored.
+
+Fragments are pickled once, on the driver, so that pickling errors are raised early.
 """
 
 from __future__ import annotations
@@ -18,19 +21,21 @@ import msgspec
 
 from aflow.backfill.blocks import Block, Leaving
 from aflow.backfill.exchange import ExitEncoder, opened
-from aflow.backfill.fragments import Fragment
+from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.backfill.merging import Merging
 from aflow.backfill.running import Left, Partition, run_fragment
 from aflow.backfill.savepoint import encoded_part
+from aflow.backfill.shipping import check_picklable, shippable
 from aflow.errors import ConnectorError
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
-from aflow_connectors.spark.backfill.executor_files import Into, ResultFiles
+from aflow_connectors.spark.backfill.executor_files import Into, ResultFiles, write_state
 from aflow_connectors.spark.backfill.rows import REPORT, STATE, StepCounts
 from aflow_connectors.spark.dataframe.arrow import pa
 from aflow_connectors.spark.dataframe.columns import RowsIn, RowsOut
 from aflow_connectors.spark.executor.bridge import Inbox, Outbox, bridged
+from aflow_connectors.spark.executor.functions import MapBatches, Payload, shipped
 from aflow_connectors.spark.executor.resource_pool import kept
-from aflow_connectors.spark.state_files import write_state
+from aflow_connectors.spark.executor.serialization import adopt, classes_of_main, dumps
 
 #: A row's place combines the fragment, the partition and the number of the record block in it: 2^9, 2^22 and 2^32.
 _PARCEL_BITS: Final = 32
@@ -211,3 +216,69 @@ def _schema() -> Any:
     kinds = [short, short, short, long, long, pa.binary()]
     names = ["exit", "part", "input", "ts", "place", "payload"]
     return pa.schema(list(zip(names, kinds, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class _WithClasses:
+    """Content for executors, with the classes of the user's script that its records may have."""
+
+    classes: Mapping[str, type]
+    content: Any
+
+
+def sent_fragment(
+    fragment: Fragment,
+    plan: FragmentPlan,
+    *,
+    subtasks: int,
+    until: Timestamp | None,
+    source: RowsIn[Any] | None,
+    files: Mapping[str, Into | None],
+    state: Path | None,
+) -> MapBatches:
+    """Return the function that runs ``fragment``; ``files`` are sinks whose records are not rows, None if dropped.
+
+    Raises ``FlowDefinitionError`` that names the step that cannot be pickled.
+    """
+    check_picklable(fragment, dumps)
+    ways = {way.number: way.sink.name for way in fragment.exits if way.sink is not None}
+    orders = Orders(
+        flow=plan.flow,
+        fragment=shippable(fragment),
+        subtasks=subtasks,
+        key_groups=plan.key_groups,
+        until=until,
+        source=source,
+        files={way: into for way, name in ways.items() if (into := files.get(name)) is not None},
+        nowhere=frozenset(
+            way for way, name in ways.items() if name in files and files[name] is None
+        ),
+        state=state,
+    )
+    what = f"fragment {fragment.index} of flow {plan.flow!r}"
+    return shipped(run_partition, _pickled(orders), what=what)
+
+
+def sent_columns(columns: RowsOut, *, sink: str) -> MapBatches:
+    """Return the function that makes columns of the rows of a sink."""
+    return shipped(run_decoding, _pickled(columns), what=f"sink {sink!r}")
+
+
+def run_partition(cargo: Payload[_WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
+    """Run a fragment over the current partition, on an executor."""
+    from pyspark import TaskContext
+
+    adopt(cargo.content.classes)
+    context = TaskContext.get()
+    number = 0 if context is None else context.partitionId()
+    return execute(cargo.content.content, number, batches, digest=cargo.digest)
+
+
+def run_decoding(cargo: Payload[_WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield the columns of a sink's records, on an executor."""
+    adopt(cargo.content.classes)
+    return decode(cargo.content.content, batches)
+
+
+def _pickled(content: object) -> bytes:
+    return dumps(_WithClasses(classes_of_main(dumps), content))

@@ -21,17 +21,16 @@ from aflow_connectors.spark.backfill.destinations import (
 )
 from aflow_connectors.spark.backfill.driver import Backfill
 from aflow_connectors.spark.backfill.executor_files import Into
-from aflow_connectors.spark.backfill.fragment_function import sent_fragment
+from aflow_connectors.spark.backfill.folders import is_local, local_path, path_of, uri_of
 from aflow_connectors.spark.backfill.fragment_runner import Staging
-from aflow_connectors.spark.backfill.history import history_folder
+from aflow_connectors.spark.backfill.fragment_task import sent_fragment
+from aflow_connectors.spark.backfill.history import HistoryTable, history_folder
 from aflow_connectors.spark.backfill.results import Place, Results
 from aflow_connectors.spark.calls import is_connect, is_of_spark, telling_line
 from aflow_connectors.spark.dataframe.columns import RowsIn
 from aflow_connectors.spark.dataframe.schema import rows_schema
 from aflow_connectors.spark.dataframe.source import SparkSource
 from aflow_connectors.spark.environment import use_this_python
-from aflow_connectors.spark.history_table import HistoryTable
-from aflow_connectors.spark.paths import is_local, local_path, path_of, uri_of
 from aflow_connectors.spark.tables.folder_sink import SparkSink
 from aflow_connectors.spark.tables.table_sink import SparkTableSink
 

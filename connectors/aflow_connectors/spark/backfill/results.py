@@ -1,13 +1,15 @@
-"""Destinations for the results of a backfill, as users give them."""
+"""Results of a backfill: the destinations that users give, and the summary that it returns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from aflow.errors import FlowDefinitionError, shown
+from aflow.model.time import Timestamp
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from aflow_connectors.spark.dataframe.schema import Schema
     from aflow_connectors.spark.tables.folder_sink import SparkSink
     from aflow_connectors.spark.tables.table_sink import SparkTableSink
+
 
 Target: TypeAlias = "str | PathLike[str] | Callable[[DataFrame], object]"
 
@@ -57,3 +60,39 @@ class Results:
 
 Place: TypeAlias = "Results | Target | SparkSink[Any] | SparkTableSink[Any] | None"
 """Destination of the records of a sink: a folder, a function, ``Results``, a sink of the live job, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """Record counts of a step, over all partitions of a fragment."""
+
+    fragment: int
+    """Index of the fragment, as ``explain`` shows it."""
+    name: str
+    records_in: int
+    """Always 0 for a source."""
+    records_out: int
+    """Records of the main output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfilled:
+    """Summary of a completed backfill."""
+
+    flow: str
+    until: Timestamp | None
+    """End of the history (epoch ms), exclusive; None if all of history was processed."""
+    savepoint: Path | None
+    """Folder of the savepoint from which the live job starts; None if none was written."""
+    steps: tuple[StepDone, ...]
+    """In the order of the flow; a step downstream of a union has one entry for each fragment that contains it."""
+    results: Mapping[str, int]
+    """Number of records written, by sink."""
+    left_out: int
+    """Records of the sources at or after the end of the history, which the live job processes."""
+    partitions: int
+    """Number of partitions of keyed fragments."""
+    seconds: Mapping[str, float]
+    """Duration by phase: fragments, results, savepoint. A fragment without a Spark job of its own counts in that of its
+    reader.
+    """

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from inspect import currentframe
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aflow.backfill.blocks import Leaving
@@ -32,12 +33,12 @@ from aflow_connectors.spark.executor.bridge import Inbox, Outbox, bridged, check
 from aflow_connectors.spark.executor.functions import Payload, shipped
 from aflow_connectors.spark.executor.resource_pool import kept
 from aflow_connectors.spark.executor.serialization import dumps
-from aflow_connectors.spark.output_stream import flush_each_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from aflow_connectors.spark.dataframe.schema import ArrowSchema, Declared, Schema
+
 
 T = TypeVar("T")
 
@@ -249,3 +250,21 @@ class _Collected:
 def _name_of(fn: object) -> str:
     inner: object = getattr(fn, "func", fn)  # of a functools.partial
     return str(getattr(inner, "__name__", type(fn).__name__))
+
+
+def flush_each_batch() -> bool:
+    """Make Spark's worker flush its output after each batch; call it in the generator that yields the batches.
+
+    By default it flushes every 64 KiB (``spark.buffer.size``): until then ``limit(5)`` receives no results and the
+    calls continue. Spark's workers can flush each batch, but only a cluster-wide setting turns that on, so this
+    searches the call stack for their serializer. Returns False if there is none.
+    """
+    frame = currentframe()
+    while frame is not None:
+        if frame.f_code.co_name == "dump_stream":
+            serializer: Any = frame.f_locals.get("self")  # private to Spark, and without types
+            if hasattr(serializer, "_flush_per_batch"):
+                serializer._flush_per_batch = True
+                return True
+        frame = frame.f_back
+    return False

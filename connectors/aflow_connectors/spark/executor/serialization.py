@@ -1,22 +1,30 @@
-"""Pickling for executors with Spark's pickler: functions and classes of the main program are pickled by value.
+"""Pickling for executors with Spark's pickler, and the classes of the main program that executors need.
 
-Two traits of msgspec prevent that. It caches information on each dataclass, NamedTuple, TypedDict and enum that it has
-seen, and the cache cannot be pickled; msgspec rebuilds it if it is missing. And a Struct gets its fields when the class
-is created, but Spark's pickler creates an empty class and sets its attributes later: it would have no fields.
+Functions and classes of the main program are pickled by value. Two traits of msgspec prevent that. It caches
+information on each dataclass, NamedTuple, TypedDict and enum that it has seen, and the cache cannot be pickled; msgspec
+rebuilds it if it is missing. And a Struct gets its fields when the class is created, but Spark's pickler creates an
+empty class and sets its attributes later: it would have no fields.
 
 Annotations that are strings, as with ``from __future__ import annotations``, are resolved in the main program.
 Executors have another main program, so they are resolved here.
+
+Instances and stored state refer to their class by name, and ``__main__`` of an executor is another module. So the
+classes of a script or notebook are sent with the code and registered under their names in ``__main__`` of the
+executor's process.
 """
 
 from __future__ import annotations
 
 import io
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, TypeGuard, get_type_hints
 
 import msgspec
 
+from aflow.backfill.exchange import forget_classes
 from aflow.errors import FlowDefinitionError
 
 #: Attribute in which msgspec caches information on a class.
@@ -83,3 +91,49 @@ def _look_up_annotations(of: type, reduced: Any) -> None:
     with suppress(Exception):
         types = get_type_hints(of, include_extras=True)
         attributes["__annotations__"] = {name: types.get(name, text) for name, text in own.items()}
+
+
+def classes_of_main(dumps: Callable[[object], bytes]) -> dict[str, type]:
+    """Return the classes defined in ``__main__``, nested ones included, that ``dumps`` can pickle."""
+    main = sys.modules.get("__main__")
+    found = [one for name, one in vars(main).items() if _is_named(one, name)]
+    return {
+        one.__qualname__: one
+        for outer in found
+        if _pickles(outer, dumps)
+        for one in _with_inner(outer)
+    }
+
+
+def adopt(classes: Mapping[str, type]) -> None:
+    """Register ``classes`` under their names in this process's ``__main__``; for executors only."""
+    main = sys.modules["__main__"]
+    new = False
+    for name, one in classes.items():
+        # Pickling by value loses the outer part of a nested class's name.
+        if one.__qualname__ != name:
+            one.__qualname__ = name
+        if "." not in name and getattr(main, name, None) is not one:
+            setattr(main, name, one)
+            new = True
+    if new:
+        forget_classes()
+
+
+def _with_inner(outer: type) -> Iterator[type]:
+    yield outer
+    for name, one in vars(outer).items():
+        if _is_named(one, f"{outer.__qualname__}.{name}"):
+            yield from _with_inner(one)
+
+
+def _is_named(value: object, name: str) -> TypeGuard[type]:
+    return isinstance(value, type) and value.__module__ == "__main__" and value.__qualname__ == name
+
+
+def _pickles(value: object, dumps: Callable[[object], bytes]) -> bool:
+    try:
+        dumps(value)
+    except Exception:
+        return False
+    return True

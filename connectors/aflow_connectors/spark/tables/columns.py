@@ -1,11 +1,13 @@
-"""Columns of a sink's output: declared or inferred from the first records, and the same for all of its writers."""
+"""Columns of a sink's output, declared or inferred from the first records, and Parquet files that Spark reads as its
+own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aflow.connect import ConnectorError, SinkError
 from aflow.errors import FlowDefinitionError
@@ -13,8 +15,7 @@ from aflow_connectors.files.optional import pyarrow, pyarrow_parquet
 from aflow_connectors.files.output import Output
 from aflow_connectors.files.parquet_sink import ParquetTable
 from aflow_connectors.spark.calls import telling_line
-from aflow_connectors.spark.environment import check_packages
-from aflow_connectors.spark.parquet_files import parquet_writer
+from aflow_connectors.spark.environment import VERSIONS, check_packages
 
 # Modules that need pyarrow or pyspark are imported on use: a sink first reports missing packages.
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from aflow_connectors.spark.dataframe.columns import RowsOut
     from aflow_connectors.spark.dataframe.schema import ArrowSchema, Schema
+
 
 SinkSchema: TypeAlias = "str | StructType | None"
 """Columns as a string (``"n BIGINT, at TIMESTAMP"``) that Spark parses, as a value, or None if not declared."""
@@ -213,3 +215,27 @@ def _not_in_parquet(kind: DataType) -> DataType | None:
             return None
         case _:
             return kind
+
+
+#: Key of the Spark version that wrote a file. Without it, sessions with other than the default settings assume another
+#: calendar for timestamps and dates before 1582, or refuse them.
+_VERSION: Final = "org.apache.spark.version"
+
+
+def parquet_writer(where: Any, schema: Any, *, owner: str) -> Any:
+    """Return a ``pyarrow.parquet.ParquetWriter`` into a path or a binary file.
+
+    Float columns get no statistics. Spark skips row groups by them and treats NaN as the largest number, but pyarrow
+    excludes NaN from them: ``WHERE f > 2`` would lose rows with NaN.
+    """
+    version = ".".join(map(str, VERSIONS["pyspark"][0]))
+    described = schema.with_metadata({**(schema.metadata or {}), _VERSION: version})
+    types = pyarrow(owner).types
+    counted = [
+        field.name
+        for field in schema
+        if not types.is_nested(field.type) and not types.is_floating(field.type)
+    ]
+    return pyarrow_parquet(owner).ParquetWriter(
+        where, described, write_statistics=counted, write_page_checksum=True
+    )
