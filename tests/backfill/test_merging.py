@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aflow.backfill import merging
 from aflow.backfill.blocks import Arrived
 from aflow.backfill.exchange import Opened
 from aflow.backfill.merging import Merging
@@ -48,8 +47,8 @@ def test_records_come_by_time_then_input_then_place_then_their_order(
     parcels: list[Parcel], together: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "_TOGETHER", together)
-        patch.setattr(merging, "_AT_ONCE", 3)
+        patch.setattr("aflow.backfill.merging._TOGETHER", together)
+        patch.setattr("aflow.backfill.merging._AT_ONCE", 3)
 
         rows, _ = _merged(parcels)
 
