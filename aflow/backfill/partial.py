@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from aflow.backfill.leaving import without_time
+from aflow.backfill.exit_writer import without_time
 from aflow.errors import InternalError
 from aflow.graph.nodes import Edge, Kind, Node
 from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows, WindowAssigner

@@ -10,7 +10,7 @@ from typing import TypedDict
 
 import aflow as af
 from aflow.backfill.fragments import Fragment
-from aflow.backfill.shipping import shippable
+from aflow.backfill.portable_fragment import shippable
 from aflow.testing import VirtualClock, virtual_time
 from tests.backfill.items import Item, Items, Row, Told, at_of, millis, no_tick
 from tests.backfill.locally import backfill_locally

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 
 import aflow as af
-from aflow.backfill.cutting import cut
+from aflow.backfill.fragment_planner import cut
 from aflow.backfill.fragments import FragmentPlan
 from aflow.backfill.savepoint import LeftPart, encoded_part, write_savepoint
 from aflow.model.key_groups import ranges

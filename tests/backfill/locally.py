@@ -12,15 +12,15 @@ from typing import Any
 
 import aflow as af
 from aflow.backfill.blocks import Arrived, Block, Leaving
-from aflow.backfill.cutting import cut
 from aflow.backfill.exchange import ExitEncoder, Parcel, opened
+from aflow.backfill.exit_writer import TOGETHER
+from aflow.backfill.fragment_planner import cut
+from aflow.backfill.fragment_run import Left, Partition, run_fragment
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
-from aflow.backfill.leaving import TOGETHER
-from aflow.backfill.merging import Merging
+from aflow.backfill.merge import Merging
+from aflow.backfill.portable_fragment import shippable
 from aflow.backfill.resources import FragmentResources
-from aflow.backfill.running import Left, Partition, run_fragment
 from aflow.backfill.savepoint import LeftPart, encoded_part, write_savepoint
-from aflow.backfill.shipping import shippable
 from aflow.model.time import Timestamp
 
 

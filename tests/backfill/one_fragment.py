@@ -12,10 +12,10 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 import aflow as af
 from aflow.backfill.blocks import Arrived, Block, Inbox, Leaving, Outbox
-from aflow.backfill.cutting import cut
+from aflow.backfill.fragment_planner import cut
+from aflow.backfill.fragment_run import Left, Partition, run_fragment
 from aflow.backfill.fragments import Fragment
-from aflow.backfill.running import Left, Partition, run_fragment
-from aflow.backfill.shipping import shippable
+from aflow.backfill.portable_fragment import shippable
 from aflow.testing import VirtualClock
 from aflow.testing.leftovers import nothing_left_behind
 from aflow.testing.virtual_time import VirtualTimeLoop

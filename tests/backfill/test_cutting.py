@@ -12,7 +12,7 @@ from hypothesis import given
 
 import aflow as af
 from aflow import triggers
-from aflow.backfill.cutting import cut, is_head
+from aflow.backfill.fragment_planner import cut, is_head
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
 from aflow.errors import FlowDefinitionError
 from aflow.graph.nodes import HashByKey, Kind

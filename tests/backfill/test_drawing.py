@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aflow as af
-from aflow.backfill.cutting import cut
-from aflow.backfill.drawing import explain
+from aflow.backfill.explanation import explain
+from aflow.backfill.fragment_planner import cut
 from aflow.model.time import to_timestamp
 from tests.backfill.any_flow import flows
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aflow.backfill.fragments import Fragment
-from aflow.backfill.shipping import check_picklable, shippable
+from aflow.backfill.portable_fragment import check_picklable, shippable
 from tests.backfill.comparing import Case, Results
 from tests.backfill.items import Items, drawn
 from tests.backfill.keyed_steps import KEYED

@@ -12,7 +12,7 @@ import pytest
 
 import aflow as af
 from aflow import triggers
-from aflow.backfill.cutting import cut
+from aflow.backfill.fragment_planner import cut
 from aflow.backfill.refusals import refuse
 from aflow.errors import FlowDefinitionError
 from aflow.testing import FlowDriver

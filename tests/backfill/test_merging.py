@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aflow.backfill.blocks import Arrived
 from aflow.backfill.exchange import Opened
-from aflow.backfill.merging import Merging
+from aflow.backfill.merge import Merging
 
 Parcel = tuple[int, int, list[int]]
 """Input, place, times."""
@@ -47,8 +47,8 @@ def test_records_come_by_time_then_input_then_place_then_their_order(
     parcels: list[Parcel], together: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("aflow.backfill.merging._TOGETHER", together)
-        patch.setattr("aflow.backfill.merging._AT_ONCE", 3)
+        patch.setattr("aflow.backfill.merge._TOGETHER", together)
+        patch.setattr("aflow.backfill.merge._AT_ONCE", 3)
 
         rows, _ = _merged(parcels)
 

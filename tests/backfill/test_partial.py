@@ -11,8 +11,8 @@ import pytest
 
 import aflow as af
 from aflow import aggregates, evictors, triggers
-from aflow.backfill.cutting import cut
-from aflow.backfill.drawing import explain
+from aflow.backfill.explanation import explain
+from aflow.backfill.fragment_planner import cut
 from aflow.backfill.partial import PartialWindowOperator
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.machines.windows.assigners import TumblingWindows

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import aflow as af
-from aflow.backfill.cutting import cut
+from aflow.backfill.fragment_planner import cut
 from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.backfill.savepoint import (
     CHUNK,

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 
 import aflow as af
-from aflow.backfill.cutting import cut
+from aflow.backfill.fragment_planner import cut
 from aflow.backfill.fragments import Fragment, FragmentPlan
-from aflow.backfill.shipping import check_picklable, shippable
+from aflow.backfill.portable_fragment import check_picklable, shippable
 from aflow.errors import FlowDefinitionError
 from aflow.graph.nodes import Forward, Kind, Node
 from tests.backfill.any_flow import flows

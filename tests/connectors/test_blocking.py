@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from aflow.connect import Split, WriterContext
-from aflow_connectors.blocking import Blocking
 from aflow_connectors.files import JsonLinesSink, TextSource
+from aflow_connectors.worker_thread import Blocking
 
 
 @pytest.mark.asyncio

@@ -19,9 +19,9 @@ from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.arguments import checked_texts
 from aflow_connectors.fields import fields_of
 from aflow_connectors.files.arguments import checked_delimiter
-from aflow_connectors.files.output import Output
-from aflow_connectors.files.sink import FileSink
-from aflow_connectors.files.writer import BytesWriter
+from aflow_connectors.files.output.bytes_writer import BytesWriter
+from aflow_connectors.files.output.file_sink import FileSink
+from aflow_connectors.files.output.output_file import Output
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ import orjson
 from aflow.connect import Writer, WriterContext
 from aflow.errors import shown
 from aflow_connectors.fields import of_named_tuple
-from aflow_connectors.files.output import Output
-from aflow_connectors.files.sink import FileSink
-from aflow_connectors.files.writer import BytesWriter
+from aflow_connectors.files.output.bytes_writer import BytesWriter
+from aflow_connectors.files.output.file_sink import FileSink
+from aflow_connectors.files.output.output_file import Output
 
 T = TypeVar("T")
 

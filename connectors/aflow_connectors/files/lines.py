@@ -15,8 +15,8 @@ from typing import Final, NamedTuple, cast
 from zlib import crc32
 
 from aflow.connect import Position, SourceError
-from aflow_connectors.blocking import Blocking
 from aflow_connectors.files.compression import ByteStream, Damaged, open_bytes
+from aflow_connectors.worker_thread import Blocking
 
 #: Bytes read at a time. With 1 MiB the hop to the thread is paid once in about ten thousand lines.
 _BLOCK: Final = 1 << 20

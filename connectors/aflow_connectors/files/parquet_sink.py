@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar
 
 from aflow.connect import Batch, Committable, Writer, WriterContext
 from aflow.errors import AflowError, FlowDefinitionError, shown
-from aflow_connectors.blocking import Blocking
 from aflow_connectors.fields import fields_of
 from aflow_connectors.files.optional import pyarrow, pyarrow_parquet
-from aflow_connectors.files.output import Output
-from aflow_connectors.files.sink import FileSink
+from aflow_connectors.files.output.file_sink import FileSink
+from aflow_connectors.files.output.output_file import Output
+from aflow_connectors.worker_thread import Blocking
 
 T = TypeVar("T")
 

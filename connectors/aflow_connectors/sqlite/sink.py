@@ -11,12 +11,12 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from aflow.connect import Committable, Delivery, Sink, Writer, WriterContext
 from aflow.errors import FlowDefinitionError, RestoreError, shown
 from aflow_connectors.arguments import checked_path, checked_texts
-from aflow_connectors.blocking import Blocking
 from aflow_connectors.owners import new_owner
 from aflow_connectors.sqlite.database import Database
 from aflow_connectors.sqlite.rows import Rows, Table, upsert
-from aflow_connectors.sqlite.staging import Prepared, Staging
+from aflow_connectors.sqlite.staged_rows import Prepared, Staging
 from aflow_connectors.sqlite.writers import StagingWriter, TableWriter
+from aflow_connectors.worker_thread import Blocking
 
 T = TypeVar("T")
 

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Final, TypeVar
 
 from aflow.connect import Batch, Committable, Writer
-from aflow_connectors.blocking import Blocking
 from aflow_connectors.sqlite.database import Database, Refused, Row
 from aflow_connectors.sqlite.rows import Rows
-from aflow_connectors.sqlite.staging import Prepared, Staging
+from aflow_connectors.sqlite.staged_rows import Prepared, Staging
+from aflow_connectors.worker_thread import Blocking
 
 T = TypeVar("T")
 

@@ -59,7 +59,7 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
         return "0" * (2 * size)
 
     monkeypatch.setattr("secrets.token_hex", zeros)
-    monkeypatch.setattr("aflow_connectors.files.manifest._NEW", "wb")
+    monkeypatch.setattr("aflow_connectors.files.output.manifest._NEW", "wb")
     file.with_name(f".{file.name}.{'0' * 16}.writing").symlink_to("/dev/full")
 
 

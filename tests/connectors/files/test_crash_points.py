@@ -11,8 +11,8 @@ from typing import Any, Final
 import pytest
 
 from aflow.connect import Committable
-from aflow_connectors.files.parts import Parts
-from aflow_connectors.files.pieces import PieceOutput, Recovery
+from aflow_connectors.files.output.names import Parts
+from aflow_connectors.files.output.pieces import PieceOutput, Recovery
 
 #: Records, each of which is an epoch of its own.
 COUNT: Final = 5

@@ -13,7 +13,7 @@ import pytest
 from aflow.connect import Committable, SinkError, Writer, WriterContext
 from aflow.errors import RestoreError
 from aflow_connectors.files import JsonLinesSink
-from aflow_connectors.files.parts import Parts
+from aflow_connectors.files.output.names import Parts
 from tests.connectors.files.reading import prepared
 
 LOCK = ".part-00000.jsonl.inprogress"

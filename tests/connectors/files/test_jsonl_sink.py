@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from aflow.connect import Batch, ConnectorError, SinkError, WriterContext
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.files import JsonLinesSink, JsonLinesSource
-from aflow_connectors.files.disk import claim
-from aflow_connectors.files.parts import lock, new_scratch
+from aflow_connectors.files.output.lock_file import claim
+from aflow_connectors.files.output.names import lock, new_scratch
 from tests.connectors.files.reading import files_in, fill_disk, records, write
 
 AT = datetime(2013, 1, 1, 5, 15, tzinfo=timezone(timedelta(hours=-5)))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anyio import CancelScope, to_thread
 
-from aflow.backfill.cutting import cut
-from aflow.backfill.drawing import explain as drawn
-from aflow.backfill.ends import Build, built, check_ends
+from aflow.backfill.endpoints import Build, built, check_ends
+from aflow.backfill.explanation import explain as drawn
+from aflow.backfill.fragment_planner import cut
 from aflow.backfill.fragments import FragmentPlan
 from aflow.errors import FlowDefinitionError
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS

@@ -21,11 +21,11 @@ import msgspec
 
 from aflow.backfill.blocks import Block, Leaving
 from aflow.backfill.exchange import ExitEncoder, opened
+from aflow.backfill.fragment_run import Left, Partition, run_fragment
 from aflow.backfill.fragments import Fragment, FragmentPlan
-from aflow.backfill.merging import Merging
-from aflow.backfill.running import Left, Partition, run_fragment
+from aflow.backfill.merge import Merging
+from aflow.backfill.portable_fragment import check_picklable, shippable
 from aflow.backfill.savepoint import encoded_part
-from aflow.backfill.shipping import check_picklable, shippable
 from aflow.errors import ConnectorError
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow_connectors.spark.backfill.executor_files import Into, ResultFiles, write_state

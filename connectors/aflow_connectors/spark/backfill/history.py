@@ -2,7 +2,7 @@
 
 In the folder of a ``SparkSink``, executors write files into an inner folder whose name begins with a dot, which readers
 ignore. Spark writes them instead if the columns are inferred from the first records. Complete files become pieces of
-checkpoint ``SAVEPOINT``: first *pending*, then published (``aflow_connectors.files.output.pieces``).
+checkpoint ``SAVEPOINT``: first *pending*, then published (``aflow_connectors.files.output.output_file.pieces``).
 
 In the table of a ``SparkTableSink`` the results are one piece, which is a partition like those of checkpoints:
 ``aflow_piece = 'totals-history'``. It counts as written for checkpoint ``SAVEPOINT``. A repeated backfill replaces it.
@@ -20,11 +20,17 @@ from uuid import uuid4
 
 from aflow.backfill.savepoint import SAVEPOINT
 from aflow.connect import Committable
-from aflow_connectors.files.disk import Claim, is_claimed, is_lock, make_folder, sync_folder
-from aflow_connectors.files.manifest import Fingerprint
 from aflow_connectors.files.optional import pyarrow_parquet
-from aflow_connectors.files.ownership import OwnedFolder
-from aflow_connectors.files.pieces import Pieces, Prepared, Recovery
+from aflow_connectors.files.output.lock_file import (
+    Claim,
+    is_claimed,
+    is_lock,
+    make_folder,
+    sync_folder,
+)
+from aflow_connectors.files.output.manifest import Fingerprint
+from aflow_connectors.files.output.ownership import OwnedFolder
+from aflow_connectors.files.output.pieces import Pieces, Prepared, Recovery
 from aflow_connectors.owners import new_owner
 from aflow_connectors.spark.backfill.destinations import (
     AnyDestination,

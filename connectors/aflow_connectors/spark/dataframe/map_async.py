@@ -12,7 +12,7 @@ from inspect import currentframe
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aflow.backfill.blocks import Leaving
-from aflow.backfill.calling import (
+from aflow.backfill.call_fragment import (
     Adaptive,
     Cache,
     CallOptions,
@@ -23,9 +23,9 @@ from aflow.backfill.calling import (
     RetryPolicy,
     calling_fragment,
 )
+from aflow.backfill.fragment_run import Partition, run_fragment
 from aflow.backfill.fragments import Fragment
-from aflow.backfill.running import Partition, run_fragment
-from aflow.backfill.shipping import check_picklable, shippable
+from aflow.backfill.portable_fragment import check_picklable, shippable
 from aflow.model.resource import Resource
 from aflow.model.time import Instant
 from aflow_connectors.spark.environment import check_packages, use_this_python

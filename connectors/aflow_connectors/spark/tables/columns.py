@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from aflow.connect import ConnectorError, SinkError
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.files.optional import pyarrow, pyarrow_parquet
-from aflow_connectors.files.output import Output
+from aflow_connectors.files.output.output_file import Output
 from aflow_connectors.files.parquet_sink import ParquetTable
 from aflow_connectors.spark.calls import telling_line
 from aflow_connectors.spark.environment import VERSIONS, check_packages

@@ -12,13 +12,13 @@ from anyio import to_thread
 
 from aflow.connect import Writer, WriterContext
 from aflow.errors import FlowDefinitionError
-from aflow_connectors.blocking import Blocking
-from aflow_connectors.files.output import Output, OutputFile
+from aflow_connectors.files.output.file_sink import FileSink
+from aflow_connectors.files.output.names import Parts, Target
+from aflow_connectors.files.output.output_file import Output, OutputFile
+from aflow_connectors.files.output.pieces import PieceOutput
 from aflow_connectors.files.parquet_sink import ParquetWriter
-from aflow_connectors.files.parts import Parts, Target
-from aflow_connectors.files.pieces import PieceOutput
-from aflow_connectors.files.sink import FileSink
 from aflow_connectors.spark.tables.columns import Columns, SharedTable, checked_schema, parsed
+from aflow_connectors.worker_thread import Blocking
 
 if TYPE_CHECKING:
     from aflow_connectors.spark.dataframe.schema import Schema

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from anyio import Lock
 
 from aflow.connect import Committable, SinkError
-from aflow_connectors.blocking import Blocking
-from aflow_connectors.files.pieces import Prepared
+from aflow_connectors.files.output.pieces import Prepared
 from aflow_connectors.owners import new_owner
 from aflow_connectors.spark.calls import Calls
 from aflow_connectors.spark.tables.columns import (
@@ -31,6 +30,7 @@ from aflow_connectors.spark.tables.columns import (
 )
 from aflow_connectors.spark.tables.spark_table import Partition, SparkTable, writing_session
 from aflow_connectors.spark.tables.staged_pieces import HISTORY_PIECE, NO_CHECKPOINT, Staging
+from aflow_connectors.worker_thread import Blocking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,10 +12,10 @@ from typing import Final
 from zlib import crc32
 
 from aflow.errors import RestoreError
-from aflow_connectors.files.disk import sync_folder
-from aflow_connectors.files.ownership import OwnedFolder
-from aflow_connectors.files.parts import Parts
-from aflow_connectors.files.pieces import Pieces, Prepared, Recovery
+from aflow_connectors.files.output.lock_file import sync_folder
+from aflow_connectors.files.output.names import Parts
+from aflow_connectors.files.output.ownership import OwnedFolder
+from aflow_connectors.files.output.pieces import Pieces, Prepared, Recovery
 from aflow_connectors.spark.tables.spark_table import HISTORY
 
 #: Checkpoint number for the output of a run without checkpoints.

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from aflow.connect import Batch, Committable, Delivery, Sink, Writer, WriterContext
 from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.arguments import checked_path
-from aflow_connectors.blocking import Blocking
+from aflow_connectors.files.output.pieces import PieceOutput, Prepared
 from aflow_connectors.files.parquet_sink import ParquetWriter
-from aflow_connectors.files.pieces import PieceOutput, Prepared
 from aflow_connectors.spark.tables.columns import SharedTable, checked_schema
 from aflow_connectors.spark.tables.folder_sink import ROWS, checked_row_group, local_folder
 from aflow_connectors.spark.tables.loads import TableLoads
 from aflow_connectors.spark.tables.staged_pieces import NO_CHECKPOINT, Staging
+from aflow_connectors.worker_thread import Blocking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

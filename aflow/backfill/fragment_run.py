@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any, Final
 
 from aflow.backfill.blocks import Inbox, Outbox
-from aflow.backfill.feeding import ExchangeFeed, SourceFeed
+from aflow.backfill.exit_writer import TOGETHER, ExitWriter
+from aflow.backfill.feed import ExchangeFeed, SourceFeed
 from aflow.backfill.fragments import Exit, Fragment
-from aflow.backfill.leaving import TOGETHER, ExitWriter
-from aflow.backfill.stamping import StampOperator, TimelessOperator
+from aflow.backfill.stamp import StampOperator, TimelessOperator
 from aflow.connect import Writer
 from aflow.errors import InternalError, SinkError
 from aflow.graph.nodes import MIXING, Edge, Kind, Node

@@ -25,11 +25,17 @@ from typing import IO, Final, cast
 from aflow.connect import Committable
 from aflow.errors import RestoreError, shown
 from aflow_connectors.files.compression import compressed
-from aflow_connectors.files.disk import Claim, is_claimed, make_folder, publish, sync_folder
-from aflow_connectors.files.manifest import Fingerprint, Manifest, Records, ScratchFile
-from aflow_connectors.files.output import Output, let_go
-from aflow_connectors.files.ownership import OwnedFolder, Place
-from aflow_connectors.files.parts import Parts, new_scratch
+from aflow_connectors.files.output.lock_file import (
+    Claim,
+    is_claimed,
+    make_folder,
+    publish,
+    sync_folder,
+)
+from aflow_connectors.files.output.manifest import Fingerprint, Manifest, Records, ScratchFile
+from aflow_connectors.files.output.names import Parts, new_scratch
+from aflow_connectors.files.output.output_file import Output, let_go
+from aflow_connectors.files.output.ownership import OwnedFolder, Place
 from aflow_connectors.owners import is_owner, new_owner
 
 #: Characters of a file name.

@@ -15,10 +15,10 @@ from typing import IO, ClassVar
 from aflow.connect import Committable
 from aflow.errors import InternalError
 from aflow_connectors.files.compression import compressed
-from aflow_connectors.files.disk import Claim, publish, sync_folder
-from aflow_connectors.files.manifest import ScratchFile
-from aflow_connectors.files.ownership import OwnedFolder, Place
-from aflow_connectors.files.parts import Target, lock, new_scratch
+from aflow_connectors.files.output.lock_file import Claim, publish, sync_folder
+from aflow_connectors.files.output.manifest import ScratchFile
+from aflow_connectors.files.output.names import Target, lock, new_scratch
+from aflow_connectors.files.output.ownership import OwnedFolder, Place
 
 
 class Output(Place, ABC):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
-from aflow.backfill.cutting import before_time
+from aflow.backfill.fragment_planner import before_time
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
 from aflow.errors import readable
 from aflow.graph.nodes import Edge, Node

@@ -1,4 +1,4 @@
-"""Owners of the files in the folder of a sink, as manifests prove them (``aflow_connectors.files.manifest``).
+"""Owners of the files in the folder of a sink, as manifests prove them (``aflow_connectors.files.output.manifest``).
 
 All calls block: they are for worker threads.
 """
@@ -11,9 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aflow.connect import SinkError
-from aflow_connectors.files.disk import Claim, NotOurs, Taken, claim, is_claimed, sync_folder
-from aflow_connectors.files.manifest import Manifest, Records
-from aflow_connectors.files.parts import Parts
+from aflow_connectors.files.output.lock_file import (
+    Claim,
+    NotOurs,
+    Taken,
+    claim,
+    is_claimed,
+    sync_folder,
+)
+from aflow_connectors.files.output.manifest import Manifest, Records
+from aflow_connectors.files.output.names import Parts
 
 
 class Place:

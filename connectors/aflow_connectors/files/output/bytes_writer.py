@@ -7,8 +7,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from aflow.connect import Batch, Committable, Writer
-from aflow_connectors.blocking import Blocking
-from aflow_connectors.files.output import Output
+from aflow_connectors.files.output.output_file import Output
+from aflow_connectors.worker_thread import Blocking
 
 T = TypeVar("T")
 

@@ -10,11 +10,11 @@ from typing import ClassVar, TypeVar
 from aflow.connect import Committable, Delivery, Sink, WriterContext
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.arguments import checked_path
-from aflow_connectors.blocking import Blocking
-from aflow_connectors.files.output import Output, OutputFile
-from aflow_connectors.files.parts import Parts, Target
-from aflow_connectors.files.pieces import PieceOutput, Recovery
+from aflow_connectors.files.output.names import Parts, Target
+from aflow_connectors.files.output.output_file import Output, OutputFile
+from aflow_connectors.files.output.pieces import PieceOutput, Recovery
 from aflow_connectors.owners import new_owner
+from aflow_connectors.worker_thread import Blocking
 
 T = TypeVar("T")
 
