@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, cast, get_type_hints
 import msgspec
 from msgspec import inspect
 
+from aflow.connect import BadRecord, Chunk, Position
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.files.arrow_values import (
     NoValue,
@@ -28,6 +29,7 @@ from aflow_connectors.files.arrow_values import (
     without_none,
 )
 from aflow_connectors.files.optional import pyarrow
+from aflow_connectors.files.source import BadRecords
 
 T = TypeVar("T")
 
@@ -351,3 +353,25 @@ def _constructor(of: Any, fields: list[str]) -> Callable[[Sequence[list[Any]]], 
         return lambda columns: list(map(of, *columns))
     rows = rows_of(fields)
     return lambda columns: [of(**row) for row in rows(columns)]
+
+
+def chunk_of(
+    rows: Sequence[T | Unfit],
+    position: Position,
+    bad_records: BadRecords,
+    where: Callable[[int], str],
+) -> Chunk[T]:
+    """A chunk of converted rows. ``where`` says for a person where the row of a number (from 0) stands.
+
+    Raises ``SourceError`` for a row that does not fit, if there is no dead-letter stream.
+    """
+    if Unfit not in set(map(type, rows)):
+        return Chunk(cast(Sequence[T], rows), position)
+    values: list[T] = []
+    rejected: list[BadRecord] = []
+    for number, row in enumerate(rows):
+        if isinstance(row, Unfit):
+            rejected.append(bad_records.bad(where(number), row.reason, repr(row.row).encode()))
+        else:
+            values.append(row)
+    return Chunk(values, position, rejected=rejected)

@@ -17,8 +17,7 @@ from aflow_connectors.files.arguments import (
     checked_encoding,
     checked_line_bound,
 )
-from aflow_connectors.files.csv_reader import CsvReader, problem_of_columns
-from aflow_connectors.files.csv_rows import CsvFormat
+from aflow_connectors.files.csv_reader import CsvFormat, CsvReader, problem_of_columns
 from aflow_connectors.files.lines import LinePosition, Lines
 from aflow_connectors.files.source import MAX_LINE_BYTES, BadRecords, FileSource
 

@@ -13,8 +13,7 @@ import orjson
 from aflow.connect import BadRecord, Position, Reader, Split, Tag
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.files.arguments import checked_encoding, checked_line_bound
-from aflow_connectors.files.line_reader import LineParser, LineReader
-from aflow_connectors.files.lines import LinePosition, Lines
+from aflow_connectors.files.lines import LineParser, LinePosition, LineReader, Lines
 from aflow_connectors.files.source import MAX_LINE_BYTES, BadRecords, FileSource
 
 T = TypeVar("T")

@@ -10,8 +10,7 @@ from typing import ClassVar, TypeVar, overload
 from aflow.connect import BadRecord, Chunk, Position, Reader, Split, Tag
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.arguments import checked_texts
-from aflow_connectors.files.arrow_records import Conversion, Unfit
-from aflow_connectors.files.conversion import chunk_of
+from aflow_connectors.files.arrow_records import Conversion, Unfit, chunk_of
 from aflow_connectors.files.jsonl import JsonObject
 from aflow_connectors.files.parquet_rows import ParquetPosition, Rows
 from aflow_connectors.files.source import BadRecords, FileSource

@@ -8,8 +8,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from aflow.connect import Position, SourceError
 from aflow.errors import AflowError
-from aflow_connectors.files.optional import pyarrow_parquet
-from aflow_connectors.files.parquet_instants import InstantsOfSpark
+from aflow_connectors.files.arrow_values import with_leaves
+from aflow_connectors.files.optional import pyarrow, pyarrow_parquet
 
 V = TypeVar("V")
 
@@ -154,3 +154,40 @@ class Rows(Generic[V]):
             if left:
                 # A damaged header of a page, which no checksum covers, lets pyarrow skip the page.
                 raise ValueError(f"it is damaged: row group {group} has {left:,} rows too few")
+
+
+#: What Spark says of itself in its files.
+_SPARK: Final = b"org.apache.spark.version"
+
+
+class InstantsOfSpark:
+    """The types that the columns of a file should have had, as far as Spark wrote moments without time zone."""
+
+    def __init__(self, types: dict[str, Any]) -> None:
+        self._types = types
+
+    @classmethod
+    def of(cls, file: Any) -> InstantsOfSpark | None:
+        """For a ``ParquetFile``; None if there is nothing to be said."""
+        if _SPARK not in (file.metadata.metadata or {}):
+            return None
+        arrow = pyarrow("ParquetSource")
+        leaves = [file.schema.column(number) for number in range(len(file.schema))]
+        old = iter([leaf.physical_type == "INT96" for leaf in leaves])
+        types = {
+            field.name: with_leaves(
+                arrow, field.type, lambda leaf: arrow.timestamp("us", "UTC") if next(old) else leaf
+            )
+            for field in file.schema_arrow
+        }
+        known = {field.name: field.type for field in file.schema_arrow}
+        differing = {name: kind for name, kind in types.items() if kind != known[name]}
+        return cls(differing) if differing else None
+
+    def said(self, batch: Any) -> Any:
+        """``batch`` with moments in UTC, where they are."""
+        for number, name in enumerate(batch.schema.names):
+            if name in self._types:
+                column = batch.column(number).cast(self._types[name])
+                batch = batch.set_column(number, name, column)
+        return batch

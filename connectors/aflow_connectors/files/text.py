@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from aflow.connect import BadRecord, Position, Reader, Split, Tag
 from aflow_connectors.files.arguments import checked_encoding, checked_line_bound
-from aflow_connectors.files.line_reader import LineParser, LineReader
-from aflow_connectors.files.lines import LinePosition, Lines
+from aflow_connectors.files.lines import LineParser, LinePosition, LineReader, Lines
 from aflow_connectors.files.source import MAX_LINE_BYTES, BadRecords, FileSource
 
 

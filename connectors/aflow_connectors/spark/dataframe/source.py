@@ -13,9 +13,8 @@ from anyio import CancelScope, to_thread
 from aflow.connect import BadRecord, Chunk, Position, Reader, Source, SourceError, Split, Tag
 from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.files.arguments import checked_concurrency, checked_dead_letters
-from aflow_connectors.files.arrow_records import Conversion, Unfit
+from aflow_connectors.files.arrow_records import Conversion, Unfit, chunk_of
 from aflow_connectors.files.arrow_values import NoValue
-from aflow_connectors.files.conversion import chunk_of
 from aflow_connectors.files.jsonl import JsonObject
 from aflow_connectors.files.optional import pyarrow
 from aflow_connectors.files.parquet import ParquetReader
