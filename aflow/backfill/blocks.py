@@ -12,7 +12,7 @@ from aflow.model.time import Timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrived:
+class ExchangedRows:
     """Rows of exchanges, ordered by event time, then by input, then by place: columns of equal length."""
 
     inputs: Sequence[int]
@@ -21,20 +21,20 @@ class Arrived:
     values: list[Any]
 
 
-Block: TypeAlias = list[Any] | Arrived
+InputRows: TypeAlias = list[Any] | ExchangedRows
 """Some rows of a partition, in order: records of a source, or rows of exchanges. Never empty."""
 
 
 class Inbox(Protocol):
     """Where the rows of a partition come from."""
 
-    async def take(self) -> Block | None:
+    async def take(self) -> InputRows | None:
         """The next rows; None when there are no more."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class ExitBatch:
     """Records on their way out of a fragment."""
 
     way: Exit
@@ -44,7 +44,7 @@ class Leaving:
 class Outbox(Protocol):
     """Where records leave."""
 
-    def put(self, leaving: Leaving, /) -> Awaitable[None] | None:
+    def put(self, leaving: ExitBatch, /) -> Awaitable[None] | None:
         """Hand out records. None: they are taken; an awaitable: they are taken once that is done. May be async.
 
         Waits while too many have not been fetched.

@@ -33,7 +33,7 @@ __all__ = [
     "OnError",
     "RateLimit",
     "RetryPolicy",
-    "calling_fragment",
+    "call_fragment",
 ]
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ T = TypeVar("T")
 _METHOD: Final = "map_async"
 
 
-def calling_fragment(
+def call_fragment(
     fn: Callable[..., Awaitable[Any]],
     options: CallOptions[Any],
     *,

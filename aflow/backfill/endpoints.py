@@ -58,7 +58,7 @@ class HistorySink(Sink[Any]):
         )
 
 
-def built(build: Build, sources: Collection[str], sinks: Collection[str]) -> FlowGraph:
+def build_graph(build: Build, sources: Collection[str], sinks: Collection[str]) -> FlowGraph:
     """The flow, built with ends that stand for history.
 
     Each parameter of ``build`` that is named in ``sources`` or ``sinks`` gets such an end; others need a default.

@@ -60,7 +60,7 @@ _decode: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class RecordBlock:
     """Some records of one exit."""
 
     exit: int
@@ -72,7 +72,7 @@ class Parcel:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class DecodedBlock:
     """What was in a parcel: columns of equal length."""
 
     keys: list[Any]
@@ -91,7 +91,7 @@ class ExitEncoder:
         self._batches = 0
         self._began: Timestamp = 0
 
-    def parcels(self, batch: Batch[Any]) -> Iterator[Parcel]:
+    def record_blocks(self, batch: Batch[Any]) -> Iterator[RecordBlock]:
         """The records of ``batch``. Raises ``OperatorError`` for what can be no key, and for what does not pickle."""
         # Hot path (benchmark `spark`).
         way = self._way
@@ -99,7 +99,9 @@ class ExitEncoder:
             for at in range(0, len(batch), _MOST):
                 values = batch.values[at : at + _MOST]
                 nothing = [0] * len(values)
-                yield Parcel(way.number, 0, 0, self._payload([None] * len(values), nothing, values))
+                yield RecordBlock(
+                    way.number, 0, 0, self._payload([None] * len(values), nothing, values)
+                )
             return
         keys, times = batch.keys, batch.timestamps
         if keys is None or times is None:
@@ -112,7 +114,7 @@ class ExitEncoder:
                 first = times[some[0]]
                 offsets = [time - first for time in _picked(times, some)]
                 payload = self._payload(_picked(keys, some), offsets, _picked(values, some))
-                yield Parcel(way.number, part, first, payload)
+                yield RecordBlock(way.number, part, first, payload)
 
     def _span(self, times: Sequence[Timestamp]) -> int:
         """How long (ms) parcels may be: what has come in order may be in batches as they came.
@@ -178,7 +180,7 @@ def _reason(record: object, cause: Exception) -> str:
     )
 
 
-def opened(payload: bytes | memoryview, time: Timestamp) -> Opened:
+def decode_block(payload: bytes | memoryview, time: Timestamp) -> DecodedBlock:
     """What is in a parcel; ``time`` is that of its first record. Raises ``CodecError`` for a class that is not here."""
     # Hot path (benchmark `spark`).
     header, keys, times, *columns = _decode(payload)
@@ -192,7 +194,7 @@ def opened(payload: bytes | memoryview, time: Timestamp) -> Opened:
         values = list(zip(*columns, strict=True))
     else:
         values = _made(header)(columns)
-    return Opened(keys, [time + after for after in times] if time else times, values)
+    return DecodedBlock(keys, [time + after for after in times] if time else times, values)
 
 
 def _runs(indexes: list[int], times: Sequence[Timestamp], span: int) -> Iterator[list[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from aflow.backfill.blocks import Leaving, Outbox
+from aflow.backfill.blocks import ExitBatch, Outbox
 from aflow.backfill.fragments import Exit
 from aflow.connect import Writer
 from aflow.errors import OperatorError
@@ -45,10 +45,10 @@ class ExitWriter(Writer[Any]):
         self._times += batch.timestamps
         self._keys += batch.keys
 
-    def _gathered(self) -> Leaving:
+    def _gathered(self) -> ExitBatch:
         batch = Batch(self._values, self._times or None, self._keys or None)
         self._values, self._times, self._keys = [], [], []
-        return Leaving(self._way, batch)
+        return ExitBatch(self._way, batch)
 
 
 def without_time(step: str, record: object) -> OperatorError:

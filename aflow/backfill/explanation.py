@@ -60,7 +60,7 @@ class _Drawing:
         head = fragment.head
         if fragment.keyed:
             yield f"fragment {fragment.index}: by key, in the order of event time"
-            for one, way in self._plan.feeding(fragment):
+            for one, way in self._plan.inputs_of(fragment):
                 role = f", as its {head.roles[way.input]} input" if head.roles else ""
                 yield f"  reads {way.origin.name} of fragment {one.index}{role}"
         else:
@@ -88,7 +88,7 @@ class _Drawing:
 
     def _step(self, fragment: Fragment, node: Node, behind: Node | None = None) -> str:
         facts = [f"{node.what} {node.detail}".rstrip() if node.source is None else node.what]
-        if node is fragment.head and fragment.every_moment:
+        if node is fragment.head and fragment.watermark_per_timestamp:
             facts.append("sees time pass from each timestamp to the next")
         if node.name in fragment.cuts_at and self._until is not None:
             facts.append(

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from aflow.backfill.blocks import Arrived, Block, Inbox
+from aflow.backfill.blocks import ExchangedRows, Inbox, InputRows
 from aflow.backfill.fragments import Fragment
 from aflow.errors import InternalError
 from aflow.machines.batch_size import BatchSize
@@ -34,11 +34,11 @@ class Feed(ABC):
         self._inbox = inbox
         self.size = size
         self._steady = clock.steady
-        self._blocks: deque[Block] = deque()
+        self._blocks: deque[InputRows] = deque()
         #: Rows of the first block that were handed on.
         self._at = 0
         self._over = False
-        self._room = asyncio.Event()
+        self._capacity = asyncio.Event()
         self.finished = False
 
     @property
@@ -62,12 +62,12 @@ class Feed(ABC):
             self._blocks.append(block)
             on_input()
             while len(self._blocks) >= _AHEAD:
-                self._room.clear()
-                await self._room.wait()
+                self._capacity.clear()
+                await self._capacity.wait()
         self._over = True
         on_input()
 
-    async def _take(self) -> Block | None:
+    async def _take(self) -> InputRows | None:
         try:
             return await self._inbox.take()
         except asyncio.CancelledError as exc:
@@ -91,11 +91,11 @@ class Feed(ABC):
         if stop == _rows(block):
             self._blocks.popleft()
             self._at = 0
-            self._room.set()
+            self._capacity.set()
         return True
 
     @abstractmethod
-    def push(self, block: Block, start: int, stop: int) -> int:
+    def push(self, block: InputRows, start: int, stop: int) -> int:
         """Hand on rows from ``start``, up to ``stop`` (exclusive) at most; how far it came."""
 
     @abstractmethod
@@ -113,7 +113,7 @@ class SourceFeed(Feed):
         self._head = head
         self._ends_time = ends_time
 
-    def push(self, block: Block, start: int, stop: int) -> int:
+    def push(self, block: InputRows, start: int, stop: int) -> int:
         assert isinstance(block, list)
         self._head.emit(Batch(block[start:stop]))
         return stop
@@ -131,29 +131,29 @@ class ExchangeFeed(Feed):
         inbox: Inbox,
         size: BatchSize,
         clock: RuntimeClock,
-        doors: Sequence[Output],
+        input_ports: Sequence[Output],
         *,
         fragment: Fragment,
         until: Timestamp | None,
     ) -> None:
         super().__init__(inbox, size, clock)
-        self._doors = doors
-        self._every_moment = fragment.every_moment
-        self._behind = fragment.behind
-        end = MAX_TIMESTAMP if until is None else until - fragment.overdue - self._behind
+        self._input_ports = input_ports
+        self._every_moment = fragment.watermark_per_timestamp
+        self._behind = fragment.watermark_lag
+        end = MAX_TIMESTAMP if until is None else until - fragment.end_margin - self._behind
         self._end = max(end, MIN_TIMESTAMP)
         self._watermark = MIN_TIMESTAMP
 
-    def push(self, block: Block, start: int, stop: int) -> int:
-        assert isinstance(block, Arrived)
+    def push(self, block: InputRows, start: int, stop: int) -> int:
+        assert isinstance(block, ExchangedRows)
         times = block.times
         self._pass(times[start] - self._behind)
         if self._every_moment:
             stop = bisect_right(times, times[start], start, stop)
-        if len(self._doors) > 1:
+        if len(self._input_ports) > 1:
             stop = _same_until(block.inputs, start, stop)
         batch = Batch(block.values[start:stop], list(times[start:stop]), block.keys[start:stop])
-        self._doors[block.inputs[start]].emit(batch)
+        self._input_ports[block.inputs[start]].emit(batch)
         return stop
 
     def end(self) -> None:
@@ -164,11 +164,11 @@ class ExchangeFeed(Feed):
         to = min(to, self._end)
         if to > self._watermark:
             self._watermark = to
-            self._doors[0].watermark(to)
+            self._input_ports[0].watermark(to)
 
 
-def _rows(block: Block) -> int:
-    return len(block.times) if isinstance(block, Arrived) else len(block)
+def _rows(block: InputRows) -> int:
+    return len(block.times) if isinstance(block, ExchangedRows) else len(block)
 
 
 def _same_until(column: Sequence[int], start: int, stop: int) -> int:

@@ -15,8 +15,8 @@ from typing import Final
 
 from aflow.backfill.event_time_only import in_event_time
 from aflow.backfill.fragments import NEVER, Exit, Fragment, FragmentPlan
-from aflow.backfill.partial import making_parts, merging_parts
-from aflow.backfill.refusals import refuse
+from aflow.backfill.partial import merging_step, partial_step
+from aflow.backfill.refusals import refuse_unsupported
 from aflow.errors import FlowDefinitionError, InternalError, shown
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge, HashByKey, Kind, Node
@@ -33,7 +33,7 @@ _WITH_TIMERS: Final = frozenset({"process", "connect.process", "process_async"})
 _PATIENT: Final = (EventTime, Count, Delta, Never, Purging)
 
 
-def cut(
+def plan_fragments(
     graph: FlowGraph,
     *,
     key_groups: int = DEFAULT_KEY_GROUPS,
@@ -50,7 +50,7 @@ def cut(
             f"key_groups must be a whole number from 1 on, as in the live job's Options, not {shown(key_groups)}"
         )
     graph.validate()
-    refuse(graph, event_time_for_processing_time=event_time_for_processing_time)
+    refuse_unsupported(graph, event_time_for_processing_time=event_time_for_processing_time)
     heads = [node for node in graph if is_head(node)]
     index_of = {head.id: index for index, head in enumerate(heads)}
     readers = _readers(graph)
@@ -66,16 +66,18 @@ def cut(
             else:
                 exits.append(replace(way, origin=part, side=None))
                 nodes = (*nodes, part)
-        feeding = ((one, way) for one in fragments for way in one.exits if way.reader == index)
+        inputs_of = ((one, way) for one in fragments for way in one.exits if way.reader == index)
         fragments.append(
             Fragment(
                 index,
                 nodes,
                 tuple(exits),
                 cuts_at=_cuts(nodes),
-                every_moment=_sees_every_moment(nodes[0]),
-                behind=2 if head.windows is not None and head.windows.assigner.merging else 1,
-                overdue=max(starmap(_results_overdue, feeding), default=0),
+                watermark_per_timestamp=_sees_every_moment(nodes[0]),
+                watermark_lag=2
+                if head.windows is not None and head.windows.assigner.merging
+                else 1,
+                end_margin=max(starmap(_results_overdue, inputs_of), default=0),
             )
         )
     return FragmentPlan(graph.name, tuple(fragments), key_groups)
@@ -83,7 +85,7 @@ def cut(
 
 def _over_history(head: Node) -> Node:
     changed = in_event_time(head)
-    return merging_parts(head) if changed is head else changed
+    return merging_step(head) if changed is head else changed
 
 
 def _part_before(way: Exit, heads: list[Node], graph: FlowGraph) -> Node | None:
@@ -95,7 +97,7 @@ def _part_before(way: Exit, heads: list[Node], graph: FlowGraph) -> Node | None:
     if any(node.name == name for node in graph):
         name = f"{name} {way.number}"
     number = 1 + max(node.id for node in graph) + way.number
-    return making_parts(head, Edge(way.origin, way.side), id=number, name=name)
+    return partial_step(head, Edge(way.origin, way.side), id=number, name=name)
 
 
 def is_head(node: Node) -> bool:
@@ -183,7 +185,7 @@ def _results_overdue(fragment: Fragment, way: Exit) -> int:
         return NEVER
     if not fragment.keyed:
         return 0
-    return fragment.overdue + fragment.behind - 1 + _delay(fragment.head)
+    return fragment.end_margin + fragment.watermark_lag - 1 + _delay(fragment.head)
 
 
 def _timed_again(fragment: Fragment) -> frozenset[int]:

@@ -60,7 +60,7 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class FragmentResult:
     """What running over a partition leaves besides the records that went out."""
 
     state: Mapping[str, OperatorSnapshot]
@@ -91,7 +91,7 @@ async def run_fragment(
     options: Options | None = None,
     flow: str = "backfill",
     together: int = TOGETHER,
-) -> Left:
+) -> FragmentResult:
     """Run over one partition to its end. ``resources`` are what calls need, opened; whoever gives them closes them.
 
     Records leave when ``together`` of an exit have come together, and at the end.
@@ -125,7 +125,7 @@ class _Run:
 
     async def through(
         self, inbox: Inbox, outbox: Outbox, resources: Resources, together: int
-    ) -> Left:
+    ) -> FragmentResult:
         writers: dict[int, list[Writer[Any]]] = {
             node.id: [ExitWriter(way, outbox, together)] * self._partition.subtasks
             for node, way in self._ways
@@ -141,7 +141,7 @@ class _Run:
                 group.create_task(task.run(), name=task.name)
         if not isinstance(task, _FragmentTask):
             raise InternalError("a fragment was run by another task than its own")
-        return Left(
+        return FragmentResult(
             state=task.state,
             steps={
                 node.name: (counters.records_in, counters.records_out)

@@ -17,7 +17,7 @@ from typing import Final
 from aflow.graph.nodes import Kind, Node
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
-#: For ``Fragment.overdue``: so many ms that there are no records before.
+#: For ``Fragment.end_margin``: so many ms that there are no records before.
 NEVER: Final = MAX_TIMESTAMP - MIN_TIMESTAMP
 
 
@@ -50,12 +50,12 @@ class Fragment:
     cuts_at: frozenset[str] = frozenset()
     """Names of the steps here that give records of a source their timestamps: those from the end of the history on are
     left to the live job there."""
-    every_moment: bool = False
+    watermark_per_timestamp: bool = False
     """True if the head runs users' code with timers, which has to see time pass between any two timestamps."""
-    behind: int = 1
+    watermark_lag: int = 1
     """By how much (ms) the watermark stays behind the next record, and behind the end of the history. Windows that
     merge need 2: a record at the very end of one belongs to it, unless it has given its result, as it has at 1."""
-    overdue: int = 0
+    end_margin: int = 0
     """How far (ms) in front of the end of the history the time of records may be that only the live job gives the head,
     since a fragment before this one keeps back what they come of; the watermark ends so much earlier. ``NEVER`` or
     more: records have got a second time on their way here, which may be any. Then time does not begin, and the live job
@@ -80,7 +80,7 @@ class FragmentPlan:
     fragments: tuple[Fragment, ...]
     key_groups: int
 
-    def feeding(self, fragment: Fragment) -> list[tuple[Fragment, Exit]]:
+    def inputs_of(self, fragment: Fragment) -> list[tuple[Fragment, Exit]]:
         """The exits that ``fragment`` reads, with the fragments that they leave."""
         return [
             (one, way)

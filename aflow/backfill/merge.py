@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final, TypeAlias
 
-from aflow.backfill.blocks import Arrived
-from aflow.backfill.exchange import Opened
+from aflow.backfill.blocks import ExchangedRows
+from aflow.backfill.exchange import DecodedBlock
 from aflow.model.time import Timestamp
 
 #: Records that are sorted together, at least.
@@ -35,10 +35,10 @@ class _Run:
 
     input: int
     place: int
-    opened: Opened
+    decode_block: DecodedBlock
 
 
-class Merging:
+class BlockMerger:
     """Puts the parcels of one partition together."""
 
     def __init__(self) -> None:
@@ -55,19 +55,21 @@ class Merging:
         """Records that were taken, and not handed on."""
         return self._new + len(self._rest)
 
-    def add(self, time: Timestamp, input: int, place: int, opened: Opened) -> Iterator[Arrived]:
+    def add(
+        self, time: Timestamp, input: int, place: int, decode_block: DecodedBlock
+    ) -> Iterator[ExchangedRows]:
         """Take a parcel, of which the first record is of ``time``; hand on what can have nothing older behind it."""
         # Hot path (benchmark `spark`).
         runs = self._runs
-        if len(runs) == 1 and not self._rest and runs[0].opened.times[-1] < time:
+        if len(runs) == 1 and not self._rest and runs[0].decode_block.times[-1] < time:
             yield from self._whole(runs.pop())
             self._new = 0
         elif self._new >= max(_TOGETHER, len(self._rest)):
             yield from self._before(time)
-        runs.append(_Run(input, place, opened))
-        self._new += len(opened.times)
+        runs.append(_Run(input, place, decode_block))
+        self._new += len(decode_block.times)
 
-    def end(self) -> Iterator[Arrived]:
+    def end(self) -> Iterator[ExchangedRows]:
         """Nothing comes any more: hand on all that is left."""
         if len(self._runs) == 1 and not self._rest:
             yield from self._whole(self._runs.pop())
@@ -76,18 +78,18 @@ class Merging:
             yield from _handed(self._rest)
         self._new, self._rest = 0, []
 
-    def _whole(self, run: _Run) -> Iterator[Arrived]:
+    def _whole(self, run: _Run) -> Iterator[ExchangedRows]:
         """A run that nothing else overlaps, as it is."""
-        opened = run.opened
-        count = len(opened.times)
-        yield Arrived(
+        decode_block = run.decode_block
+        count = len(decode_block.times)
+        yield ExchangedRows(
             inputs=bytes(count) if not run.input else [run.input] * count,
-            times=opened.times,
-            keys=opened.keys,
-            values=opened.values,
+            times=decode_block.times,
+            keys=decode_block.keys,
+            values=decode_block.values,
         )
 
-    def _before(self, time: Timestamp) -> Iterator[Arrived]:
+    def _before(self, time: Timestamp) -> Iterator[ExchangedRows]:
         """What is older than ``time``, in order."""
         self._sort()
         rest = self._rest
@@ -100,16 +102,16 @@ class Merging:
         """Put all that is held into one order."""
         rows = self._rest
         for run in self._runs:
-            opened = run.opened
-            numbers = range(self._numbered, self._numbered + len(opened.times))
+            decode_block = run.decode_block
+            numbers = range(self._numbered, self._numbered + len(decode_block.times))
             self._numbered = numbers.stop
             rows += zip(
-                opened.times,
+                decode_block.times,
                 repeat(run.input),
                 repeat(run.place),
                 numbers,
-                opened.keys,
-                opened.values,
+                decode_block.keys,
+                decode_block.values,
                 strict=False,
             )
         # No two rows have the same number, so keys and values are never compared. What is sorted is long runs, mostly.
@@ -118,7 +120,7 @@ class Merging:
         self._new = 0
 
 
-def _handed(rows: list[_Row]) -> Iterator[Arrived]:
+def _handed(rows: list[_Row]) -> Iterator[ExchangedRows]:
     for at in range(0, len(rows), _AT_ONCE):
         times, inputs, _, _, keys, values = zip(*rows[at : at + _AT_ONCE], strict=True)
-        yield Arrived(inputs=inputs, times=times, keys=list(keys), values=list(values))
+        yield ExchangedRows(inputs=inputs, times=times, keys=list(keys), values=list(values))

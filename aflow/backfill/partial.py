@@ -38,7 +38,7 @@ _WORTH: Final = 2
 _AGAIN: Final = 16
 
 
-def merging_parts(head: Node) -> Node:
+def merging_step(head: Node) -> Node:
     """The same step, reading accumulators, if its windows can be aggregated in parts; other steps as they are."""
     found = _parts_of(head)
     if found is None:
@@ -47,7 +47,7 @@ def merging_parts(head: Node) -> Node:
     return replace(head, operator=lambda: window_operator(logic))
 
 
-def making_parts(head: Node, edge: Edge, *, id: int, name: str) -> Node | None:
+def partial_step(head: Node, edge: Edge, *, id: int, name: str) -> Node | None:
     """The step in front of the exchange by ``edge``; None if the windows of ``head`` need all records."""
     found = _parts_of(head)
     if found is None:

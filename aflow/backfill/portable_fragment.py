@@ -24,7 +24,7 @@ Dumps: TypeAlias = Callable[[object], bytes]
 _LOOKED_AT: Final = 1_000
 
 
-def shippable(fragment: Fragment) -> Fragment:
+def portable_copy(fragment: Fragment) -> Fragment:
     """A copy of ``fragment`` that holds on to nothing outside it.
 
     Steps have no inputs from outside, but for the head, whose inputs come from nodes that have a name and do nothing.
@@ -41,11 +41,11 @@ def shippable(fragment: Fragment) -> Fragment:
 
 
 def check_picklable(fragment: Fragment, dumps: Dumps) -> bytes:
-    """The bytes of ``shippable(fragment)``.
+    """The bytes of ``portable_copy(fragment)``.
 
     Raises ``FlowDefinitionError`` that names the step which cannot be pickled, and what in it.
     """
-    ready = shippable(fragment)
+    ready = portable_copy(fragment)
     try:
         return dumps(ready)
     except Exception as exc:

@@ -22,7 +22,7 @@ from aflow.model.time import TimeDomain
 _BY_CLOCK: Final = (ProcessingTime, ContinuousProcessingTime)
 
 
-def refuse(graph: FlowGraph, *, event_time_for_processing_time: bool = False) -> None:
+def refuse_unsupported(graph: FlowGraph, *, event_time_for_processing_time: bool = False) -> None:
     """Raises ``FlowDefinitionError`` with a line for each step of ``graph`` that cannot run over history.
 
     With ``event_time_for_processing_time`` windows of processing time can, where ``event_time_only`` knows how.

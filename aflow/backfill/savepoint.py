@@ -43,7 +43,7 @@ CHUNK: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LeftPart:
+class StatePart:
     """What one of the ``subtasks`` of a fragment has left: ``encoded_part`` of its steps, in order."""
 
     fragment: Fragment
@@ -84,7 +84,7 @@ def check_savepoint_path(path: str | PathLike[str], *, files: Files = DISK) -> P
 def write_savepoint(
     path: str | PathLike[str],
     plan: FragmentPlan,
-    parts: Iterable[LeftPart],
+    parts: Iterable[StatePart],
     *,
     until: Timestamp,
     created_at: Timestamp,
@@ -133,7 +133,7 @@ class _Writing:
     #: By sink, what was prepared for it.
     sinks: dict[str, SubtaskState] = field(default_factory=dict[str, SubtaskState])
 
-    def add(self, part: LeftPart) -> None:
+    def add(self, part: StatePart) -> None:
         """Write the part. Raises ``CheckpointError``."""
         fragment = self._fragment(part)
         what = _named(fragment, part.subtask)
@@ -202,7 +202,7 @@ class _Writing:
             aflow=VERSION,
         )
 
-    def _fragment(self, part: LeftPart) -> Fragment:
+    def _fragment(self, part: StatePart) -> Fragment:
         """What the part belongs to, which is waiting for it. Raises ``CheckpointError``."""
         # Of the plan: that of the part may have been to executors and back, and a different object.
         fragment = self.plan.fragments[part.fragment.index]

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aflow_connectors.spark.dataframe.columns import RowsIn, RowsOut
-from aflow_connectors.spark.dataframe.schema import Declared, declared
-from aflow_connectors.spark.executor.bridge import Inbox, Outbox, bridged
+from aflow_connectors.spark.dataframe.schema import DeclaredColumns, declared
+from aflow_connectors.spark.executor.bridge import BridgeInput, BridgeOutput, bridged
 from bench.harness import Budget
 from bench.spark.trials import medians
 
@@ -57,7 +57,7 @@ def _through_the_loop(batches: Iterator[Any]) -> Iterator[Any]:
     return bridged(batches, _pass_on)
 
 
-def _as_records(names: list[str], schema: Declared, batches: Iterator[Any]) -> Iterator[Any]:
+def _as_records(names: list[str], schema: DeclaredColumns, batches: Iterator[Any]) -> Iterator[Any]:
     rows_in: RowsIn[Any] = RowsIn(names, owner="bench")
     rows_out = RowsOut(schema, owner="bench")
     blocks = (rows_in.records(batch) for batch in batches)
@@ -65,6 +65,6 @@ def _as_records(names: list[str], schema: Declared, batches: Iterator[Any]) -> I
         yield rows_out.batch(records)
 
 
-async def _pass_on(inbox: Inbox[Any], outbox: Outbox[Any]) -> None:
+async def _pass_on(inbox: BridgeInput[Any], outbox: BridgeOutput[Any]) -> None:
     while (batch := await inbox.take()) is not None:
         await outbox.put(batch)

@@ -11,7 +11,7 @@ from anyio import CancelScope, to_thread
 T = TypeVar("T")
 
 
-class Blocking:
+class WorkerThread:
     """Where the blocking calls on a file are made.
 
     A call that is cancelled goes on in its thread until it is done. The lock makes the next one, at the latest the

@@ -10,7 +10,7 @@ from typing import TypedDict
 
 import aflow as af
 from aflow.backfill.fragments import Fragment
-from aflow.backfill.portable_fragment import shippable
+from aflow.backfill.portable_fragment import portable_copy
 from aflow.testing import VirtualClock, virtual_time
 from tests.backfill.items import Item, Items, Row, Told, at_of, millis, no_tick
 from tests.backfill.locally import backfill_locally
@@ -113,7 +113,7 @@ class Case:
         until: int | None = None,
         savepoint: Path | None = None,
         seed: int | None = None,
-        ship: Callable[[Fragment], Fragment] = shippable,
+        ship: Callable[[Fragment], Fragment] = portable_copy,
     ) -> Results:
         """What a backfill gives; ``history`` in place of the sources of the case."""
         sinks = self._sinks()

@@ -15,9 +15,9 @@ from pathlib import Path
 from random import Random
 
 import aflow as af
-from aflow.backfill.fragment_planner import cut
+from aflow.backfill.fragment_planner import plan_fragments
 from aflow.backfill.fragments import FragmentPlan
-from aflow.backfill.savepoint import LeftPart, encoded_part, write_savepoint
+from aflow.backfill.savepoint import StatePart, encoded_part, write_savepoint
 from aflow.model.key_groups import ranges
 from aflow.runtime.checkpoints.directory_reading import read_checkpoint
 from aflow.runtime.checkpoints.storage import Restored
@@ -133,7 +133,7 @@ class HandOver:
             return await read_checkpoint(self.folder / "stopped")
 
         restored = run(job)
-        plan = cut(flow.graph)
+        plan = plan_fragments(flow.graph)
         parts = left_parts(plan, restored, subtasks)
         write_savepoint(self.savepoint, plan, parts, until=self.until, created_at=0)
 
@@ -184,14 +184,14 @@ class HandOver:
         return ScriptedSource(*past, Pause(SECOND), marker, Pause(timedelta(days=100)))
 
 
-def left_parts(plan: FragmentPlan, restored: Restored, subtasks: int) -> Iterable[LeftPart]:
+def left_parts(plan: FragmentPlan, restored: Restored, subtasks: int) -> Iterable[StatePart]:
     """The state of all steps that read by key, divided among ``subtasks``."""
     for fragment in plan.fragments:
         if fragment.keyed:
             name = fragment.head.name
             for subtask, groups in enumerate(ranges(plan.key_groups, subtasks)):
                 state = restored.states[name].restricted_to(groups)
-                yield LeftPart(fragment, subtask, subtasks, encoded_part({name: state}))
+                yield StatePart(fragment, subtask, subtasks, encoded_part({name: state}))
 
 
 def contents(path: Path | str) -> Restored:

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import aflow as af
-from aflow.backfill.blocks import Arrived, Block, Leaving
-from aflow.backfill.exchange import ExitEncoder, Parcel, opened
+from aflow.backfill.blocks import ExchangedRows, ExitBatch, InputRows
+from aflow.backfill.exchange import ExitEncoder, RecordBlock, decode_block
 from aflow.backfill.exit_writer import TOGETHER
-from aflow.backfill.fragment_planner import cut
-from aflow.backfill.fragment_run import Left, Partition, run_fragment
+from aflow.backfill.fragment_planner import plan_fragments
+from aflow.backfill.fragment_run import FragmentResult, Partition, run_fragment
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
-from aflow.backfill.merge import Merging
-from aflow.backfill.portable_fragment import shippable
+from aflow.backfill.merge import BlockMerger
+from aflow.backfill.portable_fragment import portable_copy
 from aflow.backfill.resources import FragmentResources
-from aflow.backfill.savepoint import LeftPart, encoded_part, write_savepoint
+from aflow.backfill.savepoint import StatePart, encoded_part, write_savepoint
 from aflow.model.time import Timestamp
 
 
@@ -28,9 +28,9 @@ from aflow.model.time import Timestamp
 class Blocks:
     """An inbox over rows that are there."""
 
-    rows: list[Block]
+    rows: list[InputRows]
 
-    async def take(self) -> Block | None:
+    async def take(self) -> InputRows | None:
         return self.rows.pop(0) if self.rows else None
 
 
@@ -38,7 +38,7 @@ class Blocks:
 class Sent:
     """A parcel on its way."""
 
-    parcel: Parcel
+    record_block: RecordBlock
     input: int
     place: int
 
@@ -56,21 +56,21 @@ class Gathered:
     _count: int = 0
     _encoders: dict[int, ExitEncoder] = field(default_factory=dict[int, ExitEncoder])
 
-    async def put(self, leaving: Leaving) -> None:
+    async def put(self, leaving: ExitBatch) -> None:
         way = leaving.way
         encoder = self._encoders.get(way.number)
         if encoder is None:
             groups = self.plan.key_groups
             encoder = ExitEncoder(way, key_groups=groups, readers=self.subtasks)
             self._encoders[way.number] = encoder
-        for parcel in encoder.parcels(leaving.batch):
+        for record_block in encoder.record_blocks(leaving.batch):
             if way.sink is not None:
-                values = opened(parcel.payload, parcel.time).values
+                values = decode_block(record_block.payload, record_block.time).values
                 self.results.setdefault(way.sink.name, []).extend(values)
                 continue
             assert way.reader is not None
             self._count += 1
-            sent = Sent(parcel, way.input, (self.subtask << 40) + self._count)
+            sent = Sent(record_block, way.input, (self.subtask << 40) + self._count)
             self.exchanged.setdefault(way.reader, []).append(sent)
 
 
@@ -80,7 +80,7 @@ class Backfilled:
 
     plan: FragmentPlan
     results: Mapping[str, list[Any]]
-    left: Sequence[tuple[Fragment, int, Left]]
+    left: Sequence[tuple[Fragment, int, FragmentResult]]
 
 
 async def backfill_locally(
@@ -94,26 +94,26 @@ async def backfill_locally(
     options: af.Options | None = None,
     together: int = TOGETHER,
     event_time_for_processing_time: bool = False,
-    ship: Callable[[Fragment], Fragment] = shippable,
+    ship: Callable[[Fragment], Fragment] = portable_copy,
 ) -> Backfilled:
     """Run ``flow`` over ``sources``, by name; each is dealt to ``parallelism`` partitions in pieces.
 
     ``ship`` makes of a fragment what an executor gets.
     """
-    plan = cut(flow.graph, event_time_for_processing_time=event_time_for_processing_time)
+    plan = plan_fragments(flow.graph, event_time_for_processing_time=event_time_for_processing_time)
     exchanged: dict[int, list[Sent]] = {}
     results: dict[str, list[Any]] = {}
-    left: list[tuple[Fragment, int, Left]] = []
+    left: list[tuple[Fragment, int, FragmentResult]] = []
     for fragment in plan.fragments:
         for subtask in range(parallelism):
             if fragment.keyed:
                 sent = exchanged.get(fragment.index, [])
-                blocks = _ordered([one for one in sent if one.parcel.part == subtask], block)
+                blocks = _ordered([one for one in sent if one.record_block.part == subtask], block)
             else:
                 records = list(sources[fragment.head.name])
                 size = -(-len(records) // parallelism)
                 mine = records[subtask * size : (subtask + 1) * size]
-                blocks = list[Block](mine[at : at + block] for at in range(0, len(mine), block))
+                blocks = list[InputRows](mine[at : at + block] for at in range(0, len(mine), block))
             outbox = Gathered(plan, subtask, parallelism, exchanged, results)
             partition = Partition(
                 subtask=subtask, subtasks=parallelism, until=until, key_groups=plan.key_groups
@@ -134,7 +134,7 @@ async def backfill_locally(
     if savepoint is not None:
         assert until is not None
         parts = [
-            LeftPart(fragment, subtask, parallelism, encoded_part(ran.state))
+            StatePart(fragment, subtask, parallelism, encoded_part(ran.state))
             for fragment, subtask, ran in left
             if fragment.keyed
         ]
@@ -142,22 +142,22 @@ async def backfill_locally(
     return Backfilled(plan, results, left)
 
 
-def _ordered(sent: list[Sent], size: int) -> list[Block]:
+def _ordered(sent: list[Sent], size: int) -> list[InputRows]:
     """The records of parcels, which are sorted by their first times, in blocks of ``size``."""
-    merging = Merging()
-    arrived: list[Arrived] = []
-    for one in sorted(sent, key=lambda one: (one.parcel.time, one.input, one.place)):
-        parcel = one.parcel
-        contents = opened(parcel.payload, parcel.time)
-        arrived += merging.add(parcel.time, one.input, one.place, contents)
+    merging = BlockMerger()
+    arrived: list[ExchangedRows] = []
+    for one in sorted(sent, key=lambda one: (one.record_block.time, one.input, one.place)):
+        record_block = one.record_block
+        contents = decode_block(record_block.payload, record_block.time)
+        arrived += merging.add(record_block.time, one.input, one.place, contents)
     arrived += merging.end()
     return [piece for some in arrived for piece in _pieces(some, size)]
 
 
-def _pieces(some: Arrived, size: int) -> Iterator[Block]:
+def _pieces(some: ExchangedRows, size: int) -> Iterator[InputRows]:
     for at in range(0, len(some.times), size):
         stop = at + size
-        yield Arrived(
+        yield ExchangedRows(
             inputs=some.inputs[at:stop],
             times=some.times[at:stop],
             keys=some.keys[at:stop],

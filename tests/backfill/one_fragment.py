@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 import aflow as af
-from aflow.backfill.blocks import Arrived, Block, Inbox, Leaving, Outbox
-from aflow.backfill.fragment_planner import cut
-from aflow.backfill.fragment_run import Left, Partition, run_fragment
+from aflow.backfill.blocks import ExchangedRows, ExitBatch, Inbox, InputRows, Outbox
+from aflow.backfill.fragment_planner import plan_fragments
+from aflow.backfill.fragment_run import FragmentResult, Partition, run_fragment
 from aflow.backfill.fragments import Fragment
-from aflow.backfill.portable_fragment import shippable
+from aflow.backfill.portable_fragment import portable_copy
 from aflow.testing import VirtualClock
 from aflow.testing.leftovers import nothing_left_behind
 from aflow.testing.virtual_time import VirtualTimeLoop
@@ -43,19 +43,19 @@ async def after_a_while() -> None:
 class Rows:
     """An inbox; ``wait`` is awaited before each block, and ``end`` before the end."""
 
-    blocks: list[Block]
+    blocks: list[InputRows]
     wait: Callable[[], Awaitable[None]] = at_once
     end: Callable[[], Awaitable[None]] = at_once
     taken: int = 0
     """Rows that were given."""
 
-    async def take(self) -> Block | None:
+    async def take(self) -> InputRows | None:
         if not self.blocks:
             await self.end()
             return None
         await self.wait()
         block = self.blocks.pop(0)
-        self.taken += len(block.times if isinstance(block, Arrived) else block)
+        self.taken += len(block.times if isinstance(block, ExchangedRows) else block)
         return block
 
 
@@ -67,7 +67,7 @@ class Results:
     values: list[Any] = field(default_factory=list[Any])
     put_at: list[float] = field(default_factory=list[float])
 
-    async def put(self, leaving: Leaving, /) -> None:
+    async def put(self, leaving: ExitBatch, /) -> None:
         await self.wait()
         self.values += leaving.batch.values
         self.put_at.append(asyncio.get_running_loop().time())
@@ -78,16 +78,16 @@ def fragments(build: Callable[[Items], af.Stream[Any]]) -> tuple[Fragment, ...]:
     flow = af.Flow("one")
     items = flow.source(list[Item](), name="items").event_time(at_of, name="time")
     build(items).to(af.CollectSink[Any](), name="out")
-    return tuple(map(shippable, cut(flow.graph).fragments))
+    return tuple(map(portable_copy, plan_fragments(flow.graph).fragments))
 
 
-def source_rows(items: list[Item], size: int = 10) -> list[Block]:
+def source_rows(items: list[Item], size: int = 10) -> list[InputRows]:
     return [items[at : at + size] for at in range(0, len(items), size)]
 
 
-def keyed_rows(items: list[Item], size: int = 10) -> list[Block]:
+def keyed_rows(items: list[Item], size: int = 10) -> list[InputRows]:
     return [
-        Arrived(
+        ExchangedRows(
             inputs=[0] * len(some),
             times=[item.at for item in some],
             keys=[item.key for item in some],
@@ -99,7 +99,7 @@ def keyed_rows(items: list[Item], size: int = 10) -> list[Block]:
 
 async def run_one(
     fragment: Fragment, inbox: Inbox, outbox: Outbox, *, batch: int = 64, together: int = 64
-) -> Left:
+) -> FragmentResult:
     options = af.Options(clock=VirtualClock(), batch_records=batch)
     return await run_fragment(
         fragment, Partition(), inbox, outbox, options=options, together=together

@@ -12,7 +12,7 @@ from hypothesis import given
 
 import aflow as af
 from aflow import triggers
-from aflow.backfill.fragment_planner import cut, is_head
+from aflow.backfill.fragment_planner import is_head, plan_fragments
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
 from aflow.errors import FlowDefinitionError
 from aflow.graph.nodes import HashByKey, Kind
@@ -82,7 +82,7 @@ def test_a_flow_without_keys_is_one_fragment_with_its_branches() -> None:
     end(numbers, "all")
     end(numbers.filter(same, name="few"), "some")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     assert [names(one) for one in plan.fragments] == [
         ["numbers", "time of numbers", "map", "few"],
@@ -97,7 +97,7 @@ def test_each_keyed_exchange_begins_a_fragment() -> None:
     per_other = per_key.map(same, name="map").key_by(same, name="by b").reduce(max, name="second")
     end(per_other, "out")
 
-    plan = cut(flow.graph, key_groups=16)
+    plan = plan_fragments(flow.graph, key_groups=16)
 
     assert [names(one) for one in plan.fragments] == [
         ["numbers", "time of numbers", "by a"],
@@ -115,7 +115,7 @@ def test_two_keyed_steps_behind_one_key_by_are_two_fragments() -> None:
     end(keyed.reduce(max, name="most"), "high")
     end(keyed.reduce(min, name="least"), "low")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     assert ways(plan) == [["keys -> most.0", "keys -> least.0"], ["most -> high"], ["least -> low"]]
 
@@ -126,7 +126,7 @@ def test_a_diamond_is_in_one_fragment_once() -> None:
     both = numbers.map(same, name="left").union(numbers.map(same, name="right"), name="both")
     end(both, "out")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     assert [names(one) for one in plan.fragments] == [
         ["numbers", "time of numbers", "left", "right", "both"],
@@ -139,7 +139,7 @@ def test_what_is_behind_a_union_of_two_sources_is_in_both_fragments() -> None:
     both = begun(flow, "a").union(begun(flow, "b"), name="both").map(same, name="map")
     end(both.key_by(same, name="keys").reduce(max, name="most"), "out")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     assert [names(one) for one in plan.fragments] == [
         ["a", "time of a", "both", "map", "keys"],
@@ -147,7 +147,7 @@ def test_what_is_behind_a_union_of_two_sources_is_in_both_fragments() -> None:
         ["most"],
     ]
     assert ways(plan) == [["keys -> most.0"], ["keys -> most.0"], ["most -> out"]]
-    assert [(one.index, way.number) for one, way in plan.feeding(plan.fragments[2])] == [
+    assert [(one.index, way.number) for one, way in plan.inputs_of(plan.fragments[2])] == [
         (0, 0),
         (1, 1),
     ]
@@ -159,7 +159,7 @@ def test_a_union_behind_keyed_steps_is_a_copy_behind_each_of_them() -> None:
     most, least = keyed.reduce(max, name="most"), keyed.reduce(min, name="least")
     end(most.union(least, name="both"), "out")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     assert [names(one) for one in plan.fragments[1:]] == [["most", "both"], ["least", "both"]]
     assert ways(plan)[1:] == [["both -> out"], ["both -> out"]]
@@ -186,10 +186,10 @@ def test_a_step_with_two_keyed_inputs_reads_each_by_its_own_number(what: str) ->
             joined = left.connect(right).process(Meet(), name="joined")
     end(joined, "out")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     assert ways(plan) == [["left -> joined.0"], ["right -> joined.1"], ["joined -> out"]]
-    assert plan.fragments[2].every_moment is (what == "both")
+    assert plan.fragments[2].watermark_per_timestamp is (what == "both")
 
 
 def test_a_stream_that_is_joined_with_itself_leaves_by_two_exits() -> None:
@@ -197,7 +197,7 @@ def test_a_stream_that_is_joined_with_itself_leaves_by_two_exits() -> None:
     keyed = begun(flow).key_by(same, name="keys")
     end(keyed.interval_join(keyed, between=(-MINUTE, MINUTE)).inner(max, name="pairs"), "out")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     assert ways(plan) == [["keys -> pairs.0", "keys -> pairs.1"], ["pairs -> out"]]
 
@@ -208,10 +208,10 @@ def test_a_fragment_may_read_its_inputs_from_fragments_far_apart() -> None:
     most = keyed.reduce(max, name="most").key_by(same, name="again")
     end(most.connect(keyed).process(Meet(), name="meet"), "out")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
-    feeding = [(one.index, said(plan, way)) for one, way in plan.feeding(plan.fragments[2])]
-    assert feeding == [(0, "keys -> meet.1"), (1, "again -> meet.0")]
+    inputs_of = [(one.index, said(plan, way)) for one, way in plan.inputs_of(plan.fragments[2])]
+    assert inputs_of == [(0, "keys -> meet.1"), (1, "again -> meet.0")]
 
 
 def test_side_outputs_and_late_records_leave_by_exits_of_their_own() -> None:
@@ -223,7 +223,7 @@ def test_side_outputs_and_late_records_leave_by_exits_of_their_own() -> None:
     end(windows.late.map(same, name="map"), "late again")
     end(windows, "out")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     assert ways(plan) == [
         ["call[bad] -> failed", "keys -> most.0"],
@@ -236,7 +236,7 @@ def test_a_side_output_may_be_keyed_and_its_origin_nothing_but_side_outputs() ->
     processed = begun(flow).key_by(same, name="keys").process(Pass(), name="pass")
     end(processed.side(BAD).key_by(same, name="by bad").reduce(max, name="most"), "out")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     assert ways(plan) == [["keys -> pass.0"], ["by bad -> most.0"], ["most -> out"]]
     assert names(plan.fragments[1]) == ["pass", "by bad"]
@@ -247,7 +247,7 @@ def test_exchanges_without_keys_cut_nothing() -> None:
     spread = begun(flow).rebalance(3).map(same, name="map")
     end(spread.partition_by(lambda value, subtasks: value % subtasks).map(same, name="on"), "out")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     assert len(plan.fragments) == 1
     assert ways(plan) == [["on -> out"]]
@@ -257,7 +257,7 @@ def test_window_all_is_a_keyed_fragment() -> None:
     flow = af.Flow("all")
     end(begun(flow).window_all(af.Tumbling(MINUTE)).reduce(max, name="most"), "out")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     assert names(plan.fragments[1]) == ["most"]
     assert plan.fragments[1].keyed
@@ -268,7 +268,7 @@ def test_calls_on_a_keyed_stream_begin_a_fragment_and_others_do_not() -> None:
     called = begun(flow).map_async(answer, name="call")
     end(called.key_by(same, name="keys").map_async(answer, name="by key"), "out")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     assert [names(one) for one in plan.fragments] == [
         ["numbers", "time of numbers", "call", "keys"],
@@ -282,7 +282,7 @@ def test_two_pipelines_in_one_flow_are_cut_side_by_side() -> None:
         most = begun(flow, name).key_by(same, name=f"by {name}").reduce(max, name=f"of {name}")
         end(most, f"sink of {name}")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     assert ways(plan) == [
         ["by a -> of a.0"],
@@ -298,7 +298,7 @@ def test_numbers_of_exits_are_unique_in_the_plan() -> None:
     end(both, "all")
     end(both.key_by(same).reduce(max, name="most"), "out")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     assert [way.number for one in plan.fragments for way in one.exits] == list(range(5))
 
@@ -313,7 +313,7 @@ def test_history_is_cut_where_records_get_their_first_timestamps() -> None:
     end(first.map(same).event_time(same, name="second"), "out")
     end(numbers.event_time(same, name="other"), "out too")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     assert plan.fragments[0].cuts_at == {"first", "other"}
 
@@ -323,7 +323,7 @@ def test_one_step_may_cut_the_records_of_one_source_and_not_those_of_another() -
     both = begun(flow, "a").union(flow.source([1], name="b"))
     end(both.event_time(same, name="time of both"), "out")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     assert [one.cuts_at for one in plan.fragments] == [{"time of a"}, {"time of both"}]
 
@@ -333,7 +333,7 @@ def test_a_keyed_fragment_cuts_nothing_though_time_begins_anew_in_it() -> None:
     most = begun(flow).key_by(same).reduce(max, name="most")
     end(most.event_time(same, name="again"), "out")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     assert plan.fragments[1].cuts_at == frozenset()
 
@@ -356,9 +356,9 @@ def test_windows_see_every_moment_if_their_trigger_has_timers_of_its_own(
     windows = begun(flow).key_by(same).window(af.Tumbling(MINUTE), trigger=trigger)
     end(windows.reduce(max, name="most"), "out")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
-    assert plan.fragments[1].every_moment is expected
+    assert plan.fragments[1].watermark_per_timestamp is expected
 
 
 @pytest.mark.parametrize(("step", "expected"), [(Pass, True), (Ask, True), (None, False)])
@@ -372,9 +372,9 @@ def test_functions_with_timers_see_every_moment(step: type[Any] | None, expected
     else:
         end(keyed.top(3, by=same, name="step"), "out")
 
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
-    assert plan.fragments[1].every_moment is expected
+    assert plan.fragments[1].watermark_per_timestamp is expected
 
 
 @pytest.mark.asyncio
@@ -402,7 +402,7 @@ def test_an_incomplete_flow_is_refused_as_everywhere() -> None:
     begun(flow).map(same, name="map")
 
     with pytest.raises(FlowDefinitionError, match="has no sink"):
-        cut(flow.graph)
+        plan_fragments(flow.graph)
 
 
 def test_what_cannot_run_over_history_is_refused_before_it_is_cut() -> None:
@@ -410,7 +410,7 @@ def test_what_cannot_run_over_history_is_refused_before_it_is_cut() -> None:
     end(flow.source([1]).ingestion_time(name="now"), "out")
 
     with pytest.raises(FlowDefinitionError, match="step 'now'"):
-        cut(flow.graph)
+        plan_fragments(flow.graph)
 
 
 # --------------------------------------------------------------------------------------------------- any flow
@@ -418,7 +418,7 @@ def test_what_cannot_run_over_history_is_refused_before_it_is_cut() -> None:
 
 @given(flows())
 def test_every_step_is_in_a_fragment_and_nothing_else_is(flow: af.Flow) -> None:
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     inside = {node.id for one in plan.fragments for node in one.nodes}
     assert inside == {node.id for node in flow.graph if node.kind is not Kind.SINK}
@@ -428,7 +428,7 @@ def test_every_step_is_in_a_fragment_and_nothing_else_is(flow: af.Flow) -> None:
 def test_fragments_begin_with_their_only_head_and_steps_stand_behind_their_inputs(
     flow: af.Flow,
 ) -> None:
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     for index, one in enumerate(plan.fragments):
         assert one.index == index
@@ -444,7 +444,7 @@ def test_fragments_begin_with_their_only_head_and_steps_stand_behind_their_input
 
 @given(flows())
 def test_each_way_out_of_a_step_is_an_exit_of_each_of_its_copies(flow: af.Flow) -> None:
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     copies = Counter(node.id for one in plan.fragments for node in one.nodes)
     heads = {one.head.id: one.index for one in plan.fragments}
@@ -468,15 +468,15 @@ def test_each_way_out_of_a_step_is_an_exit_of_each_of_its_copies(flow: af.Flow) 
 
 @given(flows())
 def test_each_fragment_comes_after_those_that_feed_it(flow: af.Flow) -> None:
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     for one in plan.fragments:
-        feeding = plan.feeding(one)
-        assert bool(feeding) is one.keyed
-        assert all(other.index < one.index for other, _ in feeding)
+        inputs_of = plan.inputs_of(one)
+        assert bool(inputs_of) is one.keyed
+        assert all(other.index < one.index for other, _ in inputs_of)
 
 
 @pytest.mark.parametrize("groups", [0, -1, "x", True], ids=repr)
 def test_a_number_of_key_groups_that_is_none_is_refused(groups: Any) -> None:
     with pytest.raises(af.FlowDefinitionError, match="key_groups must be a whole number from 1 on"):
-        cut(af.Flow("any").graph, key_groups=groups)
+        plan_fragments(af.Flow("any").graph, key_groups=groups)

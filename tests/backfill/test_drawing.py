@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import aflow as af
 from aflow.backfill.explanation import explain
-from aflow.backfill.fragment_planner import cut
+from aflow.backfill.fragment_planner import plan_fragments
 from aflow.model.time import to_timestamp
 from tests.backfill.any_flow import flows
 
@@ -57,7 +57,7 @@ def totals() -> af.Flow:
 
 
 def test_the_whole_of_a_plan_is_drawn() -> None:
-    plan = cut(totals().graph)
+    plan = plan_fragments(totals().graph)
 
     drawn = explain(plan, until=JULY)
 
@@ -112,10 +112,10 @@ written, from one pass
 
 
 def test_without_an_end_nothing_is_cut_and_no_state_is_kept() -> None:
-    drawn = explain(cut(totals().graph))
+    drawn = explain(plan_fragments(totals().graph))
 
     assert drawn.startswith("flow 'card-totals' over history to its end: ")
-    assert "cut" not in drawn
+    assert "plan_fragments" not in drawn
     assert "  sink archive: payments\n" in drawn
     assert drawn.endswith(
         "  state: not kept, since no end of the history was given for a live job to go on from\n"
@@ -126,7 +126,7 @@ def test_a_flow_without_keyed_steps_keeps_no_state() -> None:
     flow = af.Flow("plain")
     end(flow.source([1]).map(same), "out")
 
-    drawn = explain(cut(flow.graph), until=JULY)
+    drawn = explain(plan_fragments(flow.graph), until=JULY)
 
     assert drawn.startswith(
         "flow 'plain' over history up to 2013-07-01T00:00:00.000+00:00: 1 fragment, 0 keyed exchanges, "
@@ -140,7 +140,7 @@ def test_a_step_with_several_inputs_is_drawn_once_and_then_named() -> None:
     halves = (numbers.map(same, name="left"), numbers.map(same, name="right"))
     end(halves[0].union(halves[1], name="both"), "out")
 
-    drawn = explain(cut(flow.graph))
+    drawn = explain(plan_fragments(flow.graph))
 
     assert (
         """\
@@ -160,7 +160,7 @@ def test_only_records_that_have_no_event_time_are_said_to_be_uncut() -> None:
     timed = flow.source([1], name="timed").event_time(same)
     end(timed.union(flow.source([1], name="timeless"), name="both"), "out")
 
-    drawn = explain(cut(flow.graph), until=JULY)
+    drawn = explain(plan_fragments(flow.graph), until=JULY)
 
     assert (
         "  sink out: both, both (all rows of source 'timeless': it has no event time to be cut at)\n"
@@ -175,7 +175,7 @@ def test_a_chain_longer_than_python_recurses_is_drawn() -> None:
         stream = stream.map(same)
     end(stream, "out")
 
-    drawn = explain(cut(flow.graph))
+    drawn = explain(plan_fragments(flow.graph))
 
     assert drawn.count("─ map #") == 1_200
 
@@ -184,7 +184,7 @@ def test_a_chain_longer_than_python_recurses_is_drawn() -> None:
 def test_each_step_sink_and_exchange_is_drawn_whatever_the_flow(
     flow: af.Flow, until: int | None
 ) -> None:
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     drawn = explain(plan, until=until)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aflow.backfill.fragments import Fragment
-from aflow.backfill.portable_fragment import check_picklable, shippable
+from aflow.backfill.portable_fragment import check_picklable, portable_copy
 from tests.backfill.comparing import Case, Results
 from tests.backfill.items import Items, drawn
 from tests.backfill.keyed_steps import KEYED
@@ -78,6 +78,6 @@ def test_a_step_makes_of_history_what_it_makes_of_it_live(
 def pickled(fragment: Fragment) -> Fragment:
     """The fragment as an executor gets it: pickled, if Spark is installed, and unpickled."""
     if dumps is None:
-        return shippable(fragment)
+        return portable_copy(fragment)
     unpickled: Fragment = pickle.loads(check_picklable(fragment, dumps))
     return unpickled

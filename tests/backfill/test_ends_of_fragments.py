@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import aflow as af
-from aflow.backfill.blocks import Block
+from aflow.backfill.blocks import InputRows
 from aflow.backfill.exchange import ExitEncoder
 from tests.backfill.items import Item, Items, drawn, key_of, keyed, millis
 from tests.backfill.keyed_steps import tumbling
@@ -128,7 +128,7 @@ FAILURES: dict[str, tuple[Build, bool, object, object]] = {
 }
 
 
-def rows_of(items: list[Item], *, by_key: bool) -> list[Block]:
+def rows_of(items: list[Item], *, by_key: bool) -> list[InputRows]:
     return keyed_rows(items) if by_key else source_rows(items)
 
 
@@ -205,7 +205,7 @@ def test_a_record_that_cannot_go_to_another_executor_is_named() -> None:
 
     class Encoding(Results):
         async def put(self, leaving: Any, /) -> None:
-            list(ExitEncoder(leaving.way, key_groups=128, readers=1).parcels(leaving.batch))
+            list(ExitEncoder(leaving.way, key_groups=128, readers=1).record_blocks(leaving.batch))
 
     with pytest.raises(af.OperatorError, match="cannot go from one executor to another"):
         leaving_nothing(lambda: run_one(first, Rows(source_rows(ITEMS)), Encoding()))
@@ -327,7 +327,7 @@ async def _slow(item: Item) -> Item:
     return item
 
 
-class Opened(af.KeyedProcess[int, Item, Item]):
+class DecodedBlock(af.KeyedProcess[int, Item, Item]):
     """Fails at a bad record; notes what is called."""
 
     def __init__(self) -> None:
@@ -345,7 +345,7 @@ class Opened(af.KeyedProcess[int, Item, Item]):
 
 @pytest.mark.parametrize("end", ["by itself", "a failure", "a cancellation"])
 def test_users_functions_are_opened_and_closed_once(end: str) -> None:
-    function = Opened()
+    function = DecodedBlock()
     fragment = fragments(lambda items: keyed(items).process(function, name="opened"))[1]
     rows = keyed_rows(WITH_BAD if end == "a failure" else ITEMS)
     inbox = Rows(rows, end=never if end == "a cancellation" else at_once)

@@ -12,8 +12,8 @@ import pytest
 
 import aflow as af
 from aflow import triggers
-from aflow.backfill.fragment_planner import cut
-from aflow.backfill.refusals import refuse
+from aflow.backfill.fragment_planner import plan_fragments
+from aflow.backfill.refusals import refuse_unsupported
 from aflow.errors import FlowDefinitionError
 from aflow.testing import FlowDriver
 from aflow.testing.virtual_time import run
@@ -131,14 +131,14 @@ def test_only_windows_that_say_themselves_when_they_end_can_be_told_to(
     flow, _ = windowed(af.Tumbling(TEN, domain=CLOCK), trigger=trigger)
 
     with pytest.raises(FlowDefinitionError) as untold:
-        refuse(flow.graph)
+        refuse_unsupported(flow.graph)
 
     assert ("event_time_for_processing_time=True" in str(untold.value)) is can
     if can:
-        cut(flow.graph, event_time_for_processing_time=True)
+        plan_fragments(flow.graph, event_time_for_processing_time=True)
         return
     with pytest.raises(FlowDefinitionError, match="cannot be made to fire in event time"):
-        cut(flow.graph, event_time_for_processing_time=True)
+        plan_fragments(flow.graph, event_time_for_processing_time=True)
 
 
 def test_joins_by_the_clock_cannot_be_told_to() -> None:
@@ -148,7 +148,7 @@ def test_joins_by_the_clock_cannot_be_told_to() -> None:
     joined.to(af.CollectSink[int]())
 
     with pytest.raises(FlowDefinitionError, match="cannot be made to fire in event time"):
-        cut(flow.graph, event_time_for_processing_time=True)
+        plan_fragments(flow.graph, event_time_for_processing_time=True)
 
 
 def test_windows_told_to_fire_in_event_time_still_need_event_time() -> None:
@@ -157,4 +157,4 @@ def test_windows_told_to_fire_in_event_time_still_need_event_time() -> None:
     timeless.reduce(max, name="most").to(af.CollectSink[Any]())
 
     with pytest.raises(FlowDefinitionError, match="goes by the order of arrival"):
-        cut(flow.graph, event_time_for_processing_time=True)
+        plan_fragments(flow.graph, event_time_for_processing_time=True)

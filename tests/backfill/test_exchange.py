@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aflow as af
-from aflow.backfill.exchange import ExitEncoder, Parcel, opened
+from aflow.backfill.exchange import ExitEncoder, RecordBlock, decode_block
 from aflow.backfill.fragments import Exit
 from aflow.graph.nodes import Kind, Node
 from aflow.model.batch import Batch
@@ -78,14 +78,14 @@ def _encoder(reader: int | None = 1, readers: int = 3) -> ExitEncoder:
     return ExitEncoder(Exit(4, origin, None, reader=reader), key_groups=128, readers=readers)
 
 
-def _sent(values: list[Any], keys: list[Any] | None = None, readers: int = 1) -> list[Parcel]:
+def _sent(values: list[Any], keys: list[Any] | None = None, readers: int = 1) -> list[RecordBlock]:
     keys = ["k"] * len(values) if keys is None else keys
     batch = Batch(values, list(range(len(values))), keys)
-    return list(_encoder(readers=readers).parcels(batch))
+    return list(_encoder(readers=readers).record_blocks(batch))
 
 
-def _opened(parcels: list[Parcel]) -> tuple[list[Any], list[Any]]:
-    there = [opened(one.payload, one.time) for one in parcels]
+def _opened(record_blocks: list[RecordBlock]) -> tuple[list[Any], list[Any]]:
+    there = [decode_block(one.payload, one.time) for one in record_blocks]
     return [key for one in there for key in one.keys], [v for one in there for v in one.values]
 
 
@@ -93,26 +93,26 @@ def _opened(parcels: list[Parcel]) -> tuple[list[Any], list[Any]]:
 def test_whatever_is_sent_comes_back_with_its_key(records: list[tuple[Any, Any]]) -> None:
     keys, values = map(list, zip(*records, strict=True))
 
-    parcels = _sent(values, keys)
+    record_blocks = _sent(values, keys)
 
-    assert _opened(parcels) == (keys, values)
-    assert [type(one) for one in _opened(parcels)[1]] == [type(one) for one in values]
+    assert _opened(record_blocks) == (keys, values)
+    assert [type(one) for one in _opened(record_blocks)[1]] == [type(one) for one in values]
 
 
 def test_a_class_with_other_fields_is_pickled_column_by_column() -> None:
     records = [Nested(Slotted("a", number), [number]) for number in range(50)]
 
-    (parcel,) = _sent(list(records))
+    (record_block,) = _sent(list(records))
 
-    assert parcel.payload.count(b"Nested") == 1
-    assert _opened([parcel])[1] == records
+    assert record_block.payload.count(b"Nested") == 1
+    assert _opened([record_block])[1] == records
 
 
 @given(st.lists(st.builds(Slotted, st.text(), st.integers(0, 9)), min_size=1))
 def test_records_of_one_class_with_plain_fields_are_not_pickled(records: list[Slotted]) -> None:
-    parcels = _sent(list(records))
+    record_blocks = _sent(list(records))
 
-    headers = [msgspec.msgpack.decode(parcel.payload)[0] for parcel in parcels]
+    headers = [msgspec.msgpack.decode(record_block.payload)[0] for record_block in record_blocks]
     assert all("Slotted" in header for header in headers)
 
 
@@ -122,26 +122,32 @@ def test_parcels_hold_records_in_the_order_of_time_within_ten_seconds(
 ) -> None:
     times, keys = [time for time, _ in records], [key for _, key in records]
 
-    parcels = list(_encoder(readers=2).parcels(Batch(list(range(len(times))), times, keys)))
+    record_blocks = list(
+        _encoder(readers=2).record_blocks(Batch(list(range(len(times))), times, keys))
+    )
 
-    for parcel in parcels:
-        there = opened(parcel.payload, parcel.time)
+    for record_block in record_blocks:
+        there = decode_block(record_block.payload, record_block.time)
         assert there.times == sorted(there.times)
-        assert there.times[0] == parcel.time
+        assert there.times[0] == record_block.time
         assert there.times[-1] - there.times[0] <= 10_000
         order = list(zip(there.times, there.values, strict=True))
         assert order == sorted(order)
         assert [times[value] for value in there.values] == there.times
         assert [keys[value] for value in there.values] == there.keys
-    assert sorted(_opened(parcels)[1]) == list(range(len(times)))
+    assert sorted(_opened(record_blocks)[1]) == list(range(len(times)))
 
 
 def _lengths(times: list[int]) -> list[int]:
     """Of the parcels of records that come in batches of 100."""
     encoder = _encoder()
     batches = (times[at : at + 100] for at in range(0, len(times), 100))
-    sent = (encoder.parcels(Batch(some, some, ["k"] * len(some))) for some in batches)
-    return [len(opened(one.payload, one.time).times) for parcels in sent for one in parcels]
+    sent = (encoder.record_blocks(Batch(some, some, ["k"] * len(some))) for some in batches)
+    return [
+        len(decode_block(one.payload, one.time).times)
+        for record_blocks in sent
+        for one in record_blocks
+    ]
 
 
 def test_records_minutes_apart_travel_together_if_they_come_about_in_order() -> None:
@@ -167,28 +173,32 @@ def test_parcels_stay_short_where_a_history_is_in_no_order() -> None:
 
 
 def test_parcels_hold_so_many_records_at_most() -> None:
-    parcels = _sent(list(range(3_000)))
+    record_blocks = _sent(list(range(3_000)))
 
-    assert [len(opened(one.payload, one.time).values) for one in parcels] == [1024, 1024, 952]
+    assert [len(decode_block(one.payload, one.time).values) for one in record_blocks] == [
+        1024,
+        1024,
+        952,
+    ]
 
 
 def test_each_record_goes_to_the_subtask_that_owns_its_key_in_a_live_job() -> None:
     keys = [f"key {number}" for number in range(50)]
 
-    parcels = _sent(list(range(50)), keys, readers=3)
+    record_blocks = _sent(list(range(50)), keys, readers=3)
 
-    for parcel in parcels:
-        there = opened(parcel.payload, parcel.time).keys
-        assert {subtask_of(key_group(key, 128), 128, 3) for key in there} == {parcel.part}
-    assert sorted(_opened(parcels)[0]) == sorted(keys)
-    assert {parcel.exit for parcel in parcels} == {4}
+    for record_block in record_blocks:
+        there = decode_block(record_block.payload, record_block.time).keys
+        assert {subtask_of(key_group(key, 128), 128, 3) for key in there} == {record_block.part}
+    assert sorted(_opened(record_blocks)[0]) == sorted(keys)
+    assert {record_block.exit for record_block in record_blocks} == {4}
 
 
 def test_records_for_a_sink_keep_their_order() -> None:
-    parcels = list(_encoder(reader=None).parcels(Batch(["b", "a"])))
+    record_blocks = list(_encoder(reader=None).record_blocks(Batch(["b", "a"])))
 
-    assert [(one.part, one.time) for one in parcels] == [(0, 0)]
-    assert _opened(parcels) == ([None, None], ["b", "a"])
+    assert [(one.part, one.time) for one in record_blocks] == [(0, 0)]
+    assert _opened(record_blocks) == ([None, None], ["b", "a"])
 
 
 def test_a_record_that_cannot_be_sent_is_named_with_its_step() -> None:
@@ -219,9 +229,9 @@ def test_what_can_be_no_key_is_named_with_its_record() -> None:
 
 
 def test_keys_that_are_equal_keep_their_own_types() -> None:
-    parcels = _sent(["a", "b", "c", "d"], [1, True, 1.0, Decimal(2)])
+    record_blocks = _sent(["a", "b", "c", "d"], [1, True, 1.0, Decimal(2)])
 
-    assert [type(key) for key in _opened(parcels)[0]] == [int, bool, float, Decimal]
+    assert [type(key) for key in _opened(record_blocks)[0]] == [int, bool, float, Decimal]
 
 
 def test_what_a_record_has_beside_its_fields_comes_along() -> None:

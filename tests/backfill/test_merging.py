@@ -6,24 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aflow.backfill.blocks import Arrived
-from aflow.backfill.exchange import Opened
-from aflow.backfill.merge import Merging
+from aflow.backfill.blocks import ExchangedRows
+from aflow.backfill.exchange import DecodedBlock
+from aflow.backfill.merge import BlockMerger
 
-Parcel = tuple[int, int, list[int]]
+RecordBlock = tuple[int, int, list[int]]
 """Input, place, times."""
 
 
-def _opened(times: list[int], place: int) -> Opened:
+def _opened(times: list[int], place: int) -> DecodedBlock:
     values = [(place, number) for number in range(len(times))]
-    return Opened([object() for _ in times], times, list(values))
+    return DecodedBlock([object() for _ in times], times, list(values))
 
 
-def _merged(parcels: list[Parcel]) -> tuple[list[tuple[int, int, int, int]], int]:
+def _merged(record_blocks: list[RecordBlock]) -> tuple[list[tuple[int, int, int, int]], int]:
     """Time, input, place and number of each record, as handed on; and how many were held at most."""
-    together, most = Merging(), 0
-    arrived: list[Arrived] = []
-    for number, place, times in sorted(parcels, key=lambda one: (one[2][0], one[0], one[1])):
+    together, most = BlockMerger(), 0
+    arrived: list[ExchangedRows] = []
+    for number, place, times in sorted(record_blocks, key=lambda one: (one[2][0], one[0], one[1])):
         arrived += together.add(times[0], number, place, _opened(times, place))
         most = max(most, together.held)
     arrived += together.end()
@@ -36,32 +36,32 @@ def _merged(parcels: list[Parcel]) -> tuple[list[tuple[int, int, int, int]], int
     return rows, most
 
 
-parcels = st.lists(
+record_blocks = st.lists(
     st.tuples(st.integers(0, 1), st.lists(st.integers(0, 40), min_size=1, max_size=6).map(sorted)),
     max_size=12,
 ).map(lambda some: [(number, place, times) for place, (number, times) in enumerate(some)])
 
 
-@given(parcels, st.integers(1, 8))
+@given(record_blocks, st.integers(1, 8))
 def test_records_come_by_time_then_input_then_place_then_their_order(
-    parcels: list[Parcel], together: int
+    record_blocks: list[RecordBlock], together: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("aflow.backfill.merge._TOGETHER", together)
         patch.setattr("aflow.backfill.merge._AT_ONCE", 3)
 
-        rows, _ = _merged(parcels)
+        rows, _ = _merged(record_blocks)
 
     expected = [
         (time, number, place, at)
-        for number, place, times in parcels
+        for number, place, times in record_blocks
         for at, time in enumerate(times)
     ]
     assert rows == sorted(expected)
 
 
 def test_parcels_that_do_not_overlap_are_handed_on_as_they_are() -> None:
-    together = Merging()
+    together = BlockMerger()
     first = _opened([1, 2, 2], 0)
 
     handed = [*together.add(1, 0, 0, first), *together.add(3, 0, 1, _opened([3], 1))]
@@ -71,9 +71,9 @@ def test_parcels_that_do_not_overlap_are_handed_on_as_they_are() -> None:
 
 
 def test_what_is_held_is_what_overlaps() -> None:
-    parcels = [(0, at, [at * 5, at * 5 + 20]) for at in range(20_000)]
+    record_blocks = [(0, at, [at * 5, at * 5 + 20]) for at in range(20_000)]
 
-    rows, most = _merged(parcels)
+    rows, most = _merged(record_blocks)
 
     assert len(rows) == 40_000
     assert most < 5_000

@@ -12,7 +12,7 @@ import pytest
 import aflow as af
 from aflow import aggregates, evictors, triggers
 from aflow.backfill.explanation import explain
-from aflow.backfill.fragment_planner import cut
+from aflow.backfill.fragment_planner import plan_fragments
 from aflow.backfill.partial import PartialWindowOperator
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.machines.windows.assigners import TumblingWindows
@@ -73,7 +73,7 @@ def tumbling(stream: af.KeyedStream[int, Item]) -> Windows:
 
 def parts(flow: af.Flow) -> list[str]:
     """The steps in front of exchanges that aggregate."""
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
     return [
         node.name for one in plan.fragments for node in one.nodes if node.what == "window.partial"
     ]
@@ -166,7 +166,7 @@ def test_windows_of_processing_time_get_all_records_over_history_too() -> None:
         lambda keys: keys.window(af.Tumbling(millis(100), domain=af.TimeDomain.PROCESSING))
     )
 
-    plan = cut(flow.graph, event_time_for_processing_time=True)
+    plan = plan_fragments(flow.graph, event_time_for_processing_time=True)
 
     assert "window.partial" not in {node.what for one in plan.fragments for node in one.nodes}
 
@@ -180,7 +180,7 @@ def test_the_step_in_front_has_a_name_that_no_other_has() -> None:
 def test_it_is_drawn_as_a_step() -> None:
     flow = of_windows(tumbling)
 
-    drawn = explain(cut(flow.graph))
+    drawn = explain(plan_fragments(flow.graph))
 
     assert "sums (partial)  window.partial merged by sums" in drawn
     assert "reads sums (partial) of fragment 0" in drawn
@@ -343,7 +343,7 @@ def test_sums_of_parts_are_added_up_also_where_they_come_in_one_batch() -> None:
     flow = of_windows(
         tumbling, lambda windows: windows.aggregate(aggregates.sum(lambda one: one.n), name="sums")
     )
-    head = cut(flow.graph).fragments[1].head
+    head = plan_fragments(flow.graph).fragments[1].head
     assert head.operator is not None
     step = OperatorHarness[Any, Any](head.operator)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 
 import aflow as af
 from aflow import triggers
-from aflow.backfill.refusals import refuse
+from aflow.backfill.refusals import refuse_unsupported
 from aflow.errors import FlowDefinitionError
 from aflow.graph.nodes import Edge
 from aflow.operators.pass_through import PassThroughOperator
@@ -61,7 +61,7 @@ def end(stream: af.Stream[Any]) -> None:
 def reason(flow: af.Flow) -> str:
     """Why the flow is refused."""
     with pytest.raises(FlowDefinitionError) as refused:
-        refuse(flow.graph)
+        refuse_unsupported(flow.graph)
     return str(refused.value)
 
 
@@ -140,7 +140,7 @@ def test_other_triggers_are_not(trigger: af.Trigger[Any]) -> None:
     windows = timed(flow).key_by(same).window(af.Tumbling(MINUTE), trigger=trigger)
     end(windows.reduce(max, name="most"))
 
-    refuse(flow.graph)
+    refuse_unsupported(flow.graph)
 
 
 def test_ingestion_time_is_refused() -> None:
@@ -239,14 +239,14 @@ def test_event_time_behind_such_a_union_makes_it_good() -> None:
     both = timed(flow, "a").union(flow.source([1], name="b")).event_time(same)
     end(both.key_by(same).reduce(max, name="most"))
 
-    refuse(flow.graph)
+    refuse_unsupported(flow.graph)
 
 
 def test_steps_without_state_need_no_event_time() -> None:
     flow = af.Flow("plain")
     end(flow.source([1]).map(same).rebalance(2).filter(same))
 
-    refuse(flow.graph)
+    refuse_unsupported(flow.graph)
 
 
 def test_state_without_keys_is_refused() -> None:
@@ -287,4 +287,4 @@ def test_all_reasons_are_in_one_error_each_on_its_line() -> None:
 
 @given(flows())
 def test_flows_of_steps_that_can_run_over_history_are_not_refused(flow: af.Flow) -> None:
-    refuse(flow.graph)
+    refuse_unsupported(flow.graph)

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import aflow as af
-from aflow.backfill.fragment_planner import cut
+from aflow.backfill.fragment_planner import plan_fragments
 from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.backfill.savepoint import (
     CHUNK,
-    LeftPart,
+    StatePart,
     check_savepoint_path,
     encoded_part,
     write_savepoint,
@@ -49,7 +49,7 @@ def flow() -> af.Flow:
     return made
 
 
-PLAN = cut(flow().graph)
+PLAN = plan_fragments(flow().graph)
 
 
 def fragment(name: str, plan: FragmentPlan = PLAN) -> Fragment:
@@ -61,12 +61,12 @@ def state(*groups: int, value: bytes = b"v") -> OperatorSnapshot:
     return OperatorSnapshot({group: {"@rows": ((b"k%d" % group, value),)} for group in groups})
 
 
-def part(name: str, subtask: int = 0, subtasks: int = 1, *groups: int) -> LeftPart:
+def part(name: str, subtask: int = 0, subtasks: int = 1, *groups: int) -> StatePart:
     chunks = encoded_part({name: state(*groups)})
-    return LeftPart(fragment(name), subtask, subtasks, chunks)
+    return StatePart(fragment(name), subtask, subtasks, chunks)
 
 
-def write(path: Path, *parts: LeftPart) -> None:
+def write(path: Path, *parts: StatePart) -> None:
     write_savepoint(path, PLAN, parts, until=T, created_at=5)
 
 
@@ -141,12 +141,12 @@ def test_the_folder_holds_what_its_manifest_names_and_nothing_else(tmp_path: Pat
         ([part("counts", 0, 129)], "says that there are 129 subtasks; 128 key groups"),
         ([part("counts", 0, 2, 64)], "key group 64 for step 'counts', .* not among those"),
         (
-            [LeftPart(fragment("counts"), 0, 1, encoded_part({"sums": state()}))],
+            [StatePart(fragment("counts"), 0, 1, encoded_part({"sums": state()}))],
             "holds nothing of step 'counts'",
         ),
         (
             [
-                LeftPart(
+                StatePart(
                     fragment("counts"), 0, 1, encoded_part({"counts": state(), "sums": state()})
                 )
             ],
@@ -154,7 +154,7 @@ def test_the_folder_holds_what_its_manifest_names_and_nothing_else(tmp_path: Pat
         ),
         (
             [
-                LeftPart(
+                StatePart(
                     fragment("counts"),
                     0,
                     1,
@@ -166,7 +166,7 @@ def test_the_folder_holds_what_its_manifest_names_and_nothing_else(tmp_path: Pat
     ],
 )
 def test_what_does_not_fit_is_refused_and_leaves_nothing(
-    parts: list[LeftPart], complaint: str, tmp_path: Path
+    parts: list[StatePart], complaint: str, tmp_path: Path
 ) -> None:
     fresh = [replace(one, chunks=list(one.chunks)) for one in parts]
 
@@ -194,7 +194,7 @@ def test_a_part_that_is_not_whole_is_refused(
     whole = b"".join(encoded_part({"sums": state(3)}))
 
     with pytest.raises(CheckpointError, match=r"part 0 of the state .* 'sums' .*run the backfill"):
-        write(tmp_path / "sp", LeftPart(fragment("sums"), 0, 1, spoilt(whole)))
+        write(tmp_path / "sp", StatePart(fragment("sums"), 0, 1, spoilt(whole)))
 
     assert list(tmp_path.iterdir()) == []
 
@@ -204,7 +204,7 @@ def test_chunks_of_any_size_are_the_same_part(size: int, tmp_path: Path) -> None
     whole = b"".join(encoded_part({"sums": state(*range(128))}))
     chunks = [whole[at : at + size] for at in range(0, len(whole), size)]
 
-    write(tmp_path / "sp", LeftPart(fragment("sums"), 0, 1, chunks), part("counts"))
+    write(tmp_path / "sp", StatePart(fragment("sums"), 0, 1, chunks), part("counts"))
 
     assert contents(tmp_path / "sp").states["sums"] == state(*range(128))
 
@@ -215,7 +215,7 @@ def test_an_error_of_whoever_brings_the_chunks_leaves_nothing(tmp_path: Path) ->
         raise LookupError("the executor is gone")
 
     with pytest.raises(LookupError, match="the executor is gone"):
-        write(tmp_path / "sp", LeftPart(fragment("sums"), 0, 1, chunks()))
+        write(tmp_path / "sp", StatePart(fragment("sums"), 0, 1, chunks()))
 
     assert list(tmp_path.iterdir()) == []
 
@@ -242,11 +242,11 @@ def test_a_value_larger_than_a_chunk_is_cut() -> None:
 def test_parts_are_not_held_in_memory_together(tmp_path: Path) -> None:
     size = 3_000_000
 
-    def parts() -> Iterator[LeftPart]:
+    def parts() -> Iterator[StatePart]:
         for subtask in range(20):
             group = ranges(128, 20)[subtask].start
             chunks = encoded_part({"sums": state(group, value=b"x" * size)})
-            yield LeftPart(fragment("sums"), subtask, 20, chunks)
+            yield StatePart(fragment("sums"), subtask, 20, chunks)
         yield part("counts")
 
     tracemalloc.start()
@@ -299,7 +299,7 @@ def test_a_step_that_remembers_nothing_leaves_a_part_of_nothing(tmp_path: Path) 
     forgetful = replace(fragment("sums"), nodes=(head,))
     plan = only([*PLAN.fragments[:2], forgetful])
 
-    left = LeftPart(forgetful, 0, 1, encoded_part({}))
+    left = StatePart(forgetful, 0, 1, encoded_part({}))
     write_savepoint(tmp_path / "sp", plan, [left], until=T, created_at=0)
 
     assert set(contents(tmp_path / "sp").states) == {"number times", "other times"}
@@ -325,8 +325,8 @@ async def test_what_was_prepared_for_a_sink_is_for_the_live_job_to_commit(tmp_pa
         return made
 
     sink = RecoveringSink()
-    plan = cut(build(sink).graph)
-    parts = [LeftPart(fragment("sums", plan), 0, 1, encoded_part({"sums": state(3)}))]
+    plan = plan_fragments(build(sink).graph)
+    parts = [StatePart(fragment("sums", plan), 0, 1, encoded_part({"sums": state(3)}))]
     prepared: list[Committable] = [{"piece": "first"}, {"piece": "second"}]
 
     write_savepoint(

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 
 import aflow as af
-from aflow.backfill.fragment_planner import cut
+from aflow.backfill.fragment_planner import plan_fragments
 from aflow.backfill.fragments import Fragment, FragmentPlan
-from aflow.backfill.portable_fragment import check_picklable, shippable
+from aflow.backfill.portable_fragment import check_picklable, portable_copy
 from aflow.errors import FlowDefinitionError
 from aflow.graph.nodes import Forward, Kind, Node
 from tests.backfill.any_flow import flows
@@ -45,7 +45,7 @@ def plan_of(step: Callable[[af.KeyedStream[int, int]], af.Stream[Any]]) -> Fragm
     flow = af.Flow("big")
     numbers = flow.source(list(range(10**6)), name="numbers").event_time(lambda n: n)
     step(numbers.key_by(lambda n: n)).to(af.CollectSink[Any](), name="sink")
-    return cut(flow.graph)
+    return plan_fragments(flow.graph)
 
 
 class Client:
@@ -153,7 +153,7 @@ def _operator(node: Node) -> object:
 def test_the_plan_itself_is_left_as_it_is() -> None:
     plan = plan_of(STEPS["reduce"])
 
-    sent = shippable(plan.fragments[0])
+    sent = portable_copy(plan.fragments[0])
 
     assert sent.head.source is None
     assert sent.head.kind is Kind.SOURCE
@@ -163,14 +163,20 @@ def test_the_plan_itself_is_left_as_it_is() -> None:
 def test_a_fragment_arrives_with_all_that_the_contract_says_of_it() -> None:
     plan = plan_of(STEPS["process"])
 
-    sent = [shippable(fragment) for fragment in plan.fragments]
+    sent = [portable_copy(fragment) for fragment in plan.fragments]
 
     for one, was in zip(sent, plan.fragments, strict=True):
-        assert (one.index, one.cuts_at, one.every_moment, one.behind, one.keyed) == (
+        assert (
+            one.index,
+            one.cuts_at,
+            one.watermark_per_timestamp,
+            one.watermark_lag,
+            one.keyed,
+        ) == (
             was.index,
             was.cuts_at,
-            was.every_moment,
-            was.behind,
+            was.watermark_per_timestamp,
+            was.watermark_lag,
             was.keyed,
         )
         assert [(node.id, node.name, node.what) for node in one.nodes] == [
@@ -185,7 +191,7 @@ def test_a_fragment_arrives_with_all_that_the_contract_says_of_it() -> None:
 def test_the_inputs_of_a_head_keep_their_number_and_names() -> None:
     plan = plan_of(STEPS["connect"])
 
-    head = shippable(plan.fragments[1]).head
+    head = portable_copy(plan.fragments[1]).head
 
     assert head.roles == ("left", "right")
     assert [edge.origin.name for edge in head.inputs] == ["key_by #1", "key_by #1"]
@@ -198,7 +204,7 @@ def test_a_step_behind_a_union_arrives_with_its_own_inputs_only() -> None:
     both = streams[0].union(streams[1], name="both").rebalance(7).map(int, name="map")
     both.to(af.CollectSink[int]())
 
-    sent = shippable(cut(flow.graph).fragments[1])
+    sent = portable_copy(plan_fragments(flow.graph).fragments[1])
 
     named = {node.name: node for node in sent.nodes}
     assert [edge.origin.name for edge in named["both"].inputs] == ["event_time #2"]
@@ -209,10 +215,10 @@ def test_a_step_behind_a_union_arrives_with_its_own_inputs_only() -> None:
 
 @given(flows())
 def test_no_fragment_holds_on_to_steps_of_another_or_to_the_ends_of_the_flow(flow: af.Flow) -> None:
-    plan = cut(flow.graph)
+    plan = plan_fragments(flow.graph)
 
     for fragment in plan.fragments:
-        sent = shippable(fragment)
+        sent = portable_copy(fragment)
         inside = {id(node) for node in sent.nodes}
         for node in sent.nodes:
             for one in reachable(node):
@@ -238,7 +244,7 @@ def calling(fn: Callable[[int], Awaitable[int]]) -> FragmentPlan:
     flow = af.Flow("calls")
     called = flow.source([1]).map(lambda n: n).map_async(fn, name="score")
     called.to(af.CollectSink[int]())
-    return cut(flow.graph)
+    return plan_fragments(flow.graph)
 
 
 def test_a_step_that_does_not_pickle_is_named_with_the_way_to_what_does_not() -> None:
@@ -296,7 +302,7 @@ def test_of_a_plain_function_it_is_said_to_make_it_inside() -> None:
     flow = af.Flow("maps")
     flow.source([1]).map(lambda n: (n, client), name="pair").to(af.CollectSink[Any]())
 
-    assert str(refusal(cut(flow.graph))) == (
+    assert str(refusal(plan_fragments(flow.graph))) == (
         "step 'pair' cannot be sent to executors: cannot pickle '_thread.lock' object (<lambda> → client → _lock); "
         "make it inside the function, or in a module that executors import"
     )
@@ -326,6 +332,6 @@ def test_of_a_resource_it_is_said_to_make_it_where_that_is_opened() -> None:
     called = flow.source([1]).map_async(answer_with, using=af.Resource(connected), name="score")
     called.to(af.CollectSink[int]())
 
-    assert str(refusal(cut(flow.graph))).endswith(
+    assert str(refusal(plan_fragments(flow.graph))).endswith(
         "client → _lock); make it inside the function that opens the Resource"
     )

@@ -12,12 +12,12 @@ import pytest
 
 from aflow.connect import Split, WriterContext
 from aflow_connectors.files import JsonLinesSink, TextSource
-from aflow_connectors.worker_thread import Blocking
+from aflow_connectors.worker_thread import WorkerThread
 
 
 @pytest.mark.asyncio
 async def test_closing_waits_for_the_call_that_was_cancelled() -> None:
-    blocking = Blocking()
+    blocking = WorkerThread()
     entered, go_on = asyncio.Event(), Event()
     loop = asyncio.get_running_loop()
     done: list[str] = []

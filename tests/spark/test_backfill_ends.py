@@ -22,7 +22,7 @@ from aflow.errors import CheckpointError, ConnectorError, FlowDefinitionError
 from aflow_connectors import spark
 from aflow_connectors.spark import Results, SparkSink, SparkSource, backfill
 from aflow_connectors.spark.backfill.folders import StagingFolder
-from aflow_connectors.spark.backfill.fragment_runner import Staging
+from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner
 from tests.spark.test_backfill import UNTIL, Bid, Sum, frame
 from tests.spark.test_staging_folder import left
 
@@ -99,8 +99,8 @@ async def test_a_backfill_that_is_cancelled_ends_its_spark_job_and_leaves_nothin
     assert jobs(spark) == []
     assert list(tmp_path.iterdir()) == []
     # Those of anyio are kept for who needs one next.
-    kept = [one for one in threading.enumerate() if "AnyIO" in one.name]
-    assert threading.active_count() - len(kept) <= threads
+    pooled = [one for one in threading.enumerate() if "AnyIO" in one.name]
+    assert threading.active_count() - len(pooled) <= threads
 
 
 def check(bid: Bid) -> Bid:
@@ -286,13 +286,13 @@ async def test_a_backfill_without_savepoint_leaves_no_staging_folder(
     alone: dict[str, Any] = {"until": None, "savepoint": None}
 
     modes: list[int] = []
-    plain = Staging.run
+    plain = FragmentRunner.run
 
-    def looked_at(staging: Staging, fragment: Any) -> None:
+    def looked_at(staging: FragmentRunner, fragment: Any) -> None:
         modes.extend(stat.S_IMODE(one.stat().st_mode) for one in temporary.iterdir())
         plain(staging, fragment)
 
-    monkeypatch.setattr(Staging, "run", looked_at)
+    monkeypatch.setattr(FragmentRunner, "run", looked_at)
 
     with pytest.raises(FlowDefinitionError, match="step 'check' cannot be sent to executors"):
         await run(spark, tmp_path, step=holding(threading.Lock()), **alone)

@@ -11,7 +11,11 @@ import pytest
 import aflow as af
 from aflow.errors import ConnectorError, SinkError
 from aflow_connectors.spark import SparkSink, SparkSource, SparkTableSink, backfill
-from aflow_connectors.spark.backfill.history import HistoryBySpark, HistoryFiles, history_folder
+from aflow_connectors.spark.backfill.history import (
+    HistoryFolderFiles,
+    HistoryFolderTable,
+    history_folder,
+)
 from tests.spark.parquet_rows import parquet_rows
 from tests.spark.test_backfill import BIDS, UNTIL, Bid, Sum, frame
 
@@ -111,7 +115,7 @@ async def test_the_folder_of_a_sink_is_refused_while_another_backfill_is_at_work
     folder = tmp_path / "sums"
     sink = SparkSink[Sum](folder, schema=COLUMNS)
     first = history_folder(sink, "sums")
-    assert isinstance(first, HistoryFiles)
+    assert isinstance(first, HistoryFolderFiles)
     first.check()
     first.begin()
 
@@ -127,7 +131,7 @@ async def test_without_declared_columns_the_first_records_say_them_and_spark_wri
     spark: SparkSession, tmp_path: Path
 ) -> None:
     sink = SparkSink[Sum](tmp_path / "sums")
-    assert isinstance(history_folder(sink, "folder"), HistoryBySpark)
+    assert isinstance(history_folder(sink, "folder"), HistoryFolderTable)
     probe: list[list[Sum]] = []
 
     def collected(table: DataFrame) -> None:

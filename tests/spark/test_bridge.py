@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aflow.errors import ConnectorError, FlowDefinitionError
-from aflow_connectors.spark.executor.bridge import Inbox, InputFailed, Outbox, bridged
+from aflow_connectors.spark.executor.bridge import BridgeInput, BridgeOutput, InputFailed, bridged
 from aflow_connectors.spark.executor.event_loop import WorkerLoop, worker_loop
 
 #: Seconds after which a test that hangs fails instead.
@@ -32,7 +32,7 @@ def loop() -> Iterator[WorkerLoop]:
         one.close()
 
 
-async def passing_through(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+async def passing_through(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
     while (batch := await inbox.take()) is not None:
         await outbox.put(batch)
 
@@ -77,7 +77,7 @@ def test_a_partition_may_have_any_number_of_batches(batches: int) -> None:
 
 
 def test_a_batch_may_give_many_results_or_none() -> None:
-    async def repeating(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def repeating(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         while (batch := await inbox.take()) is not None:
             for _ in range(batch):
                 await outbox.put(batch)
@@ -88,7 +88,7 @@ def test_a_batch_may_give_many_results_or_none() -> None:
 
 
 def test_results_may_come_after_the_end_of_the_input() -> None:
-    async def summing(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def summing(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         total = 0
         while (batch := await inbox.take()) is not None:
             total += batch
@@ -98,7 +98,7 @@ def test_results_may_come_after_the_end_of_the_input() -> None:
 
 
 def test_the_end_of_the_input_is_told_as_often_as_it_is_asked_for() -> None:
-    async def asking_again(inbox: Inbox[int], outbox: Outbox[int | None]) -> None:
+    async def asking_again(inbox: BridgeInput[int], outbox: BridgeOutput[int | None]) -> None:
         for _ in range(4):
             await outbox.put(await inbox.take())
 
@@ -108,7 +108,7 @@ def test_the_end_of_the_input_is_told_as_often_as_it_is_asked_for() -> None:
 def test_work_may_end_before_its_input() -> None:
     batches = Endless()
 
-    async def first_three(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def first_three(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         for _ in range(3):
             await outbox.put(await inbox.take() or 0)
 
@@ -116,7 +116,7 @@ def test_work_may_end_before_its_input() -> None:
 
 
 def test_several_coroutines_may_take_and_put_at_once() -> None:
-    async def three_workers(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def three_workers(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(3):
                 group.create_task(passing_through(inbox, outbox))
@@ -129,7 +129,7 @@ def test_several_coroutines_may_take_and_put_at_once() -> None:
 def test_partitions_one_after_the_other_run_on_the_same_loop() -> None:
     loops: set[asyncio.AbstractEventLoop] = set()
 
-    async def noting_the_loop(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def noting_the_loop(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         loops.add(asyncio.get_running_loop())
         await passing_through(inbox, outbox)
 
@@ -167,7 +167,9 @@ def test_nothing_is_lost_or_doubled_whoever_waits_for_whom(
 ) -> None:
     schedule = itertools.cycle(pauses)
 
-    async def work(inbox: Inbox[tuple[int, int]], outbox: Outbox[tuple[int, int]]) -> None:
+    async def work(
+        inbox: BridgeInput[tuple[int, int]], outbox: BridgeOutput[tuple[int, int]]
+    ) -> None:
         while (batch := await inbox.take()) is not None:
             pause = next(schedule)
             if pause in ("take", "both"):
@@ -177,7 +179,9 @@ def test_nothing_is_lost_or_doubled_whoever_waits_for_whom(
                 if pause in ("put", "both"):
                     await asyncio.sleep(0)
 
-    async def all_workers(inbox: Inbox[tuple[int, int]], outbox: Outbox[tuple[int, int]]) -> None:
+    async def all_workers(
+        inbox: BridgeInput[tuple[int, int]], outbox: BridgeOutput[tuple[int, int]]
+    ) -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(workers):
                 group.create_task(work(inbox, outbox))
@@ -209,7 +213,7 @@ def test_no_more_is_read_ahead_than_was_allowed() -> None:
     batches = Endless()
     seen: list[int] = []
 
-    async def taking_few(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def taking_few(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         for _ in range(3):
             await asyncio.sleep(0.01)
             taken = await inbox.take()
@@ -224,7 +228,7 @@ def test_work_waits_once_its_credits_are_spent() -> None:
     was_full: list[bool] = []
     may_go = threading.Event()
 
-    async def counting(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def counting(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         for number in range(10):
             was_full.append(outbox.full)
             if outbox.full:
@@ -253,7 +257,7 @@ def test_work_goes_on_while_the_next_batch_is_waited_for() -> None:
         assert worked.wait(PATIENCE)
         yield 2
 
-    async def working(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def working(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         while (batch := await inbox.take()) is not None:
             await asyncio.sleep(0)
             worked.set()
@@ -265,7 +269,7 @@ def test_work_goes_on_while_the_next_batch_is_waited_for() -> None:
 def test_work_goes_on_while_nobody_asks_for_results() -> None:
     worked = threading.Event()
 
-    async def working(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def working(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         await outbox.put(1)
         await asyncio.sleep(0)
         worked.set()
@@ -306,7 +310,7 @@ async def failing_on_seven(number: int) -> int:
     return number
 
 
-async def looking_up(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+async def looking_up(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
     while (batch := await inbox.take()) is not None:
         await outbox.put(await failing_on_seven(batch))
 
@@ -334,7 +338,7 @@ def test_of_several_errors_the_first_is_raised_and_the_others_are_noted() -> Non
     async def failing(error: Exception) -> None:
         raise error
 
-    async def failing_three_times(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def failing_three_times(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         async with asyncio.TaskGroup() as group:
             for error in (ValueError("one"), KeyError("two"), OSError("three")):
                 group.create_task(failing(error))
@@ -372,7 +376,7 @@ def test_work_sees_its_input_fail() -> None:
     seen: list[object] = []
     error = OSError("connection to the JVM lost")
 
-    async def looking(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def looking(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         try:
             await passing_through(inbox, outbox)
         except InputFailed as exc:
@@ -388,7 +392,7 @@ def test_work_sees_its_input_fail() -> None:
 def test_work_that_waits_for_credit_sees_its_input_fail() -> None:
     seen: list[Exception] = []
 
-    async def filling(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def filling(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         try:
             while True:
                 await outbox.put(1)
@@ -402,7 +406,7 @@ def test_work_that_waits_for_credit_sees_its_input_fail() -> None:
 
 
 def test_work_that_makes_nothing_of_its_failed_input_does_not_hide_the_error() -> None:
-    async def swallowing(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def swallowing(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         try:
             await inbox.take()
         except InputFailed:
@@ -413,7 +417,7 @@ def test_work_that_makes_nothing_of_its_failed_input_does_not_hide_the_error() -
 
 
 def test_work_that_cancels_itself_does_not_pass_for_the_end_of_the_partition() -> None:
-    async def cancelling(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def cancelling(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         raise asyncio.CancelledError
 
     with pytest.raises(ConnectorError, match="cancelled by code of its own"):
@@ -422,7 +426,7 @@ def test_work_that_cancels_itself_does_not_pass_for_the_end_of_the_partition() -
 
 @pytest.mark.parametrize("error", [SystemExit("out"), KeyboardInterrupt("stop")], ids=repr)
 def test_what_would_end_the_program_is_raised_in_the_callers_thread(error: BaseException) -> None:
-    async def leaving(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def leaving(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         raise error
 
     with pytest.raises(type(error)) as caught:
@@ -445,7 +449,7 @@ def test_what_ends_the_callers_thread_in_the_iterator_cancels_the_work(
         assert begun.wait(PATIENCE)
         raise error
 
-    async def waiting(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def waiting(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         begun.set()
         try:
             await asyncio.Event().wait()
@@ -461,7 +465,7 @@ def test_what_ends_the_callers_thread_in_the_iterator_cancels_the_work(
 def test_an_interrupt_from_the_keyboard_ends_a_caller_that_waits_for_results() -> None:
     cancelled = threading.Event()
 
-    async def interrupting(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def interrupting(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         try:
             os.kill(os.getpid(), signal.SIGINT)
             await asyncio.Event().wait()
@@ -486,7 +490,7 @@ def test_bounds_below_one_are_refused_at_once(arguments: dict[str, int]) -> None
 def test_a_generator_that_is_closed_early_cancels_its_work_and_waits_for_it() -> None:
     cleaned_up: list[str] = []
 
-    async def cleaning_up(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def cleaning_up(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         try:
             await passing_through(inbox, outbox)
         finally:
@@ -520,7 +524,7 @@ def test_a_coroutine_that_leaked_does_not_run_inside_the_next_task(
         finally:
             leaked.append("ended")
 
-    async def careless(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def careless(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         keep.add(asyncio.get_running_loop().create_task(leaking()))  # awaited by nobody
         await asyncio.sleep(0)
         await passing_through(inbox, outbox)
@@ -542,7 +546,7 @@ def test_what_was_begun_before_the_task_goes_on_behind_it(loop: WorkerLoop) -> N
             asked.clear()
             answered.set()
 
-    async def asking(inbox: Inbox[int], outbox: Outbox[str]) -> None:
+    async def asking(inbox: BridgeInput[int], outbox: BridgeOutput[str]) -> None:
         asked.set()
         await answered.wait()
         answered.clear()
@@ -564,7 +568,7 @@ def test_work_that_ignores_its_cancellation_is_reported_and_left_on_a_loop_of_it
     release = threading.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 
-    async def stubborn(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def stubborn(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         loops.append(asyncio.get_running_loop())
         await outbox.put(1)
         while not release.is_set():
@@ -573,7 +577,7 @@ def test_work_that_ignores_its_cancellation_is_reported_and_left_on_a_loop_of_it
             except asyncio.CancelledError:
                 continue
 
-    async def next_task(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def next_task(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         loops.append(asyncio.get_running_loop())
 
     results = bridged(iter([]), stubborn, grace=0.02)
@@ -589,7 +593,7 @@ def test_work_that_ignores_its_cancellation_is_reported_and_left_on_a_loop_of_it
 def test_work_that_blocks_the_loop_does_not_hold_up_who_closes_the_generator() -> None:
     release = threading.Event()
 
-    async def blocking(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def blocking(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         await outbox.put(1)
         await asyncio.sleep(0)
         release.wait(PATIENCE)  # on the loop: what nobody should do
@@ -616,12 +620,12 @@ def test_a_leaked_coroutine_that_ignores_its_cancellation_is_left_on_a_loop_of_i
             except asyncio.CancelledError:
                 continue
 
-    async def careless(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def careless(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         loops.append(asyncio.get_running_loop())
         keep.add(asyncio.get_running_loop().create_task(stubborn()))
         await outbox.put(1)
 
-    async def next_task(inbox: Inbox[int], outbox: Outbox[int]) -> None:
+    async def next_task(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         loops.append(asyncio.get_running_loop())
 
     with caplog.at_level(logging.WARNING):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from aflow.errors import ConnectorError, SinkError
-from aflow_connectors.spark.calls import Calls, call, telling_line, users_frames
+from aflow_connectors.spark.calls import Calls, call, error_summary, user_frames
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +26,7 @@ def failing(batches: Iterator[Any]) -> Iterator[Any]:
     raise ValueError("no such card\nas 4711")
 
 
-def mapped(
+def map_in_arrow(
     session: SparkSession, function: Callable[[Iterator[Any]], Any], tasks: int
 ) -> DataFrame:
     # What mapInArrow takes has no types, since pyarrow has none.
@@ -36,7 +36,7 @@ def mapped(
 
 async def cancelled(session: SparkSession) -> float:
     """Seconds until a call has ended that was cancelled while its tasks ran."""
-    work = mapped(session, slow, 80)  # twenty seconds on two cores
+    work = map_in_arrow(session, slow, 80)  # twenty seconds on two cores
     task = asyncio.ensure_future(call(session, work.count, "counting"))
     await asyncio.sleep(2)
     begin = time.monotonic()
@@ -60,7 +60,7 @@ async def test_a_call_that_nobody_waits_for_any_more_is_cancelled_in_spark(
 @pytest.mark.slow
 @pytest.mark.asyncio
 async def test_an_error_of_spark_comes_as_ours_with_its_telling_line(spark: SparkSession) -> None:
-    work = mapped(spark, failing, 1).count
+    work = map_in_arrow(spark, failing, 1).count
 
     with pytest.raises(SinkError) as caught:
         await call(spark, work, "writing the totals", error=SinkError)
@@ -141,12 +141,12 @@ FAILED_STEP = (
     ],
 )
 def test_of_an_error_of_many_lines_the_telling_one_is_shown(text: str, line: str) -> None:
-    assert telling_line(RuntimeError(text)) == line
+    assert error_summary(RuntimeError(text)) == line
 
 
 def test_the_frames_of_users_code_are_found_in_an_error() -> None:
-    assert users_frames(RuntimeError(FAILED_STEP)) == (
+    assert user_frames(RuntimeError(FAILED_STEP)) == (
         'caused by\nTraceback (most recent call last):\n  File "mine.py", line 7, in check\n    raise x\n'
         "ValueError: no such card\nas 4711"
     )
-    assert not users_frames(RuntimeError("Lost task 0.0"))
+    assert not user_frames(RuntimeError("Lost task 0.0"))

@@ -33,7 +33,7 @@ def failing(batches: Iterator[Any]) -> Iterator[Any]:
     raise ValueError("no such card\nas 4711")
 
 
-def mapped(
+def map_in_arrow(
     session: SparkSession, function: Callable[[Iterator[Any]], Any], tasks: int
 ) -> DataFrame:
     # What mapInArrow takes has no types, since pyarrow has none.
@@ -42,7 +42,7 @@ def mapped(
 
 
 async def seconds_until_cancelled(session: SparkSession) -> float:
-    work = mapped(session, slow, 80).count  # twenty seconds on two cores
+    work = map_in_arrow(session, slow, 80).count  # twenty seconds on two cores
     task = asyncio.ensure_future(call(session, work, "counting"))
     await asyncio.sleep(3)
     begin = time.monotonic()
@@ -54,7 +54,7 @@ async def seconds_until_cancelled(session: SparkSession) -> float:
 
 async def error_of(session: SparkSession) -> str:
     with pytest.raises(ConnectorError) as caught:
-        await call(session, mapped(session, failing, 1).count, "counting")
+        await call(session, map_in_arrow(session, failing, 1).count, "counting")
     return str(caught.value)
 
 

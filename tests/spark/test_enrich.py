@@ -24,8 +24,8 @@ from aflow_connectors.spark import map_async
 from aflow_connectors.spark.dataframe.arrow import pa
 from aflow_connectors.spark.dataframe.schema import spark_schema
 from aflow_connectors.spark.executor.event_loop import WorkerLoop, worker_loop
-from aflow_connectors.spark.executor.functions import MapBatches, shipped
-from aflow_connectors.spark.executor.resource_pool import KEPT
+from aflow_connectors.spark.executor.functions import MapBatches, executor_function
+from aflow_connectors.spark.executor.resource_pool import IDLE_LIMIT
 from aflow_connectors.spark.executor.serialization import dumps
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def test_an_attempt_that_takes_too_long_fails() -> None:
 # -- Resources.
 
 
-class Opened:
+class DecodedBlock:
     """What was opened in this process, and closed."""
 
     names: list[str] = []  # noqa: RUF012
@@ -258,13 +258,13 @@ class Opened:
 
 @asynccontextmanager
 async def session() -> AsyncGenerator[str]:
-    if Opened.fails:
-        Opened.fails -= 1
+    if DecodedBlock.fails:
+        DecodedBlock.fails -= 1
         raise ConnectionRefusedError("nobody listens")
-    name = f"session {len(Opened.names)}"
-    Opened.names.append(name)
+    name = f"session {len(DecodedBlock.names)}"
+    DecodedBlock.names.append(name)
     yield name
-    Opened.closed.append(name)
+    DecodedBlock.closed.append(name)
 
 
 async def with_session(row: dict[str, Any], name: str) -> dict[str, Any]:
@@ -275,12 +275,12 @@ BY = pa.schema([("id", pa.int64()), ("by", pa.string())])
 
 
 @pytest.fixture
-def opened(loop: WorkerLoop) -> type[Opened]:
-    Opened.names, Opened.closed, Opened.fails = [], [], 0
-    return Opened
+def opened(loop: WorkerLoop) -> type[DecodedBlock]:
+    DecodedBlock.names, DecodedBlock.closed, DecodedBlock.fails = [], [], 0
+    return DecodedBlock
 
 
-def test_a_resource_is_opened_once_for_all_tasks_of_a_step(opened: type[Opened]) -> None:
+def test_a_resource_is_opened_once_for_all_tasks_of_a_step(opened: type[DecodedBlock]) -> None:
     def partition() -> list[dict[str, Any]]:
         using = af.Resource(session, name="session")
         return rows(map_async(ids([1, 2]), with_session, schema=BY, using=using))
@@ -291,7 +291,7 @@ def test_a_resource_is_opened_once_for_all_tasks_of_a_step(opened: type[Opened])
     assert opened.closed == []
 
 
-def test_another_step_has_a_resource_of_its_own(opened: type[Opened]) -> None:
+def test_another_step_has_a_resource_of_its_own(opened: type[DecodedBlock]) -> None:
     using = af.Resource(session)
     one = rows(map_async(ids([1]), with_session, schema=BY, using=using, name="one"))
     other = rows(map_async(ids([1]), with_session, schema=BY, using=using, name="other"))
@@ -299,8 +299,10 @@ def test_another_step_has_a_resource_of_its_own(opened: type[Opened]) -> None:
     assert [row["by"] for row in one + other] == ["session 0", "session 1"]
 
 
-def test_a_process_that_has_seen_many_steps_closes_what_is_not_used(opened: type[Opened]) -> None:
-    for number in range(KEPT + 2):
+def test_a_process_that_has_seen_many_steps_closes_what_is_not_used(
+    opened: type[DecodedBlock],
+) -> None:
+    for number in range(IDLE_LIMIT + 2):
         using = af.Resource(session)
         rows(map_async(ids([1]), with_session, schema=BY, using=using, name=f"step {number}"))
     rows(map_async(ids([1]), scored, schema=SCORES))  # lets the loop come to it
@@ -309,7 +311,7 @@ def test_a_process_that_has_seen_many_steps_closes_what_is_not_used(opened: type
 
 
 def test_a_resource_that_does_not_open_fails_the_task_and_the_next_tries_again(
-    opened: type[Opened],
+    opened: type[DecodedBlock],
 ) -> None:
     opened.fails = 1
     using = af.Resource(session, name="session")
@@ -420,12 +422,12 @@ except ImportError as exc:
 """
 
 
-def _run_nothing(cargo: Any, batches: Iterator[Any]) -> Iterator[Any]:
+def _run_nothing(payload: Any, batches: Iterator[Any]) -> Iterator[Any]:
     return iter([])
 
 
 def test_an_executor_without_aflow_says_what_to_do() -> None:
-    pickled = dumps(shipped(_run_nothing, dumps(scored), what="step 'scored'"))
+    pickled = dumps(executor_function(_run_nothing, dumps(scored), what="step 'scored'"))
 
     said = subprocess.run(
         [sys.executable, "-c", _WITHOUT_AFLOW], input=pickled, capture_output=True, check=True
@@ -444,7 +446,7 @@ def test_what_an_executor_cannot_unpickle_is_named() -> None:
     with pytest.raises(
         ConnectorError, match=r"step 'x' was sent .*No module named 'no_such_module'"
     ):
-        shipped(_run_nothing, pickled, what="step 'x'")(iter([]))
+        executor_function(_run_nothing, pickled, what="step 'x'")(iter([]))
 
 
 # -- On Spark.

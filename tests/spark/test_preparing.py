@@ -13,7 +13,7 @@ from aflow_connectors.spark.backfill.folders import path_of
 from aflow_connectors.spark.backfill.preparation import check_apart
 
 if TYPE_CHECKING:
-    from aflow_connectors.spark.backfill.results import Place
+    from aflow_connectors.spark.backfill.results import ResultTarget
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 )
 def test_two_sinks_do_not_write_to_one_folder(tmp_path: Path, same: str) -> None:
     folder = tmp_path / "totals"
-    places: dict[str, Place] = {
+    places: dict[str, ResultTarget] = {
         "text": str(folder),
         "uri": f"file://{folder}",
         "results": Results(folder, overwrite=True),

@@ -15,8 +15,8 @@ from pyspark.sql.types import ArrayType, IntegerType, StructField, StructType
 import aflow as af
 from aflow.errors import ConnectorError, SinkError
 from aflow_connectors.spark import Results, SparkSink, SparkSource, backfill
-from aflow_connectors.spark.backfill.executor_files import Into, ResultFiles
-from aflow_connectors.spark.backfill.history import HistoryFiles, history_folder
+from aflow_connectors.spark.backfill.executor_files import FileTarget, ResultFiles
+from aflow_connectors.spark.backfill.history import HistoryFolderFiles, history_folder
 from aflow_connectors.spark.dataframe.columns import RowsOut
 from aflow_connectors.spark.dataframe.schema import declared, spark_schema
 from tests.spark.parquet_rows import parquet_file, parquet_rows
@@ -126,10 +126,10 @@ async def test_no_row_with_nan_is_lost_to_a_filter_of_spark(
 
     for sink in (history, live):
         table = spark.read.parquet(str(sink.path))
-        kept = [
+        pooled = [
             table.where(filter_).count() for filter_ in ("f > 2", "f = double('NaN')", "f != 1")
         ]
-        assert kept == [1, 1, 1]
+        assert pooled == [1, 1, 1]
         group = parquet_file(next(sink.path.glob("part-*"))).metadata.row_group(0)
         assert [group.column(number).is_stats_set for number in range(2)] == [True, False]
 
@@ -176,10 +176,10 @@ async def test_a_backfill_that_fails_leaves_no_file_and_what_was_there_stays(
 
 def into(
     folder: Path, session: SparkSession, *, schema: str = "n long", row_group: int = 100
-) -> Into:
+) -> FileTarget:
     owner = "sink 'n'"
     rows = RowsOut(declared(spark_schema(schema, owner=owner), owner=owner), owner=owner)
-    return Into(owner=owner, folder=str(folder), columns=rows, row_group=row_group)
+    return FileTarget(owner=owner, folder=str(folder), columns=rows, row_group=row_group)
 
 
 def numbered(*values: Any) -> list[Any]:
@@ -266,7 +266,7 @@ def test_a_column_that_parquet_cannot_hold_is_told_with_the_sink(
     schema = StructType([StructField("n", ArrayType(IntegerType(), containsNull=False))])
     owner = "sink 'n'"
     rows = RowsOut(declared(schema, owner=owner), owner=owner)
-    where = Into(owner=owner, folder=str(tmp_path), columns=rows, row_group=100)
+    where = FileTarget(owner=owner, folder=str(tmp_path), columns=rows, row_group=100)
 
     def write() -> None:
         with ResultFiles({3: where}, 7) as files:
@@ -281,9 +281,9 @@ def test_a_column_that_parquet_cannot_hold_is_told_with_the_sink(
 def test_a_file_that_this_machine_does_not_see_is_refused_and_so_is_what_came_meanwhile(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    def begun(**more: Any) -> HistoryFiles:
+    def begun(**more: Any) -> HistoryFolderFiles:
         made = history_folder(SparkSink[Any](tmp_path / "sums", schema=SCHEMA, **more), "sums")
-        assert isinstance(made, HistoryFiles)
+        assert isinstance(made, HistoryFolderFiles)
         made.check()
         made.begin()
         return made

@@ -248,11 +248,11 @@ async def two_checkpoints(one: SparkTableSink[Any]) -> list[Committable]:
 async def test_a_job_that_continues_in_the_table_of_another_job_is_refused_and_drops_nothing(
     spark: SparkSession, table: str, sink: Sinks, tmp_path: Path
 ) -> None:
-    elsewhere = SparkTableSink[Any](
+    written_by_executors = SparkTableSink[Any](
         f"{table}_b", session=spark, staging=tmp_path / "b", schema="n long"
     )
     try:
-        first, _ = await two_checkpoints(elsewhere)
+        first, _ = await two_checkpoints(written_by_executors)
         await two_checkpoints(sink())
         moved = SparkTableSink[Any](table, session=spark, staging=tmp_path / "b", schema="n long")
 

@@ -12,7 +12,7 @@ import pytest
 from aflow.connect import SourceError
 from aflow.errors import FlowDefinitionError
 from aflow.testing import check_source
-from aflow_connectors.spark.dataframe.snapshot import Files, Snapshot, snapshot_folder
+from aflow_connectors.spark.dataframe.snapshot import Snapshot, SnapshotFiles, snapshot_folder
 from aflow_connectors.spark.dataframe.source import SparkSource
 from tests.connectors.files.arrow import pa, pq
 
@@ -32,7 +32,7 @@ def write(rows: Path) -> None:
     (rows / "_SUCCESS").touch()
 
 
-def written(snapshot: Snapshot, *, count: int = 4) -> Files:
+def written(snapshot: Snapshot, *, count: int = 4) -> SnapshotFiles:
     """A snapshot of which Spark says that it has ``count`` rows."""
     with snapshot.writing() as rows:
         write(rows)
@@ -127,24 +127,24 @@ def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
     )
 
 
-def damage_by_removing(files: Files) -> str:
+def damage_by_removing(files: SnapshotFiles) -> str:
     files.paths()[0].unlink()
     return "is not there"
 
 
-def damage_by_cutting(files: Files) -> str:
+def damage_by_cutting(files: SnapshotFiles) -> str:
     files.paths()[0].write_bytes(b"PAR1")
     return "has 4 bytes, not "
 
 
-def damage_to_the_manifest(files: Files) -> str:
+def damage_to_the_manifest(files: SnapshotFiles) -> str:
     (files.folder.parent / "aflow-snapshot.json").write_text("{")
     return "aflow-snapshot.json is damaged"
 
 
 @pytest.mark.parametrize("damage", [damage_by_removing, damage_by_cutting, damage_to_the_manifest])
 def test_damage_is_an_error_that_says_what_to_do(
-    tmp_path: Path, damage: Callable[[Files], str]
+    tmp_path: Path, damage: Callable[[SnapshotFiles], str]
 ) -> None:
     what = damage(written(Snapshot(tmp_path / "s")))
 

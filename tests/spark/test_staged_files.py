@@ -43,7 +43,7 @@ def test_what_spark_does_not_call_complete_is_not_read(tmp_path: Path) -> None:
     (written(tmp_path, [b"a"]) / "_SUCCESS").unlink()
 
     assert files_of(tmp_path, -1) is None
-    assert files_of(tmp_path / "nowhere", -1) is None
+    assert files_of(tmp_path / "dropped", -1) is None
     assert files_of(None, -1) is None
 
 

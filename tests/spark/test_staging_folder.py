@@ -103,7 +103,7 @@ def copied(folder: Path) -> None:
 
 def of_another_machine(folder: Path) -> None:
     text = (left(folder) / CLAIM).read_text()
-    (folder / CLAIM).write_text(text.replace(socket.gethostname(), "elsewhere"))
+    (folder / CLAIM).write_text(text.replace(socket.gethostname(), "written_by_executors"))
 
 
 def with_a_link(folder: Path) -> None:
@@ -118,8 +118,8 @@ def with_a_pipe(folder: Path) -> None:
 
 
 def being_a_link(folder: Path) -> None:
-    left(folder.with_name("elsewhere"))
-    folder.symlink_to(folder.with_name("elsewhere"))
+    left(folder.with_name("written_by_executors"))
+    folder.symlink_to(folder.with_name("written_by_executors"))
 
 
 @pytest.mark.parametrize(

@@ -61,10 +61,10 @@ def test_users_code_that_stops_the_loop_does_not_end_it(loop: WorkerLoop) -> Non
         asyncio.get_running_loop().stop()
         await asyncio.sleep(0.001)
 
-    errand = loop.begin(stopping, _nobody)
+    job = loop.begin(stopping, _nobody)
 
-    assert errand.wait(PATIENCE)
-    assert errand.error is None
+    assert job.wait(PATIENCE)
+    assert job.error is None
 
 
 def test_an_errand_that_is_cancelled_before_it_begins_runs_nothing(loop: WorkerLoop) -> None:
@@ -75,11 +75,11 @@ def test_an_errand_that_is_cancelled_before_it_begins_runs_nothing(loop: WorkerL
         ran.append(1)
 
     loop.soon(lambda: go_on.wait(PATIENCE))  # until then nothing begins
-    errand = loop.begin(noting, _nobody)
+    job = loop.begin(noting, _nobody)
     threading.Timer(0.01, go_on.set).start()
-    loop.end(errand)
+    loop.end(job)
 
-    assert errand.over
+    assert job.over
     assert ran == []
 
 

@@ -21,8 +21,8 @@ from msgspec import inspect
 from aflow.connect import BadRecord, Chunk, Position
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.files.arrow_values import (
-    NoValue,
     Row,
+    UnsupportedValue,
     python_values,
     refusal,
     rows_of,
@@ -38,7 +38,7 @@ _Plan: TypeAlias = Callable[[Any], list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Unfit:
+class SchemaMismatch:
     """A row that cannot be converted, and why."""
 
     row: Row
@@ -89,8 +89,8 @@ class Conversion(Generic[T]):
             if reason := refusal(pyarrow(self._owner), column.type, field_type):
                 raise FlowDefinitionError(f"{self._owner}: column {column.name!r}: {reason}")
 
-    def __call__(self, batch: Any) -> list[T | Unfit]:
-        """The records of a ``pyarrow.RecordBatch``, in order. Raises ``NoValue``, which names the column."""
+    def __call__(self, batch: Any) -> list[T | SchemaMismatch]:
+        """The records of a ``pyarrow.RecordBatch``, in order. Raises ``UnsupportedValue``, which names the column."""
         # Hot path (benchmark `spark`).
         if self._plan is None or not self._plan[0].equals(batch.schema):
             self._plan = batch.schema, self._planned(batch.schema)
@@ -174,8 +174,8 @@ def _values(arrow: Any, batch: Any, name: str, want: inspect.Type | None = None)
     column = batch.column(name)
     try:
         return python_values(arrow, column, want)
-    except NoValue as exc:
-        raise NoValue(f"column {name!r} ({column.type}): {exc}") from exc
+    except UnsupportedValue as exc:
+        raise UnsupportedValue(f"column {name!r} ({column.type}): {exc}") from exc
 
 
 class _Dicts:
@@ -225,7 +225,7 @@ class _ByRows:
         try:
             return msgspec.convert(self._given([row])[0], self._of)
         except ValueError as exc:
-            return Unfit(row, str(exc))
+            return SchemaMismatch(row, str(exc))
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,10 +291,10 @@ class _ByColumns:
         except (ValueError, TypeError) as exc:
             return self._unfit(batch, index, str(exc))
 
-    def _unfit(self, batch: Any, index: int, reason: str) -> Unfit:
+    def _unfit(self, batch: Any, index: int, reason: str) -> SchemaMismatch:
         names: list[str] = batch.schema.names
         row = batch.slice(index, 1)
-        return Unfit({name: _values(self._arrow, row, name)[0] for name in names}, reason)
+        return SchemaMismatch({name: _values(self._arrow, row, name)[0] for name in names}, reason)
 
 
 def _at(name: str, reason: str) -> str:
@@ -356,7 +356,7 @@ def _constructor(of: Any, fields: list[str]) -> Callable[[Sequence[list[Any]]], 
 
 
 def chunk_of(
-    rows: Sequence[T | Unfit],
+    rows: Sequence[T | SchemaMismatch],
     position: Position,
     bad_records: BadRecords,
     where: Callable[[int], str],
@@ -365,12 +365,12 @@ def chunk_of(
 
     Raises ``SourceError`` for a row that does not fit, if there is no dead-letter stream.
     """
-    if Unfit not in set(map(type, rows)):
+    if SchemaMismatch not in set(map(type, rows)):
         return Chunk(cast(Sequence[T], rows), position)
     values: list[T] = []
     rejected: list[BadRecord] = []
     for number, row in enumerate(rows):
-        if isinstance(row, Unfit):
+        if isinstance(row, SchemaMismatch):
             rejected.append(bad_records.bad(where(number), row.reason, repr(row.row).encode()))
         else:
             values.append(row)

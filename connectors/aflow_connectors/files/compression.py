@@ -21,7 +21,7 @@ _SUFFIX: Final = {".gz": "gzip", ".zst": "zstd"}
 _PIECE: Final = 16 * 1024
 
 
-class Damaged(Exception):
+class DamagedFile(Exception):
     """What is in a file is not what its name or its first bytes promise."""
 
 
@@ -75,10 +75,10 @@ class Decompressed:
         #: What stood behind the end of the last frame.
         self._ahead = b""
         self._out = bytearray()
-        self._damage: Damaged | None = None
+        self._damage: DamagedFile | None = None
 
     def read(self, size: int) -> bytes:
-        """``size`` bytes, fewer only at the end or before the damage. Raises ``OSError`` and ``Damaged``."""
+        """``size`` bytes, fewer only at the end or before the damage. Raises ``OSError`` and ``DamagedFile``."""
         while len(self._out) < size and self._damage is None and self._decompress_piece():
             pass
         if self._damage is not None and not self._out:
@@ -109,12 +109,14 @@ class Decompressed:
                 return False
             self._frame = self._new_frame()
         elif not piece:
-            self._damage = Damaged(f"the {self._codec} data ends too early: the file is truncated")
+            self._damage = DamagedFile(
+                f"the {self._codec} data ends too early: the file is truncated"
+            )
             return True
         try:
             self._out += self._frame.decompress(piece)
         except self._error as exc:
-            self._damage = Damaged(f"the {self._codec} data is damaged: {exc}")
+            self._damage = DamagedFile(f"the {self._codec} data is damaged: {exc}")
             return True
         if self._frame.eof:
             self._ahead = self._frame.unused_data
@@ -135,7 +137,7 @@ ByteStream = Plain | Decompressed
 def open_bytes(path: Path) -> ByteStream:
     """Open ``path``; how it is compressed is told by its first bytes.
 
-    Raises ``OSError``, ``Damaged`` if the name promises another compression, and ``ConnectorError`` if the package
+    Raises ``OSError``, ``DamagedFile`` if the name promises another compression, and ``ConnectorError`` if the package
     is missing.
     """
     raw = path.open("rb")
@@ -144,7 +146,7 @@ def open_bytes(path: Path) -> ByteStream:
         codec = next((name for name, magic in _MAGIC.items() if begins.startswith(magic)), None)
         promised = _SUFFIX.get(path.suffix)
         if promised is not None and codec != promised:
-            raise Damaged(
+            raise DamagedFile(
                 f"it is named {path.suffix} but "
                 + (f"does not begin as {promised} does: {begins!r}" if begins else "is empty")
             )

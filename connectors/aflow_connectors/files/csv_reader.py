@@ -78,7 +78,7 @@ class CsvReader(Reader[T]):
         except ValueError:
             return []
 
-    async def _next(self, limit: int) -> list[Row]:
+    async def _next(self, limit: int) -> list[CsvRow]:
         """Up to ``limit`` records, at least one; none at the end of the file. They are not consumed by that."""
         window = limit
         while True:
@@ -100,7 +100,7 @@ class CsvReader(Reader[T]):
                 f"max_line_bytes = {self._format.max_record_bytes:,}; a quote that is never closed?"
             )
 
-    def _chunk(self, columns: tuple[str, ...], found: Sequence[Row]) -> Chunk[T]:
+    def _chunk(self, columns: tuple[str, ...], found: Sequence[CsvRow]) -> Chunk[T]:
         lines = self._lines.peek(found[-1].end)
         values: list[T] = []
         rejected: list[BadRecord] = []
@@ -116,7 +116,7 @@ class CsvReader(Reader[T]):
         self._lines.consume(lines)
         return Chunk(values, (*self._lines.position, *columns), rejected=rejected)
 
-    def _bad(self, row: Row, lines: Sequence[bytes], begin: int, reason: str) -> BadRecord:
+    def _bad(self, row: CsvRow, lines: Sequence[bytes], begin: int, reason: str) -> BadRecord:
         where = f"line {self._lines.position.line + begin + 1:,}"
         if row.endless:
             raise SourceError(f"{self._lines.path}, {where}: {reason}; {row.endless}")
@@ -141,7 +141,7 @@ def _hint(reason: str, columns: Sequence[str]) -> str:
     )
 
 
-def _record(columns: Sequence[str], row: Row) -> dict[str, str]:
+def _record(columns: Sequence[str], row: CsvRow) -> dict[str, str]:
     if row.problem:
         raise ValueError(row.problem)
     if len(row.fields) != len(columns):
@@ -161,7 +161,7 @@ class CsvFormat:
 
 
 @dataclass(slots=True)
-class Row:
+class CsvRow:
     """A record, or what is wrong with it; without fields for a blank line."""
 
     fields: list[str]
@@ -172,22 +172,22 @@ class Row:
     endless: str = ""
 
 
-class _Cut(Exception):
+class _IncompleteRecord(Exception):
     """The lines at hand end, but not the file."""
 
 
-def rows(lines: Sequence[bytes], form: CsvFormat, *, final: bool) -> list[Row]:
+def rows(lines: Sequence[bytes], form: CsvFormat, *, final: bool) -> list[CsvRow]:
     """The records that are complete in ``lines``; all of them if these lines are the ``final`` ones of the file."""
     texts, is_text = _decoded(lines, form.encoding)
     reader = csv.reader(_feed(texts, final=final), delimiter=form.delimiter, strict=True)
-    found: list[Row] = []
+    found: list[CsvRow] = []
     while not (found and found[-1].endless):
         try:
-            row = Row(next(reader), reader.line_num)
-        except (StopIteration, _Cut):
+            row = CsvRow(next(reader), reader.line_num)
+        except (StopIteration, _IncompleteRecord):
             break
         except csv.Error as exc:
-            row = Row([], reader.line_num, str(exc), endless=_endless(str(exc)))
+            row = CsvRow([], reader.line_num, str(exc), endless=_endless(str(exc)))
         if not is_text and not row.problem:
             row.problem = _problem_of_text(row.fields, form.encoding)
         found.append(row)
@@ -223,7 +223,7 @@ def _feed(texts: Sequence[str], *, final: bool) -> Iterator[str]:
         yield text + "\n"
     if not final:
         # A mere end would make the parser call the record that it is in the middle of broken.
-        raise _Cut
+        raise _IncompleteRecord
 
 
 def _decoded(lines: Sequence[bytes], encoding: str) -> tuple[list[str], bool]:

@@ -21,7 +21,7 @@ from aflow_connectors.fields import fields_of
 from aflow_connectors.files.arguments import checked_delimiter
 from aflow_connectors.files.output.bytes_writer import BytesWriter
 from aflow_connectors.files.output.file_sink import FileSink
-from aflow_connectors.files.output.output_file import Output
+from aflow_connectors.files.output.output_file import SinkOutput
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class CsvSink(FileSink[T]):
 
 
 class _Encoder:
-    def __init__(self, output: Output, columns: tuple[str, ...] | None, delimiter: str) -> None:
+    def __init__(self, output: SinkOutput, columns: tuple[str, ...] | None, delimiter: str) -> None:
         self._output = output
         #: None until the first record tells.
         self._columns = columns

@@ -16,7 +16,7 @@ from aflow.errors import shown
 from aflow_connectors.fields import of_named_tuple
 from aflow_connectors.files.output.bytes_writer import BytesWriter
 from aflow_connectors.files.output.file_sink import FileSink
-from aflow_connectors.files.output.output_file import Output
+from aflow_connectors.files.output.output_file import SinkOutput
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class JsonLinesSink(FileSink[T]):
         return BytesWriter(output, blocking, partial(_encode, output))
 
 
-def _encode(output: Output, records: list[T]) -> bytes:
+def _encode(output: SinkOutput, records: list[T]) -> bytes:
     dumps = orjson.dumps
     try:
         lines = [dumps(record) for record in records]
@@ -63,7 +63,7 @@ def _encode(output: Output, records: list[T]) -> bytes:
     return b"\n".join(lines)
 
 
-def _encode_one(output: Output, record: object) -> bytes:
+def _encode_one(output: SinkOutput, record: object) -> bytes:
     try:
         return orjson.dumps(record, _to_json, orjson.OPT_NON_STR_KEYS)
     except TypeError as exc:

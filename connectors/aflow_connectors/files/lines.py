@@ -18,9 +18,9 @@ from zlib import crc32
 import orjson
 
 from aflow.connect import BadRecord, Chunk, Position, Reader, SourceError
-from aflow_connectors.files.compression import ByteStream, Damaged, open_bytes
+from aflow_connectors.files.compression import ByteStream, DamagedFile, open_bytes
 from aflow_connectors.files.source import BadRecords, undecodable
-from aflow_connectors.worker_thread import Blocking
+from aflow_connectors.worker_thread import WorkerThread
 
 #: Bytes read at a time. With 1 MiB the hop to the thread is paid once in about ten thousand lines.
 _BLOCK: Final = 1 << 20
@@ -75,7 +75,7 @@ class _Blocks:
         if self.ready is None:
             try:
                 self.ready = self._next_lines()
-            except (OSError, Damaged) as exc:
+            except (OSError, DamagedFile) as exc:
                 reason = exc.strerror if isinstance(exc, OSError) else str(exc)
                 where = f", after line {self._line:,}" if self._line else ""
                 raise SourceError(f"cannot read {self._path}{where}: {reason}") from exc
@@ -111,7 +111,7 @@ class _Blocks:
             return stream.read(self._block)
         block = stream.read(self._block)
         if block.startswith(_UTF16_MARKS):
-            raise Damaged(
+            raise DamagedFile(
                 "it is in UTF-16, where lines cannot be told apart byte by byte; convert it first: "
                 "iconv -f UTF-16 -t UTF-8"
             )
@@ -124,18 +124,18 @@ class _Blocks:
         there = stream.skip(start.offset - start.length)
         before = stream.read(start.length) if there else b""
         if len(before) < start.length or not there:
-            raise Damaged(
+            raise DamagedFile(
                 f"it is shorter than the {start.offset:,} bytes that were read before: it was cut or replaced"
             )
         if crc32(before) != start.checksum:
-            raise Damaged(
+            raise DamagedFile(
                 f"line {start.line:,} is another than when it was read before: the file was replaced or changed"
             )
 
     def _check_length(self) -> None:
         length = sum(map(len, self._begun))
         if length > self._max_line_bytes:
-            raise Damaged(
+            raise DamagedFile(
                 f"line {self._line + 1:,} is longer than max_line_bytes = {self._max_line_bytes:,} and "
                 f"begins with {self._begun[0][:40]!r}; is this a file of lines?"
             )
@@ -149,7 +149,7 @@ class Lines:
         #: Behind the last line that was consumed.
         self.position = start
         self._blocks = _Blocks(path, start, max_line_bytes)
-        self._blocking = Blocking()
+        self._blocking = WorkerThread()
         self._lines: list[bytes] = []
         #: Index in ``_lines`` of the first line that was not consumed.
         self._next = 0

@@ -10,11 +10,11 @@ from typing import ClassVar, TypeVar, overload
 from aflow.connect import BadRecord, Chunk, Position, Reader, Split, Tag
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.arguments import checked_texts
-from aflow_connectors.files.arrow_records import Conversion, Unfit, chunk_of
+from aflow_connectors.files.arrow_records import Conversion, SchemaMismatch, chunk_of
 from aflow_connectors.files.jsonl import JsonObject
-from aflow_connectors.files.parquet_rows import ParquetPosition, Rows
+from aflow_connectors.files.parquet_rows import ParquetPosition, ParquetRows
 from aflow_connectors.files.source import BadRecords, FileSource
-from aflow_connectors.worker_thread import Blocking
+from aflow_connectors.worker_thread import WorkerThread
 
 T = TypeVar("T")
 
@@ -83,17 +83,17 @@ class ParquetSource(FileSource[T]):
 
     async def reader(self, split: Split, position: Position | None) -> Reader[T]:
         path = Path(split.id)
-        rows = Rows(path, ParquetPosition.of(position, path), self._columns, self._convert)
+        rows = ParquetRows(path, ParquetPosition.of(position, path), self._columns, self._convert)
         return ParquetReader(rows, BadRecords(path, self.dead_letters))
 
 
 class ParquetReader(Reader[T]):
     """Reads rows; Python values are made of them in the worker thread, too."""
 
-    def __init__(self, rows: Rows[T | Unfit], bad_records: BadRecords) -> None:
+    def __init__(self, rows: ParquetRows[T | SchemaMismatch], bad_records: BadRecords) -> None:
         self._rows = rows
         self._bad_records = bad_records
-        self._blocking = Blocking()
+        self._blocking = WorkerThread()
 
     async def read(self, limit: int) -> Chunk[T] | None:
         if not self._rows.are_there:

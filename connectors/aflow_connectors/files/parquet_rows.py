@@ -41,7 +41,7 @@ class ParquetPosition(NamedTuple):
         raise SourceError(f"{path}: {position!r} is not a position in a Parquet file")
 
 
-class Rows(Generic[V]):
+class ParquetRows(Generic[V]):
     """The rows of a file, as ``convert`` makes them of record batches.
 
     ``prepare`` and ``close`` are for worker threads: they block.

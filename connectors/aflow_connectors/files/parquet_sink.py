@@ -13,8 +13,8 @@ from aflow.errors import AflowError, FlowDefinitionError, shown
 from aflow_connectors.fields import fields_of
 from aflow_connectors.files.optional import pyarrow, pyarrow_parquet
 from aflow_connectors.files.output.file_sink import FileSink
-from aflow_connectors.files.output.output_file import Output
-from aflow_connectors.worker_thread import Blocking
+from aflow_connectors.files.output.output_file import SinkOutput
+from aflow_connectors.worker_thread import WorkerThread
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class ParquetWriter(Writer[T]):
     """Collects records and writes them as row groups."""
 
     def __init__(
-        self, table: ParquetTable, output: Output, blocking: Blocking, row_group: int
+        self, table: ParquetTable, output: SinkOutput, blocking: WorkerThread, row_group: int
     ) -> None:
         self._table = table
         self._output = output
@@ -116,7 +116,7 @@ class ParquetTable:
     Sinks with another idea of columns, or for readers who need more, have a ``columns`` or ``new_writer`` of their own.
     """
 
-    def __init__(self, output: Output, schema: object | None) -> None:
+    def __init__(self, output: SinkOutput, schema: object | None) -> None:
         self._output = output
         # pyarrow has no types.
         self._schema: Any = schema

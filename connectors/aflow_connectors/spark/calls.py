@@ -129,8 +129,8 @@ class Calls:
         except Exception as exc:
             if not is_of_spark(exc):
                 raise
-            error = self._error(f"{doing} failed: {telling_line(exc)}")
-            if frames := users_frames(exc):
+            error = self._error(f"{doing} failed: {error_summary(exc)}")
+            if frames := user_frames(exc):
                 error.add_note(frames)
             raise error from exc
         finally:
@@ -166,7 +166,7 @@ def is_of_spark(exc: Exception) -> bool:
     )
 
 
-def telling_line(exc: BaseException) -> str:
+def error_summary(exc: BaseException) -> str:
     """Return the line of a Spark error that names the problem; for a Python function, its exception."""
     text = str(exc).partition(f"\n{CAUSED_BY}\n")[0]
     if _TRACEBACK in text:
@@ -185,7 +185,7 @@ def _raised(traceback: str) -> str:
     return _OUR_ERROR.sub("", said)
 
 
-def users_frames(exc: BaseException) -> str:
+def user_frames(exc: BaseException) -> str:
     """Return the frames of user code in which a Python function failed, as a traceback; empty if unknown."""
     _, found, frames = str(exc).partition(f"\n{CAUSED_BY}\n")
     return f"{CAUSED_BY}\n{_END.split(frames, maxsplit=1)[0].rstrip()}" if found else ""

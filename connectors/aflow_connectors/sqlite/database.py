@@ -30,7 +30,7 @@ _OF_ROWS: Final = (
 )
 
 
-class Refused(Exception):
+class RowRejected(Exception):
     """The table does not take row ``index``."""
 
     def __init__(self, index: int, reason: Exception) -> None:
@@ -56,7 +56,7 @@ class Database:
         return self._opened().execute(sql, values).fetchall()
 
     def run_many(self, sql: str, rows: Iterable[Row]) -> None:
-        """The statement once for each of ``rows``, which are taken one at a time. Raises ``Refused``."""
+        """The statement once for each of ``rows``, which are taken one at a time. Raises ``RowRejected``."""
         index = -1
 
         def counted() -> Iterator[Row]:
@@ -68,7 +68,7 @@ class Database:
         try:
             self._opened().executemany(sql, counted())
         except _OF_ROWS as exc:
-            raise Refused(index, exc) from exc
+            raise RowRejected(index, exc) from exc
 
     def blobs(self, sql: str, values: Sequence[object]) -> Generator[bytes]:
         """The first column of what a statement gives, one at a time."""

@@ -22,7 +22,7 @@ T = TypeVar("T")
 _AS_THEY_ARE: Final = frozenset({str, int, float, bytes, type(None), bool})
 
 
-class Table:
+class DatabaseTable:
     """A table of the database, whose columns are looked up."""
 
     def __init__(self, database: Database, name: str, columns: Sequence[str] | None) -> None:
@@ -65,13 +65,13 @@ def upsert(table: str, columns: Sequence[str], key: Sequence[str]) -> str:
     return f"{insert(table, columns)} ON CONFLICT ({names}) DO {action}"
 
 
-class Rows(Generic[T]):
+class RowMapper(Generic[T]):
     """Makes rows of records: of what ``row`` returns for each, or of the record itself without one."""
 
     def __init__(
         self,
         database: Database,
-        table: Table,
+        table: DatabaseTable,
         row: Callable[[T], Mapping[str, object] | Sequence[object]] | None,
         *,
         exact: bool,

@@ -13,10 +13,10 @@ from aflow.errors import FlowDefinitionError, RestoreError, shown
 from aflow_connectors.arguments import checked_path, checked_texts
 from aflow_connectors.owners import new_owner
 from aflow_connectors.sqlite.database import Database
-from aflow_connectors.sqlite.rows import Rows, Table, upsert
-from aflow_connectors.sqlite.staged_rows import Prepared, Staging
-from aflow_connectors.sqlite.writers import StagingWriter, TableWriter
-from aflow_connectors.worker_thread import Blocking
+from aflow_connectors.sqlite.rows import DatabaseTable, RowMapper, upsert
+from aflow_connectors.sqlite.staged_rows import PreparedRows, StagingTable
+from aflow_connectors.sqlite.writers import StagingWriter, UpsertWriter
+from aflow_connectors.worker_thread import WorkerThread
 
 T = TypeVar("T")
 
@@ -63,10 +63,12 @@ class _TableSink(Sink[T], Generic[T]):
     def _database(self, name: str) -> Database:
         return Database(self.path, sink=name, busy=self.busy)
 
-    async def _looked_up(self, database: Database, blocking: Blocking) -> tuple[Table, Rows[T]]:
+    async def _looked_up(
+        self, database: Database, blocking: WorkerThread
+    ) -> tuple[DatabaseTable, RowMapper[T]]:
         """The table, and what makes its rows. Raises ``SinkError``."""
-        table = await blocking.run(lambda: Table(database, self.table, self.columns))
-        return table, Rows(database, table, self.row, exact=self.columns is None)
+        table = await blocking.run(lambda: DatabaseTable(database, self.table, self.columns))
+        return table, RowMapper(database, table, self.row, exact=self.columns is None)
 
 
 class SqliteSink(_TableSink[T]):
@@ -102,29 +104,29 @@ class SqliteSink(_TableSink[T]):
         self._owners: dict[str, str] = {}
 
     async def writer(self, context: WriterContext) -> Writer[T]:
-        database, blocking = self._database(context.name), Blocking()
+        database, blocking = self._database(context.name), WorkerThread()
         try:
             table, rows = await self._looked_up(database, blocking)
         except BaseException:
             await blocking.finish(database.close)
             raise
         if not context.checkpoints:
-            return TableWriter(database, blocking, rows, table.insert)
+            return UpsertWriter(database, blocking, rows, table.insert)
         owner = self._owners.setdefault(context.name, new_owner())
-        staging = Staging(database, self.table, owner)
+        staging = StagingTable(database, self.table, owner)
         return StagingWriter(staging, database, blocking, rows, table.columns, context.subtask)
 
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
         """As ``Sink.recover``. Raises ``RestoreError``, and ``SinkError`` if the table is ahead of the checkpoint."""
-        prepared = [Prepared.of(one, sink=name) for one in committables]
+        prepared = [PreparedRows.of(one, sink=name) for one in committables]
         owners = {one.owner for one in prepared}
         if len(owners) > 1:
             raise RestoreError(
                 f"sink {name!r} cannot go on: the checkpoint names rows of several owners, {sorted(owners)}, and one "
                 f"sink has one"
             )
-        database, blocking = self._database(name), Blocking()
-        staging = Staging(database, self.table, owners.pop() if owners else new_owner())
+        database, blocking = self._database(name), WorkerThread()
+        staging = StagingTable(database, self.table, owners.pop() if owners else new_owner())
         try:
             await blocking.run(staging.create)
             if prepared:
@@ -167,7 +169,7 @@ class SqliteUpsert(_TableSink[T]):
         self.key = keys
 
     async def writer(self, context: WriterContext) -> Writer[T]:
-        database, blocking = self._database(context.name), Blocking()
+        database, blocking = self._database(context.name), WorkerThread()
         try:
             table, rows = await self._looked_up(database, blocking)
             statement = upsert(table.name, table.columns, self.key)
@@ -175,4 +177,4 @@ class SqliteUpsert(_TableSink[T]):
         except BaseException:
             await blocking.finish(database.close)
             raise
-        return TableWriter(database, blocking, rows, statement)
+        return UpsertWriter(database, blocking, rows, statement)

@@ -23,7 +23,7 @@ from typing import Final, cast
 from aflow.connect import Committable
 from aflow.errors import RestoreError, shown
 from aflow.model.codecs import PLAIN, CodecError
-from aflow_connectors.sqlite.database import Database, Refused, Row, text
+from aflow_connectors.sqlite.database import Database, Row, RowRejected, text
 from aflow_connectors.sqlite.rows import insert
 
 _TABLES: Final = (
@@ -43,7 +43,7 @@ _OF_EPOCH: Final = f"{_OF_SINK} AND writer = ? AND epoch = ?"
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedRows:
     """The rows that ``writer`` has staged between checkpoint ``epoch`` and ``checkpoint``."""
 
     writer: int
@@ -68,7 +68,7 @@ class Prepared:
         }
 
     @classmethod
-    def of(cls, committable: Committable, *, sink: str) -> Prepared:
+    def of(cls, committable: Committable, *, sink: str) -> PreparedRows:
         """Raises ``RestoreError`` for what no such sink has prepared."""
         try:
             fields = cast(dict[str, object], committable)
@@ -91,7 +91,7 @@ class Prepared:
         )
 
 
-class Staging:
+class StagingTable:
     """The rows of one owner and one table that wait, and the checkpoints up to which they do not any more.
 
     The owner is a random id that checkpoints carry from run to run: a job never touches what another one has staged,
@@ -131,7 +131,7 @@ class Staging:
                 f"table {self._table!r} cannot take row {shown(rows[0])}: {exc.__cause__ or exc}"
             ) from exc
 
-    def check(self, prepared: Prepared) -> None:
+    def check(self, prepared: PreparedRows) -> None:
         """Raise ``SinkError`` that shows the row if the table would refuse one of them, or the number was there."""
         last = self._committed(prepared.writer)
         if last is not None and prepared.checkpoint <= last:
@@ -144,7 +144,7 @@ class Staging:
             with self._database.trial(f"table {self._table!r} cannot take the rows"):
                 self._insert(prepared)
 
-    def commit(self, prepared: Prepared) -> None:
+    def commit(self, prepared: PreparedRows) -> None:
         """Move the rows into the table, unless that was done before. Raises ``SinkError``."""
         with self._database.transaction(f"cannot commit to table {self._table!r}"):
             last = self._committed(prepared.writer)
@@ -166,7 +166,7 @@ class Staging:
                 (*self._sink, prepared.writer, prepared.checkpoint),
             )
 
-    def recover(self, prepared: Sequence[Prepared]) -> None:
+    def recover(self, prepared: Sequence[PreparedRows]) -> None:
         """Commit ``prepared``, of this owner, and remove whatever else it has staged.
 
         Raises ``SinkError``, and ``RestoreError`` if the rows were staged in another database.
@@ -178,7 +178,7 @@ class Staging:
         with self._database.transaction(f"cannot remove rows staged for table {self._table!r}"):
             self._database.run(f"DELETE FROM _aflow_staged WHERE {_OF_SINK}", self._sink)
 
-    def _refuse_other_database(self, prepared: Sequence[Prepared]) -> None:
+    def _refuse_other_database(self, prepared: Sequence[PreparedRows]) -> None:
         found = next((one for one in prepared if one.rows), None)
         if found is None or self._knows_owner():
             return
@@ -198,7 +198,7 @@ class Staging:
                 for one in ("_aflow_staged", "_aflow_commits")
             )
 
-    def _refuse_to_repeat(self, prepared: Sequence[Prepared]) -> None:
+    def _refuse_to_repeat(self, prepared: Sequence[PreparedRows]) -> None:
         """Rows in the table cannot be told from others any more, so they cannot be taken back."""
         newest = max(one.checkpoint for one in prepared)  # one at least: else the owner is new
         sql = f"SELECT max(checkpoint) FROM _aflow_commits WHERE {_OF_SINK}"
@@ -218,7 +218,7 @@ class Staging:
             found = self._database.run(sql, (*self._sink, writer))
         return cast(int, found[0][0]) if found else None
 
-    def _insert(self, prepared: Prepared) -> int:
+    def _insert(self, prepared: PreparedRows) -> int:
         """Insert the staged rows; the number of them."""
         statement = insert(self._table, prepared.columns)
         count = 0
@@ -226,14 +226,14 @@ class Staging:
             count += len(rows)
             try:
                 self._database.run_many(statement, rows)
-            except Refused as exc:
+            except RowRejected as exc:
                 row = dict(zip(prepared.columns, rows[exc.index], strict=False))
                 raise self._database.error(
                     f"table {self._table!r} cannot take row {shown(row)}: {exc}"
                 ) from exc
         return count
 
-    def _staged(self, prepared: Prepared) -> Iterator[list[Row]]:
+    def _staged(self, prepared: PreparedRows) -> Iterator[list[Row]]:
         sql = f"SELECT rows FROM _aflow_staged WHERE {_OF_EPOCH} ORDER BY rowid"
         values = (*self._sink, prepared.writer, prepared.epoch)
         for data in self._database.blobs(sql, values):

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Final, TypeVar
 
 from aflow.connect import Batch, Committable, Writer
-from aflow_connectors.sqlite.database import Database, Refused, Row
-from aflow_connectors.sqlite.rows import Rows
-from aflow_connectors.sqlite.staged_rows import Prepared, Staging
-from aflow_connectors.worker_thread import Blocking
+from aflow_connectors.sqlite.database import Database, Row, RowRejected
+from aflow_connectors.sqlite.rows import RowMapper
+from aflow_connectors.sqlite.staged_rows import PreparedRows, StagingTable
+from aflow_connectors.worker_thread import WorkerThread
 
 T = TypeVar("T")
 
@@ -18,11 +18,11 @@ T = TypeVar("T")
 _STAGED_AT: Final = 4096
 
 
-class TableWriter(Writer[T]):
+class UpsertWriter(Writer[T]):
     """Writes each batch into the table, in a transaction of its own."""
 
     def __init__(
-        self, database: Database, blocking: Blocking, rows: Rows[T], statement: str
+        self, database: Database, blocking: WorkerThread, rows: RowMapper[T], statement: str
     ) -> None:
         self._database = database
         self._blocking = blocking
@@ -33,7 +33,7 @@ class TableWriter(Writer[T]):
         rows = self._rows.of(batch.values)
         try:
             await self._blocking.run(partial(self._write, rows))
-        except Refused as exc:
+        except RowRejected as exc:
             raise self._rows.refused(batch.values[exc.index], exc) from exc
 
     async def close(self) -> None:
@@ -49,10 +49,10 @@ class StagingWriter(Writer[T]):
 
     def __init__(
         self,
-        staging: Staging,
+        staging: StagingTable,
         database: Database,
-        blocking: Blocking,
-        rows: Rows[T],
+        blocking: WorkerThread,
+        rows: RowMapper[T],
         columns: Sequence[str],
         number: int,
     ) -> None:
@@ -81,7 +81,7 @@ class StagingWriter(Writer[T]):
         columns = self._columns
         database = str(self._database.path.absolute())
         owner = self._staging.owner
-        prepared = Prepared(
+        prepared = PreparedRows(
             self._number, self._epoch, checkpoint, self._written, columns, owner, database
         )
         await self._blocking.run(partial(self._staging.check, prepared))
@@ -91,7 +91,7 @@ class StagingWriter(Writer[T]):
         return prepared.stored()
 
     async def commit(self, committable: Committable) -> None:
-        prepared = Prepared.of(committable, sink=self._database.sink)
+        prepared = PreparedRows.of(committable, sink=self._database.sink)
         if prepared.owner != self._staging.owner:
             raise self._database.error(
                 f"checkpoint {prepared.checkpoint} names rows of owner {prepared.owner!r}, not of this job "

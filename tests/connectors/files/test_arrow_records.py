@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from aflow.errors import FlowDefinitionError
-from aflow_connectors.files.arrow_records import Conversion, Unfit
-from aflow_connectors.files.arrow_values import NoValue
+from aflow_connectors.files.arrow_records import Conversion, SchemaMismatch
+from aflow_connectors.files.arrow_values import UnsupportedValue
 from tests.connectors.files.arrow import pa
 from tests.stable_ids import stable
 
@@ -30,7 +30,7 @@ def converted(of: Any, **columns: Any) -> list[Any]:
 def one(of: Any, kind: Any, value: object) -> Any:
     """The only field ``v`` of the only record."""
     (record,) = converted(of, v=pa.array([value], kind))
-    return record.v if not isinstance(record, Unfit) else record
+    return record.v if not isinstance(record, SchemaMismatch) else record
 
 
 class Color(enum.Enum):
@@ -171,7 +171,7 @@ def test_an_init_of_the_users_is_not_called() -> None:
 def test_a_class_that_forbids_other_fields_refuses_other_columns() -> None:
     (found,) = converted(Strict, id=[1], text=["x"])
 
-    assert isinstance(found, Unfit)
+    assert isinstance(found, SchemaMismatch)
     assert "unknown field `text`" in found.reason
 
 
@@ -203,7 +203,7 @@ def test_a_row_that_does_not_fit_is_kept_apart_with_its_field(
 
     *_, bad = Conversion[Any]("test", of)(batch)
 
-    assert isinstance(bad, Unfit)
+    assert isinstance(bad, SchemaMismatch)
     assert bad.reason == reason
     assert list(bad.row) == list(columns)
 
@@ -212,7 +212,7 @@ def test_rows_beside_one_that_does_not_fit_are_records() -> None:
     first, bad, last = converted(Payment, id=[1, None, 3], text=["a", "b", "c"])
 
     assert [first, last] == [Payment(1, "a"), Payment(3, "c")]
-    assert isinstance(bad, Unfit)
+    assert isinstance(bad, SchemaMismatch)
 
 
 @dataclass
@@ -228,7 +228,7 @@ def test_a_row_that_the_class_refuses_is_kept_apart() -> None:
     two, three = converted(Even, n=[2, 3])
 
     assert two == Even(2)
-    assert three == Unfit({"n": 3}, "3 is odd")
+    assert three == SchemaMismatch({"n": 3}, "3 is odd")
 
 
 def test_a_missing_column_is_a_refusal_where_the_columns_are_known() -> None:
@@ -242,7 +242,7 @@ def test_a_missing_column_is_a_refusal_where_the_columns_are_known() -> None:
 def test_in_a_file_of_another_schema_rows_do_not_fit() -> None:
     (bad,) = converted(Payment, id=[1])
 
-    assert isinstance(bad, Unfit)
+    assert isinstance(bad, SchemaMismatch)
     assert "missing required field `text`" in bad.reason
 
 
@@ -256,7 +256,7 @@ def test_a_map_with_structs_as_keys_is_refused_with_the_column_and_the_cure(of: 
 
     with pytest.raises(FlowDefinitionError, match=r"column 'v': .* map_entries\(column\)"):
         conversion.check(schema)
-    with pytest.raises(NoValue, match=r"column 'v' .* list\[tuple\[Key, Value\]\]"):
+    with pytest.raises(UnsupportedValue, match=r"column 'v' .* list\[tuple\[Key, Value\]\]"):
         conversion(
             pa.record_batch([pa.array([[({"x": 1, "y": 2}, 3)]], STRUCT_KEYS)], schema=schema)
         )
@@ -283,14 +283,16 @@ def test_a_year_beyond_9999_is_an_error_with_the_column_and_the_cure(column: Any
     nested = pa.ListArray.from_arrays([0, 1], column)
 
     for one in (column, nested):
-        with pytest.raises(NoValue, match=r"column 'v' .* years 1 to 9999 .* filter such rows"):
+        with pytest.raises(
+            UnsupportedValue, match=r"column 'v' .* years 1 to 9999 .* filter such rows"
+        ):
             converted(None, v=one)
 
 
 def test_a_key_that_is_in_a_map_twice_is_an_error_with_the_column() -> None:
     column = pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64()))
 
-    with pytest.raises(NoValue, match=r"column 'v' .* a key twice"):
+    with pytest.raises(UnsupportedValue, match=r"column 'v' .* a key twice"):
         converted(None, v=column)
 
 

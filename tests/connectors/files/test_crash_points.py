@@ -12,7 +12,7 @@ import pytest
 
 from aflow.connect import Committable
 from aflow_connectors.files.output.names import Parts
-from aflow_connectors.files.output.pieces import PieceOutput, Recovery
+from aflow_connectors.files.output.pieces import FolderRecovery, PieceOutput
 
 #: Records, each of which is an epoch of its own.
 COUNT: Final = 5
@@ -73,7 +73,7 @@ class Storage:
 def run(folder: Path, storage: Storage) -> None:
     """Go on from the last checkpoint to the end; every second checkpoint does not complete."""
     parts = Parts.of(folder, suffix=".jsonl")
-    owner = Recovery(folder, parts, sink="out", overwrite=False).recover(storage.committables)
+    owner = FolderRecovery(folder, parts, sink="out", overwrite=False).recover(storage.committables)
     output = PieceOutput(parts, sink="out", subtask=0, owner=owner)
     output.open()
     pending: list[Committable] = []
@@ -141,7 +141,7 @@ def test_a_kill_at_any_operation_loses_and_doubles_nothing(
 def halfway(folder: Path, storage: Storage, first: Storage) -> None:
     """Run to the end, and keep in ``first`` the first checkpoint that was complete."""
     parts = Parts.of(folder, suffix=".jsonl")
-    owner = Recovery(folder, parts, sink="out", overwrite=False).recover([])
+    owner = FolderRecovery(folder, parts, sink="out", overwrite=False).recover([])
     output = PieceOutput(parts, sink="out", subtask=0, owner=owner)
     output.open()
     output.write(b"0\n")

@@ -14,7 +14,7 @@ from aflow.connect import BadRecord, ConnectorError, SourceError, Tag
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.files import ParquetSource
 from aflow_connectors.files.arrow_records import Conversion
-from aflow_connectors.files.parquet_rows import ParquetPosition, Rows
+from aflow_connectors.files.parquet_rows import ParquetPosition, ParquetRows
 from tests.connectors.files.arrow import pa, pq
 from tests.connectors.files.reading import chunks, records, rejected, values
 
@@ -154,7 +154,9 @@ async def test_rows_that_do_not_fit_go_to_the_dead_letters(tmp_path: Path) -> No
 
 def test_rows_of_a_read_that_was_cancelled_are_not_lost(tmp_path: Path) -> None:
     conversion: Conversion[Any] = Conversion("test", None)
-    rows: Rows[Any] = Rows(parquet(tmp_path, {"n": [1, 2, 3]}), ParquetPosition(), None, conversion)
+    rows: ParquetRows[Any] = ParquetRows(
+        parquet(tmp_path, {"n": [1, 2, 3]}), ParquetPosition(), None, conversion
+    )
 
     rows.prepare()
     rows.prepare()

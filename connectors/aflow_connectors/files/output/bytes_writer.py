@@ -7,8 +7,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from aflow.connect import Batch, Committable, Writer
-from aflow_connectors.files.output.output_file import Output
-from aflow_connectors.worker_thread import Blocking
+from aflow_connectors.files.output.output_file import SinkOutput
+from aflow_connectors.worker_thread import WorkerThread
 
 T = TypeVar("T")
 
@@ -25,8 +25,8 @@ class BytesWriter(Writer[T]):
 
     def __init__(
         self,
-        output: Output,
-        blocking: Blocking,
+        output: SinkOutput,
+        blocking: WorkerThread,
         encode: Callable[[list[T]], bytes],
         *,
         head: Callable[[], bytes] = _nothing,

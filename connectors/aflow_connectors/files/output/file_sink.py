@@ -10,11 +10,11 @@ from typing import ClassVar, TypeVar
 from aflow.connect import Committable, Delivery, Sink, WriterContext
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.arguments import checked_path
-from aflow_connectors.files.output.names import Parts, Target
-from aflow_connectors.files.output.output_file import Output, OutputFile
-from aflow_connectors.files.output.pieces import PieceOutput, Recovery
+from aflow_connectors.files.output.names import Parts, PartTarget
+from aflow_connectors.files.output.output_file import FileOutput, SinkOutput
+from aflow_connectors.files.output.pieces import FolderRecovery, PieceOutput
 from aflow_connectors.owners import new_owner
-from aflow_connectors.worker_thread import Blocking
+from aflow_connectors.worker_thread import WorkerThread
 
 T = TypeVar("T")
 
@@ -42,12 +42,12 @@ class FileSink(Sink[T]):
 
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
         """As ``Sink.recover``. Raises ``SinkError`` for output of an earlier run, unless it may be overwritten."""
-        recovery = Recovery(self.path, self._parts(), sink=name, overwrite=self.overwrite)
-        self._owners[name] = await Blocking().run(partial(recovery.recover, committables))
+        recovery = FolderRecovery(self.path, self._parts(), sink=name, overwrite=self.overwrite)
+        self._owners[name] = await WorkerThread().run(partial(recovery.recover, committables))
 
-    async def _open(self, context: WriterContext) -> tuple[Output, Blocking]:
+    async def _open(self, context: WriterContext) -> tuple[SinkOutput, WorkerThread]:
         """Where one writer writes. Raises ``SinkError``; then, and when cancelled, nothing is left behind."""
-        output, blocking = self._output(context), Blocking()
+        output, blocking = self._output(context), WorkerThread()
         try:
             await blocking.run(output.open)
         except BaseException:
@@ -55,12 +55,12 @@ class FileSink(Sink[T]):
             raise
         return output, blocking
 
-    def _output(self, context: WriterContext) -> Output:
+    def _output(self, context: WriterContext) -> SinkOutput:
         name, owner = context.name, self._owner(context.name)
         if context.checkpoints:
             return PieceOutput(self._parts(), sink=name, subtask=context.subtask, owner=owner)
-        target = Target.of(self.path, context, suffix=self.suffix)
-        return OutputFile(target, sink=name, overwrite=self.overwrite, owner=owner)
+        target = PartTarget.of(self.path, context, suffix=self.suffix)
+        return FileOutput(target, sink=name, overwrite=self.overwrite, owner=owner)
 
     def _owner(self, name: str) -> str:
         return self._owners.setdefault(name, new_owner())

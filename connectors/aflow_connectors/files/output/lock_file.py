@@ -18,7 +18,7 @@ from typing import IO, Final, Literal, cast
 from aflow.model.file_locks import lock_exclusively
 
 #: What systems answer where a file is locked by somebody else.
-_TAKEN: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES})
+_LOCK_ERRORS: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES})
 
 #: Answers of file systems without hard links.
 _NO_LINKS: Final = frozenset(
@@ -31,11 +31,11 @@ SCRATCH: Final = re.compile(r"\.[^/\0]+\.[0-9a-f]{16}\.writing")
 _LONGEST_NOTE: Final = 4096
 
 
-class Taken(Exception):
+class AlreadyLocked(Exception):
     """Another writer holds the lock."""
 
 
-class NotOurs(Exception):
+class ForeignFile(Exception):
     """The file is there, and aflow did not write it."""
 
 
@@ -64,7 +64,7 @@ def claim(path: Path, *, scratch: Path | None = None) -> Claim:
     """Lock ``path``, which is made if it is not there, and note in it that its writer writes into ``scratch``.
 
     Removes the scratch file that a killed writer noted there. The lock ends with the process. Where the system or the
-    file system has no locks, another writer is not noticed. Raises ``Taken``, ``NotOurs`` and ``OSError``.
+    file system has no locks, another writer is not noticed. Raises ``AlreadyLocked``, ``ForeignFile`` and ``OSError``.
     """
     note = json.dumps({"aflow": "lock", "scratch": None if scratch is None else scratch.name})
     while True:
@@ -88,7 +88,7 @@ def is_lock(path: Path) -> bool:
     try:
         with _opened(path, "rb") as file:
             return _note(path, file) is not None
-    except (NotOurs, OSError):
+    except (ForeignFile, OSError):
         return False
 
 
@@ -99,16 +99,16 @@ def is_claimed(path: Path, *, remove: bool = True) -> bool:
     """
     try:
         file = _opened(path, "rb")
-    except (FileNotFoundError, NotOurs):
+    except (FileNotFoundError, ForeignFile):
         return False
     with file:
         try:
             _lock(file.fileno())
-        except Taken:
+        except AlreadyLocked:
             return True
         # Under the lock: a writer that claims it now finds it taken, or without its name.
         if remove and _is_named(file.fileno(), path):
-            with suppress(NotOurs):
+            with suppress(ForeignFile):
                 if _clear_scratch(path, file):
                     path.unlink()
         return False
@@ -144,10 +144,10 @@ def _make(path: Path) -> bool:
 
 
 def _opened(path: Path, mode: Literal["rb", "r+b"]) -> FileIO:
-    """Open a lock file. Raises ``NotOurs`` for anything but a regular file, which is not opened, and ``OSError``."""
+    """Open a lock file. Raises ``ForeignFile`` for anything but a regular file (not opened) and ``OSError``."""
     # Opening or reading a FIFO would wait for its other end.
     if not stat.S_ISREG(path.stat().st_mode):
-        raise NotOurs(path)
+        raise ForeignFile(path)
     return path.open(mode, buffering=0)
 
 
@@ -167,7 +167,7 @@ def _write_note(path: Path, file: FileIO, note: bytes) -> None:
 def _clear_scratch(path: Path, file: IO[bytes]) -> bool:
     """Remove the scratch file that the lock file names; return False if the lock file is empty.
 
-    Raises ``NotOurs`` as ``_note`` does.
+    Raises ``ForeignFile`` as ``_note`` does.
     """
     note = _note(path, file)
     if note is None:
@@ -179,7 +179,7 @@ def _clear_scratch(path: Path, file: IO[bytes]) -> bool:
 
 
 def _note(path: Path, file: IO[bytes]) -> dict[str, object] | None:
-    """Return what a lock file says; None for an empty file. Raises ``NotOurs`` for any other content."""
+    """Return what a lock file says; None for an empty file. Raises ``ForeignFile`` for any other content."""
     file.seek(0)
     text = file.read(_LONGEST_NOTE)
     if not text:
@@ -187,12 +187,12 @@ def _note(path: Path, file: IO[bytes]) -> dict[str, object] | None:
     try:
         note = json.loads(text)
     except (ValueError, RecursionError):
-        raise NotOurs(path) from None
+        raise ForeignFile(path) from None
     match note:
         case {"aflow": "lock", **rest}:
             return cast("dict[str, object]", rest)
         case _:
-            raise NotOurs(path)
+            raise ForeignFile(path)
 
 
 def make_folder(folder: Path) -> None:
@@ -215,12 +215,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def _lock(descriptor: int) -> None:
-    """Raises ``Taken``. Does nothing where the system or the file system has no locks."""
+    """Raises ``AlreadyLocked``. Does nothing where the system or the file system has no locks."""
     try:
         lock_exclusively(descriptor)
     except OSError as exc:
-        if exc.errno in _TAKEN:
-            raise Taken from None
+        if exc.errno in _LOCK_ERRORS:
+            raise AlreadyLocked from None
 
 
 def _is_named(descriptor: int, path: Path) -> bool:

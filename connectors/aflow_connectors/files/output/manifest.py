@@ -108,7 +108,7 @@ class Records:
     """Checkpoints, both ends inclusive, whose output was taken back."""
 
 
-class Manifest:
+class FolderManifest:
     """The manifest of ``owner`` at ``path``. It comes into being with its first record."""
 
     def __init__(self, path: Path, owner: str, *, sink: str) -> None:

@@ -85,7 +85,7 @@ class Parts:
 
     # Files that have such names. A folder that does not exist holds none.
 
-    def alike(self) -> list[Path]:
+    def output_files(self) -> list[Path]:
         """Files for readers that have the name of a part or a piece."""
         return sorted(
             path
@@ -127,7 +127,7 @@ def new_scratch(path: Path) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PartTarget:
     """The file of one writer without checkpoints."""
 
     path: Path
@@ -136,7 +136,7 @@ class Target:
     parallelism: int = 1
 
     @classmethod
-    def of(cls, path: Path, context: WriterContext, *, suffix: str) -> Target:
+    def of(cls, path: Path, context: WriterContext, *, suffix: str) -> PartTarget:
         """Where a writer writes.
 
         A ``path`` with a suffix is a file: ``out.jsonl``, or one for each writer if there are several:
@@ -148,7 +148,7 @@ class Target:
         parts = Parts.of(path, suffix=suffix)
         return cls(parts.part(context.subtask), parts, context.parallelism)
 
-    def in_the_way(self, name: str) -> bool:
+    def is_conflicting(self, name: str) -> bool:
         """Return True for a name that readers would take for output of this writer's run, and no other writer has."""
         assert self.parts is not None
         number = self.parts.part_number(name)

@@ -17,11 +17,11 @@ from aflow.errors import InternalError
 from aflow_connectors.files.compression import compressed
 from aflow_connectors.files.output.lock_file import Claim, publish, sync_folder
 from aflow_connectors.files.output.manifest import ScratchFile
-from aflow_connectors.files.output.names import Target, lock, new_scratch
-from aflow_connectors.files.output.ownership import OwnedFolder, Place
+from aflow_connectors.files.output.names import PartTarget, lock, new_scratch
+from aflow_connectors.files.output.ownership import OwnedFolder, SinkPath
 
 
-class Output(Place, ABC):
+class SinkOutput(SinkPath, ABC):
     """Where one writer's bytes go."""
 
     #: True if each checkpoint gets a file of its own, and none where nothing was written.
@@ -58,7 +58,7 @@ class Output(Place, ABC):
             self.file.write(data)
 
 
-class OutputFile(Output):
+class FileOutput(SinkOutput):
     """Written into a scratch file; ``finish`` gives it its name, and ``discard`` removes it instead.
 
     Both do nothing after the other. The name of the scratch file begins with a dot, so no source takes it for input.
@@ -68,7 +68,7 @@ class OutputFile(Output):
 
     in_pieces = False
 
-    def __init__(self, target: Target, *, sink: str, overwrite: bool, owner: str) -> None:
+    def __init__(self, target: PartTarget, *, sink: str, overwrite: bool, owner: str) -> None:
         super().__init__(target.path, sink=sink)
         self._target = target
         self._overwrite = overwrite
@@ -90,7 +90,7 @@ class OutputFile(Output):
 
     def open(self) -> None:
         """Begin. Raises ``SinkError`` if the file is there already, unless it may be overwritten."""
-        self._make_way()
+        self._removable_output()
         scratch = new_scratch(self.path)
         with self.errors():
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ class OutputFile(Output):
         """Make the file visible under its name, durably. Raises ``SinkError``."""
         if self._raw is None:
             return
-        raw, former = self._raw, self._make_way()
+        raw, former = self._raw, self._removable_output()
         with self.errors():
             if self._file is not None and self._file is not raw:
                 self._file.close()
@@ -120,7 +120,7 @@ class OutputFile(Output):
     def discard(self) -> None:
         """Remove what was written, unless it is finished."""
         if self._raw is not None:
-            let_go(self._raw, self._file)
+            discard_scratch(self._raw, self._file)
             self._raw = self._file = None
         self._release()
 
@@ -137,12 +137,12 @@ class OutputFile(Output):
         except FileExistsError:
             raise self.already_there(self.path) from None
 
-    def _make_way(self) -> Sequence[Path]:
+    def _removable_output(self) -> Sequence[Path]:
         """Return what of earlier runs is to be removed. Raises ``SinkError`` for what must stay and is in the way."""
         with self.errors():
             if self._folder is not None:
-                return self._folder.make_way(
-                    overwrite=self._overwrite, counts=self._target.in_the_way
+                return self._folder.removable_output(
+                    overwrite=self._overwrite, counts=self._target.is_conflicting
                 )
             if self.path.exists() and not self._overwrite:
                 raise self.already_there(self.path)
@@ -160,7 +160,7 @@ class OutputFile(Output):
         )
 
 
-def let_go(raw: ScratchFile, file: IO[bytes] | None) -> None:
+def discard_scratch(raw: ScratchFile, file: IO[bytes] | None) -> None:
     """Close ``raw``, and the ``file`` that compresses into it, and remove it."""
     # What cannot be written any more (a full disk) is going to be removed anyway.
     with suppress(OSError):

@@ -12,18 +12,18 @@ from pathlib import Path
 
 from aflow.connect import SinkError
 from aflow_connectors.files.output.lock_file import (
+    AlreadyLocked,
     Claim,
-    NotOurs,
-    Taken,
+    ForeignFile,
     claim,
     is_claimed,
     sync_folder,
 )
-from aflow_connectors.files.output.manifest import Manifest, Records
+from aflow_connectors.files.output.manifest import FolderManifest, Records
 from aflow_connectors.files.output.names import Parts
 
 
-class Place:
+class SinkPath:
     """A path that a sink writes to, as its errors name it."""
 
     def __init__(self, path: Path, *, sink: str) -> None:
@@ -63,9 +63,9 @@ class Place:
         """Lock ``path``. Raises ``SinkError`` if another writer holds it, or if aflow did not write what is there."""
         try:
             return claim(path, scratch=scratch)
-        except Taken:
+        except AlreadyLocked:
             raise self.taken(path) from None
-        except NotOurs:
+        except ForeignFile:
             raise self.error(
                 f"{path} is there, and is no lock file of this version of aflow: if another program uses it, write "
                 f"elsewhere; if an earlier version of aflow left it when it was killed, remove it"
@@ -92,15 +92,15 @@ class Found:
     """Files with the names of parts or pieces of which nothing proves that aflow wrote them."""
 
 
-class OwnedFolder(Place):
+class OwnedFolder(SinkPath):
     """The files of a sink in its folder."""
 
     def __init__(self, path: Path, parts: Parts, *, sink: str) -> None:
         super().__init__(path, sink=sink)
         self.parts = parts
 
-    def manifest(self, owner: str) -> Manifest:
-        return Manifest(self.parts.manifest(owner), owner, sink=self.sink)
+    def manifest(self, owner: str) -> FolderManifest:
+        return FolderManifest(self.parts.manifest(owner), owner, sink=self.sink)
 
     def refuse_while_others_write(self) -> None:
         """Raise ``SinkError`` if a writer is alive here. Remove the scratch files and locks of killed writers."""
@@ -120,7 +120,7 @@ class OwnedFolder(Place):
                         found.shown.append(path)
                 if one != owner and waiting.exists():
                     found.pending.append(waiting)
-        found.unproven = [path for path in self.parts.alike() if path not in proven]
+        found.unproven = [path for path in self.parts.output_files() if path not in proven]
         return found
 
     def remove(self, paths: Iterable[Path], *, keep: str | None = None) -> None:
@@ -132,7 +132,7 @@ class OwnedFolder(Place):
             if one != keep and not any(self._is_there(name, one) for name in names):
                 self.manifest(one).remove()
 
-    def make_way(
+    def removable_output(
         self, *, overwrite: bool, counts: Callable[[str], bool] = lambda name: True
     ) -> list[Path]:
         """Return the output of earlier runs that may be removed. Raises ``SinkError`` for what must stay.

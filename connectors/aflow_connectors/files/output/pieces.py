@@ -32,10 +32,10 @@ from aflow_connectors.files.output.lock_file import (
     publish,
     sync_folder,
 )
-from aflow_connectors.files.output.manifest import Fingerprint, Manifest, Records, ScratchFile
+from aflow_connectors.files.output.manifest import Fingerprint, FolderManifest, Records, ScratchFile
 from aflow_connectors.files.output.names import Parts, new_scratch
-from aflow_connectors.files.output.output_file import Output, let_go
-from aflow_connectors.files.output.ownership import OwnedFolder, Place
+from aflow_connectors.files.output.output_file import SinkOutput, discard_scratch
+from aflow_connectors.files.output.ownership import OwnedFolder, SinkPath
 from aflow_connectors.owners import is_owner, new_owner
 
 #: Characters of a file name.
@@ -51,7 +51,7 @@ def _is_path(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedPiece:
     """What a writer has prepared for a checkpoint; ``piece`` is empty if it has written nothing."""
 
     checkpoint: int
@@ -73,7 +73,7 @@ class Prepared:
         }
 
     @classmethod
-    def of(cls, committable: Committable, *, sink: str) -> Prepared:
+    def of(cls, committable: Committable, *, sink: str) -> PreparedPiece:
         """Raises ``RestoreError`` for what no file sink has prepared."""
         fields = cast("dict[str, object]", committable)
         match fields:
@@ -92,7 +92,7 @@ class Prepared:
         )
 
 
-class PieceOutput(Output):
+class PieceOutput(SinkOutput):
     """Writes pieces; a lock keeps other writers away as long as it is open, also while there is no file."""
 
     in_pieces = True
@@ -133,7 +133,7 @@ class PieceOutput(Output):
         """Make durable what was written, under a name that no source reads. Raises ``SinkError``."""
         folder = str(self._parts.folder.absolute())
         if self._raw is None:
-            return Prepared(checkpoint, "", folder, self._owner, self._generation).stored()
+            return PreparedPiece(checkpoint, "", folder, self._owner, self._generation).stored()
         piece = self._parts.piece(self._subtask, checkpoint)
         self._pieces.refuse_second(piece)
         with self.errors():
@@ -143,10 +143,10 @@ class PieceOutput(Output):
             sync_folder(self._parts.folder)
         self._raw = self._file = None
         self._pending.add(piece)
-        return Prepared(checkpoint, piece, folder, self._owner, self._generation).stored()
+        return PreparedPiece(checkpoint, piece, folder, self._owner, self._generation).stored()
 
     def commit(self, committable: Committable) -> None:
-        prepared = Prepared.of(committable, sink=self.sink)
+        prepared = PreparedPiece.of(committable, sink=self.sink)
         with self.errors():
             self._pieces.commit(prepared)
         self._pending.discard(prepared.piece)
@@ -161,21 +161,21 @@ class PieceOutput(Output):
     def discard(self) -> None:
         """Remove what no checkpoint covers. What is prepared stays: its checkpoint may be complete."""
         if self._raw is not None:
-            let_go(self._raw, self._file)
+            discard_scratch(self._raw, self._file)
             self._raw = self._file = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
 
-class Pieces(Place):
+class Pieces(SinkPath):
     """The pieces of one owner in one folder."""
 
     def __init__(self, parts: Parts, owner: str, *, sink: str) -> None:
         super().__init__(parts.folder, sink=sink)
         self.parts = parts
         self.owner = owner
-        self.manifest = Manifest(parts.manifest(owner), owner, sink=sink)
+        self.manifest = FolderManifest(parts.manifest(owner), owner, sink=sink)
 
     def generation(self) -> int:
         """Return how often output of this owner was withdrawn here. Raises ``OSError``."""
@@ -196,7 +196,7 @@ class Pieces(Place):
         self.manifest.add(piece, fingerprint)
         os.rename(file, self.parts.pending(piece, self.owner))
 
-    def commit(self, prepared: Prepared) -> None:
+    def commit(self, prepared: PreparedPiece) -> None:
         """Show a piece, unless that was done. Raises ``SinkError``, and ``RestoreError`` for one that is lost."""
         numbers = self._numbers(prepared)
         if numbers is None:
@@ -216,7 +216,7 @@ class Pieces(Place):
             ) from None
         sync_folder(self.parts.folder)
 
-    def commit_restored(self, prepared: Prepared) -> None:
+    def commit_restored(self, prepared: PreparedPiece) -> None:
         """Show a piece of an earlier run as ``commit`` does. Raises ``RestoreError`` for one that was changed since."""
         if self._numbers(prepared) is not None:
             waiting = self.parts.pending(prepared.piece, self.owner)
@@ -230,7 +230,7 @@ class Pieces(Place):
                 )
         self.commit(prepared)
 
-    def file_of(self, prepared: Prepared) -> Path | None:
+    def file_of(self, prepared: PreparedPiece) -> Path | None:
         """Return the file of a piece, pending or shown; None if it is not there, or not the one of the owner."""
         records = self.manifest.read()
         if self._numbers(prepared) is None or records is None:
@@ -244,7 +244,7 @@ class Pieces(Place):
         path = self.parts.folder / prepared.piece
         return path if found.matches(path) else None
 
-    def _numbers(self, prepared: Prepared) -> tuple[int, int] | None:
+    def _numbers(self, prepared: PreparedPiece) -> tuple[int, int] | None:
         """Return writer and checkpoint of a piece; None if nothing was written."""
         if not prepared.piece:
             return None
@@ -256,7 +256,7 @@ class Pieces(Place):
             )
         return numbers
 
-    def _refuse_lost(self, prepared: Prepared, records: Records | None) -> None:
+    def _refuse_lost(self, prepared: PreparedPiece, records: Records | None) -> None:
         writer, checkpoint = self.parts.numbers(prepared.piece) or (0, 0)
         if records is not None and records.committed.get(writer, 0) >= checkpoint:
             return
@@ -267,7 +267,7 @@ class Pieces(Place):
         )
 
 
-class Recovery(OwnedFolder):
+class FolderRecovery(OwnedFolder):
     """Brings the files of a sink to where a checkpoint had them, before any of its writers is opened."""
 
     def __init__(self, path: Path, parts: Parts, *, sink: str, overwrite: bool) -> None:
@@ -280,7 +280,7 @@ class Recovery(OwnedFolder):
         Raises ``SinkError`` for output of others, also if a writer is at work here, and ``RestoreError``.
         """
         prepared = sorted(
-            (Prepared.of(one, sink=self.sink) for one in committables),
+            (PreparedPiece.of(one, sink=self.sink) for one in committables),
             key=lambda one: one.checkpoint,
         )
         with self.errors():
@@ -289,7 +289,7 @@ class Recovery(OwnedFolder):
             self.sync()
         return owner
 
-    def _recovered(self, prepared: Sequence[Prepared]) -> str:
+    def _recovered(self, prepared: Sequence[PreparedPiece]) -> str:
         owners = {one.owner for one in prepared}
         if len(owners) > 1:
             raise RestoreError(
@@ -297,29 +297,29 @@ class Recovery(OwnedFolder):
                 f"{sorted(owners)}, and one sink has one"
             )
         if not prepared:
-            self._begin_anew()
+            self._start_fresh()
             return new_owner()
         (owner,) = owners
         if not owner:
             return self._adopt(prepared)
         records = self.manifest(owner).read()
         if records is None:
-            self._begin_elsewhere(prepared, owner)
+            self._start_in_new_folder(prepared, owner)
         else:
-            self._go_on(prepared, owner, records, last=prepared[-1].checkpoint)
+            self._resume(prepared, owner, records, last=prepared[-1].checkpoint)
         return owner
 
-    def _begin_anew(self) -> None:
+    def _start_fresh(self) -> None:
         """There is nothing to go on from: what is there is of another run."""
-        former = self.make_way(overwrite=self._overwrite)
+        former = self.removable_output(overwrite=self._overwrite)
         if self.path.is_file():
             if not self._overwrite:
                 raise self.already_there(self.path)
             former.append(self.path)
         self.remove(former)
 
-    def _go_on(
-        self, prepared: Sequence[Prepared], owner: str, records: Records, *, last: int
+    def _resume(
+        self, prepared: Sequence[PreparedPiece], owner: str, records: Records, *, last: int
     ) -> None:
         """This is the folder of checkpoint ``last``, wherever it is now."""
         self._refuse_output_of_others(owner)
@@ -368,7 +368,7 @@ class Recovery(OwnedFolder):
         }
         manifest.replace(records)
 
-    def _begin_elsewhere(self, prepared: Sequence[Prepared], owner: str) -> None:
+    def _start_in_new_folder(self, prepared: Sequence[PreparedPiece], owner: str) -> None:
         """The checkpoint wrote into another folder, or under other names: commit there what it names."""
         self._refuse_output_of_others(owner)
         self._refuse_unproven()
@@ -387,7 +387,7 @@ class Recovery(OwnedFolder):
             if not any(is_claimed(held) for held in there.parts.locks()):
                 there.commit_restored(one)
 
-    def _adopt(self, prepared: Sequence[Prepared]) -> str:
+    def _adopt(self, prepared: Sequence[PreparedPiece]) -> str:
         """Go on from a checkpoint of a version that kept no manifest.
 
         The owner follows from the checkpoint, so that a second recovery after a crash finds what the first one did.
@@ -398,7 +398,7 @@ class Recovery(OwnedFolder):
         owner = sha256(told.encode()).hexdigest()[:16]
         pieces = Pieces(self.parts, owner, sink=self.sink)
         known = pieces.manifest.read() or Records()
-        for path in self.parts.alike():
+        for path in self.parts.output_files():
             _, checkpoint = self.parts.numbers(path.name) or (0, 0)
             if checkpoint > last and path.name not in known.files:
                 raise self.error(
@@ -416,10 +416,10 @@ class Recovery(OwnedFolder):
             self._refuse_output_of_others(owner)
         else:
             named = [replace(one, owner=owner) for one in prepared if one.piece in records.files]
-            self._go_on(named, owner, records, last=last)
+            self._resume(named, owner, records, last=last)
         return owner
 
-    def _is_own(self, one: Prepared, waiting: Path) -> bool:
+    def _is_own(self, one: PreparedPiece, waiting: Path) -> bool:
         """Return True if a piece without owner waits in the sink's own folder, False if it was committed.
 
         Raises ``RestoreError`` if it may wait in another one, where nothing proves that it may be touched.
@@ -445,7 +445,7 @@ class Recovery(OwnedFolder):
             )
 
     def _refuse_unproven(self) -> None:
-        found = self.parts.alike() + ([self.path] if self.path.is_file() else [])
+        found = self.parts.output_files() + ([self.path] if self.path.is_file() else [])
         if found:
             raise self.error(
                 f"the sink did not write to {self.path} before, and {found[0]} is there already, which has the name "

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anyio import CancelScope, to_thread
 
-from aflow.backfill.endpoints import Build, built, check_ends
-from aflow.backfill.explanation import explain as drawn
-from aflow.backfill.fragment_planner import cut
+from aflow.backfill.endpoints import Build, build_graph, check_ends
+from aflow.backfill.explanation import explain as explain_plan
+from aflow.backfill.fragment_planner import plan_fragments
 from aflow.backfill.fragments import FragmentPlan
 from aflow.errors import FlowDefinitionError
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
 from aflow.model.time import Instant, Timestamp, to_timestamp
-from aflow_connectors.spark.backfill.results import Backfilled, Place
+from aflow_connectors.spark.backfill.results import Backfilled, ResultTarget
 from aflow_connectors.spark.calls import Calls
 from aflow_connectors.spark.environment import check_packages
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aflow_connectors.spark.backfill.driver import Backfill
     from aflow_connectors.spark.dataframe.source import SparkSource
 
-Rows: TypeAlias = "DataFrame | SparkSource[Any]"
+SourceRows: TypeAlias = "DataFrame | SparkSource[Any]"
 """Rows of a source: a DataFrame, whose rows become dicts, or a ``SparkSource`` with a class for its records."""
 
 
@@ -34,8 +34,8 @@ async def backfill(
     build: Build,
     *,
     session: SparkSession,
-    sources: Mapping[str, Rows],
-    sinks: Mapping[str, Place],
+    sources: Mapping[str, SourceRows],
+    sinks: Mapping[str, ResultTarget],
     until: Instant | None,
     savepoint: str | PathLike[str] | None,
     partitions: int | None = None,
@@ -76,13 +76,15 @@ async def backfill(
     """
     check_packages()
     # Imported after the check: these modules need the packages.
-    from aflow_connectors.spark.backfill.preparation import check_session, prepared
+    from aflow_connectors.spark.backfill.preparation import check_session, prepare_backfill
 
     plan = _planned(build, sources, sinks, key_groups, told=event_time_for_processing_time)
     end = _moment(until)
     await to_thread.run_sync(check_session, session)
     calls = Calls(session)
-    prepare = partial(prepared, plan, session, sources, sinks, until=end, savepoint=savepoint)
+    prepare = partial(
+        prepare_backfill, plan, session, sources, sinks, until=end, savepoint=savepoint
+    )
     prepare = partial(prepare, partitions=partitions, staging=staging)
     work = await calls.run(prepare, f"preparing the backfill of flow {plan.flow!r}")
     return await _run(work, calls)
@@ -118,7 +120,7 @@ def explain(
     ``backfill`` does.
     """
     plan = _planned(build, sources, sinks, key_groups, told=event_time_for_processing_time)
-    return drawn(plan, until=_moment(until))
+    return explain_plan(plan, until=_moment(until))
 
 
 def _moment(until: Instant | None) -> Timestamp | None:
@@ -136,7 +138,7 @@ def _planned(
     *,
     told: bool,
 ) -> FragmentPlan:
-    graph = built(build, sources, sinks)
-    plan = cut(graph, key_groups=key_groups, event_time_for_processing_time=told)
+    graph = build_graph(build, sources, sinks)
+    plan = plan_fragments(graph, key_groups=key_groups, event_time_for_processing_time=told)
     check_ends(plan, sources, sinks)
     return plan

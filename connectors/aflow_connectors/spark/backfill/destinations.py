@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from aflow_connectors.spark.backfill.executor_files import Into
+    from aflow_connectors.spark.backfill.executor_files import FileTarget
 
 #: Folder that a failed write of Spark leaves.
 _UNFINISHED: Final = "_temporary"
@@ -68,7 +68,7 @@ class TableDestination(Destination):
 class FilesDestination(Destination):
     """Destination to which executors write files while they compute the records."""
 
-    into: Into
+    into: FileTarget
 
     @abstractmethod
     def begin(self) -> None:

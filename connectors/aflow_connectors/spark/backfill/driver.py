@@ -19,9 +19,9 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from aflow.backfill.exchange import opened
+from aflow.backfill.exchange import decode_block
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
-from aflow.backfill.savepoint import LeftPart, write_savepoint
+from aflow.backfill.savepoint import StatePart, write_savepoint
 from aflow.connect import Committable, ConnectorError
 from aflow.model.time import Timestamp
 from aflow_connectors.spark.backfill.destinations import (
@@ -29,13 +29,13 @@ from aflow_connectors.spark.backfill.destinations import (
     FilesDestination,
     TableDestination,
 )
-from aflow_connectors.spark.backfill.fragment_runner import Staging
-from aflow_connectors.spark.backfill.fragment_task import sent_columns
+from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner
+from aflow_connectors.spark.backfill.fragment_task import decoder_function
 from aflow_connectors.spark.backfill.results import Backfilled, StepDone
 from aflow_connectors.spark.backfill.rows import StepCounts
 from aflow_connectors.spark.dataframe.columns import RowsOut
 from aflow_connectors.spark.dataframe.schema import declared, inferred, spark_schema
-from aflow_connectors.spark.executor.functions import mapped
+from aflow_connectors.spark.executor.functions import map_in_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,7 +57,7 @@ class Backfill:
     until: Timestamp | None
     savepoint: Path | None
     shared: str
-    staging: Staging
+    staging: FragmentRunner
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     #: Committables for the savepoint, by sink.
     _prepared: dict[str, Sequence[Committable]] = field(
@@ -86,7 +86,7 @@ class Backfill:
         """Run a fragment, or register it to run with its reader."""
         began = time.monotonic()
         self.staging.run(fragment)
-        if not self.staging.goes_with_reader(fragment):
+        if not self.staging.runs_with_reader(fragment):
             self._took(f"fragment {fragment.index}", began)
 
     def write(self, sink: str) -> None:
@@ -156,7 +156,7 @@ class Backfill:
         if self._given_up:
             raise ConnectorError(f"the backfill of flow {self.plan.flow!r} was cancelled")
 
-    def _parts(self) -> Iterator[LeftPart]:
+    def _parts(self) -> Iterator[StatePart]:
         yield from self.staging.parts()
         # The savepoint gets its name right after the last part.
         self._check_wanted()
@@ -168,13 +168,13 @@ class Backfill:
 
     def _table(self, sink: str, destination: TableDestination) -> DataFrame | None:
         """Return the records of a sink in columns; None if there are no records and no columns are declared."""
-        rows = self.staging.leaving_by(self._into(sink))
+        rows = self.staging.rows_of_exits(self._into(sink))
         schema = destination.columns() or _first_columns(rows, sink)
         if schema is None:
             return None
         owner = f"sink {sink!r}"
         columns = RowsOut(declared(schema, owner=owner), owner=owner)
-        return mapped(rows, sent_columns(columns, sink=sink), schema)
+        return map_in_arrow(rows, decoder_function(columns, sink=sink), schema)
 
     def _destinations(self) -> list[AnyDestination]:
         return [one for one in self.sinks.values() if one is not None]
@@ -219,5 +219,5 @@ def _first_columns(rows: DataFrame, sink: str) -> StructType | None:
     """Return the columns of the first records of a sink; None if it has no records."""
     owner = f"sink {sink!r}"
     sample = rows.select("payload").limit(_SAMPLE).collect()
-    records = [one for row in sample for one in opened(bytes(row.payload), 0).values]
+    records = [one for row in sample for one in decode_block(bytes(row.payload), 0).values]
     return spark_schema(inferred(records, owner=owner), owner=owner) if records else None

@@ -36,7 +36,7 @@ _FIRST: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Into:
+class FileTarget:
     """Destination of the records of a sink, for executors."""
 
     owner: str
@@ -51,7 +51,7 @@ class Into:
 class ResultFiles:
     """Files of one attempt at partition ``number``, by exit; a context manager."""
 
-    def __init__(self, into: Mapping[int, Into], number: int) -> None:
+    def __init__(self, into: Mapping[int, FileTarget], number: int) -> None:
         self._into = into
         self._number = number
         self._open: dict[int, _File] = {}
@@ -87,7 +87,7 @@ class ResultFiles:
 
 
 class _File:
-    def __init__(self, into: Into, name: str) -> None:
+    def __init__(self, into: FileTarget, name: str) -> None:
         self._into = into
         self._name = name
         self._path = Path(into.folder) / name

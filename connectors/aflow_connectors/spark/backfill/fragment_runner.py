@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
-from aflow.backfill.savepoint import LeftPart
+from aflow.backfill.savepoint import StatePart
 from aflow.connect import ConnectorError
 from aflow.model.time import MIN_TIMESTAMP
 from aflow_connectors.spark.backfill.executor_files import files_of, payloads, read_state
@@ -30,7 +30,7 @@ from aflow_connectors.spark.backfill.folders import (
     remove_stale,
 )
 from aflow_connectors.spark.backfill.rows import LAYOUT, REPORT, STATE, StepCounts
-from aflow_connectors.spark.executor.functions import MapBatches, mapped
+from aflow_connectors.spark.executor.functions import MapBatches, map_in_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +41,7 @@ _COLUMNS: Final = ("exit", "part", "input", "ts", "place", "payload")
 
 
 @dataclass(slots=True)
-class Staging:
+class FragmentRunner:
     """Run fragments and keep their output in ``folder``, which executors and driver share. Methods block."""
 
     session: SparkSession
@@ -53,7 +53,7 @@ class Staging:
     """Function mapped over the Arrow batches of a fragment's partitions."""
     rows: Callable[[Fragment], DataFrame]
     """Rows of a source."""
-    elsewhere: frozenset[str]
+    written_by_executors: frozenset[str]
     """Sinks whose records are not emitted as rows."""
     state: Path | None
     """Folder into which executors write state; None if they emit it as rows."""
@@ -94,35 +94,37 @@ class Staging:
 
     def run(self, fragment: Fragment) -> None:
         """Run ``fragment``, after its upstream fragments."""
-        frame = mapped(self._input(fragment), self.function(fragment), LAYOUT)
-        if self.goes_with_reader(fragment):
+        frame = map_in_arrow(self._input(fragment), self.function(fragment), LAYOUT)
+        if self.runs_with_reader(fragment):
             self._frames[fragment.index] = frame
-        elif self._only_tells(fragment):
+        elif self._only_reports(fragment):
             self._told[fragment.index] = _decoded(_collected(frame))
         else:
             self._frames[fragment.index] = self._stored(fragment, frame)
 
-    def goes_with_reader(self, fragment: Fragment) -> bool:
+    def runs_with_reader(self, fragment: Fragment) -> bool:
         """Return True if the fragment needs no Spark job of its own: all its output enters one shuffle."""
         readers = {way.reader for way in fragment.exits}
         return not fragment.keyed and len(readers) == 1 and None not in readers
 
-    def _only_tells(self, fragment: Fragment) -> bool:
+    def _only_reports(self, fragment: Fragment) -> bool:
         """Return True if it emits only reports: Spark would take some tenths of a second to write and read them."""
         by_rows = [
-            way for way in fragment.exits if way.sink is None or way.sink.name not in self.elsewhere
+            way
+            for way in fragment.exits
+            if way.sink is None or way.sink.name not in self.written_by_executors
         ]
         return self.state is not None and not by_rows
 
     def together(self, fragment: Fragment) -> list[int]:
         """Return the indexes of the fragments that run with ``fragment``."""
-        feeding = {one.index: one for one, _ in self.plan.feeding(fragment)}
+        inputs_of = {one.index: one for one, _ in self.plan.inputs_of(fragment)}
         return [
-            *(index for index, one in feeding.items() if self.goes_with_reader(one)),
+            *(index for index, one in inputs_of.items() if self.runs_with_reader(one)),
             fragment.index,
         ]
 
-    def leaving_by(self, ways: list[tuple[Fragment, Exit]]) -> DataFrame:
+    def rows_of_exits(self, ways: list[tuple[Fragment, Exit]]) -> DataFrame:
         """Return the rows of exits."""
         by_fragment: dict[int, list[int]] = {}
         for fragment, way in ways:
@@ -130,7 +132,7 @@ class Staging:
         frames = [self._with(index, exits) for index, exits in by_fragment.items()]
         return reduce(lambda one, other: one.unionByName(other), frames)
 
-    def parts(self) -> Iterator[LeftPart]:
+    def parts(self) -> Iterator[StatePart]:
         """Yield the state of keyed fragments."""
         if self.state is None:
             yield from self._parts_in_rows()
@@ -139,7 +141,7 @@ class Staging:
         for one in self.counts():
             if one.state:
                 chunks = read_state(self.state, one.state)
-                yield LeftPart(fragments[one.fragment], one.subtask, self.partitions, chunks)
+                yield StatePart(fragments[one.fragment], one.subtask, self.partitions, chunks)
 
     def counts(self) -> list[StepCounts]:
         """Return the counts that partitions reported."""
@@ -151,14 +153,14 @@ class Staging:
         files = files_of(self._folder(index), REPORT)
         return _collected(self._with(index, [REPORT])) if files is None else payloads(files)
 
-    def _parts_in_rows(self) -> Iterator[LeftPart]:
+    def _parts_in_rows(self) -> Iterator[StatePart]:
         for fragment in self.plan.fragments:
             if fragment.keyed:
                 rows = self._with(fragment.index, [STATE]).select("part", "ts", "payload")
                 ordered = rows.orderBy("part", "ts").toLocalIterator()
                 for part, some in groupby(ordered, key=attrgetter("part")):
                     chunks = (bytes(row.payload) for row in some)
-                    yield LeftPart(fragment, int(part), self.partitions, chunks)
+                    yield StatePart(fragment, int(part), self.partitions, chunks)
 
     def _folder(self, index: int) -> Path | None:
         """Return the folder with the rows of a fragment, if it may be on this machine."""
@@ -170,7 +172,7 @@ class Staging:
     def _input(self, fragment: Fragment) -> DataFrame:
         if not fragment.keyed:
             return self.rows(fragment)
-        rows = self.leaving_by(self.plan.feeding(fragment)).unionByName(self._seeds(fragment))
+        rows = self.rows_of_exits(self.plan.inputs_of(fragment)).unionByName(self._seeds(fragment))
         parted = rows.repartitionById(self.partitions, "part")
         return parted.sortWithinPartitions("ts", "input", "place")
 

@@ -19,66 +19,66 @@ from typing import Any, Final
 
 import msgspec
 
-from aflow.backfill.blocks import Block, Leaving
-from aflow.backfill.exchange import ExitEncoder, opened
-from aflow.backfill.fragment_run import Left, Partition, run_fragment
+from aflow.backfill.blocks import ExitBatch, InputRows
+from aflow.backfill.exchange import ExitEncoder, decode_block
+from aflow.backfill.fragment_run import FragmentResult, Partition, run_fragment
 from aflow.backfill.fragments import Fragment, FragmentPlan
-from aflow.backfill.merge import Merging
-from aflow.backfill.portable_fragment import check_picklable, shippable
+from aflow.backfill.merge import BlockMerger
+from aflow.backfill.portable_fragment import check_picklable, portable_copy
 from aflow.backfill.savepoint import encoded_part
 from aflow.errors import ConnectorError
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
-from aflow_connectors.spark.backfill.executor_files import Into, ResultFiles, write_state
+from aflow_connectors.spark.backfill.executor_files import FileTarget, ResultFiles, write_state
 from aflow_connectors.spark.backfill.rows import REPORT, STATE, StepCounts
 from aflow_connectors.spark.dataframe.arrow import pa
 from aflow_connectors.spark.dataframe.columns import RowsIn, RowsOut
-from aflow_connectors.spark.executor.bridge import Inbox, Outbox, bridged
-from aflow_connectors.spark.executor.functions import MapBatches, Payload, shipped
-from aflow_connectors.spark.executor.resource_pool import kept
-from aflow_connectors.spark.executor.serialization import adopt, classes_of_main, dumps
+from aflow_connectors.spark.executor.bridge import BridgeInput, BridgeOutput, bridged
+from aflow_connectors.spark.executor.functions import MapBatches, Payload, executor_function
+from aflow_connectors.spark.executor.resource_pool import pooled_resources
+from aflow_connectors.spark.executor.serialization import classes_of_main, dumps, register_classes
 
 #: A row's place combines the fragment, the partition and the number of the record block in it: 2^9, 2^22 and 2^32.
-_PARCEL_BITS: Final = 32
+_BLOCK_BITS: Final = 32
 _PARTITION_BITS: Final = 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orders:
+class FragmentTask:
     """Description of a fragment for executors; the same for all partitions."""
 
     flow: str
     fragment: Fragment
-    """Copied by ``shippable``."""
+    """Copied by ``portable_copy``."""
     subtasks: int
     """Number of partitions of keyed fragments."""
     key_groups: int
     until: Timestamp | None
     source: RowsIn[Any] | None = None
     """Converts the rows of a DataFrame to records: for a fragment that begins at a source."""
-    files: Mapping[int, Into] = field(default_factory=dict[int, Into])
+    files: Mapping[int, FileTarget] = field(default_factory=dict[int, FileTarget])
     """Files that the executor writes itself, by the number of the exit."""
-    nowhere: frozenset[int] = frozenset()
+    dropped: frozenset[int] = frozenset()
     """Exits whose records are counted and dropped."""
     state: Path | None = None
     """Folder into which the executor writes state; None if it emits state as rows."""
 
 
 def execute(
-    orders: Orders, number: int, batches: Iterator[Any], *, digest: str = ""
+    task: FragmentTask, number: int, batches: Iterator[Any], *, digest: str = ""
 ) -> Iterator[Any]:
     """Run the fragment over partition ``number``, whose rows are the Arrow ``batches``; yield Arrow batches.
 
-    Resources of the calls are kept in this process under ``digest``, which identifies ``orders``.
+    Resources of the calls are kept in this process under ``digest``, which identifies ``task``.
     """
     passed: list[Any] = []
-    execution = _Execution(orders, number, digest)
-    leavings = bridged(execution.blocks(batches, passed), execution.work)
-    with ResultFiles(orders.files, number) as files, closing(leavings):
-        for leaving in leavings:
+    execution = _Execution(task, number, digest)
+    batches_out = bridged(execution.blocks(batches, passed), execution.work)
+    with ResultFiles(task.files, number) as files, closing(batches_out):
+        for leaving in batches_out:
             way = leaving.way.number
             if way in files:
                 files.write(way, leaving.batch.values)
-            elif way not in orders.nowhere:
+            elif way not in task.dropped:
                 yield execution.encoded(leaving)
         names = files.finish()
     yield from passed
@@ -89,36 +89,36 @@ def decode(columns: RowsOut, batches: Iterator[Any]) -> Iterator[Any]:
     """Yield the columns of the record blocks of a sink, on executors."""
     for batch in batches:
         for payload in batch.column("payload"):
-            yield columns.batch(opened(memoryview(payload.as_buffer()), 0).values)
+            yield columns.batch(decode_block(memoryview(payload.as_buffer()), 0).values)
 
 
 class _Execution:
     """One fragment over one partition."""
 
-    def __init__(self, orders: Orders, number: int, digest: str) -> None:
-        self._orders = orders
+    def __init__(self, task: FragmentTask, number: int, digest: str) -> None:
+        self._orders = task
         self._number = number
         self._digest = digest
-        self._keyed = orders.fragment.keyed
-        self._inputs = len(orders.fragment.head.inputs)
+        self._keyed = task.fragment.keyed
+        self._inputs = len(task.fragment.head.inputs)
         self._encoders = {
-            way.number: ExitEncoder(way, key_groups=orders.key_groups, readers=orders.subtasks)
-            for way in orders.fragment.exits
+            way.number: ExitEncoder(way, key_groups=task.key_groups, readers=task.subtasks)
+            for way in task.fragment.exits
         }
-        fragment = orders.fragment.index << _PARTITION_BITS
+        fragment = task.fragment.index << _PARTITION_BITS
         #: Place of the next emitted record block.
-        self._place = (fragment | number) << _PARCEL_BITS
-        self._left: Left | None = None
+        self._place = (fragment | number) << _BLOCK_BITS
+        self._left: FragmentResult | None = None
 
-    def blocks(self, batches: Iterator[Any], passed: list[Any]) -> Iterator[Block]:
+    def blocks(self, batches: Iterator[Any], passed: list[Any]) -> Iterator[InputRows]:
         """Yield the rows of the partition; append the reports of upstream fragments to ``passed``."""
         if self._keyed:
             return self._arrived(batches, passed)
         source = self._orders.source
         return (source.records(batch) for batch in batches if source and batch.num_rows)
 
-    def _arrived(self, batches: Iterator[Any], passed: list[Any]) -> Iterator[Block]:
-        merging = Merging()
+    def _arrived(self, batches: Iterator[Any], passed: list[Any]) -> Iterator[InputRows]:
+        merging = BlockMerger()
         for batch in batches:
             told = _reports_in(batch.column("exit"))
             if told:
@@ -131,8 +131,8 @@ class _Execution:
             columns = (rows.column(name) for name in ("ts", "input", "place", "payload"))
             for time, number, place, payload in zip(*columns, strict=True):
                 data = memoryview(payload.as_buffer())
-                parcel = opened(data, time.as_py())
-                yield from merging.add(time.as_py(), number.as_py(), place.as_py(), parcel)
+                record_block = decode_block(data, time.as_py())
+                yield from merging.add(time.as_py(), number.as_py(), place.as_py(), record_block)
         yield from merging.end()
 
     def _check_part(self, parts: Any) -> None:
@@ -143,33 +143,33 @@ class _Execution:
                     f"moved rows, such as a setting that coalesces partitions"
                 )
 
-    async def work(self, inbox: Inbox[Block], outbox: Outbox[Leaving]) -> None:
+    async def work(self, inbox: BridgeInput[InputRows], outbox: BridgeOutput[ExitBatch]) -> None:
         """Run the fragment on the loop of the worker."""
-        orders = self._orders
+        task = self._orders
         partition = Partition(
             subtask=self._number if self._keyed else 0,
-            subtasks=orders.subtasks if self._keyed else 1,
-            until=orders.until,
-            key_groups=orders.key_groups,
+            subtasks=task.subtasks if self._keyed else 1,
+            until=task.until,
+            key_groups=task.key_groups,
         )
-        async with kept(self._digest, orders.fragment, orders.flow) as resources:
+        async with pooled_resources(self._digest, task.fragment, task.flow) as resources:
             self._left = await run_fragment(
-                orders.fragment, partition, inbox, outbox, resources=resources, flow=orders.flow
+                task.fragment, partition, inbox, outbox, resources=resources, flow=task.flow
             )
 
-    def encoded(self, leaving: Leaving) -> Any:
+    def encoded(self, leaving: ExitBatch) -> Any:
         """Return emitted records as rows."""
         way = leaving.way
-        parcels = list(self._encoders[way.number].parcels(leaving.batch))
-        count, place = len(parcels), self._place
+        record_blocks = list(self._encoders[way.number].record_blocks(leaving.batch))
+        count, place = len(record_blocks), self._place
         self._place += count
         return _rows(
             [way.number] * count,
-            [parcel.part for parcel in parcels],
+            [record_block.part for record_block in record_blocks],
             [way.input] * count,
-            [parcel.time for parcel in parcels],
+            [record_block.time for record_block in record_blocks],
             range(place, place + count),
-            [parcel.payload for parcel in parcels],
+            [record_block.payload for record_block in record_blocks],
         )
 
     def left(self, files: dict[int, str]) -> Iterator[Any]:
@@ -226,14 +226,14 @@ class _WithClasses:
     content: Any
 
 
-def sent_fragment(
+def fragment_function(
     fragment: Fragment,
     plan: FragmentPlan,
     *,
     subtasks: int,
     until: Timestamp | None,
     source: RowsIn[Any] | None,
-    files: Mapping[str, Into | None],
+    files: Mapping[str, FileTarget | None],
     state: Path | None,
 ) -> MapBatches:
     """Return the function that runs ``fragment``; ``files`` are sinks whose records are not rows, None if dropped.
@@ -242,42 +242,42 @@ def sent_fragment(
     """
     check_picklable(fragment, dumps)
     ways = {way.number: way.sink.name for way in fragment.exits if way.sink is not None}
-    orders = Orders(
+    task = FragmentTask(
         flow=plan.flow,
-        fragment=shippable(fragment),
+        fragment=portable_copy(fragment),
         subtasks=subtasks,
         key_groups=plan.key_groups,
         until=until,
         source=source,
         files={way: into for way, name in ways.items() if (into := files.get(name)) is not None},
-        nowhere=frozenset(
+        dropped=frozenset(
             way for way, name in ways.items() if name in files and files[name] is None
         ),
         state=state,
     )
     what = f"fragment {fragment.index} of flow {plan.flow!r}"
-    return shipped(run_partition, _pickled(orders), what=what)
+    return executor_function(run_partition, _pickled(task), what=what)
 
 
-def sent_columns(columns: RowsOut, *, sink: str) -> MapBatches:
+def decoder_function(columns: RowsOut, *, sink: str) -> MapBatches:
     """Return the function that makes columns of the rows of a sink."""
-    return shipped(run_decoding, _pickled(columns), what=f"sink {sink!r}")
+    return executor_function(run_decoding, _pickled(columns), what=f"sink {sink!r}")
 
 
-def run_partition(cargo: Payload[_WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
+def run_partition(payload: Payload[_WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
     """Run a fragment over the current partition, on an executor."""
     from pyspark import TaskContext
 
-    adopt(cargo.content.classes)
+    register_classes(payload.content.classes)
     context = TaskContext.get()
     number = 0 if context is None else context.partitionId()
-    return execute(cargo.content.content, number, batches, digest=cargo.digest)
+    return execute(payload.content.content, number, batches, digest=payload.digest)
 
 
-def run_decoding(cargo: Payload[_WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
+def run_decoding(payload: Payload[_WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
     """Yield the columns of a sink's records, on an executor."""
-    adopt(cargo.content.classes)
-    return decode(cargo.content.content, batches)
+    register_classes(payload.content.classes)
+    return decode(payload.content.content, batches)
 
 
 def _pickled(content: object) -> bytes:

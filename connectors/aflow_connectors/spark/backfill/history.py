@@ -30,7 +30,7 @@ from aflow_connectors.files.output.lock_file import (
 )
 from aflow_connectors.files.output.manifest import Fingerprint
 from aflow_connectors.files.output.ownership import OwnedFolder
-from aflow_connectors.files.output.pieces import Pieces, Prepared, Recovery
+from aflow_connectors.files.output.pieces import FolderRecovery, Pieces, PreparedPiece
 from aflow_connectors.owners import new_owner
 from aflow_connectors.spark.backfill.destinations import (
     AnyDestination,
@@ -38,14 +38,14 @@ from aflow_connectors.spark.backfill.destinations import (
     FilesDestination,
     TableDestination,
 )
-from aflow_connectors.spark.backfill.executor_files import Into
+from aflow_connectors.spark.backfill.executor_files import FileTarget
 from aflow_connectors.spark.backfill.folders import remove_folder, uri_of
 from aflow_connectors.spark.dataframe.columns import RowsOut
 from aflow_connectors.spark.dataframe.schema import declared
-from aflow_connectors.spark.tables.columns import differences, misfits, parsed
+from aflow_connectors.spark.tables.columns import column_mismatches, differences, parsed
 from aflow_connectors.spark.tables.folder_sink import SparkSink, folder_parts
 from aflow_connectors.spark.tables.spark_table import SparkTable, writing_session
-from aflow_connectors.spark.tables.staged_pieces import HISTORY_PIECE, Staging
+from aflow_connectors.spark.tables.staged_pieces import HISTORY_PIECE, StagedPieces
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,8 +64,8 @@ def history_folder(target: SparkSink[Any], sink: str) -> AnyDestination:
     owner = f"sink {sink!r}: {target.path}"
     schema = parsed(owner, target.schema)
     if schema is None:
-        return HistoryBySpark(target, sink)
-    return HistoryFiles(target, sink, RowsOut(declared(schema, owner=owner), owner=owner))
+        return HistoryFolderTable(target, sink)
+    return HistoryFolderFiles(target, sink, RowsOut(declared(schema, owner=owner), owner=owner))
 
 
 class _HistoryFolder(OwnedFolder, Destination):
@@ -82,14 +82,14 @@ class _HistoryFolder(OwnedFolder, Destination):
         self._lock: Claim | None = None
         #: Output of the savepoint; None before anything is prepared.
         self._pieces: Pieces | None = None
-        self._prepared: list[Prepared] = []
+        self._prepared: list[PreparedPiece] = []
 
     def check(self) -> None:
         """Raise ``SinkError`` for output of an earlier run that must be kept, and while another job writes here."""
         with self.errors():
             if self.path.exists() and not self.path.is_dir():
                 raise self.error(f"{self.path} is a file, and Spark reads a folder")
-            self.make_way(overwrite=self._overwrite)
+            self.removable_output(overwrite=self._overwrite)
             self.refuse_while_others_write()
             for lock in (one / _CLAIM for one in self.path.glob(f"{_HIDDEN}*")):
                 if is_claimed(lock, remove=False):
@@ -124,7 +124,7 @@ class _HistoryFolder(OwnedFolder, Destination):
 
     def _prepare(self, files: Sequence[Path]) -> Sequence[Committable]:
         """Make pieces of ``files``, as a checkpoint of the live job does; return their committables."""
-        recovery = Recovery(self.path, self.parts, sink=self.sink, overwrite=self._overwrite)
+        recovery = FolderRecovery(self.path, self.parts, sink=self.sink, overwrite=self._overwrite)
         self._pieces = Pieces(self.parts, recovery.recover([]), sink=self.sink)
         with self.errors():
             self._lock = self.claimed(self.parts.lock(0))
@@ -133,16 +133,16 @@ class _HistoryFolder(OwnedFolder, Destination):
                 self._prepared.append(self._pending(number, file))
             sync_folder(self.path)
         # An empty committable marks a savepoint without output, which a job can be restored from.
-        empty = Prepared(SAVEPOINT, "", str(self.path.absolute()), self._pieces.owner)
+        empty = PreparedPiece(SAVEPOINT, "", str(self.path.absolute()), self._pieces.owner)
         return [one.stored() for one in self._prepared or [empty]]
 
-    def _pending(self, number: int, file: Path) -> Prepared:
+    def _pending(self, number: int, file: Path) -> PreparedPiece:
         """Make a file durable under a name that readers ignore."""
         piece, pieces = self.parts.piece(number, SAVEPOINT), self._of_savepoint()
         with file.open("rb") as raw:
             os.fsync(raw.fileno())
         pieces.wait(file, piece, Fingerprint.of(file))
-        return Prepared(SAVEPOINT, piece, str(self.path.absolute()), pieces.owner)
+        return PreparedPiece(SAVEPOINT, piece, str(self.path.absolute()), pieces.owner)
 
     def _of_savepoint(self) -> Pieces:
         assert self._pieces is not None
@@ -165,12 +165,12 @@ class _HistoryFolder(OwnedFolder, Destination):
             self._lock = None
 
 
-class HistoryFiles(_HistoryFolder, FilesDestination):
+class HistoryFolderFiles(_HistoryFolder, FilesDestination):
     """The folder of a ``SparkSink`` with declared columns: executors write as its writers in a job do."""
 
     def __init__(self, target: SparkSink[Any], sink: str, rows: RowsOut) -> None:
         super().__init__(target, sink)
-        self.into = Into(
+        self.into = FileTarget(
             owner=f"sink {sink!r}",
             folder=str(self._hidden),
             columns=rows,
@@ -188,7 +188,7 @@ class HistoryFiles(_HistoryFolder, FilesDestination):
         return self._prepare(paths)
 
 
-class HistoryBySpark(_HistoryFolder, TableDestination):
+class HistoryFolderTable(_HistoryFolder, TableDestination):
     """The folder of a ``SparkSink`` without declared columns, which are inferred from the first records."""
 
     def columns(self) -> StructType | None:
@@ -226,7 +226,7 @@ class HistoryTable(TableDestination):
     def __init__(self, target: SparkTableSink[Any], sink: str) -> None:
         self.sink = sink
         self._target = target
-        self._staging = Staging(target.staging, target.table, sink=sink)
+        self._staging = StagedPieces(target.staging, target.table, sink=sink)
         self._opened: tuple[SparkSession, SparkTable] | None = None
 
     def check(self) -> None:
@@ -258,7 +258,7 @@ class HistoryTable(TableDestination):
         piece = HISTORY_PIECE if records else ""
         folder, owner = str(self._staging.path.absolute()), new_owner()
         target.record_owner(owner)
-        return [Prepared(SAVEPOINT, piece, folder, owner).stored()]
+        return [PreparedPiece(SAVEPOINT, piece, folder, owner).stored()]
 
     def _load(self, rows: DataFrame, target: SparkTable, scratch: str) -> None:
         # Staged in files, since only the writing session overwrites by partition.
@@ -267,7 +267,7 @@ class HistoryTable(TableDestination):
         if there is None:
             there = rows.schema
             target.create(there)
-        if found := misfits(rows.schema, there):
+        if found := column_mismatches(rows.schema, there):
             raise target.error(f"{'; '.join(found)}: was it changed meanwhile?")
         target.replace_history(self._writes().read.schema(there).parquet(scratch))
 

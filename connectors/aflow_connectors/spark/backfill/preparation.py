@@ -20,13 +20,13 @@ from aflow_connectors.spark.backfill.destinations import (
     TableDestination,
 )
 from aflow_connectors.spark.backfill.driver import Backfill
-from aflow_connectors.spark.backfill.executor_files import Into
+from aflow_connectors.spark.backfill.executor_files import FileTarget
 from aflow_connectors.spark.backfill.folders import is_local, local_path, path_of, uri_of
-from aflow_connectors.spark.backfill.fragment_runner import Staging
-from aflow_connectors.spark.backfill.fragment_task import sent_fragment
+from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner
+from aflow_connectors.spark.backfill.fragment_task import fragment_function
 from aflow_connectors.spark.backfill.history import HistoryTable, history_folder
-from aflow_connectors.spark.backfill.results import Place, Results
-from aflow_connectors.spark.calls import is_connect, is_of_spark, telling_line
+from aflow_connectors.spark.backfill.results import Results, ResultTarget
+from aflow_connectors.spark.calls import error_summary, is_connect, is_of_spark
 from aflow_connectors.spark.dataframe.columns import RowsIn
 from aflow_connectors.spark.dataframe.schema import rows_schema
 from aflow_connectors.spark.dataframe.source import SparkSource
@@ -37,7 +37,7 @@ from aflow_connectors.spark.tables.table_sink import SparkTableSink
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from aflow_connectors.spark.backfill.api import Rows
+    from aflow_connectors.spark.backfill.api import SourceRows
 
 T = TypeVar("T")
 
@@ -45,11 +45,11 @@ T = TypeVar("T")
 _STAGING: Final = "*.staging"
 
 
-def prepared(
+def prepare_backfill(
     plan: FragmentPlan,
     session: SparkSession,
-    sources: Mapping[str, Rows],
-    sinks: Mapping[str, Place],
+    sources: Mapping[str, SourceRows],
+    sinks: Mapping[str, ResultTarget],
     *,
     until: Timestamp | None,
     savepoint: str | PathLike[str] | None,
@@ -71,8 +71,8 @@ def prepared(
     files = _by_no_rows(destinations)
     shared = _shared(staging, folder, session)
     state = None if is_connect(session) else local_path(f"{shared}/state", session)
-    orders = {
-        one.index: sent_fragment(
+    task = {
+        one.index: fragment_function(
             one,
             plan,
             subtasks=count,
@@ -89,14 +89,14 @@ def prepared(
         until=until,
         savepoint=folder,
         shared=shared,
-        staging=Staging(
+        staging=FragmentRunner(
             session,
             plan,
             shared,
             count,
-            function=lambda one: orders[one.index],
+            function=lambda one: task[one.index],
             rows=lambda one: frames[one.head.name],
-            elsewhere=frozenset(files),
+            written_by_executors=frozenset(files),
             state=state,
             private=staging is None and folder is None,
             pattern=_STAGING if staging is None and folder is not None else "aflow-*",
@@ -104,7 +104,7 @@ def prepared(
     )
 
 
-def check_apart(sinks: Mapping[str, Place], savepoint: Path | None = None) -> None:
+def check_apart(sinks: Mapping[str, ResultTarget], savepoint: Path | None = None) -> None:
     """Raise ``FlowDefinitionError`` if a folder is used twice or contains another, which would replace output."""
     folders = {} if savepoint is None else {"the savepoint": os.path.realpath(savepoint)}
     for name, place in sinks.items():
@@ -138,12 +138,12 @@ def check_session(session: SparkSession) -> None:
     # A stopped session raises errors of several classes, AttributeError among them.
     except Exception as exc:
         raise ConnectorError(
-            f"the Spark session does not answer ({telling_line(exc)}): if it was stopped, start another one"
+            f"the Spark session does not answer ({error_summary(exc)}): if it was stopped, start another one"
         ) from exc
     use_this_python(session)
 
 
-def _by_no_rows(destinations: Mapping[str, AnyDestination | None]) -> dict[str, Into | None]:
+def _by_no_rows(destinations: Mapping[str, AnyDestination | None]) -> dict[str, FileTarget | None]:
     """Return the sinks whose records are not rows: file targets of executors, or None for dropped records."""
     return {
         name: None if one is None else one.into
@@ -152,7 +152,7 @@ def _by_no_rows(destinations: Mapping[str, AnyDestination | None]) -> dict[str, 
     }
 
 
-def _checked(place: Place, sink: str, session: SparkSession) -> AnyDestination | None:
+def _checked(place: ResultTarget, sink: str, session: SparkSession) -> AnyDestination | None:
     """Return the destination of a sink. Raises for results that could not be written, as far as that is known."""
     destination = _destination(place, sink, session)
     if destination is not None:
@@ -160,7 +160,7 @@ def _checked(place: Place, sink: str, session: SparkSession) -> AnyDestination |
     return destination
 
 
-def _destination(place: Place, sink: str, session: SparkSession) -> AnyDestination | None:
+def _destination(place: ResultTarget, sink: str, session: SparkSession) -> AnyDestination | None:
     match place:
         case None:
             return None
@@ -175,7 +175,7 @@ def _destination(place: Place, sink: str, session: SparkSession) -> AnyDestinati
 
 
 def _rows_in(
-    fragment: Fragment, sources: Mapping[str, Rows], frames: Mapping[str, DataFrame]
+    fragment: Fragment, sources: Mapping[str, SourceRows], frames: Mapping[str, DataFrame]
 ) -> RowsIn[Any] | None:
     """Return the converter for the records of a source; None for a fragment without source."""
     if fragment.keyed:
@@ -190,7 +190,7 @@ def _rows_in(
     return rows_in
 
 
-def _frame(rows: Rows, source: str) -> DataFrame:
+def _frame(rows: SourceRows, source: str) -> DataFrame:
     frame = _of_spark(source, rows.dataframe) if isinstance(rows, SparkSource) else rows
     # Checked on the type: an instance takes any attribute for a column.
     if not hasattr(type(frame), "sparkSession"):
@@ -207,7 +207,7 @@ def _of_spark(source: str, ask: Callable[[], T]) -> T:
     except Exception as exc:
         if not is_of_spark(exc):
             raise
-        raise ConnectorError(f"source {source!r}: {telling_line(exc)}") from exc
+        raise ConnectorError(f"source {source!r}: {error_summary(exc)}") from exc
 
 
 def _shared(

@@ -58,7 +58,7 @@ class Results:
             self.to(table)
 
 
-Place: TypeAlias = "Results | Target | SparkSink[Any] | SparkTableSink[Any] | None"
+ResultTarget: TypeAlias = "Results | Target | SparkSink[Any] | SparkTableSink[Any] | None"
 """Destination of the records of a sink: a folder, a function, ``Results``, a sink of the live job, or None."""
 
 

@@ -32,18 +32,18 @@ class Cast:
     elsewhere.
     """
 
-    fine: frozenset[type]
+    native: frozenset[type]
     """Types whose values Arrow accepts unchanged."""
     convert: Convert
     """Converts any other value. Raises ``ValueError`` with the reason."""
 
     def column(self, values: list[Any], kinds: set[type]) -> list[Any]:
         """Return ``values``, whose types are ``kinds``, converted for Arrow. Raises ``ValueError``."""
-        return values if kinds <= self.fine else [self.one(value) for value in values]
+        return values if kinds <= self.native else [self.one(value) for value in values]
 
     def one(self, value: Any) -> Any:
         """Return one value converted for Arrow. Raises ``ValueError``."""
-        if type(value) in self.fine:
+        if type(value) in self.native:
             return value
         # Sources convert the stored value back to the enum.
         return self.convert(value.value if isinstance(value, Enum) else value)
@@ -54,14 +54,14 @@ def cast_to(kind: Any) -> Cast:
     for holds, make in _NESTED:
         if getattr(pa.types, holds)(kind):
             return _cast(make(kind))
-    for holds, convert, *fine in _PLAIN:
+    for holds, convert, *native in _PLAIN:
         if getattr(pa.types, holds)(kind):
-            return _cast(convert, *fine)
+            return _cast(convert, *native)
     return _cast(lambda value: value)
 
 
-def _cast(convert: Convert, *fine: type) -> Cast:
-    return Cast(frozenset({type(None), *fine}), convert)
+def _cast(convert: Convert, *native: type) -> Cast:
+    return Cast(frozenset({type(None), *native}), convert)
 
 
 def _integer(value: Any) -> int:
@@ -227,7 +227,7 @@ _PLAIN: Final = (
 )
 
 
-def misfit(kind: Any, values: Iterable[Any]) -> tuple[int, str] | None:
+def first_mismatch(kind: Any, values: Iterable[Any]) -> tuple[int, str] | None:
     """Return the index of the first of ``values`` that a column of ``kind`` cannot hold, and the reason; None if all
     fit.
     """

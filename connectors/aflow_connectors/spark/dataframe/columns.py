@@ -15,11 +15,11 @@ import msgspec
 from aflow.connect import ConnectorError
 from aflow.errors import shown
 from aflow_connectors.fields import fields_of
-from aflow_connectors.files.arrow_records import Conversion, Unfit, name_of
-from aflow_connectors.files.arrow_values import NoValue
+from aflow_connectors.files.arrow_records import Conversion, SchemaMismatch, name_of
+from aflow_connectors.files.arrow_values import UnsupportedValue
 from aflow_connectors.spark.dataframe.arrow import pa
-from aflow_connectors.spark.dataframe.casts import Cast, cast_to, misfit
-from aflow_connectors.spark.dataframe.schema import ArrowSchema, Declared, check_names
+from aflow_connectors.spark.dataframe.casts import Cast, cast_to, first_mismatch
+from aflow_connectors.spark.dataframe.schema import ArrowSchema, DeclaredColumns, check_names
 
 T = TypeVar("T")
 
@@ -49,10 +49,10 @@ class RowsIn(Generic[T]):
         # Hot path (benchmark `spark`).
         try:
             records = self._convert(batch)
-        except NoValue as exc:
+        except UnsupportedValue as exc:
             raise ConnectorError(f"{self._owner}: {exc}") from exc
-        if Unfit in set(map(type, records)):
-            bad = next(record for record in records if isinstance(record, Unfit))
+        if SchemaMismatch in set(map(type, records)):
+            bad = next(record for record in records if isinstance(record, SchemaMismatch))
             raise ConnectorError(
                 f"{self._owner}: a row does not fit {name_of(self._convert.of)}: {bad.reason}: {shown(bad.row)}; "
                 f"filter or correct such rows in Spark, or declare the field otherwise"
@@ -67,7 +67,7 @@ class RowsOut:
     with ``owner``.
     """
 
-    def __init__(self, schema: Declared, *, owner: str) -> None:
+    def __init__(self, schema: DeclaredColumns, *, owner: str) -> None:
         self._schema = schema
         self._owner = owner
         self._names = schema.names
@@ -145,7 +145,7 @@ class RowsOut:
         try:
             return pa.array(convert.column(values, kinds), type=field.type)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as exc:
-            found = misfit(field.type, values)
+            found = first_mismatch(field.type, values)
             if found is None:
                 raise self._error(f"column {field.name!r} cannot be made: {exc}") from exc
             index, why = found

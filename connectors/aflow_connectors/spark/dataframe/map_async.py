@@ -11,7 +11,7 @@ from functools import partial
 from inspect import currentframe
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from aflow.backfill.blocks import Leaving
+from aflow.backfill.blocks import ExitBatch
 from aflow.backfill.call_fragment import (
     Adaptive,
     Cache,
@@ -21,23 +21,23 @@ from aflow.backfill.call_fragment import (
     OnError,
     RateLimit,
     RetryPolicy,
-    calling_fragment,
+    call_fragment,
 )
 from aflow.backfill.fragment_run import Partition, run_fragment
 from aflow.backfill.fragments import Fragment
-from aflow.backfill.portable_fragment import check_picklable, shippable
+from aflow.backfill.portable_fragment import check_picklable, portable_copy
 from aflow.model.resource import Resource
 from aflow.model.time import Instant
 from aflow_connectors.spark.environment import check_packages, use_this_python
-from aflow_connectors.spark.executor.bridge import Inbox, Outbox, bridged, check_bound
-from aflow_connectors.spark.executor.functions import Payload, shipped
-from aflow_connectors.spark.executor.resource_pool import kept
+from aflow_connectors.spark.executor.bridge import BridgeInput, BridgeOutput, bridged, check_bound
+from aflow_connectors.spark.executor.functions import Payload, executor_function
+from aflow_connectors.spark.executor.resource_pool import pooled_resources
 from aflow_connectors.spark.executor.serialization import dumps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from aflow_connectors.spark.dataframe.schema import ArrowSchema, Declared, Schema
+    from aflow_connectors.spark.dataframe.schema import ArrowSchema, DeclaredColumns, Schema
 
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ def map_async(
         "cache": cache,
     }
     step = _name_of(fn) if name is None else name
-    fragment = calling_fragment(fn, options, name=step, using=using, into=into)
+    fragment = call_fragment(fn, options, name=step, using=using, into=into)
     return _enriched(df, step, fragment, schema, of, prefetch)
 
 
@@ -131,14 +131,16 @@ def _enriched(
     check_picklable(fragment, dumps)
     enrichment = Enrichment(
         name=step,
-        fragment=shippable(fragment),
+        fragment=portable_copy(fragment),
         columns=tuple(df.columns),
         of=of,
         schema=declared(spark, owner=owner),
         prefetch=prefetch,
     )
     frame: Any = df  # whose method speaks of Arrow, which has no types
-    enriched: DataFrame = frame.mapInArrow(shipped(enrich, dumps(enrichment), what=owner), spark)
+    enriched: DataFrame = frame.mapInArrow(
+        executor_function(enrich, dumps(enrichment), what=owner), spark
+    )
     return enriched
 
 
@@ -163,34 +165,34 @@ class Enrichment:
     fragment: Fragment
     columns: Sequence[str]
     of: type[Any] | None
-    schema: Declared
+    schema: DeclaredColumns
     prefetch: int
 
 
-def enrich(cargo: Payload[Enrichment], batches: Iterator[Any]) -> Generator[Any, None, None]:
+def enrich(payload: Payload[Enrichment], batches: Iterator[Any]) -> Generator[Any, None, None]:
     """Yield Arrow batches of results for the Arrow batches of a partition."""
     from aflow_connectors.spark.dataframe.columns import RowsIn, RowsOut, pieces
 
-    step = cargo.content
+    step = payload.content
     owner = f"step {step.name!r}"
     rows_in: RowsIn[Any] = RowsIn(step.columns, step.of, owner=owner)
     rows_out = RowsOut(step.schema, owner=owner)
     flush_each_batch()
     blocks = (rows_in.records(piece) for batch in batches for piece in pieces(batch, _ROWS_IN))
     with closing(
-        bridged(blocks, partial(_call, cargo), prefetch=step.prefetch, credits=_CREDITS)
+        bridged(blocks, partial(_call, payload), prefetch=step.prefetch, credits=_CREDITS)
     ) as results:
         for records in results:
             yield rows_out.batch(records)
 
 
 async def _call(
-    cargo: Payload[Enrichment], inbox: Inbox[list[Any]], outbox: Outbox[list[Any]]
+    payload: Payload[Enrichment], inbox: BridgeInput[list[Any]], outbox: BridgeOutput[list[Any]]
 ) -> None:
-    step = cargo.content
+    step = payload.content
     collected = _Collected(outbox)
     async with (
-        kept(cargo.digest, step.fragment, step.name) as resources,
+        pooled_resources(payload.digest, step.fragment, step.name) as resources,
         asyncio.TaskGroup() as group,
     ):
         group.create_task(collected.send_what_lingers(), name="results that linger")
@@ -209,7 +211,7 @@ async def _call(
 class _Collected:
     """Results that are buffered until an Arrow batch of them is worthwhile."""
 
-    def __init__(self, outbox: Outbox[list[Any]]) -> None:
+    def __init__(self, outbox: BridgeOutput[list[Any]]) -> None:
         self._outbox = outbox
         self._records: list[Any] = []
         #: Set when the first of the results has waited for long enough, and at the end.
@@ -219,7 +221,7 @@ class _Collected:
         #: Keeps concurrent senders in order.
         self._sending = asyncio.Lock()
 
-    def put(self, leaving: Leaving, /) -> Awaitable[None] | None:
+    def put(self, leaving: ExitBatch, /) -> Awaitable[None] | None:
         """Buffer results; wait while too many have not been fetched."""
         if not self._records:
             asyncio.get_running_loop().call_later(self._linger, self._lingers.set)

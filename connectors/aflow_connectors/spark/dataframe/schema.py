@@ -1,7 +1,7 @@
 """Schemas of DataFrames: as given by the user, as Spark's types, as Arrow types.
 
 The conversions need pyspark, and a DDL string needs a session, so they run on the driver. Executors receive
-``Declared``.
+``DeclaredColumns``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NOT_IN_PYTHON: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredColumns:
     """Declared columns of records."""
 
     arrow: ArrowSchema
@@ -79,11 +79,13 @@ def spark_schema(schema: Schema, *, owner: str) -> StructType:
     return parsed
 
 
-def declared(schema: StructType, *, owner: str) -> Declared:
+def declared(schema: StructType, *, owner: str) -> DeclaredColumns:
     """Return ``schema`` in the form for executors. Raises ``FlowDefinitionError`` for a duplicate name."""
     check_names(schema.names, owner=owner)
     arrow = _spark_types().to_arrow_schema(schema, timezone="UTC")
-    return Declared(arrow, {field.name: field.dataType.simpleString() for field in schema.fields})
+    return DeclaredColumns(
+        arrow, {field.name: field.dataType.simpleString() for field in schema.fields}
+    )
 
 
 def rows_schema(frame: DataFrame, *, owner: str, in_parquet: bool = False) -> ArrowSchema:

@@ -45,7 +45,7 @@ _NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class SnapshotFiles:
     """A complete snapshot."""
 
     folder: Path
@@ -81,7 +81,7 @@ class Snapshot:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
 
-    def files(self) -> Files | None:
+    def files(self) -> SnapshotFiles | None:
         """Return the files of a complete snapshot; None if it is incomplete. Raises ``SourceError`` if it is damaged or
         foreign.
         """
@@ -127,7 +127,7 @@ class Snapshot:
         finally:
             os.close(lock)
 
-    def complete(self, rows: Path, columns: str, written: int) -> Files:
+    def complete(self, rows: Path, columns: str, written: int) -> SnapshotFiles:
         """Record that Spark has written ``written`` rows into ``rows``. Raises ``SourceError`` if some are missing."""
         if not (rows / _SUCCESS).exists():
             raise SourceError(
@@ -140,7 +140,7 @@ class Snapshot:
             for path in sorted(rows.iterdir())
             if path.suffix == ".parquet" and path.name[0] not in "._"
         }
-        files = Files(rows, sizes, columns)
+        files = SnapshotFiles(rows, sizes, columns)
         found = sum(_rows_of(path) for path in files.paths())
         if found != written:
             raise SourceError(
@@ -164,7 +164,7 @@ class Snapshot:
                 "snapshot= a folder of its own (ParquetSource reads Parquet files that are there already)"
             )
 
-    def _parsed(self, text: str) -> Files:
+    def _parsed(self, text: str) -> SnapshotFiles:
         try:
             manifest: Any = json.loads(text)
             if manifest["format"] != _FORMAT:
@@ -173,14 +173,14 @@ class Snapshot:
             if not _ROWS.fullmatch(rows):
                 raise ValueError(f"{rows!r} is no folder of rows")
             sizes = {str(name): int(size) for name, size in manifest["files"].items()}
-            return Files(self.folder / rows, sizes, str(manifest["columns"]))
+            return SnapshotFiles(self.folder / rows, sizes, str(manifest["columns"]))
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
             raise SourceError(
                 f"cannot read the snapshot {self.folder}: {_MANIFEST} is damaged ({exc!r}); remove the folder, and it "
                 "is written anew"
             ) from exc
 
-    def _write_manifest(self, files: Files) -> None:
+    def _write_manifest(self, files: SnapshotFiles) -> None:
         manifest = {
             "format": _FORMAT,
             "rows": files.folder.name,

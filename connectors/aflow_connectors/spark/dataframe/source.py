@@ -13,15 +13,15 @@ from anyio import CancelScope, to_thread
 from aflow.connect import BadRecord, Chunk, Position, Reader, Source, SourceError, Split, Tag
 from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.files.arguments import checked_concurrency, checked_dead_letters
-from aflow_connectors.files.arrow_records import Conversion, Unfit, chunk_of
-from aflow_connectors.files.arrow_values import NoValue
+from aflow_connectors.files.arrow_records import Conversion, SchemaMismatch, chunk_of
+from aflow_connectors.files.arrow_values import UnsupportedValue
 from aflow_connectors.files.jsonl import JsonObject
 from aflow_connectors.files.optional import pyarrow
 from aflow_connectors.files.parquet import ParquetReader
-from aflow_connectors.files.parquet_rows import ParquetPosition, Rows
+from aflow_connectors.files.parquet_rows import ParquetPosition, ParquetRows
 from aflow_connectors.files.source import BadRecords
 from aflow_connectors.spark.calls import Calls, call
-from aflow_connectors.spark.dataframe.snapshot import Files, Snapshot, snapshot_folder
+from aflow_connectors.spark.dataframe.snapshot import Snapshot, SnapshotFiles, snapshot_folder
 from aflow_connectors.spark.environment import use_this_python
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class SparkSource(Source[T]):
         self.replayable = snapshot is not None
         self.max_parallelism = 1 if snapshot is None else None
         self._snapshot = None if snapshot is None else Snapshot(snapshot_folder(snapshot))
-        self._files: Files | None = None
+        self._files: SnapshotFiles | None = None
 
     def dataframe(self) -> DataFrame:
         """Return the DataFrame for a backfill, which needs no snapshot. Calls the given function, if any: blocks."""
@@ -134,7 +134,7 @@ class SparkSource(Source[T]):
             )
         return self._file(files.folder / split.id, position)
 
-    async def _complete_files(self, snapshot: Snapshot) -> Files:
+    async def _complete_files(self, snapshot: Snapshot) -> SnapshotFiles:
         files = await to_thread.run_sync(snapshot.files)
         if files is None:
             frame = await self._computed()
@@ -161,7 +161,7 @@ class SparkSource(Source[T]):
 
     def _file(self, path: Path, position: Position | None) -> Reader[T]:
         convert = _Checked(self._convert, path.parent)
-        rows = Rows(path, ParquetPosition.of(position, path), None, convert)
+        rows = ParquetRows(path, ParquetPosition.of(position, path), None, convert)
         return ParquetReader(rows, BadRecords(path, self.dead_letters))
 
     async def _stream(self, position: Position | None) -> Reader[T]:
@@ -202,7 +202,7 @@ def _columns(frame: DataFrame) -> str:
     return frame.schema.simpleString()
 
 
-def _write(frame: DataFrame, snapshot: Snapshot, convert: Conversion[T]) -> Files:
+def _write(frame: DataFrame, snapshot: Snapshot, convert: Conversion[T]) -> SnapshotFiles:
     from pyspark.sql import Observation, functions
 
     columns = _columns(frame)
@@ -237,7 +237,7 @@ class _Checked(Generic[T]):
         self._folder = folder
         self._schema: ArrowSchema = None
 
-    def __call__(self, batch: Any) -> list[T | Unfit]:
+    def __call__(self, batch: Any) -> list[T | SchemaMismatch]:
         if self._schema is None or not self._schema.equals(batch.schema):
             try:
                 self._convert.check(batch.schema)
@@ -266,7 +266,7 @@ class StreamReader(Reader[T]):
         #: Held by the thread that advances the iterator.
         self._inside = Lock()
         self._bad_records = bad_records
-        self._rows: list[T | Unfit] = []
+        self._rows: list[T | SchemaMismatch] = []
         self._taken = 0
         #: Number of rows emitted.
         self._count = 0
@@ -307,12 +307,12 @@ class StreamReader(Reader[T]):
             self._inside.release()
 
 
-def _blocks(frame: DataFrame, convert: Conversion[T]) -> Generator[list[T | Unfit]]:
+def _blocks(frame: DataFrame, convert: Conversion[T]) -> Generator[list[T | SchemaMismatch]]:
     for batch in _batches(frame):
         for begin in range(0, batch.num_rows, _PREPARED):
             try:
                 yield convert(batch.slice(begin, _PREPARED))
-            except NoValue as exc:
+            except UnsupportedValue as exc:
                 raise SourceError(f"the DataFrame: {exc}") from exc
 
 

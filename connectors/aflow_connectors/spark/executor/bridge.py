@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Any, Final, Generic, TypeVar, cast
 
 from aflow.errors import ConnectorError, FlowDefinitionError, shown
-from aflow_connectors.spark.executor.event_loop import GRACE, Errand, WorkerLoop, worker_loop
+from aflow_connectors.spark.executor.event_loop import GRACE, LoopJob, WorkerLoop, worker_loop
 
 B = TypeVar("B")
 R = TypeVar("R")
@@ -32,7 +32,7 @@ class InputFailed(ConnectorError):
 
 def bridged(
     batches: Iterator[B],
-    work: Callable[[Inbox[B], Outbox[R]], Coroutine[Any, Any, None]],
+    work: Callable[[BridgeInput[B], BridgeOutput[R]], Coroutine[Any, Any, None]],
     *,
     prefetch: int = 4,
     credits: int = 4,
@@ -65,40 +65,42 @@ def check_bound(name: str, number: object) -> None:
 
 def _bridged(
     batches: Iterator[B],
-    work: Callable[[Inbox[B], Outbox[R]], Coroutine[Any, Any, None]],
+    work: Callable[[BridgeInput[B], BridgeOutput[R]], Coroutine[Any, Any, None]],
     prefetch: int,
     credits: int,
     grace: float,
 ) -> Generator[R, None, None]:
     loop = worker_loop()
     crossing: _Crossing[B, R] = _Crossing(loop, prefetch, credits)
-    errand = loop.begin(lambda: work(Inbox(crossing), Outbox(crossing)), crossing.end, grace=grace)
+    job = loop.begin(
+        lambda: work(BridgeInput(crossing), BridgeOutput(crossing)), crossing.end, grace=grace
+    )
     try:
         while (step := crossing.next_step()) is not _Step.END:
             if step is _Step.YIELD:
                 yield crossing.result()
             else:
-                _read(batches, crossing, errand, grace)
+                _read(batches, crossing, job, grace)
     finally:
-        loop.end(errand, grace=grace)
-    if errand.error is not None:
-        raise _first_leaf(errand.error)
+        loop.end(job, grace=grace)
+    if job.error is not None:
+        raise _first_leaf(job.error)
 
 
-def _read(batches: Iterator[B], crossing: _Crossing[B, Any], errand: Errand, grace: float) -> None:
+def _read(batches: Iterator[B], crossing: _Crossing[B, Any], job: LoopJob, grace: float) -> None:
     try:
         batch = next(batches)
     except StopIteration:
         crossing.end_input(None)
     except Exception as exc:
         crossing.end_input(exc)
-        errand.wait(grace)
+        job.wait(grace)
         raise
     else:
         crossing.give(batch)
 
 
-class Inbox(Generic[B]):
+class BridgeInput(Generic[B]):
     """Input of the coroutine. Its methods run on the loop."""
 
     def __init__(self, crossing: _Crossing[B, Any]) -> None:
@@ -112,7 +114,7 @@ class Inbox(Generic[B]):
         return crossing.take()
 
 
-class Outbox(Generic[R]):
+class BridgeOutput(Generic[R]):
     """Output of the coroutine. Its methods run on the loop."""
 
     def __init__(self, crossing: _Crossing[Any, R]) -> None:

@@ -38,7 +38,7 @@ _NAMED: Final = 5
 Main: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
-class Errand:
+class LoopJob:
     """Work of one Spark task on the loop; created by ``WorkerLoop.begin``."""
 
     def __init__(self, main: Main, on_end: Callable[[], None], grace: float) -> None:
@@ -83,7 +83,7 @@ class Errand:
 
     async def run(self) -> None:
         """Run to the end and leave no task behind. Raises nothing: ``error`` holds the failure."""
-        _errand.set(self)
+        _job.set(self)
         try:
             await self._run_group()
         # Not raised again, a cancellation neither: the thread that waits raises it.
@@ -125,7 +125,7 @@ class Errand:
 
 
 #: The job whose code is running.
-_errand: Final[contextvars.ContextVar[Errand | None]] = contextvars.ContextVar(
+_job: Final[contextvars.ContextVar[LoopJob | None]] = contextvars.ContextVar(
     "aflow_spark_errand", default=None
 )
 
@@ -148,23 +148,23 @@ class WorkerLoop:
         given_up = self._abandoned or self._closing
         return self._pid == os.getpid() and self._thread.is_alive() and not given_up
 
-    def begin(self, main: Main, on_end: Callable[[], None], *, grace: float = GRACE) -> Errand:
+    def begin(self, main: Main, on_end: Callable[[], None], *, grace: float = GRACE) -> LoopJob:
         """Start ``main()``; call ``on_end`` on the loop when all its tasks have ended."""
         return _begun(main, on_end, grace, self._loop)
 
-    def end(self, errand: Errand, *, grace: float = GRACE) -> None:
-        """Cancel ``errand`` if it is not over, and wait for its end; log and abandon tasks that continue."""
+    def end(self, job: LoopJob, *, grace: float = GRACE) -> None:
+        """Cancel ``job`` if it is not over, and wait for its end; log and abandon tasks that continue."""
         try:
-            if not errand.over:
-                self.soon(errand.cancel)
-                if not errand.wait_cancelled(grace):
-                    errand.give_up()
+            if not job.over:
+                self.soon(job.cancel)
+                if not job.wait_cancelled(grace):
+                    job.give_up()
         except BaseException:  # KeyboardInterrupt, say: nobody waits any longer
-            errand.give_up()
+            job.give_up()
             raise
         finally:
-            if errand.left:
-                self._abandon(errand.left)
+            if job.left:
+                self._abandon(job.left)
 
     def soon(self, call: Callable[[], object]) -> None:
         """Call ``call`` on the loop; thread-safe."""
@@ -200,18 +200,18 @@ class WorkerLoop:
         self._loop.close()
 
 
-def begin_beside(main: Main) -> Errand:
+def start_detached(main: Main) -> LoopJob:
     """Start ``main()`` on the running loop, independent of the calling job: it outlives that job."""
     return _begun(main, lambda: None, GRACE, asyncio.get_running_loop())
 
 
 def _begun(
     main: Main, on_end: Callable[[], None], grace: float, loop: asyncio.AbstractEventLoop
-) -> Errand:
-    errand = Errand(main, on_end, grace)
+) -> LoopJob:
+    job = LoopJob(main, on_end, grace)
     # In an empty context: the new job is not part of the job that starts it.
-    contextvars.Context().run(asyncio.run_coroutine_threadsafe, errand.run(), loop)
-    return errand
+    contextvars.Context().run(asyncio.run_coroutine_threadsafe, job.run(), loop)
+    return job
 
 
 _current: WorkerLoop | None = None
@@ -251,9 +251,9 @@ def _task_of_errand(
     """Task factory of the loop: registers each new task with its job."""
     task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **more)
     context: contextvars.Context | None = more.get("context")
-    errand = _errand.get() if context is None else context.get(_errand)
-    if errand is not None:
-        errand.begun.add(task)
+    job = _job.get() if context is None else context.get(_job)
+    if job is not None:
+        job.begun.add(task)
     return task
 
 

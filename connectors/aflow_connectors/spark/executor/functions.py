@@ -52,7 +52,7 @@ class Payload(Generic[T]):
     """Equal for equal bytes: key of what the process keeps for it."""
 
 
-def shipped(
+def executor_function(
     run: Callable[[Payload[T], Iterator[Any]], Iterator[Any]], pickled: bytes, *, what: str
 ) -> MapBatches:
     """Return ``run`` bound to the content of ``pickled``, for ``mapInArrow``; ``run`` is a function of an aflow module.
@@ -78,23 +78,23 @@ def shipped(
                 f"by venv-pack in spark.archives with PYSPARK_PYTHON inside it, or over Spark Connect by "
                 f"session.addArtifacts(…, archive=True)"
             ) from exc
-        return shipping.unpacked(module, name, pickled, what, batches)  # type: ignore[no-any-return]
+        return shipping.run_pickled(module, name, pickled, what, batches)  # type: ignore[no-any-return]
 
     return on_executor
 
 
-def mapped(frame: DataFrame, function: MapBatches, schema: StructType | str) -> DataFrame:
+def map_in_arrow(frame: DataFrame, function: MapBatches, schema: StructType | str) -> DataFrame:
     """Return ``frame.mapInArrow(function, schema)``."""
     untyped: Any = frame  # whose method speaks of Arrow, which has no types
     return cast("DataFrame", untyped.mapInArrow(function, schema))
 
 
-def unpacked(
+def run_pickled(
     module: str, name: str, pickled: bytes, what: str, batches: Iterator[Any]
 ) -> Iterator[Any]:
-    """Run the content that ``shipped`` pickled."""
+    """Run the content that ``executor_function`` pickled."""
     try:
-        cargo = _cargo(pickled)
+        payload = _payload_of(pickled)
     # Unpickling runs user code.
     except Exception as exc:
         raise ConnectorError(
@@ -105,7 +105,7 @@ def unpacked(
     run: Callable[[Payload[Any], Iterator[Any]], Iterator[Any]] = getattr(
         import_module(module), name
     )
-    return _with_causes_told(run(cargo, batches))
+    return _with_causes_told(run(payload, batches))
 
 
 def _collect_less() -> None:
@@ -146,5 +146,5 @@ def _told(cause: BaseException) -> str:
 
 
 @lru_cache(maxsize=16)
-def _cargo(pickled: bytes) -> Payload[Any]:
+def _payload_of(pickled: bytes) -> Payload[Any]:
     return Payload(pickle.loads(pickled), sha256(pickled).hexdigest())

@@ -15,13 +15,13 @@ from weakref import WeakKeyDictionary
 
 from aflow.backfill.fragments import Fragment
 from aflow.backfill.resources import FragmentResources
-from aflow_connectors.spark.executor.event_loop import begin_beside
+from aflow_connectors.spark.executor.event_loop import start_detached
 
 #: Number of unused steps whose resources a process keeps open.
-KEPT: Final = 8
+IDLE_LIMIT: Final = 8
 
 
-class _Held:
+class _PooledResources:
     """Open resources of one fragment."""
 
     def __init__(self, resources: FragmentResources) -> None:
@@ -29,12 +29,12 @@ class _Held:
         #: Tasks that use the resources now.
         self.users = 0
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._errand = begin_beside(self._keep)
+        self._job = start_detached(self._keep)
 
     @property
     def over(self) -> bool:
         """Return True if opening failed, or if the resources were lost or closed."""
-        return self._errand.over
+        return self._job.over
 
     async def opened(self) -> FragmentResources:
         """Wait until the resources are open. Raises ``OperatorError``."""
@@ -43,7 +43,7 @@ class _Held:
         return self.resources
 
     def close(self) -> None:
-        self._errand.cancel()
+        self._job.cancel()
 
     async def _keep(self) -> None:
         try:
@@ -57,13 +57,15 @@ class _Held:
 
 
 #: By digest of the fragment, least recently used first.
-_shelves: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Held]]] = (
+_pools: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _PooledResources]]] = (
     WeakKeyDictionary()
 )
 
 
 @asynccontextmanager
-async def kept(digest: str, fragment: Fragment, flow: str) -> AsyncGenerator[FragmentResources]:
+async def pooled_resources(
+    digest: str, fragment: Fragment, flow: str
+) -> AsyncGenerator[FragmentResources]:
     """Yield the resources of ``fragment``, opened if this process does not have them; they stay open after the block.
 
     ``digest`` identifies the fragment: it must differ if anything in the fragment differs. Raises ``OperatorError`` if
@@ -73,20 +75,20 @@ async def kept(digest: str, fragment: Fragment, flow: str) -> AsyncGenerator[Fra
     if not resources.needed:
         yield resources
         return
-    shelf = _shelves.setdefault(asyncio.get_running_loop(), {})
-    held = shelf.pop(digest, None)
-    if held is None or held.over:
-        held = _Held(resources)
-    shelf[digest] = held
-    held.users += 1
+    pool = _pools.setdefault(asyncio.get_running_loop(), {})
+    pooled = pool.pop(digest, None)
+    if pooled is None or pooled.over:
+        pooled = _PooledResources(resources)
+    pool[digest] = pooled
+    pooled.users += 1
     try:
-        yield await held.opened()
+        yield await pooled.opened()
     finally:
-        held.users -= 1
-        _tidy(shelf)
+        pooled.users -= 1
+        _close_idle(pool)
 
 
-def _tidy(shelf: dict[str, _Held]) -> None:
-    idle = [digest for digest, held in shelf.items() if not held.users]
-    for digest in idle[: max(0, len(idle) - KEPT)]:
-        shelf.pop(digest).close()
+def _close_idle(pool: dict[str, _PooledResources]) -> None:
+    idle = [digest for digest, pooled in pool.items() if not pooled.users]
+    for digest in idle[: max(0, len(idle) - IDLE_LIMIT)]:
+        pool.pop(digest).close()

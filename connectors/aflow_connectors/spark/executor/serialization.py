@@ -105,7 +105,7 @@ def classes_of_main(dumps: Callable[[object], bytes]) -> dict[str, type]:
     }
 
 
-def adopt(classes: Mapping[str, type]) -> None:
+def register_classes(classes: Mapping[str, type]) -> None:
     """Register ``classes`` under their names in this process's ``__main__``; for executors only."""
     main = sys.modules["__main__"]
     new = False

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from aflow.connect import ConnectorError, SinkError
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.files.optional import pyarrow, pyarrow_parquet
-from aflow_connectors.files.output.output_file import Output
+from aflow_connectors.files.output.output_file import SinkOutput
 from aflow_connectors.files.parquet_sink import ParquetTable
-from aflow_connectors.spark.calls import telling_line
+from aflow_connectors.spark.calls import error_summary
 from aflow_connectors.spark.environment import VERSIONS, check_packages
 
 # Modules that need pyarrow or pyspark are imported on use: a sink first reports missing packages.
@@ -59,7 +59,7 @@ def parsed(owner: str, schema: SinkSchema) -> StructType | None:
     # Without a session, Spark raises one of several classes, AssertionError among them.
     except Exception as exc:
         raise SinkError(
-            f"{owner}: Spark has to read schema={schema!r}, and cannot: {telling_line(exc)}; start a session before, "
+            f"{owner}: Spark has to read schema={schema!r}, and cannot: {error_summary(exc)}; start a session before, "
             f"or give a StructType or a pyarrow.Schema"
         ) from exc
     return found
@@ -102,7 +102,7 @@ class Columns:
 class SharedTable(ParquetTable):
     """Row groups of a file with the columns that all writers of the sink share."""
 
-    def __init__(self, output: Output, columns: Columns) -> None:
+    def __init__(self, output: SinkOutput, columns: Columns) -> None:
         super().__init__(output, None)
         self._columns = columns
         self._rows: RowsOut | None = None
@@ -139,14 +139,14 @@ def schema_of_file(path: Path, *, owner: str) -> StructType:
 
 def differences(declared: StructType, there: StructType) -> list[str]:
     """Describe differences between the columns of a table and those declared; order and NOT NULL are ignored."""
-    found = misfits(declared, there)
+    found = column_mismatches(declared, there)
     names = set(declared.names)
     return found + [
         f"its column {name!r} is not in schema=" for name in there.names if name not in names
     ]
 
 
-def misfits(rows: StructType, there: StructType) -> list[str]:
+def column_mismatches(rows: StructType, there: StructType) -> list[str]:
     """Describe why ``rows`` cannot be written into a table with the columns ``there``; columns may be missing in
     ``rows``.
     """

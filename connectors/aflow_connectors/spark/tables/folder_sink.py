@@ -13,12 +13,12 @@ from anyio import to_thread
 from aflow.connect import Writer, WriterContext
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.files.output.file_sink import FileSink
-from aflow_connectors.files.output.names import Parts, Target
-from aflow_connectors.files.output.output_file import Output, OutputFile
+from aflow_connectors.files.output.names import Parts, PartTarget
+from aflow_connectors.files.output.output_file import FileOutput, SinkOutput
 from aflow_connectors.files.output.pieces import PieceOutput
 from aflow_connectors.files.parquet_sink import ParquetWriter
 from aflow_connectors.spark.tables.columns import Columns, SharedTable, checked_schema, parsed
-from aflow_connectors.worker_thread import Blocking
+from aflow_connectors.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     from aflow_connectors.spark.dataframe.schema import Schema
@@ -76,12 +76,12 @@ class SparkSink(FileSink[T]):
         output, blocking = await self._open(context)
         return FolderWriter(SharedTable(output, columns), output, blocking, self.row_group)
 
-    def _output(self, context: WriterContext) -> Output:
+    def _output(self, context: WriterContext) -> SinkOutput:
         parts, name, owner = self._parts(), context.name, self._owner(context.name)
         if context.checkpoints:
             return PieceOutput(parts, sink=name, subtask=context.subtask, owner=owner)
-        target = Target(parts.part(context.subtask), parts, context.parallelism)
-        return OutputFile(target, sink=name, overwrite=self.overwrite, owner=owner)
+        target = PartTarget(parts.part(context.subtask), parts, context.parallelism)
+        return FileOutput(target, sink=name, overwrite=self.overwrite, owner=owner)
 
     def _parts(self) -> Parts:
         return folder_parts(self.path)
@@ -97,7 +97,7 @@ class FolderWriter(ParquetWriter[T]):
     """Writer of ``ParquetSink`` that keeps no file without columns: Spark may infer its columns from it."""
 
     def __init__(
-        self, table: SharedTable, output: Output, blocking: Blocking, row_group: int
+        self, table: SharedTable, output: SinkOutput, blocking: WorkerThread, row_group: int
     ) -> None:
         super().__init__(table, output, blocking, row_group)
         self._shared = table

@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, TypeVar
 from anyio import Lock
 
 from aflow.connect import Committable, SinkError
-from aflow_connectors.files.output.pieces import Prepared
+from aflow_connectors.files.output.pieces import PreparedPiece
 from aflow_connectors.owners import new_owner
 from aflow_connectors.spark.calls import Calls
 from aflow_connectors.spark.tables.columns import (
     Columns,
     SinkSchema,
+    column_mismatches,
     differences,
-    misfits,
     parsed,
     schema_of_file,
 )
-from aflow_connectors.spark.tables.spark_table import Partition, SparkTable, writing_session
-from aflow_connectors.spark.tables.staged_pieces import HISTORY_PIECE, NO_CHECKPOINT, Staging
-from aflow_connectors.worker_thread import Blocking
+from aflow_connectors.spark.tables.spark_table import SparkTable, TablePartition, writing_session
+from aflow_connectors.spark.tables.staged_pieces import HISTORY_PIECE, NO_CHECKPOINT, StagedPieces
+from aflow_connectors.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,7 @@ class TableLoads:
     def __init__(
         self,
         table: str,
-        staging: Staging,
+        staging: StagedPieces,
         *,
         session: SparkSession,
         schema: SinkSchema,
@@ -62,11 +62,11 @@ class TableLoads:
         self.writers = 0
         #: Serialises writes, and opening, which is done once.
         self._lock = Lock()
-        self._blocking = Blocking()
+        self._blocking = WorkerThread()
         #: None until it is open.
         self._opened: tuple[SparkTable, Calls] | None = None
         #: Prepared pieces that are not in the table, by name.
-        self._waiting: dict[str, Prepared] = {}
+        self._waiting: dict[str, PreparedPiece] = {}
 
     async def open(self) -> None:
         """Find the table, or create it if its columns are declared. Raises ``SinkError`` for a table with other
@@ -87,7 +87,7 @@ class TableLoads:
     async def recover(self, committables: Sequence[Committable]) -> None:
         """Recover as ``Sink.recover``. Raises ``RestoreError`` for a lost piece, and ``SinkError``."""
         staging = self._staging
-        pieces = [Prepared.of(one, sink=staging.sink) for one in committables]
+        pieces = [PreparedPiece.of(one, sink=staging.sink) for one in committables]
         await self.open()
         found = await self._call(SparkTable.partitions, "list its partitions")
         written = {one.piece for one in found}
@@ -108,12 +108,12 @@ class TableLoads:
         await self._call(partial(SparkTable.record_owner, owner=self.owner), "record its owner")
         await self._load(await self._blocking.run(partial(staging.files, staged)))
 
-    def prepared(self, piece: Prepared) -> None:
+    def prepared(self, piece: PreparedPiece) -> None:
         """Register ``piece``, which a writer has staged for a checkpoint."""
         if piece.piece:
             self._waiting[piece.piece] = piece
 
-    async def commit(self, piece: Prepared) -> None:
+    async def commit(self, piece: PreparedPiece) -> None:
         """Load a piece, with all pieces that its checkpoint covers, unless that was done."""
         async with self._lock:
             if piece.piece not in self._waiting:
@@ -164,7 +164,7 @@ class TableLoads:
             table.create(there)
             table.record_owner(self.owner)
         for file, rows in staged.items():
-            if found := misfits(rows, there):
+            if found := column_mismatches(rows, there):
                 raise table.error(
                     f"{'; '.join(found)} (in the staged {file}): was it changed meanwhile?"
                 )
@@ -177,11 +177,11 @@ class TableLoads:
             await self._call(partial(self._write, files), f"write {len(files)} pieces into it")
             await self._blocking.run(partial(self._staging.remove_loaded, files))
 
-    async def _drop(self, partitions: Sequence[Partition]) -> None:
+    async def _drop(self, partitions: Sequence[TablePartition]) -> None:
         if partitions:
             await self._call(lambda table: table.drop(partitions), "drop what is written again")
 
-    async def _earlier(self, subtask: int, parallelism: int) -> list[Partition]:
+    async def _earlier(self, subtask: int, parallelism: int) -> list[TablePartition]:
         """Return output of an earlier run, without what other writers of this run may have written."""
         others = {(n, NO_CHECKPOINT) for n in range(parallelism) if n != subtask}
         found = await self._call(SparkTable.partitions, "list its partitions")
@@ -192,7 +192,7 @@ class TableLoads:
         table, calls = self._opened
         return await calls.run(lambda: work(table), self._doing(what))
 
-    async def _refuse_others(self, later: Sequence[Partition]) -> None:
+    async def _refuse_others(self, later: Sequence[TablePartition]) -> None:
         """Raise ``SinkError`` if nothing proves that this lineage of runs wrote ``later`` partitions."""
         recorded = await self._call(SparkTable.owner, "read its properties")
         where = f"sink {self._staging.sink!r}: table {self._name}"
@@ -208,7 +208,7 @@ class TableLoads:
                 f"{self.owner}): give the sink another name or another table"
             )
 
-    def _refuse_earlier(self, found: Sequence[Partition]) -> None:
+    def _refuse_earlier(self, found: Sequence[TablePartition]) -> None:
         if found and not self._overwrite:
             raise SinkError(
                 f"sink {self._staging.sink!r}: an earlier run of it has written into table {self._name} "

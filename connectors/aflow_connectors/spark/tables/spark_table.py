@@ -64,7 +64,7 @@ _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class TablePartition:
     """A partition written by a sink; ``columns`` are the partition columns of the table, with their values."""
 
     columns: tuple[tuple[str, str], ...]
@@ -120,7 +120,7 @@ class SparkTable:
         empty.write.partitionBy(PIECE).saveAsTable(self.name, format="parquet", mode="ignore")
         self._check_kind()
 
-    def partitions(self) -> list[Partition]:
+    def partitions(self) -> list[TablePartition]:
         """Return the partitions that this sink wrote; none if there is no table."""
         if not self._session.catalog.tableExists(self.name):
             return []
@@ -141,7 +141,7 @@ class SparkTable:
             entry = f"{_literal(f'{_OWNER}{self._sink}')} = {_literal(owner)}"
             self._session.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ({entry})")
 
-    def drop(self, partitions: Sequence[Partition]) -> None:
+    def drop(self, partitions: Sequence[TablePartition]) -> None:
         """Drop ``partitions`` with their rows."""
         if partitions:
             which = ", ".join(one.sql() for one in partitions)
@@ -206,14 +206,14 @@ class SparkTable:
                 f"sink {self._sink!r}: {_MODE} is {mode}, by which the write would empty table {self.name}"
             )
 
-    def _partition(self, shown: str) -> Partition | None:
+    def _partition(self, shown: str) -> TablePartition | None:
         pairs = [part.partition("=") for part in shown.split("/")]
         columns = tuple((unquote(name), unquote(value)) for name, _, value in pairs)
         piece = dict(columns).get(PIECE, "")
         if piece == f"{self._sink}-{HISTORY}":
-            return Partition(columns, piece, 0, SAVEPOINT, history=True)
+            return TablePartition(columns, piece, 0, SAVEPOINT, history=True)
         numbers = re.fullmatch(rf"{re.escape(self._sink)}-(\d{{5,}})-(\d{{6,}})", piece)
-        return numbers and Partition(columns, piece, int(numbers[1]), int(numbers[2]))
+        return numbers and TablePartition(columns, piece, int(numbers[1]), int(numbers[2]))
 
 
 def _below(title: str, described: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:

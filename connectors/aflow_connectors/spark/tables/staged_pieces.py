@@ -15,7 +15,7 @@ from aflow.errors import RestoreError
 from aflow_connectors.files.output.lock_file import sync_folder
 from aflow_connectors.files.output.names import Parts
 from aflow_connectors.files.output.ownership import OwnedFolder
-from aflow_connectors.files.output.pieces import Pieces, Prepared, Recovery
+from aflow_connectors.files.output.pieces import FolderRecovery, Pieces, PreparedPiece
 from aflow_connectors.spark.tables.spark_table import HISTORY
 
 #: Checkpoint number for the output of a run without checkpoints.
@@ -27,7 +27,7 @@ _STEM: Final = "part"
 HISTORY_PIECE: Final = f"{_STEM}-{HISTORY}.parquet"
 
 
-class Staging(OwnedFolder):
+class StagedPieces(OwnedFolder):
     """Folder in which one sink stages for one table; each has its own, so that sinks can share ``above``."""
 
     def __init__(self, above: Path, table: str, *, sink: str) -> None:
@@ -41,7 +41,7 @@ class Staging(OwnedFolder):
         """Return the partition value for a staged piece: ``totals-00000-000012``."""
         return self.sink + Path(piece).stem.removeprefix(_STEM)
 
-    def show(self, pieces: Sequence[Prepared]) -> list[Path]:
+    def show(self, pieces: Sequence[PreparedPiece]) -> list[Path]:
         """Rename ``pieces`` of this folder to the names that Spark reads; return the files. Raises ``SinkError``."""
         with self.errors():
             for one in pieces:
@@ -49,7 +49,7 @@ class Staging(OwnedFolder):
         paths = (self.path / one.piece for one in pieces if one.piece)
         return [path for path in paths if path.exists()]
 
-    def files(self, pieces: Sequence[Prepared]) -> list[Path]:
+    def files(self, pieces: Sequence[PreparedPiece]) -> list[Path]:
         """Return the existing files of ``pieces``, to be loaded into the table."""
         paths = (
             self._pieces(folder, one.owner).file_of(one)
@@ -75,15 +75,17 @@ class Staging(OwnedFolder):
             names = {piece, *(self.parts.pending(piece, one).name for one in self.parts.owners())}
             self.remove(path for path in found.shown + found.pending if path.name in names)
 
-    def recover(self, pieces: Sequence[Prepared], *, overwrite: bool) -> str:
+    def recover(self, pieces: Sequence[PreparedPiece], *, overwrite: bool) -> str:
         """Restore the files to their state at a checkpoint, and return their owner.
 
         Raises ``SinkError``, also while others write here.
         """
-        recovery = Recovery(self.path, self.parts, sink=self.sink, overwrite=overwrite)
+        recovery = FolderRecovery(self.path, self.parts, sink=self.sink, overwrite=overwrite)
         return recovery.recover([one.stored() for one in pieces])
 
-    def refuse_lost(self, pieces: Sequence[Prepared], table: str, written: Collection[str]) -> None:
+    def refuse_lost(
+        self, pieces: Sequence[PreparedPiece], table: str, written: Collection[str]
+    ) -> None:
         """Raise ``RestoreError`` for a piece that is neither staged nor among those ``written`` into the table."""
         for one in pieces:
             if not one.piece or self.value(one.piece) in written or self._is_staged(one):
@@ -100,7 +102,7 @@ class Staging(OwnedFolder):
                 f"folder removed, or the table made anew? Go on from a checkpoint of this table"
             )
 
-    def _is_staged(self, piece: Prepared) -> bool:
+    def _is_staged(self, piece: PreparedPiece) -> bool:
         return any(
             self._pieces(folder, piece.owner).file_of(piece) is not None
             for folder in self._folders(piece)
@@ -109,6 +111,6 @@ class Staging(OwnedFolder):
     def _pieces(self, folder: Path, owner: str) -> Pieces:
         return Pieces(Parts(folder, _STEM, ".parquet"), owner, sink=self.sink)
 
-    def _folders(self, piece: Prepared) -> list[Path]:
+    def _folders(self, piece: PreparedPiece) -> list[Path]:
         """Return the folders that may hold its file: the job may have had another staging folder."""
         return list(dict.fromkeys((self.path.absolute(), Path(piece.folder))))

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from aflow.connect import Batch, Committable, Delivery, Sink, Writer, WriterContext
 from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.arguments import checked_path
-from aflow_connectors.files.output.pieces import PieceOutput, Prepared
+from aflow_connectors.files.output.pieces import PieceOutput, PreparedPiece
 from aflow_connectors.files.parquet_sink import ParquetWriter
 from aflow_connectors.spark.tables.columns import SharedTable, checked_schema
 from aflow_connectors.spark.tables.folder_sink import ROWS, checked_row_group, local_folder
 from aflow_connectors.spark.tables.loads import TableLoads
-from aflow_connectors.spark.tables.staged_pieces import NO_CHECKPOINT, Staging
-from aflow_connectors.worker_thread import Blocking
+from aflow_connectors.spark.tables.staged_pieces import NO_CHECKPOINT, StagedPieces
+from aflow_connectors.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,7 +98,7 @@ class SparkTableSink(Sink[T]):
         output = PieceOutput(
             self._staging(name).parts, sink=name, subtask=context.subtask, owner=loads.owner
         )
-        blocking = Blocking()
+        blocking = WorkerThread()
         try:
             await loads.open()
             await blocking.run(output.open)
@@ -126,8 +126,8 @@ class SparkTableSink(Sink[T]):
             overwrite=self.overwrite,
         )
 
-    def _staging(self, name: str) -> Staging:
-        return Staging(self.staging, self.table, sink=name)
+    def _staging(self, name: str) -> StagedPieces:
+        return StagedPieces(self.staging, self.table, sink=name)
 
     def _left(self, name: str, loads: TableLoads) -> None:
         """Release a closed writer. The next job looks everything up anew."""
@@ -158,12 +158,12 @@ class TableWriter(Writer[T]):
     async def prepare(self, checkpoint: int) -> Committable:
         """Stage the records since the last checkpoint."""
         committable = await self._staged.prepare(checkpoint)
-        self._loads.prepared(Prepared.of(committable, sink=self._context.name))
+        self._loads.prepared(PreparedPiece.of(committable, sink=self._context.name))
         return committable
 
     async def commit(self, committable: Committable) -> None:
         """Load the piece with those of the other writers, unless one of them has done so."""
-        await self._loads.commit(Prepared.of(committable, sink=self._context.name))
+        await self._loads.commit(PreparedPiece.of(committable, sink=self._context.name))
         # The piece is not pending any more, for that writer either.
         await self._staged.commit(committable)
 
@@ -174,7 +174,7 @@ class TableWriter(Writer[T]):
             return
         committable = await self.prepare(NO_CHECKPOINT)
         await self.commit(committable)
-        piece = Prepared.of(committable, sink=self._context.name).piece
+        piece = PreparedPiece.of(committable, sink=self._context.name).piece
         await self._loads.end(self._context.subtask, self._context.parallelism, piece=piece)
 
     async def close(self) -> None:
