@@ -13,6 +13,7 @@ This is the front door: all that users need is here, ``aflow.connect`` is for au
 ``aflow.testing`` for tests.
 """
 
+from aflow import checkpoints
 from aflow.api import aggregates, evictors, triggers
 from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams, JoinResults
 from aflow.api.flow import Flow
@@ -238,6 +239,7 @@ __all__ = [
     "Windowed",
     "WindowedStream",
     "aggregates",
+    "checkpoints",
     "evictors",
     "triggers",
 ]

@@ -1,10 +1,12 @@
-"""The test kit, for pipelines and for people who write sources and sinks: see docs/guide/testing.md.
+"""The test kit, for pipelines and for authors of connectors, backends and storages: see docs/guide/testing.md.
 
-``OperatorHarness`` drives one step by hand, without an event loop; ``TwoInputHarness`` one that reads two streams.
+``OperatorHarness`` drives one step by hand, without an event loop; ``TwoInputHarness`` a step that reads two streams.
 ``run_flow`` and ``FlowDriver`` run whole pipelines in virtual time, on ``ScriptedSource`` or ``PushSource`` and
-``CollectSink``. ``check_source`` and ``check_sink`` say whether a connector keeps to the contract of ``aflow.connect``,
-``check_backend`` whether what keeps keyed state does to that of ``aflow.state.backend``.
-``run`` and the decorator ``virtual_time`` are in ``aflow.testing.virtual_time``.
+``CollectSink``. ``check_source`` and ``check_sink`` check a connector against the contract of ``aflow.connect``,
+``check_backend`` a backend of keyed state against ``aflow.state.backend``, ``check_storage`` a storage of checkpoints
+against ``aflow.checkpoints.CheckpointStorage``. ``run`` and the decorator ``virtual_time`` are in
+``aflow.testing.virtual_time``. Read ``step_harness.py`` first, then ``driver.py``; internal fixtures are not here but in
+the tests.
 """
 
 from aflow.model.elements import Active, Idle, Watermark
@@ -16,6 +18,7 @@ from aflow.testing.records import At
 from aflow.testing.scripted import Crash, End, Pause, ScriptedSource
 from aflow.testing.sink_checks import check_sink
 from aflow.testing.source_checks import check_source
+from aflow.testing.storage_checks import check_storage
 from aflow.testing.two_input_harness import TwoInputHarness
 from aflow.testing.virtual_time import (
     NothingCanHappen,
@@ -48,6 +51,7 @@ __all__ = [
     "check_backend",
     "check_sink",
     "check_source",
+    "check_storage",
     "hold",
     "run_flow",
     "settle",

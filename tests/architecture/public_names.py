@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 LIST: Final = Path(__file__).with_name("public_names.txt")
-DOORS: Final = ("aflow", "aflow.connect", "aflow.testing")
+DOORS: Final = ("aflow", "aflow.checkpoints", "aflow.connect", "aflow.testing")
 
 
 def public_names() -> list[str]:

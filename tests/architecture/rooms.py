@@ -32,6 +32,9 @@ ORDER: Final = (
     "cli",
 )
 
+#: Modules that belong to the front door: groups of names that are needed less often than those of ``aflow`` itself.
+FRONT_DOOR: Final = frozenset({"checkpoints"})
+
 #: Rooms of ``aflow`` that a connector may use: what a connector of somebody else's may use too.
 FOR_CONNECTORS: Final = frozenset({"errors", "model", "connect"})
 
@@ -88,6 +91,8 @@ def room_of(module: str) -> str:
     if package != "aflow" or not rest:
         return package
     room = rest.partition(".")[0]
+    if room in FRONT_DOOR:
+        return "aflow"
     return "cli" if room == "__main__" else room
 
 

@@ -17,6 +17,10 @@ REFUSED = {
     "upward and relative": ("aflow.graph.plan", "from ..runtime import task"),
     "upward from a package": ("aflow.graph", "from ..runtime import task"),
     "through the front door from below": ("aflow.runtime.job", "from aflow import Flow"),
+    "through a group of the front door from below": (
+        "aflow.runtime.job",
+        "from aflow.checkpoints import Aligned",
+    ),
     "machines from connect": ("aflow.connect", "from aflow.machines.timers import Timers"),
     "the command line from the test kit": ("aflow.testing.driver", "import aflow.cli.main"),
     "a clock in a machine": ("aflow.machines.timers", "import time"),
@@ -42,6 +46,10 @@ ACCEPTED = {
         "import heapq\nfrom datetime import datetime",
     ),
     "a room by name from above": ("aflow.api.flow", "from aflow import errors"),
+    "a group of the front door from the test kit": (
+        "aflow.testing.driver",
+        "from aflow.checkpoints import Aligned",
+    ),
     "the front door from the command line": ("aflow.cli.main", "import aflow as af"),
     "a connector in the command line": ("aflow.cli.demo", "import aflow_connectors.files"),
     "a client in a connector": ("aflow_connectors.files.parquet", "import pyarrow"),

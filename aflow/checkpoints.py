@@ -1,0 +1,35 @@
+"""Settings, results and storage of checkpoints. Reached as ``aflow.checkpoints``.
+
+``CheckpointStorage`` is the contract of a storage of your own, ``DirectoryStorage`` the storage in a folder; the
+classes from ``FileRef`` to ``SubtaskState`` are the data that a storage keeps. Check yours by
+``aflow.testing.check_storage``.
+"""
+
+from aflow.model.elements import CheckpointKind
+from aflow.runtime.checkpoints.directory import DirectoryStorage
+from aflow.runtime.checkpoints.settings import Aligned, ProcessingGuarantee, Unaligned
+from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome, SubtaskCheckpoint
+from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
+from aflow.runtime.recovery import StartFrom
+from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
+from aflow.state.snapshot import OperatorSnapshot
+
+__all__ = [
+    "Aligned",
+    "CheckpointInfo",
+    "CheckpointKind",
+    "CheckpointStorage",
+    "DirectoryStorage",
+    "FileRef",
+    "Link",
+    "Manifest",
+    "OperatorSnapshot",
+    "Outcome",
+    "ProcessingGuarantee",
+    "Restored",
+    "StartFrom",
+    "StepState",
+    "SubtaskCheckpoint",
+    "SubtaskState",
+    "Unaligned",
+]
