@@ -5,8 +5,8 @@
 ``CollectSink``. ``check_source`` and ``check_sink`` check a connector against the contract of ``aflow.connect``,
 ``check_backend`` a backend of keyed state against ``aflow.state.backend``, ``check_storage`` a storage of checkpoints
 against ``aflow.checkpoints.CheckpointStorage``. ``run`` and the decorator ``virtual_time`` are in
-``aflow.testing.virtual_time``. Read ``step_harness.py`` first, then ``driver.py``; internal fixtures are not here but in
-the tests.
+``aflow.testing.virtual_time``. Read ``step_harness.py`` first, then ``driver.py``; fixtures of
+aflow's own tests are in ``tests``.
 """
 
 from aflow.model.elements import Active, Idle, Watermark
