@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from aflow.api.place import Pair, Place
+from aflow.api.step_inputs import Pair, Place
 from aflow.api.stream import Stream
 from aflow.graph.nodes import Broadcast, Edge
 from aflow.operators.broadcast_process import (

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from aflow.api.checks import check_function, check_storable
 from aflow.api.connected import JoinResults
-from aflow.api.place import Pair
+from aflow.api.step_inputs import Pair
 from aflow.api.windows import Windows, choose
 from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.nodes import Edge

@@ -20,7 +20,7 @@ from aflow.api.joins import (
     interval_join,
     window_join,
 )
-from aflow.api.place import Pair, Place, check_flow, place_of
+from aflow.api.step_inputs import Pair, Place, check_flow, place_of
 from aflow.api.stream import Stream
 from aflow.api.windowed import WindowedStream, WindowResults
 from aflow.api.windows import Session, Windows, choose

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from aflow.api.async_methods import AsyncCallMethods
 from aflow.api.checks import check_function, check_storable
-from aflow.api.missing import missing_method
-from aflow.api.place import Place, check_flow, place_of
+from aflow.api.missing_methods import missing_method
+from aflow.api.step_inputs import Place, check_flow, place_of
 from aflow.api.time import Generators, time_strategy, watermark_period
 from aflow.connect import Sink
 from aflow.errors import FlowDefinitionError, shown

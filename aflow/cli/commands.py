@@ -14,7 +14,7 @@ from aflow.cli.running import Run
 from aflow.cli.savepoint import savepoint
 from aflow.cli.tables import print_metrics
 from aflow.cli.targeted import ordered
-from aflow.graph.drawing import to_mermaid, to_text
+from aflow.graph.plan_graph import to_mermaid, to_text
 from aflow.runtime.metrics import JobMetrics
 
 _MAIN_HELP: Final = """Run pipelines over streams of records, with state, event time and windows.

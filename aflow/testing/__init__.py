@@ -15,7 +15,7 @@ from aflow.testing.backend_checks import check_backend
 from aflow.testing.driver import FlowDriver, Outcome, run_flow
 from aflow.testing.harness import Mode, OperatorHarness
 from aflow.testing.records import At
-from aflow.testing.scripted import Crash, End, Pause, ScriptedSource
+from aflow.testing.scripted_source import Crash, End, Pause, ScriptedSource
 from aflow.testing.sink_checks import check_sink
 from aflow.testing.source_checks import check_source
 from aflow.testing.storage_checks import check_storage

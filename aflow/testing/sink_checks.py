@@ -12,7 +12,7 @@ from aflow.errors import FlowDefinitionError, shown
 from aflow.testing.leftovers import nothing_left_by
 from aflow.testing.sink_checkpoint_checks import SinkCheckpointCheck
 from aflow.testing.sink_probe import SinkProbe, Visible
-from aflow.testing.waiting import PATIENCE
+from aflow.testing.time_limit import PATIENCE
 
 S = TypeVar("S", bound=Sink[Any])
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from aflow.connect import Batch, Committable, Delivery, Sink, Writer, WriterContext
 from aflow.errors import shown
 from aflow.model.codecs import PLAIN, CodecError
-from aflow.testing.waiting import in_time
+from aflow.testing.time_limit import in_time
 
 S = TypeVar("S", bound=Sink[Any])
 R = TypeVar("R")

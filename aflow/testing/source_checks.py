@@ -15,7 +15,7 @@ from aflow.errors import FlowDefinitionError, shown
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import Timestamp
 from aflow.testing.leftovers import nothing_left_by
-from aflow.testing.waiting import PATIENCE, in_time
+from aflow.testing.time_limit import PATIENCE, in_time
 
 T = TypeVar("T")
 R = TypeVar("R")

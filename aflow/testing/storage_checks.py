@@ -17,7 +17,7 @@ from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
 from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing.leftovers import nothing_left_by
-from aflow.testing.waiting import PATIENCE, in_time
+from aflow.testing.time_limit import PATIENCE, in_time
 
 R = TypeVar("R")
 

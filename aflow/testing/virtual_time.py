@@ -47,7 +47,7 @@ import anyio.to_thread
 
 from aflow.errors import AflowError, FlowDefinitionError, shown
 from aflow.model.time import Instant, Timestamp, to_timestamp
-from aflow.testing.scheduling import Deadline, FirstComeFirstServed, SeededOrder, Step
+from aflow.testing.step_order import Deadline, FirstComeFirstServed, SeededOrder, Step
 
 __all__ = [
     "NothingCanHappen",
@@ -95,7 +95,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     ``time()`` starts at 0.0 and ``now()`` at ``start`` (an aware ``datetime`` or epoch ms). Timers of one deadline fire
     in the order in which they were set, and steps of tasks run first in, first out; a ``seed`` shuffles both (see
-    ``aflow.testing.scheduling``). ``patience`` is how much real time one wait for a thread or a socket may take before
+    ``aflow.testing.step_order``). ``patience`` is how much real time one wait for a thread or a socket may take before
     ``NothingCanHappen`` is raised.
     """
 

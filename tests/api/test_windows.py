@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import aflow as af
-from aflow.graph.drawing import to_text
+from aflow.graph.plan_graph import to_text
 from aflow.testing import At, FlowDriver, Pause, ScriptedSource, run_flow
 from aflow.testing.virtual_time import run
 

@@ -21,7 +21,7 @@ import aflow as af
 from aflow.connect import Sink
 from aflow.state.specs import StateSpec
 from aflow.testing import At, Crash, Pause, ScriptedSource, VirtualClock, run_flow
-from aflow.testing.scripted import Line
+from aflow.testing.scripted_source import Line
 from tests.crash.asked import Row, Unavailable, millis, served
 from tests.crash.ending import MODES, start_again
 from tests.runtime.checkpoints.ledger_sink import LedgerSink

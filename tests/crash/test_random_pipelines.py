@@ -21,7 +21,7 @@ import pytest
 import aflow as af
 from aflow.connect import Sink
 from aflow.testing import At, Crash, Pause, ScriptedSource, VirtualClock, virtual_time
-from aflow.testing.scripted import Line
+from aflow.testing.scripted_source import Line
 from tests.crash.branches import (
     BRANCHES,
     BY_WATERMARK,

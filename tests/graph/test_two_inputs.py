@@ -8,9 +8,9 @@ import pytest
 
 import aflow as af
 from aflow.api.stream import Stream
-from aflow.graph.drawing import to_mermaid, to_text
 from aflow.graph.nodes import Broadcast, Edge, Forward, HashByKey, Rebalance
 from aflow.graph.plan import Plan
+from aflow.graph.plan_graph import to_mermaid, to_text
 from aflow.testing import CollectSink
 from tests.runtime.two_inputs import BROADCAST, Both, connect
 

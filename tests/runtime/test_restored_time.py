@@ -10,7 +10,7 @@ import pytest
 
 import aflow as af
 from aflow.testing import Pause, ScriptedSource, advance, settle, virtual_time
-from aflow.testing.scripted import Line
+from aflow.testing.scripted_source import Line
 
 SECOND = timedelta(seconds=1)
 SILENCE = Pause(1000 * SECOND)

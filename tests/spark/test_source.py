@@ -16,7 +16,7 @@ import pytest
 from aflow import Checkpointing, CollectSink, FixedDelay, Flow
 from aflow.connect import BadRecord, Source, SourceError, Tag
 from aflow.errors import FlowDefinitionError
-from aflow.graph.drawing import to_text
+from aflow.graph.plan_graph import to_text
 from aflow.testing import check_source
 from aflow_connectors.spark import SparkSource
 from tests.connectors.files.reading import chunks, records, rejected, values

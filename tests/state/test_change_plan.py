@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aflow.errors import RestoreError
-from aflow.graph.declared import declared_steps
+from aflow.graph.declared_steps import declared_steps
 from aflow.state.change_plan import (
     ChangePlan,
     DeclaredStep,

@@ -8,7 +8,7 @@ from itertools import permutations
 
 import pytest
 
-from aflow.testing.scheduling import SeededOrder, Step
+from aflow.testing.step_order import SeededOrder, Step
 from aflow.testing.virtual_time import run, settle, virtual_time
 
 _SEEDS = range(200)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aflow.connect import Committable
-from aflow.graph.declared import declared_steps
+from aflow.graph.declared_steps import declared_steps
 from aflow.graph.nodes import Forward, Kind
 from aflow.graph.plan import Plan
 from aflow.model.batch import Batch

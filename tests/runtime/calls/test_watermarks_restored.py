@@ -11,7 +11,7 @@ import pytest
 
 import aflow as af
 from aflow.testing import Pause, ScriptedSource, advance, run_flow, settle, virtual_time
-from aflow.testing.scripted import Line
+from aflow.testing.scripted_source import Line
 from tests.runtime.calls.asking import ORDERS, SECOND
 
 

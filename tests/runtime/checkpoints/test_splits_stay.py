@@ -13,7 +13,7 @@ import aflow as af
 from aflow.runtime.checkpoints.sections import read_progress, source_progress
 from aflow.runtime.splits import Place, Progress, SplitQueue
 from aflow.testing import CollectSink, Crash, Pause, ScriptedSource, run_flow
-from aflow.testing.scripted import Line
+from aflow.testing.scripted_source import Line
 
 Row = tuple[str, int]
 

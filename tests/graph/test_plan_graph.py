@@ -10,7 +10,7 @@ import pytest
 
 from aflow.api.flow import Flow
 from aflow.api.stream import Stream
-from aflow.graph.drawing import to_mermaid, to_text
+from aflow.graph.plan_graph import to_mermaid, to_text
 from aflow.model.tags import Tag
 from aflow.operators.context import ProcessContext
 from aflow.operators.process import ProcessFunction

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from aflow.graph.guarantee import Guarantee, Recovery, after_crash, weakest
 from aflow.graph.nodes import Broadcast, Custom, Edge, Forward, HashByKey, Kind, Node, Rebalance
 from aflow.graph.plan import Channels, Plan, TaskPlan
-from aflow.graph.unread import unread
+from aflow.graph.unread_outputs import unread
 
 __all__ = ["to_mermaid", "to_text"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import aflow as af
-from aflow.graph.drawing import to_mermaid, to_text
+from aflow.graph.plan_graph import to_mermaid, to_text
 from aflow.model.time import TimeDomain
 
 SECOND = timedelta(seconds=1)
