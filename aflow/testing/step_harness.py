@@ -8,6 +8,7 @@ What goes in is said by the harnesses themselves: ``OperatorHarness`` has one in
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from itertools import repeat
@@ -39,7 +40,10 @@ O = TypeVar("O", bound=Operator)  # noqa: E741 - the operator
 _MOST_RINGS: Final = 1000
 
 Element: TypeAlias = At[U] | Watermark | Idle | Active
-"""What a step emits: a record with its timestamp, or what stands between records."""
+"""Output of a step: a record with its timestamp, or an element between records."""
+
+Emitted: TypeAlias = Batch[Any] | Watermark | Idle | Active
+"""The same as the step emitted it, in batches."""
 
 
 class Mode(Enum):
@@ -79,8 +83,8 @@ class StepHarness(Generic[O, U]):
             raise FlowDefinitionError(f"there is no subtask {subtask} of {parallelism}")
         self._factory = factory
         self._mode = mode
-        self._recorder = _Recorder()
-        self._time = _ManualTime(to_timestamp(start, what="start"))
+        self._recorder = RecordingOutput()
+        self._time = ManualTime(to_timestamp(start, what="start"))
         self._context = OperatorContext(
             name=name,
             output=self._recorder,
@@ -177,7 +181,11 @@ class StepHarness(Generic[O, U]):
     @property
     def output(self) -> list[Element[U]]:
         """Everything emitted so far, in order: ``At(value, timestamp)``, ``Watermark``, ``Idle`` and ``Active``."""
-        return list(self._recorder.emitted)
+        return [
+            element
+            for one in self._recorder.emitted
+            for element in (_records(one) if isinstance(one, Batch) else (one,))
+        ]
 
     @property
     def values(self) -> list[U]:
@@ -192,7 +200,9 @@ class StepHarness(Generic[O, U]):
 
     def side(self, tag: Tag[S]) -> list[At[S]]:
         """Everything sent to side output ``tag`` so far; late records of windows are in ``Tag("late")``."""
-        return list(self._recorder.sides.get(tag.name, ()))
+        return [
+            record for batch in self._recorder.sides.get(tag.name, ()) for record in _records(batch)
+        ]
 
     # --------------------------------------------------------------------------------------- inside
 
@@ -310,12 +320,12 @@ class _Chain:
             self._captured = None
 
 
-class _ManualTime:
-    """A clock, and the alarm on it."""
+@dataclass
+class ManualTime:
+    """A clock and the alarm on it; a harness moves both."""
 
-    def __init__(self, at: Timestamp) -> None:
-        self.at = at
-        self.alarm: Timestamp | None = None
+    at: Timestamp = 0
+    alarm: Timestamp | None = None
 
     def now(self) -> Timestamp:
         return self.at
@@ -324,18 +334,18 @@ class _ManualTime:
         self.alarm = at
 
 
-class _Recorder:
-    """An ``Output`` that writes down what is emitted, and insists that it keeps the contract."""
+@dataclass
+class RecordingOutput:
+    """An ``Output`` that records what is emitted. Raises ``AssertionError`` if that breaks the contract."""
 
-    def __init__(self) -> None:
-        # What an operator emits is known to its author only, so U of the harness is taken at its word.
-        self.emitted: list[Any] = []
-        self.sides: dict[str, list[Any]] = {}
-        #: The last watermark that was emitted since the operator was made.
-        self._watermark = MIN_TIMESTAMP
+    emitted: list[Emitted] = field(default_factory=list[Emitted])
+    #: Batches of each side output, by tag.
+    sides: dict[str, list[Batch[Any]]] = field(default_factory=dict[str, list[Batch[Any]]])
+    #: The last watermark that was emitted since the operator was made.
+    _watermark: Timestamp = MIN_TIMESTAMP
 
     def emit(self, batch: Batch[Any]) -> None:
-        self.emitted.extend(_records(batch))
+        self.emitted.append(_checked(batch))
 
     def watermark(self, timestamp: Timestamp) -> None:
         if timestamp < self._watermark:
@@ -352,20 +362,25 @@ class _Recorder:
         self.emitted.append(ACTIVE)
 
     def side(self, tag: str, batch: Batch[Any]) -> None:
-        self.sides.setdefault(tag, []).extend(_records(batch))
+        self.sides.setdefault(tag, []).append(_checked(batch))
 
     def restarted(self) -> None:
-        """Watermarks begin anew, as they do for everybody in a job that was restored."""
+        """Accept smaller watermarks from now on, as in a job that was restored."""
         self._watermark = MIN_TIMESTAMP
 
 
 def _records(batch: Batch[Any]) -> list[At[Any]]:
+    times = batch.timestamps or repeat(None)
+    return [At(value, at) for value, at in zip(batch.values, times, strict=False)]
+
+
+def _checked(batch: Batch[Any]) -> Batch[Any]:
     if not batch.values:
         raise AssertionError("the step emitted an empty batch; emit nothing instead")
     times = batch.timestamps
     if times is not None and len(times) != len(batch):
         raise AssertionError(f"the step emitted {len(batch)} values with {len(times)} timestamps")
-    return [At(value, at) for value, at in zip(batch.values, times or repeat(None), strict=False)]
+    return batch
 
 
 def _values(elements: Sequence[Element[U]]) -> list[U]:

@@ -266,7 +266,7 @@ class Life:
             case Restart():
                 self.capture()
                 clock = self.driver.time
-                self.driver = Driver(self._make).restore(self.stored())
+                self.driver = Driver(self._make).restored(self.stored())
                 self.driver.time.at = clock.at
                 self.driver.clock(clock.at)
 
@@ -401,7 +401,7 @@ def check_changes_replayed(name: str, story: list[Step]) -> None:
     there = life.driver.snapshot()
     stored = life.stored()
     if name in READ_ANEW:
-        stored = Driver(OPERATORS[name]).restore(stored).snapshot()
+        stored = Driver(OPERATORS[name]).restored(stored).snapshot()
 
     assert entries(stored) == entries(there)
     assert descriptions(stored) >= descriptions(there)

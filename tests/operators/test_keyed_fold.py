@@ -37,7 +37,7 @@ def test_each_record_gives_its_key_s_accumulator_with_its_timestamp(drive: Drive
     step.push(1, 10, 2, at=[100, 101, 102], keys=["a", "b", "a"])
     step.push(3, at=[103], keys=["a"])
 
-    assert step.take() == [
+    assert step.batches() == [
         Batch([Total(1, 1), Total(10, 1), Total(3, 2)], [100, 101, 102]),
         Batch([Total(6, 3)], [103]),
     ]
@@ -48,7 +48,7 @@ def test_results_without_event_time_have_no_timestamps(drive: Drive) -> None:
 
     step.push(1, keys=["a"])
 
-    assert step.take() == [Batch([Total(1, 1)])]
+    assert step.batches() == [Batch([Total(1, 1)])]
 
 
 def test_watermarks_go_on(drive: Drive) -> None:
@@ -56,7 +56,7 @@ def test_watermarks_go_on(drive: Drive) -> None:
 
     step.watermark(10)
 
-    assert step.take() == [Watermark(10)]
+    assert step.batches() == [Watermark(10)]
 
 
 def test_an_accumulator_may_be_none(drive: Drive) -> None:
@@ -81,7 +81,7 @@ def test_each_key_gets_an_initial_accumulator_of_its_own(drive: Drive) -> None:
 
     step.push(1, 2, 3, keys=["a", "b", "a"])
 
-    assert step.values() == [[1], [2], [1, 3]]
+    assert step.new_values() == [[1], [2], [1, 3]]
 
 
 def test_a_failing_function_is_blamed_with_key_record_and_timestamp() -> None:
@@ -107,9 +107,9 @@ def test_a_failing_initial_is_blamed_too() -> None:
 
 def test_an_accumulator_of_a_type_that_the_initial_function_tells_needs_no_declaration() -> None:
     old = Driver(lambda: KeyedAccumulateOperator(folding(Total, add))).push(1, keys=["a"])
-    new = Driver(lambda: KeyedAccumulateOperator(folding(Total, add))).restore(old.snapshot())
+    new = Driver(lambda: KeyedAccumulateOperator(folding(Total, add))).restored(old.snapshot())
 
-    assert new.push(2, keys=["a"]).values() == [Total(3, 2)]
+    assert new.push(2, keys=["a"]).new_values() == [Total(3, 2)]
 
 
 def test_an_accumulator_that_cannot_be_stored_is_named_with_the_remedy() -> None:
@@ -125,9 +125,9 @@ def test_keys_of_a_declared_type_come_back() -> None:
         return KeyedAccumulateOperator(folding(Total, add), Total, Total)
 
     old = Driver(make).push(1, keys=[Total(7)])
-    new = Driver(make).restore(old.snapshot())
+    new = Driver(make).restored(old.snapshot())
 
-    assert new.push(2, keys=[Total(7)]).values() == [Total(3, 2)]
+    assert new.push(2, keys=[Total(7)]).new_values() == [Total(3, 2)]
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 5])

@@ -90,7 +90,7 @@ def test_each_key_has_its_own_state(drive: Drive) -> None:
     step.push(1, 10, 3, at=[100, 101, 102], keys=["a", "b", "a"])
     step.push(20, 30, at=[103, 104], keys=["b", "c"])
 
-    assert step.take() == [Batch([("a", 2)], [102]), Batch([("b", 10)], [103])]
+    assert step.batches() == [Batch([("a", 2)], [102]), Batch([("b", 10)], [103])]
 
 
 def test_results_without_event_time_have_no_timestamps_and_never_keys(drive: Drive) -> None:
@@ -98,7 +98,7 @@ def test_results_without_event_time_have_no_timestamps_and_never_keys(drive: Dri
 
     step.push(1, 3, keys=["a", "a"])
 
-    assert step.take() == [Batch([("a", 2)])]
+    assert step.batches() == [Batch([("a", 2)])]
 
 
 def test_a_generator_runs_to_its_end_while_its_key_is_the_current_one(drive: Drive) -> None:
@@ -114,7 +114,7 @@ def test_a_generator_runs_to_its_end_while_its_key_is_the_current_one(drive: Dri
 
     step.push(1, 2, 3, keys=["a", "b", "a"])
 
-    assert step.values() == [("a", None), ("a", 1), ("b", None), ("b", 2), ("a", 1), ("a", 3)]
+    assert step.new_values() == [("a", None), ("a", 1), ("b", None), ("b", 2), ("a", 1), ("a", 3)]
 
 
 def test_event_timers_ring_in_time_order_before_the_watermark_goes_on(drive: Drive) -> None:
@@ -123,7 +123,7 @@ def test_event_timers_ring_in_time_order_before_the_watermark_goes_on(drive: Dri
     step.push("event 30", "event 10", "event 20", keys=["a", "b", "a"])
     step.watermark(9).watermark(20).watermark(40)
 
-    assert step.take() == [
+    assert step.batches() == [
         Watermark(9),
         Batch([("b", 10), ("a", 20)], [10, 20]),
         Watermark(20),
@@ -138,7 +138,7 @@ def test_one_key_and_moment_is_one_timer(drive: Drive) -> None:
     step.push("event 10", "event 10", "event 10", keys=["a", "a", "b"])
     step.watermark(10)
 
-    assert sorted(step.values()) == [("a", 10), ("b", 10)]
+    assert sorted(step.new_values()) == [("a", 10), ("b", 10)]
 
 
 def test_the_domains_have_their_own_timers(drive: Drive) -> None:
@@ -146,11 +146,11 @@ def test_the_domains_have_their_own_timers(drive: Drive) -> None:
 
     step.push("event 10", "processing 10", keys=["a", "a"])
     step.watermark(10)
-    by_event_time = step.records()
+    by_event_time = step.new_records()
     step.clock(10)
 
     assert by_event_time == [(("a", 10), 10)]
-    assert step.records() == [(("a", 10), None)]
+    assert step.new_records() == [(("a", 10), None)]
 
 
 def test_a_deleted_timer_does_not_ring(drive: Drive) -> None:
@@ -160,7 +160,7 @@ def test_a_deleted_timer_does_not_ring(drive: Drive) -> None:
     step.push("processing 10", "-processing 10", "-event 99", keys=["a", "a", "a"])
     step.watermark(20).clock(20)
 
-    assert step.values() == [("b", 10), ("a", 20)]
+    assert step.new_values() == [("b", 10), ("a", 20)]
 
 
 def test_a_timer_that_the_watermark_has_passed_rings_when_it_next_advances(drive: Drive) -> None:
@@ -168,11 +168,11 @@ def test_a_timer_that_the_watermark_has_passed_rings_when_it_next_advances(drive
 
     step.watermark(50)
     step.push("event 10", "event 50", keys=["a", "a"])
-    before = step.take()
+    before = step.batches()
     step.watermark(51)
 
     assert before == [Watermark(50)]
-    assert step.take() == [Batch([("a", 10), ("a", 50)], [10, 50]), Watermark(51)]
+    assert step.batches() == [Batch([("a", 10), ("a", 50)], [10, 50]), Watermark(51)]
 
 
 def test_a_timer_set_in_a_timer_rings_in_its_turn(drive: Drive) -> None:
@@ -180,11 +180,11 @@ def test_a_timer_set_in_a_timer_rings_in_its_turn(drive: Drive) -> None:
 
     step.push("event 10", "event 20", keys=["a", "b"])
     step.watermark(20)
-    at_20 = step.values()
+    at_20 = step.new_values()
     step.watermark(100)
 
     assert at_20 == [("a", 10), ("a", 15), ("b", 20)]
-    assert step.values() == [("a", 100)]
+    assert step.new_values() == [("a", 100)]
 
 
 @pytest.mark.parametrize("at", [MAX_TIMESTAMP, MAX_TIMESTAMP + 1, 2**70])
@@ -194,7 +194,7 @@ def test_the_last_watermark_rings_all_event_timers(drive: Drive, at: int) -> Non
     step.push(f"event {at}", "event 10", keys=["a", "b"])
     step.watermark(MAX_TIMESTAMP)
 
-    assert step.values() == [("b", 10), ("a", MAX_TIMESTAMP)]
+    assert step.new_values() == [("b", 10), ("a", MAX_TIMESTAMP)]
 
 
 def test_processing_timers_ring_by_the_clock_with_results_that_have_no_timestamp(
@@ -204,14 +204,14 @@ def test_processing_timers_ring_by_the_clock_with_results_that_have_no_timestamp
 
     step.push("processing 30", "processing 10", at=[1, 2], keys=["a", "b"])
     step.clock(9)
-    early = step.take()
+    early = step.batches()
     step.clock(10)
-    first = step.take()
+    first = step.batches()
     step.clock(50)
 
     assert early == []
     assert first == [Batch([("b", 10)])]
-    assert step.take() == [Batch([("a", 30)])]
+    assert step.batches() == [Batch([("a", 30)])]
 
 
 def test_only_the_earliest_processing_timer_is_on_the_clock(drive: Drive) -> None:
@@ -246,7 +246,7 @@ def test_an_alarm_that_rings_early_is_set_again() -> None:
     step.operator.on_processing_time(9)
 
     assert step.time.alarm == 10
-    assert step.take() == []
+    assert step.batches() == []
 
 
 def test_a_processing_timer_set_in_a_processing_timer_is_on_the_clock(drive: Drive) -> None:
@@ -257,7 +257,7 @@ def test_a_processing_timer_set_in_a_processing_timer_is_on_the_clock(drive: Dri
 
     assert step.time.alarm == 20
     step.clock(25)
-    assert step.values() == [("a", 10), ("a", 20)]
+    assert step.new_values() == [("a", 10), ("a", 20)]
     assert step.time.alarm == 30
 
 
@@ -268,7 +268,7 @@ def test_processing_timers_that_wait_when_the_input_ends_do_not_ring(drive: Driv
     step.watermark(MAX_TIMESTAMP)
     step.operator.end_input()
 
-    assert step.values() == []
+    assert step.new_values() == []
 
 
 def test_state_and_timers_work_together(drive: Drive) -> None:
@@ -279,7 +279,7 @@ def test_state_and_timers_work_together(drive: Drive) -> None:
     step.push(1, at=[20], keys=["a"])
     step.watermark(MAX_TIMESTAMP)
 
-    assert step.records() == [("b after 1", 15), ("a after 2", 17), ("a after 1", 30)]
+    assert step.new_records() == [("b after 1", 15), ("a after 2", 17), ("a after 1", 30)]
 
 
 def test_the_context_tells_which_clock_a_timer_waited_for_and_its_time(drive: Drive) -> None:
@@ -299,7 +299,7 @@ def test_the_context_tells_which_clock_a_timer_waited_for_and_its_time(drive: Dr
     step.operator.process(Batch([1], [6], ["a"]))
     step.clock(25)
 
-    assert step.values() == [
+    assert step.new_values() == [
         (None, 5),
         (TimeDomain.EVENT, 10, 12, 0),
         (None, 6),
@@ -315,11 +315,11 @@ def test_side_outputs_of_a_timer_have_its_time_and_go_before_the_watermark() -> 
 
     step = Driver(lambda: KeyedProcessOperator(Sided()))
     sides_at_watermark: list[int] = []
-    step.output.watermark = lambda timestamp: sides_at_watermark.append(len(step.output.sides))  # type: ignore[method-assign]
+    step.recorder.watermark = lambda timestamp: sides_at_watermark.append(len(step.recorder.sides))  # type: ignore[method-assign]
 
     step.push("event 10", "event 12", keys=["a", "b"]).watermark(20)
 
-    assert step.side("seen") == [("a 20", 10), ("b 20", 12)]
+    assert step.side_records("seen") == [("a 20", 10), ("b 20", 12)]
     assert sides_at_watermark == [1]
 
 
@@ -338,7 +338,7 @@ def test_a_timer_s_moment_is_epoch_milliseconds_or_an_aware_datetime(
 
     step.push(1, keys=["a"]).watermark(10)
 
-    assert step.values() == [10]
+    assert step.new_values() == [10]
 
 
 def test_a_naive_moment_is_refused() -> None:
@@ -521,7 +521,7 @@ def test_the_context_knows_the_watermark_also_after_a_restore(drive: Drive) -> N
 
     step.push(2, at=[50], keys=["a"])
 
-    assert step.values() == [MIN_TIMESTAMP, 40]
+    assert step.new_values() == [MIN_TIMESTAMP, 40]
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -534,16 +534,16 @@ def test_of_two_subtasks_that_become_one_the_slower_one_s_watermark_goes_on(orde
     (step,) = subtasks(lambda: KeyedProcessOperator(TellsWatermark()), 1, merge(snapshots[::order]))
     step.push(1, at=[50], keys=["a"])
 
-    assert step.values() == [30]
+    assert step.new_values() == [30]
 
 
 def test_processing_timers_are_on_the_clock_again_after_a_restore() -> None:
     old = Driver(scripted).push("processing 30", "processing 10", keys=["a", "b"])
 
-    new = Driver(scripted).restore(old.snapshot())
+    new = Driver(scripted).restored(old.snapshot())
 
     assert new.time.alarm == 10
-    assert new.clock(30).values() == [("b", 10), ("a", 30)]
+    assert new.clock(30).new_values() == [("b", 10), ("a", 30)]
 
 
 class AsyncTimer(KeyedProcess[str, int, int]):

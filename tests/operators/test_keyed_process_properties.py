@@ -153,7 +153,7 @@ def test_timers_ring_as_in_the_naive_model(steps: list[Step], mode: Mode) -> Non
                 driver.clock(clock)
                 expected = model.ring(TimeDomain.PROCESSING, clock)
 
-        emitted = [item for item in driver.take() if isinstance(item, Batch)]
+        emitted = [item for item in driver.batches() if isinstance(item, Batch)]
         results = [value for batch in emitted for value in batch.values]
         assert [result[2] for result in results] == sorted(result[2] for result in results)
         assert by_time_and_key(results) == by_time_and_key(expected)

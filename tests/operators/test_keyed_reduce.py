@@ -26,7 +26,7 @@ def test_the_first_record_of_a_key_is_taken_as_it_is(drive: Drive) -> None:
     step.push(1, 10, 2, at=[100, 101, 102], keys=["a", "b", "a"])
     step.push(3, at=[103], keys=["a"])
 
-    assert step.take() == [Batch([1, 10, 3], [100, 101, 102]), Batch([6], [103])]
+    assert step.batches() == [Batch([1, 10, 3], [100, 101, 102]), Batch([6], [103])]
 
 
 def test_the_reduced_value_comes_first_and_the_record_second(drive: Drive) -> None:
@@ -36,7 +36,7 @@ def test_the_reduced_value_comes_first_and_the_record_second(drive: Drive) -> No
 
     step.push("a", "b", "c", keys=[1, 1, 1])
 
-    assert step.values() == ["a", "a(b)", "a(b)(c)"]
+    assert step.new_values() == ["a", "a(b)", "a(b)(c)"]
 
 
 def test_falsy_values_are_values(drive: Drive) -> None:
@@ -44,7 +44,7 @@ def test_falsy_values_are_values(drive: Drive) -> None:
 
     step.push(3, 0, 5, keys=["a"] * 3)
 
-    assert step.values() == [3, 0, 0]
+    assert step.new_values() == [3, 0, 0]
 
 
 def test_values_without_a_declared_type_come_back_as_they_were(drive: Drive) -> None:
@@ -53,7 +53,7 @@ def test_values_without_a_declared_type_come_back_as_they_were(drive: Drive) -> 
 
     step.push((early, "x"), keys=["a"]).push((late, "y"), keys=["a"])
 
-    assert step.values() == [(early, "x"), (late, "y")]
+    assert step.new_values() == [(early, "x"), (late, "y")]
 
 
 def test_a_failing_function_is_blamed_with_key_record_and_timestamp() -> None:

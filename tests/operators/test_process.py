@@ -52,7 +52,7 @@ def test_results_have_the_timestamp_of_their_record(drive: Drive) -> None:
 
     step.push(2, 0, 1, at=[10, 20, 30])
 
-    assert step.take() == [Batch([2, 2, 1], [10, 10, 30])]
+    assert step.batches() == [Batch([2, 2, 1], [10, 10, 30])]
 
 
 def test_results_of_records_without_timestamps_have_none(drive: Drive) -> None:
@@ -60,7 +60,7 @@ def test_results_of_records_without_timestamps_have_none(drive: Drive) -> None:
 
     step.push(1, 2)
 
-    assert step.take() == [Batch([1, 2, 2])]
+    assert step.batches() == [Batch([1, 2, 2])]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_results_may_be_any_iterable(drive: Drive, results: object) -> None:
 
     step.push(results)
 
-    assert step.values() == ["a", "b"]
+    assert step.new_values() == ["a", "b"]
 
 
 def test_none_means_no_results_and_no_batch_is_emitted_for_it(drive: Drive) -> None:
@@ -81,7 +81,7 @@ def test_none_means_no_results_and_no_batch_is_emitted_for_it(drive: Drive) -> N
 
     step.push(None, [])
 
-    assert step.take() == []
+    assert step.batches() == []
 
 
 def test_side_outputs_go_out_as_one_batch_with_the_timestamps_of_their_records(
@@ -91,8 +91,8 @@ def test_side_outputs_go_out_as_one_batch_with_the_timestamps_of_their_records(
 
     step.push("1", "x", "2", "y", at=[10, 20, 30, 40])
 
-    assert step.output.sides == {"bad": [Batch(["x", "y"], [20, 40])]}
-    assert step.take() == [Batch([1, 2], [10, 30])]
+    assert step.recorder.sides == {"bad": [Batch(["x", "y"], [20, 40])]}
+    assert step.batches() == [Batch([1, 2], [10, 30])]
 
 
 def test_side_outputs_are_sent_once_and_without_timestamps_where_records_have_none(
@@ -102,7 +102,7 @@ def test_side_outputs_are_sent_once_and_without_timestamps_where_records_have_no
 
     step.push("x").push("1").push("y")
 
-    assert step.output.sides == {"bad": [Batch(["x"]), Batch(["y"])]}
+    assert step.recorder.sides == {"bad": [Batch(["x"]), Batch(["y"])]}
 
 
 def test_the_context_tells_the_record_s_time_the_watermark_and_the_clock(drive: Drive) -> None:
@@ -113,7 +113,7 @@ def test_the_context_tells_the_record_s_time_the_watermark_and_the_clock(drive: 
     step.operator.on_watermark(5)
     step.push("after", at=[6])
 
-    assert step.take() == [
+    assert step.batches() == [
         Batch([(1, MIN_TIMESTAMP, 7)], [1]),
         Watermark(5),
         Batch([(6, 5, 7)], [6]),
@@ -200,7 +200,7 @@ def test_what_open_assigns_belongs_to_one_subtask() -> None:
 
     step = Driver(lambda: ProcessOperator(function)).push(1)
 
-    assert step.values() == ["one"]
+    assert step.new_values() == ["one"]
     assert function.table is None
 
 

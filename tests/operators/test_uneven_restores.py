@@ -156,7 +156,7 @@ class Subtasks:
         self, make: Callable[[], Operator], parallelism: int, restored: OperatorSnapshot | None
     ) -> None:
         self.drivers = [
-            Driver(make, subtask=subtask, parallelism=parallelism, key_group_count=GROUPS)
+            Driver(make, subtask=subtask, parallelism=parallelism, key_groups=GROUPS)
             for subtask in range(parallelism)
         ]
         for driver in self.drivers:
@@ -195,11 +195,11 @@ class Subtasks:
 
     def emitted(self) -> Bag[Any]:
         """All results and all records of side outputs."""
-        found = Bag[Any](record for driver in self.drivers for record in driver.records())
+        found = Bag[Any](record for driver in self.drivers for record in driver.new_records())
         for driver in self.drivers:
-            for tag in driver.output.sides:
-                found.update((tag, record) for record in driver.side(tag))
-            driver.output.sides.clear()
+            for tag in driver.recorder.sides:
+                found.update((tag, record) for record in driver.side_records(tag))
+            driver.recorder.sides.clear()
         return found
 
 

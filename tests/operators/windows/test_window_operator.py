@@ -441,7 +441,7 @@ def test_results_leave_in_batches_of_at_most_a_thousand() -> None:
 
     driver.watermark(9)
 
-    *batches, last = driver.take()
+    *batches, last = driver.batches()
     sizes = [len(batch) for batch in batches if isinstance(batch, Batch)]
     assert (max(sizes), sum(sizes), last) == (BATCH_RECORDS, len(keys), Watermark(9))
 

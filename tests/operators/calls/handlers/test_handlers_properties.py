@@ -313,7 +313,7 @@ def test_each_key_has_what_it_would_have_at_once_between_the_same_watermarks(see
         subtasks.take(step)
     subtasks.finish()
 
-    assert told(subtasks.emitted) == told(expected.take())
+    assert told(subtasks.emitted) == told(expected.batches())
     assert remembered(subtasks.snapshot()) == remembered(expected.snapshot())
     subtasks.close()
 
@@ -338,6 +338,6 @@ def test_each_key_has_what_it_would_have_at_once_whatever_is_restored_when(seed:
         subtasks.take(step)
     subtasks.finish()
 
-    assert results(told(subtasks.emitted)) == results(told(expected.take()))
+    assert results(told(subtasks.emitted)) == results(told(expected.batches()))
     assert remembered(subtasks.snapshot()) == remembered(expected.snapshot())
     subtasks.close()
