@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 import aflow as af
-from aflow.machines.timers import TimerQueue
+from aflow.machines.timer_queue import TimerQueue
 from bench.dormant import Rang, Reading, dormant_by_hand, dormant_in_flow, readings
 from bench.harness import Budget, Measurement, compare, run_async, timed
 

@@ -3,7 +3,7 @@
 Executors turn the state of their fragments into the content of part files (``encoded_part``); the driver writes these
 as they come, with a manifest, so that the folder is a savepoint like any other. Beside the state it says where the
 live job begins: each ``event_time`` step that stamps the records of a source finds the end of the history in its own
-state (``aflow.operators.hand_over``). And what was prepared for a sink is in it as in any savepoint: the live job
+state (``aflow.operators.handover``). And what was prepared for a sink is in it as in any savepoint: the live job
 commits it first, and removes what is behind it in the output whenever it goes back to the savepoint.
 
 The driver sees each part pass by, and refuses a savepoint that could not be restored, or not as it was meant: parts
@@ -25,7 +25,7 @@ from aflow.model.distribution import VERSION
 from aflow.model.elements import CheckpointKind
 from aflow.model.key_groups import ranges
 from aflow.model.time import Timestamp
-from aflow.operators.hand_over import BEGINS, begins_at
+from aflow.operators.handover import BEGINS, begins_at
 from aflow.runtime.checkpoints.directory_files import DISK, Files, stored
 from aflow.runtime.checkpoints.directory_names import PARTS, part_name
 from aflow.runtime.checkpoints.directory_places import local_folder

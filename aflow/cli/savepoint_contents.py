@@ -9,7 +9,7 @@ from typing import cast
 from aflow.errors import RestoreError
 from aflow.model.codecs import PLAIN
 from aflow.model.time import Timestamp
-from aflow.operators.hand_over import handed_over
+from aflow.operators.handover import handed_over
 from aflow.runtime.checkpoints.sections import IN_FLIGHT, PENDING, PROGRESS, WAITING
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.state.change_plan import StoredState, StoredStep, stored_step

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, overload
 from aflow.errors import FlowDefinitionError
 from aflow.model.time import Clock
 from aflow.operators.context import Context, ProcessContext, undeclared
-from aflow.operators.sides import SideOutputs
+from aflow.operators.side_outputs import SideOutputs
 from aflow.state.broadcast import BroadcastCell, BroadcastState, BroadcastView
 from aflow.state.specs import StateSpec
 

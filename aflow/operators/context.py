@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any, Final, Generic, TypeVar, cast
 
 from aflow.errors import FlowDefinitionError
-from aflow.machines.timers import TimerQueue
+from aflow.machines.timer_queue import TimerQueue
 from aflow.model.tags import Tag
 from aflow.model.time import (
     MAX_TIMESTAMP,
@@ -21,7 +21,7 @@ from aflow.model.time import (
     Timestamp,
     to_timestamp,
 )
-from aflow.operators.sides import SideOutputs
+from aflow.operators.side_outputs import SideOutputs
 from aflow.state.backend import KeyedBackend
 from aflow.state.specs import StateSpec
 

@@ -31,7 +31,7 @@ from aflow.model.codecs import PLAIN
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp, to_timestamp
 from aflow.operators.alignment import Aligned, Alignment
 from aflow.operators.base import RAISED, Operator, OperatorContext
-from aflow.operators.hand_over import (
+from aflow.operators.handover import (
     BEGINS,
     SKIPPED,
     begins_at,

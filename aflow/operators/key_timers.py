@@ -7,11 +7,11 @@ from itertools import chain
 from typing import Final, cast
 
 from aflow.errors import RestoreError
-from aflow.machines.timers import TimerQueue
+from aflow.machines.timer_queue import TimerQueue
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import Alarm
-from aflow.operators.wake import Wake
+from aflow.operators.timer_alarm import Wake
 from aflow.state.filing import EncodedLater, Keyed, KeyedFiling, KeyRow, Members
 from aflow.state.key_kinds import KeyKinds
 

@@ -14,10 +14,10 @@ from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.context import Context
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
+from aflow.operators.handler_results import TAKEN, iterable
 from aflow.operators.key_timers import TIMER_NAMES, KeyTimers
 from aflow.operators.keyed_state import keyed_backend, touch
 from aflow.operators.process import LifeCycle, ProcessFunctionOperator
-from aflow.operators.results import TAKEN, iterable
 from aflow.state.filing import CapturedRows, KeyedRows, filed_together
 from aflow.state.layouts import descriptions
 from aflow.state.snapshot import OperatorSnapshot

@@ -14,8 +14,8 @@ from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.operators.context import ProcessContext
-from aflow.operators.results import TAKEN, iterable
-from aflow.operators.sides import SideOutputs
+from aflow.operators.handler_results import TAKEN, iterable
+from aflow.operators.side_outputs import SideOutputs
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from aflow.errors import FlowDefinitionError
-from aflow.machines.watermarks.alignment import AlignmentGroup, SourceAlignment
+from aflow.machines.watermarks.source_alignment import AlignmentGroup, SourceAlignment
 from aflow.model.time import MAX_TIMESTAMP, Timestamp, short, to_millis
 from aflow.operators.alignment import Alignment
 from aflow.operators.base import Operator

@@ -11,7 +11,7 @@ LONG_FUNCTION = "def f():\n" + "    x = 1\n" * FUNCTION_LINES
 LONG_FILE = "x = 1\n" * (FILE_LINES + 1)
 
 REFUSED = {
-    "a coroutine in a machine": ("aflow.machines.timers", "async def f(): ..."),
+    "a coroutine in a machine": ("aflow.machines.timer_queue", "async def f(): ..."),
     "a coroutine in an operator": ("aflow.operators.map", "class A:\n    async def f(self): ..."),
     "an await in the state": ("aflow.state.cells", "f = (x async for x in y)\nawait f"),
     "an await in connect": ("aflow.connect", "async def f(x):\n    await x"),

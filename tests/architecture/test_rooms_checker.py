@@ -7,7 +7,7 @@ import pytest
 from tests.architecture.rooms import ORDER, Module, bad_imports, imports
 
 REFUSED = {
-    "upward": ("aflow.machines.timers", "from aflow.runtime.task import Task"),
+    "upward": ("aflow.machines.timer_queue", "from aflow.runtime.task import Task"),
     "upward by name of the room": ("aflow.model.batch", "from aflow import graph"),
     "upward for types only": (
         "aflow.operators.map",
@@ -21,10 +21,10 @@ REFUSED = {
         "aflow.runtime.job",
         "from aflow.checkpoints import Aligned",
     ),
-    "machines from connect": ("aflow.connect", "from aflow.machines.timers import Timers"),
+    "machines from connect": ("aflow.connect", "from aflow.machines.timer_queue import Timers"),
     "the command line from the test kit": ("aflow.testing.driver", "import aflow.cli.main"),
-    "a clock in a machine": ("aflow.machines.timers", "import time"),
-    "a loop in a machine": ("aflow.machines.timers", "from asyncio import Future"),
+    "a clock in a machine": ("aflow.machines.timer_queue", "import time"),
+    "a loop in a machine": ("aflow.machines.timer_queue", "from asyncio import Future"),
     "chance in a machine": ("aflow.machines.retry", "import random"),
     "files in a machine": ("aflow.machines.retry", "import os.path"),
     "a third-party package in a machine": ("aflow.machines.retry", "import anyio"),
@@ -38,11 +38,11 @@ REFUSED = {
 }
 
 ACCEPTED = {
-    "downward": ("aflow.runtime.task", "from aflow.machines.timers import Timers"),
-    "its own room": ("aflow.machines.timers", "from aflow.machines.order import Order"),
-    "its own room, relative": ("aflow.machines.timers", "from .order import Order"),
+    "downward": ("aflow.runtime.task", "from aflow.machines.timer_queue import Timers"),
+    "its own room": ("aflow.machines.timer_queue", "from aflow.machines.order import Order"),
+    "its own room, relative": ("aflow.machines.timer_queue", "from .order import Order"),
     "the standard library": (
-        "aflow.machines.timers",
+        "aflow.machines.timer_queue",
         "import heapq\nfrom datetime import datetime",
     ),
     "a room by name from above": ("aflow.api.flow", "from aflow import errors"),

@@ -24,7 +24,7 @@ from aflow.connect import Committable
 from aflow.errors import CheckpointError, FlowDefinitionError
 from aflow.model.elements import CheckpointKind
 from aflow.model.key_groups import ranges
-from aflow.operators.hand_over import BEGINS, begins_at
+from aflow.operators.handover import BEGINS, begins_at
 from aflow.state.parts import decoded
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import CollectSink, ScriptedSource

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aflow.operators.hand_over import BEGINS, begins_at
+from aflow.operators.handover import BEGINS, begins_at
 from aflow.state.snapshot import OperatorSnapshot
 from tests.cli.conftest import Aflow, Write
 from tests.cli.savepoints import (

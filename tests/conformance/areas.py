@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tests.conformance.drivers.alignment import Alignment
+from tests.conformance.driver import Driver, call
 from tests.conformance.drivers.async_chain import Chain, RetryStrategy
 from tests.conformance.drivers.async_wait import Operator, Queue
 from tests.conformance.drivers.barriers import BarrierHandler
@@ -21,13 +21,13 @@ from tests.conformance.drivers.mailbox import MailboxOrder
 from tests.conformance.drivers.merging_window_set import MergingWindows
 from tests.conformance.drivers.processor import Processor
 from tests.conformance.drivers.restart_strategies import RestartStrategies
+from tests.conformance.drivers.source_alignment import Alignment
 from tests.conformance.drivers.timers import Timers
 from tests.conformance.drivers.watermarks import Generator, IdlenessTimer, Multiplexer, Valve
 from tests.conformance.drivers.window_assigners import WindowAssigners
 from tests.conformance.drivers.window_operator import WindowOperators
 from tests.conformance.drivers.window_operator_contract import WindowOperatorContract
 from tests.conformance.drivers.window_triggers import window_triggers
-from tests.conformance.running import Driver, call
 from tests.conformance.scenarios import Scenario, UnknownWord
 
 #: By area, and within it by ``given.kind``; the empty kind is for scenarios that name none.

@@ -10,7 +10,7 @@ import pytest
 
 from aflow.errors import FlowDefinitionError
 from tests.conformance.areas import AREAS, driver_for
-from tests.conformance.running import Driver, Outcome, differences, run
+from tests.conformance.driver import Driver, Outcome, differences, run
 from tests.conformance.scenarios import (
     HERE,
     OWN_DATA,

@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from tests.conformance.areas import AREAS, driver_for
+from tests.conformance.driver import differences, run
 from tests.conformance.report import IMPLIED
-from tests.conformance.running import differences, run
 from tests.conformance.scenarios import (
     DATA,
     HERE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aflow.machines.barriers.events import Block, Instruction, Trigger, Unblock
-from aflow.machines.barriers.one_at_a_time import OneAtATime, Pending
+from aflow.machines.barriers.single_checkpoint import OneAtATime, Pending
 from aflow.model.elements import Barrier
 from aflow.model.time import Timestamp
 

@@ -22,7 +22,7 @@ from aflow.machines.barriers.events import (
     Trigger,
     Unblock,
 )
-from aflow.machines.barriers.one_at_a_time import OneAtATime, Pending
+from aflow.machines.barriers.single_checkpoint import OneAtATime, Pending
 from aflow.model.elements import Barrier, CheckpointKind
 from aflow.model.time import Timestamp
 

@@ -34,7 +34,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from aflow.errors import InternalError
-from aflow.machines.checkpoints.completed import CompletedCheckpoints
+from aflow.machines.checkpoints.completed_checkpoints import CompletedCheckpoints
 from aflow.machines.checkpoints.events import (
     Acknowledged,
     AlarmRang,
@@ -60,7 +60,7 @@ from aflow.machines.checkpoints.events import (
     TriggerTasks,
 )
 from aflow.machines.checkpoints.failures import FailureCounter
-from aflow.machines.checkpoints.pending import PendingCheckpoint
+from aflow.machines.checkpoints.pending_checkpoint import PendingCheckpoint
 from aflow.machines.checkpoints.requests import BeforeRange, Load, RequestDecider, Wanted
 from aflow.model.elements import CheckpointKind
 from aflow.model.time import Timestamp, short

@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from aflow.machines.timers import Changes, changes_of, toggle
+from aflow.machines.timer_queue import Changes, changes_of, toggle
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 

@@ -26,7 +26,7 @@ from aflow.operators.calls.leaving import failed, send_failure, send_results
 from aflow.operators.calls.stored import StoredCalls
 from aflow.operators.calls.stored_fences import CapturedCalls, StoredFences, restored_queue
 from aflow.operators.first_call import refuse_coroutine
-from aflow.operators.results import iterable
+from aflow.operators.handler_results import iterable
 from aflow.state.snapshot import Captured, OperatorSnapshot
 
 #: After so many keys that were checked all are forgotten, so that ever new keys cost bounded memory.

@@ -37,7 +37,7 @@ from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.calls.in_flight import RecordsInFlight, calls_of, nobody
 from aflow.operators.calls.leaving import attempt_timed_out, not_awaited, timed_out
 from aflow.operators.calls.limited import StepLimits
-from aflow.operators.results import iterable
+from aflow.operators.handler_results import iterable
 
 #: To look it up in its enum takes 0.1 µs on Python 3.11, and that is done for each call.
 _MANY: Final = CallResults.MANY

@@ -15,7 +15,7 @@ from aflow.model.windows import TimeWindow, Windowed
 from aflow.operators.base import OperatorContext
 from aflow.operators.context import no_clock
 from aflow.operators.first_call import FirstCall
-from aflow.operators.sides import SideOutputs
+from aflow.operators.side_outputs import SideOutputs
 from aflow.operators.windows.contents import KeyWindow
 from aflow.operators.windows.domain_timers import DomainTimers
 from aflow.operators.windows.function import WindowContext, WindowFunction

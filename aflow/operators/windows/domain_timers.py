@@ -12,7 +12,7 @@ from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.base import Alarm
-from aflow.operators.wake import Wake
+from aflow.operators.timer_alarm import Wake
 from aflow.state.filing import EncodedLater, Keyed, KeyedFiling, KeyRow, Members
 from aflow.state.key_kinds import KeyKinds
 

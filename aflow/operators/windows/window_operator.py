@@ -30,9 +30,9 @@ from aflow.model.windows import GLOBAL_WINDOW
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.changed_keys import ChangedKeys, too_many
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
+from aflow.operators.handler_results import TAKEN, iterable
 from aflow.operators.keyed_state import memory_backend, touch
 from aflow.operators.process import ProcessFunctionOperator
-from aflow.operators.results import TAKEN, iterable
 from aflow.operators.windows.contents import EMPTY, KeyWindow, contents_for
 from aflow.operators.windows.contexts import (
     AsWindowed,

@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Final
 
 from aflow.machines.calls.retry import Attempt, Retry
+from tests.conformance.driver import Driver, Outcome
 from tests.conformance.drivers.async_wait import Operator
-from tests.conformance.running import Driver, Outcome
 from tests.conformance.scenarios import Json, UnknownWord
 
 _STEP: Final = re.compile(r"async (ordered|unordered), capacity (\d+), \[2\*x\]")

@@ -20,7 +20,7 @@ from aflow.operators.calls.operator import AsyncOperator
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import At, OperatorHarness
 from aflow.testing.harness import Element
-from tests.conformance.running import Driver, Outcome, number
+from tests.conformance.driver import Driver, Outcome, number
 from tests.conformance.scenarios import Json, UnknownWord
 
 _QUEUES: Final[Mapping[str, Callable[[], CallQueue]]] = {

@@ -36,6 +36,7 @@ from aflow.machines.barriers.events import (
 from aflow.machines.barriers.tracker import BarrierTracker
 from aflow.model.elements import Barrier, CancelBarrier, CheckpointKind
 from aflow.model.time import MAX_TIMESTAMP
+from tests.conformance.driver import Driver, call
 from tests.conformance.drivers.barrier_gate import (
     WORDS,
     Announcement,
@@ -46,7 +47,6 @@ from tests.conformance.drivers.barrier_gate import (
     Queued,
     Urgent,
 )
-from tests.conformance.running import Driver, call
 from tests.conformance.scenarios import UnknownWord
 from tests.machines.barriers.interpreter import BarrierInterpreter
 

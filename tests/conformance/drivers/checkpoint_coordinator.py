@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from aflow.machines.checkpoints.completed import CompletedCheckpoints
+from aflow.machines.checkpoints.completed_checkpoints import CompletedCheckpoints
 from aflow.machines.checkpoints.coordinator import Coordinator
 from aflow.machines.checkpoints.events import (
     Acknowledged,
@@ -32,7 +32,7 @@ from aflow.machines.checkpoints.events import (
 )
 from aflow.machines.checkpoints.requests import BeforeRange, Load, RequestDecider, Wanted
 from aflow.model.elements import CheckpointKind
-from tests.conformance.running import Driver, Outcome
+from tests.conformance.driver import Driver, Outcome
 from tests.conformance.scenarios import UnknownWord
 
 _UNLIMITED: Final = 1_000_000

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from aflow.machines.windows import evictors
 from aflow.machines.windows.evictor import Evictor
+from tests.conformance.driver import call
 from tests.conformance.drivers.window_operator import Record, WindowOperators
-from tests.conformance.running import call
 from tests.conformance.scenarios import Json, UnknownWord
 
 

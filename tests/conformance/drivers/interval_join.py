@@ -13,7 +13,7 @@ from aflow.operators.joins.columns import decoded
 from aflow.operators.joins.interval import IntervalJoinOperator
 from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
 from aflow.testing import At, TwoInputHarness
-from tests.conformance.running import NOTHING, Driver, Outcome
+from tests.conformance.driver import NOTHING, Driver, Outcome
 from tests.conformance.scenarios import Json, UnknownWord
 
 #: What the data calls the late outputs.

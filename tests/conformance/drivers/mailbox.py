@@ -11,7 +11,7 @@ from typing import Final
 from aflow.errors import MailboxClosed
 from aflow.machines.mail_order import MIN_PRIORITY, Lane, MailOrder
 from aflow.runtime.mailbox import Mail, Mailbox
-from tests.conformance.running import Driver, Outcome, number
+from tests.conformance.driver import Driver, Outcome, number
 from tests.conformance.scenarios import UnknownWord
 
 _LANES: Final = {lane.value: lane for lane in Lane}

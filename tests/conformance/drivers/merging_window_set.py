@@ -7,8 +7,8 @@ from typing import Final
 
 from aflow.machines.windows.merging_window_set import Merge, Merged, MergingWindowSet
 from aflow.model.windows import TimeWindow
+from tests.conformance.driver import Driver, Outcome
 from tests.conformance.drivers.window_operator import assigner_of
-from tests.conformance.running import Driver, Outcome
 from tests.conformance.scenarios import Json, UnknownWord
 
 Bounds = Sequence[int]

@@ -13,8 +13,8 @@ from aflow.machines.mail_order import MailState
 from aflow.runtime.clock import SystemClock
 from aflow.runtime.loop_budget import DEFAULT_BUDGET, LoopBudget
 from aflow.runtime.mailbox_loop import MailboxLoop, SuspendReason
+from tests.conformance.driver import NOTHING, Driver, Outcome, number
 from tests.conformance.drivers.mailbox import take
-from tests.conformance.running import NOTHING, Driver, Outcome, number
 from tests.conformance.scenarios import UnknownWord
 
 #: Passes of the loop in which something that was waited for must have happened.

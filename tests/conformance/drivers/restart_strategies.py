@@ -14,7 +14,7 @@ from aflow.machines.restart import (
     Restart,
     RestartBudget,
 )
-from tests.conformance.running import Driver, Outcome, call
+from tests.conformance.driver import Driver, Outcome, call
 from tests.conformance.scenarios import Json, UnknownWord
 
 _UNLIMITED: Final = 2**62

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from aflow.machines.timers import Alarm, Arm, Disarm, Timer, TimerQueue
+from aflow.machines.timer_queue import Alarm, Arm, Disarm, Timer, TimerQueue
 from aflow.model.time import TimeDomain
+from tests.conformance.driver import Driver, call
 from tests.conformance.drivers.timers_in_step import Registration, TimersInStep
-from tests.conformance.running import Driver, call
 from tests.conformance.scenarios import Json, UnknownWord
 
 _REGISTERS: Final = re.compile(r"at (\d+) registers \((\w+), (\d+)\)")

@@ -8,7 +8,7 @@ from aflow.machines.watermarks.generators import BoundedOutOfOrderness, Idleness
 from aflow.machines.watermarks.multiplexer import SplitMultiplexer
 from aflow.machines.watermarks.valve import WatermarkValve
 from aflow.model.elements import Active, Idle, Watermark
-from tests.conformance.running import Driver, Outcome, call, number
+from tests.conformance.driver import Driver, Outcome, call, number
 from tests.conformance.scenarios import Json, UnknownWord
 
 

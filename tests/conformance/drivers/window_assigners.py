@@ -15,7 +15,7 @@ from aflow.machines.windows.assigners import (
 )
 from aflow.machines.windows.stagger import WindowStagger
 from aflow.model.windows import TimeWindow
-from tests.conformance.running import Driver, Outcome, call
+from tests.conformance.driver import Driver, Outcome, call
 from tests.conformance.scenarios import Json, UnknownWord
 
 

@@ -41,7 +41,7 @@ from aflow.operators.windows.window_snapshots import WINDOW_ROWS
 from aflow.state.layouts import Many
 from aflow.testing import At, OperatorHarness
 from aflow.testing.harness import Element
-from tests.conformance.running import Driver, call
+from tests.conformance.driver import Driver, call
 from tests.conformance.scenarios import Json, UnknownWord
 
 Record = tuple[str, int]

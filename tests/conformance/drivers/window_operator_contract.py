@@ -20,7 +20,7 @@ from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.window_operator import WindowOperator
 from aflow.state.specs import ValueState
 from aflow.testing import At, OperatorHarness
-from tests.conformance.running import NOTHING, Driver, Outcome, call, number
+from tests.conformance.driver import NOTHING, Driver, Outcome, call, number
 from tests.conformance.scenarios import Json, UnknownWord
 
 Record = tuple[int, int]

@@ -22,8 +22,8 @@ from aflow.operators.windows.factory import check_logic, window_operator
 from aflow.operators.windows.logic import WindowLogic
 from aflow.testing import At, OperatorHarness
 from aflow.testing.harness import Element
+from tests.conformance.driver import Driver, Outcome
 from tests.conformance.drivers.window_operator import assigner_of
-from tests.conformance.running import Driver, Outcome
 from tests.conformance.scenarios import Json, UnknownWord
 from tests.machines.windows.trigger_driver import Answers, Asked, OneWindowContext
 

@@ -14,7 +14,7 @@ from aflow.machines.barriers.events import (
     Trigger,
     Unblock,
 )
-from tests.machines.barriers.told import announced, arrived, barrier, cancelled, ended, tell
+from tests.machines.barriers.shorthand import announced, arrived, barrier, cancelled, ended, tell
 
 
 def test_channels_wait_at_their_barrier_until_the_last_one_triggers() -> None:

@@ -23,7 +23,7 @@ from aflow.machines.barriers.events import (
     Unblock,
 )
 from aflow.model.elements import CheckpointKind
-from tests.machines.barriers.told import announced, arrived, barrier, cancelled, ended, tell
+from tests.machines.barriers.shorthand import announced, arrived, barrier, cancelled, ended, tell
 
 ONE = barrier(1, at=100, timeout=50)
 ONE_UNALIGNED = replace(ONE, unaligned=True)

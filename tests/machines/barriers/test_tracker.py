@@ -7,7 +7,7 @@ import pytest
 from aflow.errors import InternalError
 from aflow.machines.barriers.events import Abort, AbortReason, AlarmRang, AllArrived, Trigger
 from aflow.machines.barriers.tracker import MOST, BarrierTracker
-from tests.machines.barriers.told import announced, arrived, barrier, cancelled, ended, tell
+from tests.machines.barriers.shorthand import announced, arrived, barrier, cancelled, ended, tell
 
 
 def test_the_last_barrier_triggers_and_nobody_is_blocked() -> None:

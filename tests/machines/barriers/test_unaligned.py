@@ -15,7 +15,7 @@ from aflow.machines.barriers.events import (
     EndCapture,
     Trigger,
 )
-from tests.machines.barriers.told import arrived, barrier, cancelled, ended, tell
+from tests.machines.barriers.shorthand import arrived, barrier, cancelled, ended, tell
 
 ONE = barrier(1, unaligned=True)
 TWO = barrier(2, unaligned=True)

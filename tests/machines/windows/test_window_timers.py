@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from aflow.machines.timers import Changes, Timer
+from aflow.machines.timer_queue import Changes, Timer
 from aflow.machines.windows.window_timers import DueWindow, WindowTimers
 from aflow.model.windows import TimeWindow
 

@@ -12,7 +12,7 @@ from bisect import insort
 from collections.abc import Collection, Container, Hashable, Mapping
 from typing import Final
 
-from aflow.machines.timers import TimerQueue
+from aflow.machines.timer_queue import TimerQueue
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.operators.key_timers import KeyTimers
 from aflow.state.filing import Keyed, KeyedFiling, Members

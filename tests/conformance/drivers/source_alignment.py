@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from aflow.machines.watermarks.alignment import SourceAlignment
 from aflow.machines.watermarks.generators import Idleness, Punctuated
 from aflow.machines.watermarks.multiplexer import SplitMultiplexer
-from tests.conformance.running import Driver, Outcome, number
+from aflow.machines.watermarks.source_alignment import SourceAlignment
+from tests.conformance.driver import Driver, Outcome, number
 from tests.conformance.scenarios import UnknownWord
 
 _GENERATORS: Final[Mapping[str, Callable[[int, int], int | None]]] = {

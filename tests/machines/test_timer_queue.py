@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from aflow.machines.timers import Alarm, Arm, Changes, Disarm, Timer, TimerQueue
+from aflow.machines.timer_queue import Alarm, Arm, Changes, Disarm, Timer, TimerQueue
 
 
 def queue_of(*timers: tuple[int, str, str]) -> TimerQueue[str, str]:

@@ -10,7 +10,7 @@ from aflow.model.codecs import PLAIN
 from aflow.model.elements import IDLE, Active, Idle, Watermark
 from aflow.model.tags import Tag
 from aflow.operators.event_time import EventTimeOperator, TimeStrategy
-from aflow.operators.hand_over import BEGINS, SKIPPED, begins_at
+from aflow.operators.handover import BEGINS, SKIPPED, begins_at
 from aflow.state.snapshot import OperatorSnapshot, merge
 from aflow.testing import At, Mode, OperatorHarness
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import (
 )
 
 from aflow.errors import FlowDefinitionError, InternalError
-from aflow.machines.watermarks.alignment import AlignmentGroup, SourceAlignment
+from aflow.machines.watermarks.source_alignment import AlignmentGroup, SourceAlignment
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aflow.machines.timers import Alarm as Decision
-from aflow.machines.timers import Arm, Disarm
+from aflow.machines.timer_queue import Alarm as Decision
+from aflow.machines.timer_queue import Arm, Disarm
 from aflow.model.time import Timestamp
 from aflow.operators.base import Alarm
 
