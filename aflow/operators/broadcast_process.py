@@ -42,7 +42,7 @@ class BroadcastProcess(KeyedFunction[BroadcastContext[K], U], Generic[K, T, C, U
     and timers and ``ctx.key`` fail.
     """
 
-    comes_behind = ".connect_broadcast(control)"
+    preceding_call = ".connect_broadcast(control)"
 
     @abstractmethod
     def process(self, value: T, ctx: BroadcastContext[K]) -> Iterable[U] | None:

@@ -28,7 +28,7 @@ class CoProcess(KeyedFunction[Context[K], U], Generic[K, L, R, U]):
     timer: the watermark has passed a moment once *both* streams have.
     """
 
-    comes_behind = ".connect(other)"
+    preceding_call = ".connect(other)"
 
     @abstractmethod
     def process_left(self, value: L, ctx: Context[K]) -> Iterable[U] | None:

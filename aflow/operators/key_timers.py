@@ -11,7 +11,7 @@ from aflow.machines.timer_queue import TimerQueue
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import Alarm
-from aflow.operators.timer_alarm import Wake
+from aflow.operators.timer_alarm import TimerAlarm
 from aflow.state.filing import EncodedLater, Keyed, KeyedFiling, KeyRow, Members
 from aflow.state.key_kinds import KeyKinds
 
@@ -29,7 +29,7 @@ class KeyTimers:
         self.queues: Final[dict[TimeDomain, TimerQueue[Hashable, None]]] = {
             domain: TimerQueue() for domain in TimeDomain
         }
-        self._wake = Wake(alarm)
+        self._wake = TimerAlarm(alarm)
         self._kinds = KeyKinds()
 
     def due(self, domain: TimeDomain, now: Timestamp) -> Iterator[tuple[Timestamp, Hashable]]:

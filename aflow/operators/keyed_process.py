@@ -24,7 +24,7 @@ class KeyedProcess(KeyedFunction[Context[K], U], Generic[K, T, U]):
     ``ctx.state(self.last)``. Attributes of ``self`` are shared by all keys and are in no snapshot.
     """
 
-    comes_behind = ".key_by(…)"
+    preceding_call = ".key_by(…)"
 
     @abstractmethod
     def process(self, value: T, ctx: Context[K]) -> Iterable[U] | None:

@@ -30,7 +30,7 @@ class LifeCycle(ABC):  # noqa: B024 - abstract in what its two children add
     """
 
     #: What makes a stream into one that takes functions of this kind, to be said to somebody who gave it to another.
-    comes_behind: ClassVar[str] = ""
+    preceding_call: ClassVar[str] = ""
 
     def open(self) -> None:
         """Called once in each subtask before the first record, for instance to load a table. Nothing by default."""
@@ -64,7 +64,7 @@ def check_kind(function: object, kind: type[LifeCycle], *, handlers: Iterable[st
             f"a {kind.__name__} object is needed, not its class; write {function.__name__}()"
         )
     if not isinstance(function, kind):
-        behind = function.comes_behind if isinstance(function, LifeCycle) else ""
+        behind = function.preceding_call if isinstance(function, LifeCycle) else ""
         other = f", or call {behind} before .process(…) to use this one" if behind else ""
         hint = f"subclass {kind.__name__}{other}"
         raise FlowDefinitionError(f"a {kind.__name__} is needed, not {shown(function)}; {hint}")

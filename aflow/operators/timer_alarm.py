@@ -8,7 +8,7 @@ from aflow.model.time import Timestamp
 from aflow.operators.base import Alarm
 
 
-class Wake:
+class TimerAlarm:
     """Does on the clock what the machine decides."""
 
     __slots__ = ("_alarm", "_decision")

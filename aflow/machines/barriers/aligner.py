@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from aflow.machines.barriers.events import Block, Instruction, Trigger, Unblock
-from aflow.machines.barriers.single_checkpoint import OneAtATime, Pending
+from aflow.machines.barriers.single_checkpoint import Pending, SingleCheckpointBarriers
 from aflow.model.elements import Barrier
 from aflow.model.time import Timestamp
 
 
-class BarrierAligner(OneAtATime):
+class BarrierAligner(SingleCheckpointBarriers):
     """Blocks channels that are ahead, triggers when all barriers are here, and then unblocks.
 
     What is blocked is exactly what has arrived, less what has ended since, while a checkpoint is pending.

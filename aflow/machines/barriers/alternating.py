@@ -22,12 +22,12 @@ from aflow.machines.barriers.events import (
     Trigger,
     Unblock,
 )
-from aflow.machines.barriers.single_checkpoint import OneAtATime, Pending
+from aflow.machines.barriers.single_checkpoint import Pending, SingleCheckpointBarriers
 from aflow.model.elements import Barrier, CheckpointKind
 from aflow.model.time import Timestamp
 
 
-class AlternatingBarriers(OneAtATime):
+class AlternatingBarriers(SingleCheckpointBarriers):
     """Aligns until the timeout of the barrier, and captures records in flight from then on."""
 
     def __init__(self, channels: int) -> None:

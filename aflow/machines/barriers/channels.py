@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from aflow.errors import InternalError
-from aflow.machines.barriers.events import AlarmRang, ChannelEnded, Event
+from aflow.machines.barriers.events import AlarmFired, ChannelEnded, Event
 from aflow.model.elements import Barrier
 
 #: So many events are shown when a stream is corrupt.
@@ -33,7 +33,7 @@ class Channels:
     def hear(self, event: Event) -> None:
         """Remember ``event``. Raises ``InternalError`` if its channel does not exist, or ends a second time."""
         self._recent.append(event)
-        if isinstance(event, AlarmRang):
+        if isinstance(event, AlarmFired):
             return
         if not 0 <= event.channel < self.count:
             raise self.corrupt(f"there is no channel {event.channel} among {self.count}")

@@ -58,11 +58,11 @@ class ChannelEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class AlarmRang:
+class AlarmFired:
     """The time of the last ``SetAlarm`` has come."""
 
 
-Event: TypeAlias = BarrierArrived | BarrierAnnounced | CancelArrived | ChannelEnded | AlarmRang
+Event: TypeAlias = BarrierArrived | BarrierAnnounced | CancelArrived | ChannelEnded | AlarmFired
 
 
 class AbortReason(Enum):
@@ -152,7 +152,7 @@ class AllArrived:
 
 @dataclass(frozen=True, slots=True)
 class SetAlarm:
-    """Send ``AlarmRang`` at ``at`` (epoch ms); replaces what was set."""
+    """Send ``AlarmFired`` at ``at`` (epoch ms); replaces what was set."""
 
     at: Timestamp
 

@@ -20,7 +20,7 @@ from aflow.machines.barriers.channels import Channels
 from aflow.machines.barriers.events import (
     Abort,
     AbortReason,
-    AlarmRang,
+    AlarmFired,
     AllArrived,
     BarrierAnnounced,
     BarrierArrived,
@@ -52,7 +52,7 @@ class Pending:
         return max(0, self.began_at - self.barrier.created_at)
 
 
-class OneAtATime(ABC):
+class SingleCheckpointBarriers(ABC):
     """The base of the machines that have at most one checkpoint pending."""
 
     def __init__(self, channels: int) -> None:
@@ -89,7 +89,7 @@ class OneAtATime(ABC):
                 return self._cancel(checkpoint)
             case ChannelEnded(channel):
                 return self._end(channel, now)
-            case AlarmRang():
+            case AlarmFired():
                 return self._alarm(now)
 
     # -------------------------------------------------------------------------------- what machines decide
@@ -120,7 +120,7 @@ class OneAtATime(ABC):
 
     def _barrier(self, channel: int, barrier: Barrier, now: Timestamp) -> list[Instruction]:
         if channel in self._channels.ended:
-            return self._behind_the_end(barrier, now)
+            return self._after_all_ends(barrier, now)
         if self._is_late(barrier.id):
             return []
         done = self._begun(barrier, now)
@@ -130,7 +130,7 @@ class OneAtATime(ABC):
         pending.arrived.add(channel)
         return done + self._arrived(pending, channel, barrier, now)
 
-    def _behind_the_end(self, barrier: Barrier, now: Timestamp) -> list[Instruction]:
+    def _after_all_ends(self, barrier: Barrier, now: Timestamp) -> list[Instruction]:
         if self.open_channels or self._is_late(barrier.id):
             return []
         self._latest = barrier.id

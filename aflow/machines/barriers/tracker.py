@@ -15,7 +15,7 @@ from aflow.machines.barriers.channels import Channels
 from aflow.machines.barriers.events import (
     Abort,
     AbortReason,
-    AlarmRang,
+    AlarmFired,
     AllArrived,
     BarrierAnnounced,
     BarrierArrived,
@@ -78,7 +78,7 @@ class BarrierTracker:
                 return self._cancel(channel, checkpoint, now)
             case ChannelEnded():
                 return self._end(now)
-            case BarrierAnnounced() | AlarmRang():
+            case BarrierAnnounced() | AlarmFired():
                 return []
 
     def _barrier(self, channel: int, barrier: Barrier, now: Timestamp) -> list[Instruction]:

@@ -21,7 +21,7 @@ or aborted. While pending it first collects the acknowledgements of all tasks; t
 - When the job is stopped, or has to fail, all that is pending is aborted. Nothing happens afterwards, except that
   requests are refused. A job that is restarted gets a new coordinator.
 
-An ``AlarmRang`` is what makes time pass here: other events find nothing due and nothing expired, so a task's last
+An ``AlarmFired`` is what makes time pass here: other events find nothing due and nothing expired, so a task's last
 acknowledgement wins over a deadline that has passed unnoticed.
 
 After Flink's ``CheckpointCoordinator``.
@@ -37,7 +37,7 @@ from aflow.errors import InternalError
 from aflow.machines.checkpoints.completed_checkpoints import CompletedCheckpoints
 from aflow.machines.checkpoints.events import (
     Acknowledged,
-    AlarmRang,
+    AlarmFired,
     Answer,
     CancelAlarm,
     CoordinatorSettings,
@@ -138,7 +138,7 @@ class Coordinator:
         match event:
             case Started():
                 return self._start(now)
-            case AlarmRang():
+            case AlarmFired():
                 return self._ring(now)
             case Requested(request, kind):
                 return self._request(Wanted(kind, request), now)

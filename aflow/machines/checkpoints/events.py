@@ -21,7 +21,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class AlarmRang:
+class AlarmFired:
     """The time of the last ``SetAlarm`` has come. One that rings early or late does no harm."""
 
 
@@ -85,7 +85,7 @@ class Stopped:
 
 Event: TypeAlias = (
     Started
-    | AlarmRang
+    | AlarmFired
     | Requested
     | Acknowledged
     | Declined
@@ -162,7 +162,7 @@ class FailJob:
 
 @dataclass(frozen=True, slots=True)
 class SetAlarm:
-    """Send ``AlarmRang`` at ``at`` (epoch ms); replaces what was set."""
+    """Send ``AlarmFired`` at ``at`` (epoch ms); replaces what was set."""
 
     at: Timestamp
 

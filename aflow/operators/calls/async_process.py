@@ -211,7 +211,7 @@ class AsyncKeyedProcess(LifeCycle, Generic[K, T, U]):
     handlers that run at a time, and are in no snapshot.
     """
 
-    comes_behind = ".key_by(…)"
+    preceding_call = ".key_by(…)"
 
     @abstractmethod
     def process(self, value: T, ctx: AsyncContext[K]) -> Awaitable[Iterable[U] | None]:

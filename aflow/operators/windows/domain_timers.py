@@ -12,7 +12,7 @@ from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.base import Alarm
-from aflow.operators.timer_alarm import Wake
+from aflow.operators.timer_alarm import TimerAlarm
 from aflow.state.filing import EncodedLater, Keyed, KeyedFiling, KeyRow, Members
 from aflow.state.key_kinds import KeyKinds
 
@@ -29,7 +29,7 @@ class DomainTimers:
     def __init__(self, alarm: Alarm) -> None:
         self.event: Final = WindowTimers[Hashable]()
         self.processing: Final = WindowTimers[Hashable]()
-        self._wake = Wake(alarm)
+        self._wake = TimerAlarm(alarm)
         self._kinds = KeyKinds()
 
     def of(self, domain: TimeDomain) -> WindowTimers[Hashable]:

@@ -17,7 +17,7 @@ from aflow.errors import MailboxClosed
 from aflow.machines.barriers.events import (
     Abort,
     AbortReason,
-    AlarmRang,
+    AlarmFired,
     AllArrived,
     BarrierAnnounced,
     BarrierArrived,
@@ -103,7 +103,7 @@ class CheckpointedInput:
         self.captured: dict[int, list[Element]] = {}
         #: By checkpoint that was triggered unaligned and waits for barriers, and by channel.
         self._in_flight: dict[int, dict[int, list[Element]]] = {}
-        self._timer = timers.timer(lambda _: self._tell(AlarmRang()), Lane.CONTROL)
+        self._timer = timers.timer(lambda _: self._tell(AlarmFired()), Lane.CONTROL)
 
     def attach(self, channels: Sequence[Channel], serve: Callable[[int], None]) -> None:
         """``serve`` gives a channel its turn again."""

@@ -434,7 +434,7 @@ class CheckpointCoordinator:
                 self._work.task_done()
 
     def _on_timer(self, now: Timestamp) -> None:
-        self._feed(say.AlarmRang())
+        self._feed(say.AlarmFired())
 
 
 async def _raise(error: Exception) -> None:

@@ -22,7 +22,7 @@ from aflow.machines.barriers.alternating import AlternatingBarriers
 from aflow.machines.barriers.events import (
     Abort,
     AbortReason,
-    AlarmRang,
+    AlarmFired,
     AllArrived,
     BarrierAnnounced,
     BarrierArrived,
@@ -188,7 +188,7 @@ class BarrierHandler(Driver):
         if self._barriers.alarm is not None and self._barriers.alarm <= self._now:
             self._barriers.alarm = None
             if not self._closed:  # as the runtime: a mailbox that is closed takes no alarm
-                self._tell(AlarmRang())
+                self._tell(AlarmFired())
 
     # ------------------------------------------------------------------------------------------ what is seen
 

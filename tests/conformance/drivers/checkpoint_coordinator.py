@@ -10,7 +10,7 @@ from aflow.machines.checkpoints.completed_checkpoints import CompletedCheckpoint
 from aflow.machines.checkpoints.coordinator import Coordinator
 from aflow.machines.checkpoints.events import (
     Acknowledged,
-    AlarmRang,
+    AlarmFired,
     CancelAlarm,
     CoordinatorSettings,
     Declined,
@@ -165,7 +165,7 @@ class Failures(Driver):
                 self._tell(NotStored(checkpoint, reason))
             case "expired":
                 self._now += _UNLIMITED
-                self._tell(AlarmRang())
+                self._tell(AlarmFired())
             case "failover":
                 pass
             case _:
@@ -262,7 +262,7 @@ class WholeCoordinator(Driver):
         until = self._now + by
         while self._alarm is not None and self._alarm <= until:
             self._now, self._alarm = max(self._now, self._alarm), None
-            self._tell(AlarmRang())
+            self._tell(AlarmFired())
         self._now = until
 
     def do_trigger(

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeAlias
 
 from aflow.machines.barriers.events import (
-    AlarmRang,
+    AlarmFired,
     BarrierAnnounced,
     BarrierArrived,
     Barriers,
@@ -223,7 +223,7 @@ class Task(Node):
 
     def _ring(self) -> None:
         self.barriers.alarm = None
-        self.barriers.handle(AlarmRang(), self._network.now)
+        self.barriers.handle(AlarmFired(), self._network.now)
 
 
 class Network:

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 from aflow.machines.barriers.aligner import BarrierAligner
 from aflow.machines.barriers.alternating import AlternatingBarriers
 from aflow.machines.barriers.events import (
-    AlarmRang,
+    AlarmFired,
     BarrierAnnounced,
     BarrierArrived,
     Barriers,
@@ -268,7 +268,7 @@ class Task:
 
     def _ring(self) -> None:
         self.barriers.alarm = None
-        self._handle(AlarmRang())
+        self._handle(AlarmFired())
 
     def _end(self) -> None:
         self.ended = True

@@ -10,7 +10,7 @@ from aflow.machines.barriers.alternating import AlternatingBarriers
 from aflow.machines.barriers.events import (
     Abort,
     AbortReason,
-    AlarmRang,
+    AlarmFired,
     AllArrived,
     Block,
     CancelAlarm,
@@ -46,7 +46,7 @@ def test_the_alarm_turns_the_checkpoint_and_announced_barriers_overtake() -> Non
     machine = AlternatingBarriers(4)
     tell(machine, arrived(0, ONE), announced(2, ONE), ended(3), now=110)
 
-    assert machine.handle(AlarmRang(), 150) == [
+    assert machine.handle(AlarmFired(), 150) == [
         Unblock(0),
         Trigger(ONE_UNALIGNED, 10),
         Capture(1, (1, 2)),
@@ -75,7 +75,7 @@ def test_a_checkpoint_of_which_only_announcements_are_known_turns_too() -> None:
     machine = AlternatingBarriers(2)
     tell(machine, announced(1, ONE), now=105)
 
-    assert machine.handle(AlarmRang(), 150) == [
+    assert machine.handle(AlarmFired(), 150) == [
         Trigger(ONE_UNALIGNED, 5),
         Capture(1, (0, 1)),
         Overtake((1,)),
@@ -113,7 +113,7 @@ def test_an_end_after_the_timeout_turns_though_the_alarm_has_not_rung() -> None:
         Trigger(ONE_UNALIGNED, 10),
         Capture(1, (2,)),
     ]
-    assert machine.handle(AlarmRang(), 152) == []
+    assert machine.handle(AlarmFired(), 152) == []
     assert machine.handle(ended(2), 153) == [EndCapture(2), AllArrived(1, 43)]
 
 
@@ -133,7 +133,7 @@ def test_an_alarm_that_rings_early_is_set_again() -> None:
     machine = AlternatingBarriers(2)
     tell(machine, arrived(0, ONE), now=110)
 
-    assert machine.handle(AlarmRang(), 149) == [SetAlarm(150)]
+    assert machine.handle(AlarmFired(), 149) == [SetAlarm(150)]
 
 
 @pytest.mark.parametrize("kind", [CheckpointKind.SAVEPOINT, CheckpointKind.FINAL])
@@ -142,7 +142,7 @@ def test_savepoints_stay_aligned_whatever_their_timeout(kind: CheckpointKind) ->
     savepoint = barrier(1, at=100, timeout=50, kind=kind)
 
     assert tell(machine, announced(0, savepoint), arrived(0, savepoint), now=500) == [Block(0)]
-    assert machine.handle(AlarmRang(), 600) == []
+    assert machine.handle(AlarmFired(), 600) == []
     assert machine.handle(arrived(1, savepoint), 700) == [
         Unblock(0),
         Trigger(savepoint, 400),
@@ -222,7 +222,7 @@ def test_after_a_cancellation_no_alarm_rings_and_nobody_is_blocked() -> None:
         CancelAlarm(),
         Abort(1, AbortReason.CANCELLED),
     ]
-    assert tell(machine, AlarmRang(), announced(0, ONE), arrived(1, ONE), now=160) == []
+    assert tell(machine, AlarmFired(), announced(0, ONE), arrived(1, ONE), now=160) == []
 
 
 def test_an_announced_barrier_behind_the_last_end_triggers_at_the_end() -> None:
@@ -237,7 +237,7 @@ def test_a_barrier_behind_an_end_is_neither_waited_for_nor_overtakes() -> None:
     machine = AlternatingBarriers(2)
     tell(machine, announced(0, ONE), ended(0), now=110)
 
-    assert machine.handle(AlarmRang(), 150) == [Trigger(ONE_UNALIGNED, 10), Capture(1, (1,))]
+    assert machine.handle(AlarmFired(), 150) == [Trigger(ONE_UNALIGNED, 10), Capture(1, (1,))]
     assert machine.handle(arrived(0, ONE), 151) == []
     assert machine.handle(arrived(1, ONE), 152) == [EndCapture(1), AllArrived(1, 42)]
 

@@ -22,7 +22,7 @@ from aflow.machines.barriers.aligner import BarrierAligner
 from aflow.machines.barriers.alternating import AlternatingBarriers
 from aflow.machines.barriers.events import (
     Abort,
-    AlarmRang,
+    AlarmFired,
     AllArrived,
     BarrierAnnounced,
     BarrierArrived,
@@ -132,7 +132,7 @@ class Rules(RuleBasedStateMachine):
     @rule()
     def ring(self) -> None:
         self.alarm = None
-        self.tell(AlarmRang())
+        self.tell(AlarmFired())
 
     # ------------------------------------------------------------------------------------ what is always so
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aflow.errors import InternalError
-from aflow.machines.barriers.events import Abort, AbortReason, AlarmRang, AllArrived, Trigger
+from aflow.machines.barriers.events import Abort, AbortReason, AlarmFired, AllArrived, Trigger
 from aflow.machines.barriers.tracker import MOST, BarrierTracker
 from tests.machines.barriers.shorthand import announced, arrived, barrier, cancelled, ended, tell
 
@@ -132,5 +132,5 @@ def test_a_second_barrier_of_a_pending_checkpoint_on_a_channel_is_a_corrupt_stre
 def test_announcements_and_alarms_are_nothing_to_it() -> None:
     tracker = BarrierTracker(2)
 
-    assert tell(tracker, announced(0, barrier(1, timeout=5)), AlarmRang()) == []
+    assert tell(tracker, announced(0, barrier(1, timeout=5)), AlarmFired()) == []
     assert tracker.latest_id == -1

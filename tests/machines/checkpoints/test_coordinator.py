@@ -8,7 +8,7 @@ from aflow.errors import InternalError
 from aflow.machines.checkpoints.coordinator import Coordinator
 from aflow.machines.checkpoints.events import (
     Acknowledged,
-    AlarmRang,
+    AlarmFired,
     Answer,
     CancelAlarm,
     CoordinatorSettings,
@@ -120,7 +120,7 @@ def test_one_that_takes_too_long_is_aborted_and_names_the_tasks_that_were_missin
     told.request(4, SAVEPOINT)
     told(Acknowledged("b", 1))
 
-    assert told(AlarmRang(), 1000) == [
+    assert told(AlarmFired(), 1000) == [
         NotifyAborted(1, "expired after 1s without a, c, d and 2 more"),
         Refuse(4, "savepoint 1 failed: expired after 1s without a, c, d and 2 more"),
     ]
@@ -132,7 +132,7 @@ def test_each_one_expires_in_its_own_time() -> None:
     told.request(1)
     told.request(2, at=10)
 
-    assert told(AlarmRang(), 1000) == [
+    assert told(AlarmFired(), 1000) == [
         NotifyAborted(1, "expired after 1s without a, b"),
         Refuse(1, "checkpoint 1 failed: expired after 1s without a, b"),
         SetAlarm(1010),
@@ -165,7 +165,7 @@ def test_one_that_expires_while_it_is_stored_is_removed_when_it_turns_up() -> No
     told.request(1)
     told.acknowledge(1)
 
-    assert told(AlarmRang(), 1000) == [
+    assert told(AlarmFired(), 1000) == [
         NotifyAborted(1, "expired after 1s while it was being stored"),
         Refuse(1, "checkpoint 1 failed: expired after 1s while it was being stored"),
     ]
@@ -176,7 +176,7 @@ def test_one_that_expires_while_it_is_stored_and_could_not_be_is_counted_once() 
     told = Told(CoordinatorSettings(timeout=1000, tolerable_failures=1))
     told.request(1)
     told.acknowledge(1)
-    told(AlarmRang(), 1000)
+    told(AlarmFired(), 1000)
 
     assert told(NotStored(1, "no space")) == []
 
@@ -291,14 +291,14 @@ def test_the_job_fails_with_the_first_failure_when_none_is_tolerated() -> None:
 
 def test_the_job_fails_when_more_fail_in_a_row_than_are_tolerated() -> None:
     told = Told(CoordinatorSettings(every=100, timeout=50, tolerable_failures=1))
-    told(AlarmRang(), 0)
+    told(AlarmFired(), 0)
 
-    assert told(AlarmRang(), 50) == [
+    assert told(AlarmFired(), 50) == [
         NotifyAborted(1, "expired after 50ms without a, b"),
         SetAlarm(100),
     ]
-    told(AlarmRang(), 100)
-    assert told(AlarmRang(), 150) == [
+    told(AlarmFired(), 100)
+    assert told(AlarmFired(), 150) == [
         NotifyAborted(2, "expired after 50ms without a, b"),
         FailJob(
             "2 checkpoints in a row have failed, and tolerable_failures is 1; "
@@ -312,7 +312,7 @@ def test_the_job_fails_once_when_several_expire_together() -> None:
     told.request(1)
     told.request(2)
 
-    done = told(AlarmRang(), 1000)
+    done = told(AlarmFired(), 1000)
 
     assert [type(each) for each in done] == [
         NotifyAborted,
@@ -369,7 +369,7 @@ def test_a_final_one_that_fails_is_a_failure_of_the_job() -> None:
 
 def test_a_stop_aborts_what_is_under_way_and_refuses_what_was_asked_for() -> None:
     told = Told(CoordinatorSettings(every=100))
-    told(AlarmRang(), 0)
+    told(AlarmFired(), 0)
     told.request(1, PERIODIC)
     told.request(2, SAVEPOINT)
 
@@ -389,7 +389,7 @@ def test_a_stop_aborts_what_is_under_way_and_refuses_what_was_asked_for() -> Non
         Declined("a", 1, "x"),
         Stored(1),
         NotStored(1, "x"),
-        AlarmRang(),
+        AlarmFired(),
         Started(),
         Stopped("again"),
     ],
@@ -397,7 +397,7 @@ def test_a_stop_aborts_what_is_under_way_and_refuses_what_was_asked_for() -> Non
 )
 def test_after_a_stop_nothing_happens(event: Event) -> None:
     told = Told(CoordinatorSettings(every=100))
-    told(AlarmRang(), 0)
+    told(AlarmFired(), 0)
     told.acknowledge(1)
     told(Stopped("stopped"))
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 from aflow.machines.checkpoints.coordinator import Coordinator
 from aflow.machines.checkpoints.events import (
     Acknowledged,
-    AlarmRang,
+    AlarmFired,
     Answer,
     CancelAlarm,
     CoordinatorSettings,
@@ -98,13 +98,13 @@ class CoordinatorRules(RuleBasedStateMachine):
         until = self.now + by
         while self.alarm is not None and self.alarm <= until:
             self.now, self.alarm = max(self.now, self.alarm), None
-            self.tell(AlarmRang())
+            self.tell(AlarmFired())
         self.now = until
 
     @rule()
     def ring_out_of_turn(self) -> None:
         self.alarm = None
-        self.tell(AlarmRang())
+        self.tell(AlarmFired())
 
     @rule(kind=st.sampled_from([PERIODIC, PERIODIC, SAVEPOINT]))
     def request(self, kind: CheckpointKind) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aflow.machines.checkpoints import events
 from aflow.machines.checkpoints.events import (
-    AlarmRang,
+    AlarmFired,
     CoordinatorSettings,
     Declined,
     Discard,
@@ -42,7 +42,7 @@ def test_the_first_one_is_due_after_its_delay() -> None:
     told = Told(settings(first_delay=30), started=False)
 
     assert told(Started(), 1000) == [SetAlarm(1030)]
-    assert told(AlarmRang(), 1030) == [TriggerTasks(1, PERIODIC, 1030), SetAlarm(1130)]
+    assert told(AlarmFired(), 1030) == [TriggerTasks(1, PERIODIC, 1030), SetAlarm(1130)]
 
 
 @given(
@@ -68,40 +68,40 @@ def test_without_an_interval_none_is_taken() -> None:
     told = Told(CoordinatorSettings(), started=False)
 
     assert told(Started(), 0) == []
-    assert told(AlarmRang(), 10**9) == []
+    assert told(AlarmFired(), 10**9) == []
 
 
 def test_the_next_one_is_due_an_interval_after_the_last_began() -> None:
     told = Told(settings())
-    told(AlarmRang(), 0)
+    told(AlarmFired(), 0)
 
     assert told.complete(1, at=40) == [NotifyComplete(1)]
-    assert told(AlarmRang(), 100) == [TriggerTasks(2, PERIODIC, 100), SetAlarm(200)]
+    assert told(AlarmFired(), 100) == [TriggerTasks(2, PERIODIC, 100), SetAlarm(200)]
 
 
 def test_an_alarm_that_rings_early_is_set_again() -> None:
     told = Told(settings(first_delay=30))
 
-    assert told(AlarmRang(), 29) == [SetAlarm(30)]
+    assert told(AlarmFired(), 29) == [SetAlarm(30)]
 
 
 def test_an_alarm_that_rings_late_does_not_move_the_beat() -> None:
     told = Told(settings())
 
-    assert told(AlarmRang(), 7) == [TriggerTasks(1, PERIODIC, 7), SetAlarm(100)]
+    assert told(AlarmFired(), 7) == [TriggerTasks(1, PERIODIC, 7), SetAlarm(100)]
 
 
 def test_beats_that_were_slept_through_are_left_out() -> None:
     told = Told(settings())
 
-    assert told(AlarmRang(), 350) == [TriggerTasks(1, PERIODIC, 350), SetAlarm(400)]
+    assert told(AlarmFired(), 350) == [TriggerTasks(1, PERIODIC, 350), SetAlarm(400)]
 
 
 def test_one_that_is_due_while_another_is_under_way_begins_when_that_has_ended() -> None:
     told = Told(settings())
-    told(AlarmRang(), 0)
+    told(AlarmFired(), 0)
 
-    assert told(AlarmRang(), 100) == [SetAlarm(MINUTE)]
+    assert told(AlarmFired(), 100) == [SetAlarm(MINUTE)]
     assert told.complete(1, at=130) == [
         NotifyComplete(1),
         TriggerTasks(2, PERIODIC, 130),
@@ -111,8 +111,8 @@ def test_one_that_is_due_while_another_is_under_way_begins_when_that_has_ended()
 
 def test_one_that_waited_for_more_than_an_interval_is_one() -> None:
     told = Told(settings())
-    told(AlarmRang(), 0)
-    told(AlarmRang(), 100)
+    told(AlarmFired(), 0)
+    told(AlarmFired(), 100)
 
     assert told.complete(1, at=430) == [
         NotifyComplete(1),
@@ -124,8 +124,8 @@ def test_one_that_waited_for_more_than_an_interval_is_one() -> None:
 
 def test_one_that_waits_begins_when_the_other_has_failed() -> None:
     told = Told(settings())
-    told(AlarmRang(), 0)
-    told(AlarmRang(), 100)
+    told(AlarmFired(), 0)
+    told(AlarmFired(), 100)
 
     assert told(Declined("a", 1, "busy"), 110) == [
         NotifyAborted(1, "declined by a: busy"),
@@ -136,54 +136,54 @@ def test_one_that_waits_begins_when_the_other_has_failed() -> None:
 
 def test_several_may_be_under_way_if_they_are_allowed_to() -> None:
     told = Told(settings(max_concurrent=2))
-    told(AlarmRang(), 0)
+    told(AlarmFired(), 0)
 
-    assert told(AlarmRang(), 100) == [TriggerTasks(2, PERIODIC, 100), SetAlarm(200)]
-    assert told(AlarmRang(), 200) == [SetAlarm(MINUTE)]
+    assert told(AlarmFired(), 100) == [TriggerTasks(2, PERIODIC, 100), SetAlarm(200)]
+    assert told(AlarmFired(), 200) == [SetAlarm(MINUTE)]
     assert told.machine.pending == (1, 2)
 
 
 def test_one_that_is_due_within_the_pause_is_put_off_and_the_beat_with_it() -> None:
     told = Told(settings(min_pause=50))
-    told(AlarmRang(), 0)
+    told(AlarmFired(), 0)
     told.complete(1, at=80)
 
-    assert told(AlarmRang(), 100) == [SetAlarm(130)]
-    assert told(AlarmRang(), 130) == [TriggerTasks(2, PERIODIC, 130), SetAlarm(230)]
+    assert told(AlarmFired(), 100) == [SetAlarm(130)]
+    assert told(AlarmFired(), 130) == [TriggerTasks(2, PERIODIC, 130), SetAlarm(230)]
 
 
 def test_one_that_waits_observes_the_pause_too() -> None:
     told = Told(settings(min_pause=50))
-    told(AlarmRang(), 0)
-    told(AlarmRang(), 100)
+    told(AlarmFired(), 0)
+    told(AlarmFired(), 100)
 
     assert told.complete(1, at=120) == [NotifyComplete(1), SetAlarm(170)]
-    assert told(AlarmRang(), 170) == [TriggerTasks(2, PERIODIC, 170), SetAlarm(270)]
+    assert told(AlarmFired(), 170) == [TriggerTasks(2, PERIODIC, 170), SetAlarm(270)]
 
 
 def test_the_pause_begins_with_the_end_of_one_that_failed_too() -> None:
     told = Told(settings(min_pause=50))
-    told(AlarmRang(), 0)
+    told(AlarmFired(), 0)
     told(Declined("a", 1, "busy"), 90)
 
-    assert told(AlarmRang(), 100) == [SetAlarm(140)]
+    assert told(AlarmFired(), 100) == [SetAlarm(140)]
 
 
 def test_a_savepoint_counts_among_those_under_way() -> None:
     told = Told(settings(first_delay=10))
     told.request(1, SAVEPOINT)
 
-    assert told(AlarmRang(), 10) == [SetAlarm(MINUTE)]
+    assert told(AlarmFired(), 10) == [SetAlarm(MINUTE)]
     assert told.machine.pending == (1,)
 
 
 def test_a_savepoint_does_not_make_a_second_one_wait() -> None:
     told = Told(settings())
-    told(AlarmRang(), 0)
-    told(AlarmRang(), 100)
+    told(AlarmFired(), 0)
+    told(AlarmFired(), 100)
 
     assert told.request(1, SAVEPOINT, at=110) == [TriggerTasks(2, SAVEPOINT, 110)]
-    assert told(AlarmRang(), 200) == [SetAlarm(MINUTE)]
+    assert told(AlarmFired(), 200) == [SetAlarm(MINUTE)]
 
 
 def test_one_for_which_there_is_no_room_in_the_queue_is_left_out() -> None:
@@ -191,7 +191,7 @@ def test_one_for_which_there_is_no_room_in_the_queue_is_left_out() -> None:
     for request in range(1001):
         told.request(request, PERIODIC)
 
-    assert told(AlarmRang(), 10) == [SetAlarm(110)]
+    assert told(AlarmFired(), 10) == [SetAlarm(110)]
     assert told.request(1001, PERIODIC) == [
         Refuse(1001, "too many requests for checkpoints are waiting")
     ]
@@ -201,29 +201,29 @@ def test_while_too_many_are_removed_none_begins() -> None:
     told = Told(settings())
     told(RemovalsCounted(2))
 
-    assert told(AlarmRang(), 0) == []
+    assert told(AlarmFired(), 0) == []
     assert told(RemovalsCounted(1), 5) == [TriggerTasks(1, PERIODIC, 5), SetAlarm(100)]
 
 
 def test_none_is_due_once_the_final_one_was_asked_for() -> None:
     told = Told(settings())
-    told(AlarmRang(), 0)
+    told(AlarmFired(), 0)
 
     assert told.request(1, FINAL, at=50) == [TriggerTasks(2, FINAL, 50), SetAlarm(MINUTE)]
     told.complete(1, at=60)
     told.complete(2, at=60)
-    assert told(AlarmRang(), 1000) == []
+    assert told(AlarmFired(), 1000) == []
 
 
 def test_one_that_waits_is_dropped_once_the_final_one_was_asked_for() -> None:
     told = Told(settings())
-    told(AlarmRang(), 0)
-    told(AlarmRang(), 100)
+    told(AlarmFired(), 0)
+    told(AlarmFired(), 100)
     told.request(1, FINAL, at=110)
     told.complete(2, at=120)
 
     assert told.machine.pending == ()
-    assert told(AlarmRang(), 1000) == []
+    assert told(AlarmFired(), 1000) == []
 
 
 def test_none_is_due_if_the_final_one_was_asked_for_before_the_start() -> None:
@@ -238,7 +238,7 @@ def test_with_a_pause_longer_than_what_is_left_of_the_interval_the_pause_is_the_
     begun: list[int] = []
     for number in range(1, 20):
         while not told.machine.pending:
-            told(AlarmRang(), told.now + 1)
+            told(AlarmFired(), told.now + 1)
         begun.append(told.now)
         told.complete(number, at=told.now + 50)
 
