@@ -14,9 +14,6 @@ live ones.
 
 Once ``take_changes`` was called, the queue notes which timers come and go, net: one that comes and goes between two
 calls was never there. Before that nothing is noted, and it costs nothing.
-
-``Alarm`` decides when the clock has to wake us: at the earliest timer and at no other, however many there are. (One
-physical timer for each would cost a million entries in the event loop for a million idle keys.)
 """
 
 from __future__ import annotations
@@ -243,36 +240,3 @@ class Changes(Generic[K, N]):
 
     added: list[tuple[Timestamp, K, N]]
     removed: list[tuple[Timestamp, K, N]]
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """Ring at ``at`` (epoch ms), and not at whatever was armed before."""
-
-    at: Timestamp
-
-
-@dataclass(frozen=True, slots=True)
-class Disarm:
-    """Do not ring."""
-
-
-class Alarm:
-    """Decides when the clock has to ring, so that it rings for the earliest timer and nothing else is armed."""
-
-    __slots__ = ("_at",)
-
-    def __init__(self) -> None:
-        #: What is armed now (epoch ms); None if nothing is. There is never more than one.
-        self._at: Timestamp | None = None
-
-    def update(self, earliest: Timestamp | None) -> Arm | Disarm | None:
-        """What to do now that the earliest timer is at ``earliest``; None: as it is, it is right."""
-        if earliest == self._at:
-            return None
-        self._at = earliest
-        return Disarm() if earliest is None else Arm(earliest)
-
-    def rang(self) -> None:
-        """Take note that the clock rang: nothing is armed any more."""
-        self._at = None

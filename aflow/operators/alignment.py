@@ -43,7 +43,7 @@ class Alignment:
             )
 
 
-class Aligned(Protocol):
+class AlignmentMember(Protocol):
     """The place of an ``event_time`` in its group, which the runtime gives it."""
 
     def advanced(self, watermark: Timestamp) -> None:

@@ -29,7 +29,7 @@ from aflow.machines.watermarks.multiplexer import SplitMultiplexer
 from aflow.model.batch import Batch
 from aflow.model.codecs import PLAIN
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp, to_timestamp
-from aflow.operators.alignment import Aligned, Alignment
+from aflow.operators.alignment import Alignment, AlignmentMember
 from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.operators.handover import (
     BEGINS,
@@ -114,7 +114,7 @@ class EventTimeOperator(Operator):
         #: Watermarks are sent at each multiple of each of these periods (ms), which triggers downstream wait for.
         self.periods: tuple[int, ...] = ()
         #: The place in the group of ``alignment``; None without one.
-        self.aligned: Aligned | None = None
+        self.aligned: AlignmentMember | None = None
 
     @property
     def alignment(self) -> Alignment | None:

@@ -29,7 +29,7 @@ class KeyTimers:
         self.queues: Final[dict[TimeDomain, TimerQueue[Hashable, None]]] = {
             domain: TimerQueue() for domain in TimeDomain
         }
-        self._wake = TimerAlarm(alarm)
+        self._alarm = TimerAlarm(alarm)
         self._kinds = KeyKinds()
 
     def due(self, domain: TimeDomain, now: Timestamp) -> Iterator[tuple[Timestamp, Hashable]]:
@@ -39,11 +39,11 @@ class KeyTimers:
 
     def arm(self) -> None:
         """Set the alarm to the earliest processing timer, if it is not."""
-        self._wake.arm(self.queues[TimeDomain.PROCESSING].earliest)
+        self._alarm.arm(self.queues[TimeDomain.PROCESSING].earliest)
 
-    def rang(self) -> None:
-        """The alarm rang, so it is set to nothing."""
-        self._wake.rang()
+    def on_alarm(self) -> None:
+        """Record that the alarm went off: it is not set any more."""
+        self._alarm.on_fired()
 
     def snapshot(self, filing: KeyedFiling) -> Keyed:
         """All timers by key group. Raises ``CheckpointError`` for a key without encoding."""

@@ -129,7 +129,7 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         super().on_watermark(timestamp)
 
     def on_processing_time(self, now: Timestamp) -> None:
-        self._timers.rang()
+        self._timers.on_alarm()
         self._ring(TimeDomain.PROCESSING, now)
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ Pending: TypeAlias = Sequence[tuple[int, Committable]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Mark:
+class _Preparation:
     """The writer is to prepare what it has written; ``done`` gets all that is pending then."""
 
     checkpoint: int
@@ -54,8 +54,8 @@ class SinkOperator(Operator):
         #: What the writer is doing; None while it is free. Something waits only while it is not None.
         self.writing: Awaitable[Committable | None] | None = None
         #: What ``writing`` is for; None for a batch.
-        self._doing: _Mark | _Commit | None = None
-        self._waiting: deque[Batch[Any] | _Mark | _Commit] = deque()
+        self._doing: _Preparation | _Commit | None = None
+        self._waiting: deque[Batch[Any] | _Preparation | _Commit] = deque()
         self._waiting_records = 0
         #: What was prepared and not committed, by checkpoint, ascending.
         self._pending: dict[int, Committable] = {}
@@ -94,7 +94,7 @@ class SinkOperator(Operator):
         The batches that the checkpoint must remember, because they will be written after it: none, unless the mark
         is ``overtaking`` them.
         """
-        mark = _Mark(checkpoint, done)
+        mark = _Preparation(checkpoint, done)
         behind = self._behind_marks() if overtaking else len(self._waiting)
         overtaken = [one for one in list(self._waiting)[behind:] if isinstance(one, Batch)]
         self._waiting.insert(behind, mark)
@@ -137,7 +137,7 @@ class SinkOperator(Operator):
         """The writer has done what it was busy with, with ``result``: go on."""
         doing, self.writing, self._doing = self._doing, None, None
         match doing:
-            case _Mark(checkpoint, done):
+            case _Preparation(checkpoint, done):
                 if result is not None:
                     self._pending[checkpoint] = result
                 done(tuple(self._pending.items()))
@@ -158,7 +158,7 @@ class SinkOperator(Operator):
     def failed(self, cause: BaseException) -> SinkError:
         """Describe ``cause``, raised by the writer."""
         what = "write"
-        if isinstance(self._doing, _Mark):
+        if isinstance(self._doing, _Preparation):
             what = f"prepare checkpoint {self._doing.checkpoint}"
         elif isinstance(self._doing, _Commit):
             what = f"commit checkpoint {self._doing.checkpoint}"
@@ -170,7 +170,7 @@ class SinkOperator(Operator):
                 case Batch() as batch:
                     self._waiting_records -= len(batch)
                     self._write(batch)
-                case _Mark() as mark:
+                case _Preparation() as mark:
                     self._doing = mark
                     self._begin(self.writer.prepare, mark.checkpoint)
                 case _Commit() as commit:
@@ -208,7 +208,7 @@ class SinkOperator(Operator):
 
 
 def _is_mark(one: object, checkpoint: int) -> bool:
-    return isinstance(one, _Mark) and one.checkpoint == checkpoint
+    return isinstance(one, _Preparation) and one.checkpoint == checkpoint
 
 
 def _nobody() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from aflow.machines.timer_queue import Alarm, Arm, Changes, Disarm, Timer, TimerQueue
+from aflow.machines.timer_queue import Changes, Timer, TimerQueue
 
 
 def queue_of(*timers: tuple[int, str, str]) -> TimerQueue[str, str]:
@@ -364,46 +364,3 @@ class TimerQueueRules(RuleBasedStateMachine):
 
 
 TestTimerQueueRules = TimerQueueRules.TestCase
-
-
-@pytest.mark.parametrize(
-    ("earliest", "decided"),
-    [
-        ([None], [None]),
-        ([20], [Arm(20)]),
-        ([20, 20], [Arm(20), None]),
-        ([20, 10], [Arm(20), Arm(10)]),
-        ([10, 20], [Arm(10), Arm(20)]),
-        ([10, None, None], [Arm(10), Disarm(), None]),
-    ],
-    ids=[
-        "nothing to arm",
-        "the first timer",
-        "the same timer",
-        "an earlier timer",
-        "the earliest is deleted",
-        "the last is deleted",
-    ],
-)
-def test_the_alarm_is_set_to_the_earliest_timer(
-    earliest: list[int | None], decided: list[Arm | Disarm | None]
-) -> None:
-    alarm = Alarm()
-
-    assert [alarm.update(each) for each in earliest] == decided
-
-
-def test_an_alarm_that_rang_is_armed_again_even_for_the_same_time() -> None:
-    alarm = Alarm()
-    alarm.update(10)
-    alarm.rang()
-
-    assert alarm.update(10) == Arm(10)
-
-
-def test_an_alarm_that_rang_need_not_be_disarmed() -> None:
-    alarm = Alarm()
-    alarm.update(10)
-    alarm.rang()
-
-    assert alarm.update(None) is None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aflow.machines.barriers.events import Block, Instruction, Trigger, Unblock
-from aflow.machines.barriers.single_checkpoint import Pending, SingleCheckpointBarriers
+from aflow.machines.barriers.events import Block, Instruction, TriggerCheckpoint, Unblock
+from aflow.machines.barriers.single_checkpoint import PendingBarriers, SingleCheckpointBarriers
 from aflow.model.elements import Barrier
 from aflow.model.time import Timestamp
 
@@ -15,23 +15,25 @@ class BarrierAligner(SingleCheckpointBarriers):
     """
 
     def _arrived(
-        self, pending: Pending, channel: int, barrier: Barrier, now: Timestamp
+        self, pending: PendingBarriers, channel: int, barrier: Barrier, now: Timestamp
     ) -> list[Instruction]:
         if self._all_here(pending):
             return self._aligned(pending, now, but=channel)
         return [Block(channel)]
 
-    def _gone(self, pending: Pending, channel: int, now: Timestamp) -> list[Instruction]:
+    def _gone(self, pending: PendingBarriers, channel: int, now: Timestamp) -> list[Instruction]:
         return self._aligned(pending, now) if self._all_here(pending) else []
 
-    def _dropped(self, pending: Pending) -> list[Instruction]:
+    def _dropped(self, pending: PendingBarriers) -> list[Instruction]:
         return [Unblock(channel) for channel in sorted(pending.arrived)]
 
-    def _aligned(self, pending: Pending, now: Timestamp, *, but: int = -1) -> list[Instruction]:
+    def _aligned(
+        self, pending: PendingBarriers, now: Timestamp, *, but: int = -1
+    ) -> list[Instruction]:
         """``but`` is the last channel, which was never blocked."""
         unblocked = [Unblock(channel) for channel in sorted(pending.arrived - {but})]
         return [
             *unblocked,
-            Trigger(pending.barrier, pending.start_delay()),
+            TriggerCheckpoint(pending.barrier, pending.start_delay()),
             self._complete(pending, now),
         ]

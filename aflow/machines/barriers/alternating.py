@@ -19,10 +19,10 @@ from aflow.machines.barriers.events import (
     Instruction,
     Overtake,
     SetAlarm,
-    Trigger,
+    TriggerCheckpoint,
     Unblock,
 )
-from aflow.machines.barriers.single_checkpoint import Pending, SingleCheckpointBarriers
+from aflow.machines.barriers.single_checkpoint import PendingBarriers, SingleCheckpointBarriers
 from aflow.model.elements import Barrier, CheckpointKind
 from aflow.model.time import Timestamp
 
@@ -34,15 +34,15 @@ class AlternatingBarriers(SingleCheckpointBarriers):
         super().__init__(channels)
         #: True once the pending checkpoint has turned unaligned.
         self._turned = False
-        #: Channels that are blocked for the pending checkpoint. Empty once it has turned.
+        #: BarrierChannels that are blocked for the pending checkpoint. Empty once it has turned.
         self._blocked: set[int] = set()
-        #: Channels with a barrier of the pending checkpoint that was announced and has not arrived.
+        #: BarrierChannels with a barrier of the pending checkpoint that was announced and has not arrived.
         self._on_the_way: set[int] = set()
         #: What the alarm is set to; None: it is not set.
         self._set_to: Timestamp | None = None
 
     def _arrived(
-        self, pending: Pending, channel: int, barrier: Barrier, now: Timestamp
+        self, pending: PendingBarriers, channel: int, barrier: Barrier, now: Timestamp
     ) -> list[Instruction]:
         self._on_the_way.discard(channel)
         if self._turned:
@@ -67,7 +67,7 @@ class AlternatingBarriers(SingleCheckpointBarriers):
             return [*done, Overtake((channel,))]
         return [*done, *self._look_at_the_clock(pending, now)]
 
-    def _gone(self, pending: Pending, channel: int, now: Timestamp) -> list[Instruction]:
+    def _gone(self, pending: PendingBarriers, channel: int, now: Timestamp) -> list[Instruction]:
         # Its barrier, if it was announced, stands behind the end: there is nothing more to overtake.
         self._on_the_way.discard(channel)
         if self._turned:
@@ -83,14 +83,14 @@ class AlternatingBarriers(SingleCheckpointBarriers):
             return []
         return self._look_at_the_clock(pending, now)
 
-    def _dropped(self, pending: Pending) -> list[Instruction]:
+    def _dropped(self, pending: PendingBarriers) -> list[Instruction]:
         undone = [*self._unblock(), *self._silence()]
         if self._turned:
             undone.append(DiscardCapture(pending.id))
         self._forget()
         return undone
 
-    def _look_at_the_clock(self, pending: Pending, now: Timestamp) -> list[Instruction]:
+    def _look_at_the_clock(self, pending: PendingBarriers, now: Timestamp) -> list[Instruction]:
         """Turn if it is time, else see to it that the alarm will ring then."""
         due = _due(pending.barrier)
         if due is None:
@@ -102,25 +102,27 @@ class AlternatingBarriers(SingleCheckpointBarriers):
         self._set_to = due
         return [SetAlarm(due)]
 
-    def _turn(self, pending: Pending, now: Timestamp) -> list[Instruction]:
+    def _turn(self, pending: PendingBarriers, now: Timestamp) -> list[Instruction]:
         self._turned = True
         rest = self._channels.silent(pending.arrived)
         overtaking = tuple(sorted(self._on_the_way))
         turned: list[Instruction] = [*self._silence(), *self._unblock()]
-        turned.append(Trigger(replace(pending.barrier, unaligned=True), pending.start_delay()))
+        turned.append(
+            TriggerCheckpoint(replace(pending.barrier, unaligned=True), pending.start_delay())
+        )
         if rest:
             turned.append(Capture(pending.id, rest))
         if overtaking:
             turned.append(Overtake(overtaking))
         return [*turned, *self._if_complete(pending, now)]
 
-    def _aligned(self, pending: Pending, now: Timestamp) -> list[Instruction]:
+    def _aligned(self, pending: PendingBarriers, now: Timestamp) -> list[Instruction]:
         done: list[Instruction] = [*self._silence(), *self._unblock()]
-        done.append(Trigger(pending.barrier, pending.start_delay()))
+        done.append(TriggerCheckpoint(pending.barrier, pending.start_delay()))
         self._forget()
         return [*done, self._complete(pending, now)]
 
-    def _if_complete(self, pending: Pending, now: Timestamp) -> list[Instruction]:
+    def _if_complete(self, pending: PendingBarriers, now: Timestamp) -> list[Instruction]:
         if not self._all_here(pending):
             return []
         self._forget()

@@ -14,7 +14,7 @@ from aflow.model.elements import Barrier
 _REMEMBERED: Final = 20
 
 
-class Channels:
+class BarrierChannels:
     """A fixed number of channels, numbered from 0, of which some have ended. Raises ``InternalError`` for none."""
 
     def __init__(self, count: int) -> None:
@@ -27,7 +27,7 @@ class Channels:
 
     @property
     def open(self) -> int:
-        """Channels that have not ended."""
+        """BarrierChannels that have not ended."""
         return self.count - len(self.ended)
 
     def hear(self, event: Event) -> None:

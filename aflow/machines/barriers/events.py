@@ -1,13 +1,14 @@
-"""What barrier machines are told and what they answer: the interface that all of them share.
+"""Events and instructions of barrier machines, and the interface that all of them share.
 
-Order of instructions. What undoes a checkpoint (``Unblock``, ``CancelAlarm``, ``DiscardCapture``) comes before its
-``Abort``, and that before anything of the checkpoint that takes its place. For a checkpoint that comes about:
+Order of instructions. Those that undo a checkpoint (``Unblock``, ``CancelAlarm``, ``DiscardCapture``) precede its
+``Abort``, which precedes all instructions of the checkpoint that replaces it. For a checkpoint that is taken:
 
-- aligned: ``Block`` for each barrier but the last, then ``Unblock`` for each of them, ``Trigger``, ``AllArrived``. So
-  nothing may be taken from an unblocked channel until all instructions of the event have been carried out.
-- unaligned: ``Trigger``, ``Capture`` (unless no channel is waited for), then ``EndCapture`` for each further barrier or
-  end, and with the last ``AllArrived``.
-- turned unaligned: ``CancelAlarm``, ``Unblock`` for each blocked channel, ``Trigger``, ``Capture``, ``Overtake``.
+- aligned: ``Block`` for each barrier but the last, then ``Unblock`` for each of them, ``TriggerCheckpoint``,
+  ``AllArrived``. Take nothing from an unblocked channel until all instructions of the event have been carried out.
+- unaligned: ``TriggerCheckpoint``, ``Capture`` (unless no further barrier is expected), then ``EndCapture`` for each
+  further barrier or end, and with the last one ``AllArrived``.
+- turned unaligned: ``CancelAlarm``, ``Unblock`` for each blocked channel, ``TriggerCheckpoint``, ``Capture``,
+  ``Overtake``.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
 
+from aflow.machines.alarm import AlarmFired as AlarmFired
+from aflow.machines.alarm import CancelAlarm as CancelAlarm
+from aflow.machines.alarm import SetAlarm as SetAlarm
 from aflow.model.elements import Barrier
 from aflow.model.time import Timestamp
 
 
 @dataclass(frozen=True, slots=True)
 class BarrierArrived:
-    """The barrier of a channel: all records in front of it were taken, or, if it is unaligned, it overtook them.
+    """The barrier of a channel: all records before it were taken, or, if it is unaligned, it overtook them.
 
-    What it overtook is part of an unaligned checkpoint in any case: the shell adds that itself, ``Capture`` or not.
+    Overtaken records are part of the unaligned checkpoint in any case: the shell adds them, with ``Capture`` or without.
     """
 
     channel: int
@@ -33,9 +37,9 @@ class BarrierArrived:
 
 @dataclass(frozen=True, slots=True)
 class BarrierAnnounced:
-    """A barrier with a timeout is in the channel, behind records that were not taken yet.
+    """A barrier with a timeout is in the channel, after records that were not taken yet.
 
-    Only machines that can let it overtake take notice.
+    Machines whose barriers never overtake ignore it.
     """
 
     channel: int
@@ -44,7 +48,7 @@ class BarrierAnnounced:
 
 @dataclass(frozen=True, slots=True)
 class CancelArrived:
-    """The channel says that checkpoint ``id`` will not come through it."""
+    """A cancellation barrier: the channel has no barrier of checkpoint ``id``."""
 
     channel: int
     id: int
@@ -52,31 +56,26 @@ class CancelArrived:
 
 @dataclass(frozen=True, slots=True)
 class ChannelEnded:
-    """No record comes any more on the channel, and all of them were taken."""
+    """All records of the channel were taken, and it has no more."""
 
     channel: int
-
-
-@dataclass(frozen=True, slots=True)
-class AlarmFired:
-    """The time of the last ``SetAlarm`` has come."""
 
 
 Event: TypeAlias = BarrierArrived | BarrierAnnounced | CancelArrived | ChannelEnded | AlarmFired
 
 
 class AbortReason(Enum):
-    """Why a checkpoint that had begun in this task does not come about."""
+    """Reason for which a task aborts a checkpoint that it had begun."""
 
     SUBSUMED = "subsumed"
-    """A newer one came."""
+    """A newer barrier arrived."""
     CANCELLED = "cancellation barrier"
     """A task upstream could not take part."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trigger:
-    """Take the checkpoint now. With ``barrier.unaligned`` records in flight are part of it."""
+class TriggerCheckpoint:
+    """Take the checkpoint now. If ``barrier.unaligned``, records in flight are part of it."""
 
     barrier: Barrier
     start_delay: int
@@ -85,7 +84,7 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """Checkpoint ``id`` will not come about here; reported once."""
+    """Abort checkpoint ``id`` in this task; reported once."""
 
     id: int
     reason: AbortReason
@@ -93,7 +92,7 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Take nothing more from the channel."""
+    """Take nothing from the channel until ``Unblock``."""
 
     channel: int
 
@@ -107,8 +106,9 @@ class Unblock:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """Records that are queued in these channels in front of their barriers, and such as still come in front of them,
-    are part of checkpoint ``id``, and are processed all the same.
+    """Add the records before the barriers of these channels to checkpoint ``id``: those queued and those still to come.
+
+    They are processed all the same.
     """
 
     id: int
@@ -117,22 +117,23 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class EndCapture:
-    """The barrier of the channel has come, so nothing more of it is part of the checkpoint."""
+    """The barrier of the channel has arrived: no further record of it is part of the checkpoint."""
 
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
 class DiscardCapture:
-    """What was captured for checkpoint ``id`` is not needed: it was aborted."""
+    """Discard the records captured for checkpoint ``id``, which was aborted."""
 
     id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Overtake:
-    """The announced barriers of these channels are to overtake the records in front of them: each is taken out of its
-    queue now and arrives as an unaligned one.
+    """Let the announced barriers of these channels overtake the records before them.
+
+    Each is taken out of its queue now and arrives as an unaligned one.
     """
 
     channels: tuple[int, ...]
@@ -140,9 +141,9 @@ class Overtake:
 
 @dataclass(frozen=True, slots=True)
 class AllArrived:
-    """All barriers of checkpoint ``id`` are here (or their channels have ended): what was captured is complete.
+    """All barriers of checkpoint ``id`` have arrived, or their channels have ended: the captured records are complete.
 
-    Follows the ``Trigger`` of the same checkpoint.
+    Follows the ``TriggerCheckpoint`` of the same checkpoint.
     """
 
     id: int
@@ -150,20 +151,8 @@ class AllArrived:
     """Milliseconds between the first and the last barrier; 0 with one channel."""
 
 
-@dataclass(frozen=True, slots=True)
-class SetAlarm:
-    """Send ``AlarmFired`` at ``at`` (epoch ms); replaces what was set."""
-
-    at: Timestamp
-
-
-@dataclass(frozen=True, slots=True)
-class CancelAlarm:
-    """No alarm is needed."""
-
-
 Instruction: TypeAlias = (
-    Trigger
+    TriggerCheckpoint
     | Abort
     | Block
     | Unblock
@@ -182,12 +171,12 @@ class Barriers(Protocol):
 
     @property
     def latest_id(self) -> int:
-        """The newest checkpoint that was heard of, cancelled ones included; -1 before the first."""
+        """The newest checkpoint of any event, cancelled ones included; -1 before the first."""
         ...
 
     @property
     def pending_ids(self) -> tuple[int, ...]:
-        """Checkpoints that have begun and wait for further barriers, in the order of their ids."""
+        """Checkpoints that wait for further barriers, in the order of their ids."""
         ...
 
     @property
@@ -196,5 +185,5 @@ class Barriers(Protocol):
         ...
 
     def handle(self, event: Event, now: Timestamp) -> list[Instruction]:
-        """What is to be done, in this order. Raises ``InternalError`` for a corrupt stream."""
+        """Return the instructions, in the order in which to carry them out. Raises ``InternalError`` for a corrupt stream."""
         ...

@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 
-from aflow.machines.barriers.channels import Channels
+from aflow.machines.barriers.channels import BarrierChannels
 from aflow.machines.barriers.events import (
     Abort,
     AbortReason,
@@ -28,19 +28,19 @@ from aflow.machines.barriers.events import (
     ChannelEnded,
     Event,
     Instruction,
-    Trigger,
+    TriggerCheckpoint,
 )
 from aflow.model.elements import Barrier
 from aflow.model.time import Timestamp
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingBarriers:
     """A checkpoint whose barriers are not all here."""
 
     barrier: Barrier
     began_at: Timestamp
-    #: Channels whose barrier has come.
+    #: BarrierChannels whose barrier has come.
     arrived: set[int] = field(default_factory=set[int])
 
     @property
@@ -56,11 +56,11 @@ class SingleCheckpointBarriers(ABC):
     """The base of the machines that have at most one checkpoint pending."""
 
     def __init__(self, channels: int) -> None:
-        self._channels = Channels(channels)
+        self._channels = BarrierChannels(channels)
         #: The newest checkpoint that was heard of.
         self._latest = -1
         #: None while idle, and always when all channels have ended. Its id is the latest.
-        self._pending: Pending | None = None
+        self._pending: PendingBarriers | None = None
 
     @property
     def latest_id(self) -> int:
@@ -74,7 +74,7 @@ class SingleCheckpointBarriers(ABC):
 
     @property
     def open_channels(self) -> int:
-        """Channels that have not ended."""
+        """BarrierChannels that have not ended."""
         return self._channels.open
 
     def handle(self, event: Event, now: Timestamp) -> list[Instruction]:
@@ -96,16 +96,16 @@ class SingleCheckpointBarriers(ABC):
 
     @abstractmethod
     def _arrived(
-        self, pending: Pending, channel: int, barrier: Barrier, now: Timestamp
+        self, pending: PendingBarriers, channel: int, barrier: Barrier, now: Timestamp
     ) -> list[Instruction]:
         """The barrier of an open channel has come; it is among ``pending.arrived``."""
 
     @abstractmethod
-    def _gone(self, pending: Pending, channel: int, now: Timestamp) -> list[Instruction]:
+    def _gone(self, pending: PendingBarriers, channel: int, now: Timestamp) -> list[Instruction]:
         """A channel has ended without its barrier, which its end stands for."""
 
     @abstractmethod
-    def _dropped(self, pending: Pending) -> list[Instruction]:
+    def _dropped(self, pending: PendingBarriers) -> list[Instruction]:
         """``pending`` will not come about: undo what was done for it."""
 
     def _announced(self, channel: int, barrier: Barrier, now: Timestamp) -> list[Instruction]:
@@ -135,7 +135,10 @@ class SingleCheckpointBarriers(ABC):
             return []
         self._latest = barrier.id
         delay = max(0, now - barrier.created_at)
-        return [Trigger(replace(barrier, unaligned=False), delay), AllArrived(barrier.id, 0)]
+        return [
+            TriggerCheckpoint(replace(barrier, unaligned=False), delay),
+            AllArrived(barrier.id, 0),
+        ]
 
     def _cancel(self, checkpoint: int) -> list[Instruction]:
         pending = self._pending
@@ -163,10 +166,10 @@ class SingleCheckpointBarriers(ABC):
             return []
         done = self._drop()
         self._latest = barrier.id
-        self._pending = Pending(barrier, now)
+        self._pending = PendingBarriers(barrier, now)
         return done if former is None else [*done, Abort(former.id, AbortReason.SUBSUMED)]
 
-    def _current(self) -> Pending:
+    def _current(self) -> PendingBarriers:
         assert self._pending is not None
         return self._pending
 
@@ -174,11 +177,11 @@ class SingleCheckpointBarriers(ABC):
         pending, self._pending = self._pending, None
         return [] if pending is None else self._dropped(pending)
 
-    def _all_here(self, pending: Pending) -> bool:
+    def _all_here(self, pending: PendingBarriers) -> bool:
         """True if every channel has sent its barrier or has ended."""
         return self._channels.all_spoke(pending.arrived)
 
-    def _complete(self, pending: Pending, now: Timestamp) -> AllArrived:
+    def _complete(self, pending: PendingBarriers, now: Timestamp) -> AllArrived:
         """Nothing is pending any more."""
         self._pending = None
         return AllArrived(pending.id, now - pending.began_at if self._channels.count > 1 else 0)

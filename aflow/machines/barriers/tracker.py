@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from aflow.machines.barriers.channels import Channels
+from aflow.machines.barriers.channels import BarrierChannels
 from aflow.machines.barriers.events import (
     Abort,
     AbortReason,
@@ -23,7 +23,7 @@ from aflow.machines.barriers.events import (
     ChannelEnded,
     Event,
     Instruction,
-    Trigger,
+    TriggerCheckpoint,
 )
 from aflow.model.elements import Barrier
 from aflow.model.time import Timestamp
@@ -48,7 +48,7 @@ class BarrierTracker:
     """Triggers when all barriers of a checkpoint are here; see ``Barriers``."""
 
     def __init__(self, channels: int) -> None:
-        self._channels = Channels(channels)
+        self._channels = BarrierChannels(channels)
         self._latest = -1
         #: In the order of their ids.
         self._pending: deque[_Counted] = deque()
@@ -65,7 +65,7 @@ class BarrierTracker:
 
     @property
     def open_channels(self) -> int:
-        """Channels that have not ended."""
+        """BarrierChannels that have not ended."""
         return self._channels.open
 
     def handle(self, event: Event, now: Timestamp) -> list[Instruction]:
@@ -102,7 +102,10 @@ class BarrierTracker:
         if barrier.id <= self._latest:
             return []
         self._latest = barrier.id
-        return [Trigger(barrier, max(0, now - barrier.created_at)), AllArrived(barrier.id, 0)]
+        return [
+            TriggerCheckpoint(barrier, max(0, now - barrier.created_at)),
+            AllArrived(barrier.id, 0),
+        ]
 
     def _cancel(self, channel: int, checkpoint: int, now: Timestamp) -> list[Instruction]:
         done: list[Instruction] = []
@@ -131,7 +134,7 @@ class BarrierTracker:
             return []
         delay = max(0, counted.began_at - counted.barrier.created_at)
         return [
-            Trigger(counted.barrier, delay),
+            TriggerCheckpoint(counted.barrier, delay),
             AllArrived(counted.id, now - counted.began_at if self._channels.count > 1 else 0),
         ]
 

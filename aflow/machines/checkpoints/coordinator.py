@@ -4,7 +4,7 @@ Theory. A checkpoint is *wanted* (a request, or the clock), *pending* from ``Tri
 or aborted. While pending it first collects the acknowledgements of all tasks; then it is being *stored*, until
 ``Stored`` makes it complete.
 
-    wanted ──TriggerTasks──> collecting ──Store──> storing ──Stored──> complete
+    wanted ──TriggerTasks──> collecting ──StoreCheckpoint──> storing ──Stored──> complete
                                  └───────────────────┴──> aborted: declined, expired, not stored, subsumed, stopped
 
 - What begins when is decided in ``requests``. The clock wants a periodic checkpoint every ``every`` ms. If it has to
@@ -55,13 +55,13 @@ from aflow.machines.checkpoints.events import (
     SetAlarm,
     Started,
     Stopped,
-    Store,
+    StoreCheckpoint,
     Stored,
     TriggerTasks,
 )
 from aflow.machines.checkpoints.failures import FailureCounter
 from aflow.machines.checkpoints.pending_checkpoint import PendingCheckpoint
-from aflow.machines.checkpoints.requests import BeforeRange, Load, RequestDecider, Wanted
+from aflow.machines.checkpoints.requests import DuringPause, Load, RequestDecider, WantedCheckpoint
 from aflow.model.elements import CheckpointKind
 from aflow.model.time import Timestamp, short
 
@@ -141,7 +141,7 @@ class Coordinator:
             case AlarmFired():
                 return self._ring(now)
             case Requested(request, kind):
-                return self._request(Wanted(kind, request), now)
+                return self._request(WantedCheckpoint(kind, request), now)
             case Acknowledged(task, number):
                 return self._acknowledge(task, number)
             case Declined(task, number, reason):
@@ -175,17 +175,17 @@ class Coordinator:
                 done += self._fail(each, f"expired after {after} {each.waiting_for()}", now)
         if self._over is None and self._due is not None and self._due <= now:
             self._due = None
-            done += self._want(Wanted(CheckpointKind.PERIODIC), now)
+            done += self._want(WantedCheckpoint(CheckpointKind.PERIODIC), now)
         return done
 
-    def _request(self, wanted: Wanted, now: Timestamp) -> list[Instruction]:
+    def _request(self, wanted: WantedCheckpoint, now: Timestamp) -> list[Instruction]:
         if wanted.kind is CheckpointKind.FINAL:
             self._final = True
             self._due = None
             self._decider.drop_scheduled()
         return self._want(wanted, now)
 
-    def _want(self, wanted: Wanted, now: Timestamp) -> list[Instruction]:
+    def _want(self, wanted: WantedCheckpoint, now: Timestamp) -> list[Instruction]:
         gone = self._decider.add(wanted)
         if gone is None:
             return []
@@ -197,7 +197,7 @@ class Coordinator:
     def _begin(self, now: Timestamp) -> list[Instruction]:
         done: list[Instruction] = []
         while (choice := self._decider.choose(now, self._load())) is not None:
-            if isinstance(choice, BeforeRange):
+            if isinstance(choice, DuringPause):
                 self._beat = self._due = choice.until
             else:
                 done.append(self._trigger(choice, now))
@@ -206,7 +206,7 @@ class Coordinator:
     def _load(self) -> Load:
         return Load(self._running, len(self._pending), self._removals)
 
-    def _trigger(self, wanted: Wanted, now: Timestamp) -> TriggerTasks:
+    def _trigger(self, wanted: WantedCheckpoint, now: Timestamp) -> TriggerTasks:
         number = self._next_id
         self._next_id += 1
         deadline = now + self._settings.timeout
@@ -225,7 +225,11 @@ class Coordinator:
 
     def _acknowledge(self, task: str, number: int) -> list[Instruction]:
         each = self._collecting(task, number)
-        return [Store(number, each.kind)] if each is not None and each.acknowledge(task) else []
+        return (
+            [StoreCheckpoint(number, each.kind)]
+            if each is not None and each.acknowledge(task)
+            else []
+        )
 
     def _decline(self, task: str, number: int, reason: str, now: Timestamp) -> list[Instruction]:
         each = self._collecting(task, number)

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from aflow.machines.alarm import AlarmFired as AlarmFired
+from aflow.machines.alarm import CancelAlarm as CancelAlarm
+from aflow.machines.alarm import SetAlarm as SetAlarm
 from aflow.model.elements import CheckpointKind
 from aflow.model.time import Timestamp
 
@@ -18,11 +21,6 @@ from aflow.model.time import Timestamp
 @dataclass(frozen=True, slots=True)
 class Started:
     """The tasks run, and checkpoints may be taken from now on."""
-
-
-@dataclass(frozen=True, slots=True)
-class AlarmFired:
-    """The time of the last ``SetAlarm`` has come. One that rings early or late does no harm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,7 @@ class TriggerTasks:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class StoreCheckpoint:
     """All tasks have done their part: make the checkpoint restorable, then say ``Stored`` or ``NotStored``."""
 
     checkpoint: int
@@ -160,21 +158,9 @@ class FailJob:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SetAlarm:
-    """Send ``AlarmFired`` at ``at`` (epoch ms); replaces what was set."""
-
-    at: Timestamp
-
-
-@dataclass(frozen=True, slots=True)
-class CancelAlarm:
-    """No alarm is needed."""
-
-
 Instruction: TypeAlias = (
     TriggerTasks
-    | Store
+    | StoreCheckpoint
     | NotifyComplete
     | NotifyAborted
     | Discard

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from aflow.machines.checkpoints.requests import Wanted
+from aflow.machines.checkpoints.requests import WantedCheckpoint
 from aflow.model.elements import CheckpointKind
 from aflow.model.time import Timestamp
 
@@ -19,7 +19,7 @@ class PendingCheckpoint:
     __slots__ = ("_missing", "deadline", "id", "wanted")
 
     def __init__(
-        self, number: int, wanted: Wanted, tasks: Collection[str], deadline: Timestamp
+        self, number: int, wanted: WantedCheckpoint, tasks: Collection[str], deadline: Timestamp
     ) -> None:
         self.id = number
         self.wanted = wanted

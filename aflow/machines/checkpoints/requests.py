@@ -8,7 +8,7 @@ for before what is scheduled, then as they came.
 - A savepoint or final checkpoint is held back by nothing else.
 - A periodic one waits while as many checkpoints as may be are under way, or more than that are being removed.
 - A scheduled periodic one that would begin too soon after the end of the last checkpoint is dropped, not queued:
-  ``BeforeRange`` says when to want it again. One that was asked for is not bound by the pause.
+  ``DuringPause`` says when to want it again. One that was asked for is not bound by the pause.
 - When the queue is full, the last in its order has to go.
 
 After Flink's ``CheckpointRequestDecider``. Times are in ms.
@@ -23,7 +23,7 @@ from aflow.model.time import MIN_TIMESTAMP, Timestamp
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedCheckpoint:
     """A checkpoint that has not begun."""
 
     kind: CheckpointKind
@@ -42,10 +42,10 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class BeforeRange:
+class DuringPause:
     """A scheduled checkpoint was dropped; from ``until`` on it may be wanted again."""
 
-    dropped: Wanted
+    dropped: WantedCheckpoint
     until: Timestamp
 
 
@@ -71,22 +71,22 @@ class RequestDecider:
         self._min_pause = min_pause
         self._max_queued = max_queued
         #: In the order in which they are to begin.
-        self._queue: list[Wanted] = []
+        self._queue: list[WantedCheckpoint] = []
         #: No scheduled one begins before.
         self._pause_until: Timestamp = MIN_TIMESTAMP
 
     @property
-    def queued(self) -> tuple[Wanted, ...]:
+    def queued(self) -> tuple[WantedCheckpoint, ...]:
         """What waits, next one first."""
         return tuple(self._queue)
 
-    def add(self, wanted: Wanted) -> Wanted | None:
+    def add(self, wanted: WantedCheckpoint) -> WantedCheckpoint | None:
         """Queue it; what is returned had to go because the queue is full (it may be ``wanted`` itself)."""
         self._queue.append(wanted)
         self._queue.sort(key=_rank)  # Stable: equals stay as they came.
         return self._queue.pop() if len(self._queue) > self._max_queued else None
 
-    def choose(self, now: Timestamp, load: Load) -> Wanted | BeforeRange | None:
+    def choose(self, now: Timestamp, load: Load) -> WantedCheckpoint | DuringPause | None:
         """Take what may begin now out of the queue; to be asked again until it is None."""
         if not self._queue or not load.running:
             return None
@@ -95,7 +95,7 @@ class RequestDecider:
             return None
         del self._queue[0]
         if first.waits and first.scheduled and now < self._pause_until:
-            return BeforeRange(first, self._pause_until)
+            return DuringPause(first, self._pause_until)
         return first
 
     def ended(self, now: Timestamp) -> None:
@@ -106,7 +106,7 @@ class RequestDecider:
         """Forget what nobody asked for."""
         self._queue = [wanted for wanted in self._queue if not wanted.scheduled]
 
-    def clear(self) -> tuple[Wanted, ...]:
+    def clear(self) -> tuple[WantedCheckpoint, ...]:
         """Forget all; it is returned, next one first."""
         queue, self._queue = self._queue, []
         return tuple(queue)
@@ -115,5 +115,5 @@ class RequestDecider:
         return load.pending >= self._max_concurrent or load.removals > self._max_concurrent
 
 
-def _rank(wanted: Wanted) -> tuple[bool, bool]:
+def _rank(wanted: WantedCheckpoint) -> tuple[bool, bool]:
     return wanted.waits, wanted.scheduled

@@ -46,7 +46,7 @@ class DomainTimers:
 
     def rang(self) -> None:
         """The alarm rang, so it is set to nothing."""
-        self._wake.rang()
+        self._wake.on_fired()
 
     def entries(self, domain: TimeDomain) -> Iterator[KeyRow]:
         """The timers of single keys, encoded; those of whole windows follow from the windows there are."""

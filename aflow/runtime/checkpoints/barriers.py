@@ -33,7 +33,7 @@ from aflow.machines.barriers.events import (
     Instruction,
     Overtake,
     SetAlarm,
-    Trigger,
+    TriggerCheckpoint,
     Unblock,
 )
 from aflow.machines.mail_order import Lane
@@ -189,7 +189,7 @@ class CheckpointedInput:
 
     def _do(self, instruction: Instruction) -> None:
         match instruction:
-            case Trigger(barrier, start_delay):
+            case TriggerCheckpoint(barrier, start_delay):
                 if barrier.unaligned:
                     self._in_flight[barrier.id] = {}
                 self._taker.take(barrier, start_delay)

@@ -229,7 +229,7 @@ class CheckpointCoordinator:
         match instruction:
             case say.TriggerTasks(checkpoint, kind, created_at):
                 self._trigger(checkpoint, kind, created_at)
-            case say.Store(checkpoint, _):
+            case say.StoreCheckpoint(checkpoint, _):
                 self._work.put_nowait(self._store(checkpoint))
             case say.NotifyComplete(checkpoint):
                 self._complete(checkpoint)

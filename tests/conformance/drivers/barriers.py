@@ -31,7 +31,7 @@ from aflow.machines.barriers.events import (
     ChannelEnded,
     Event,
     Instruction,
-    Trigger,
+    TriggerCheckpoint,
 )
 from aflow.machines.barriers.tracker import BarrierTracker
 from aflow.model.elements import Barrier, CancelBarrier, CheckpointKind
@@ -265,9 +265,11 @@ class BarrierHandler(Driver):
 
     def see_notifications(self) -> list[dict[str, int]]:
         return [
-            {"trigger": each.barrier.id} if isinstance(each, Trigger) else {"abort": each.id}
+            {"trigger": each.barrier.id}
+            if isinstance(each, TriggerCheckpoint)
+            else {"abort": each.id}
             for each in self._barriers.instructions
-            if isinstance(each, Trigger | Abort)
+            if isinstance(each, TriggerCheckpoint | Abort)
         ]
 
     def see_at_abort_callback(self, expected: Mapping[str, int]) -> dict[str, object]:
@@ -314,8 +316,8 @@ class BarrierHandler(Driver):
     # ------------------------------------------------------------------------------------------ how it goes on
 
     @property
-    def _triggers(self) -> list[Trigger]:
-        return self._of(Trigger)
+    def _triggers(self) -> list[TriggerCheckpoint]:
+        return self._of(TriggerCheckpoint)
 
     @property
     def _aborts(self) -> list[Abort]:

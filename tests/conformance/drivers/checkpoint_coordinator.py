@@ -26,11 +26,11 @@ from aflow.machines.checkpoints.events import (
     SetAlarm,
     Started,
     Stopped,
-    Store,
+    StoreCheckpoint,
     Stored,
     TriggerTasks,
 )
-from aflow.machines.checkpoints.requests import BeforeRange, Load, RequestDecider, Wanted
+from aflow.machines.checkpoints.requests import DuringPause, Load, RequestDecider, WantedCheckpoint
 from aflow.model.elements import CheckpointKind
 from tests.conformance.driver import Driver, Outcome
 from tests.conformance.scenarios import UnknownWord
@@ -60,7 +60,7 @@ class Decider(Driver):
         self._pending = pending
         self._cleaning = cleaning
         self._triggering = triggering
-        self._names: list[tuple[Wanted, str]] = []
+        self._names: list[tuple[WantedCheckpoint, str]] = []
         self._failed: list[dict[str, str]] = []
 
     def do_request(
@@ -70,7 +70,7 @@ class Decider(Driver):
         # somebody asks for, which waits too and is not scheduled either.
         savepoint = type == "savepoint" and forced is True
         kind = CheckpointKind.SAVEPOINT if savepoint else CheckpointKind.PERIODIC
-        wanted = Wanted(kind, None if periodic else len(self._names))
+        wanted = WantedCheckpoint(kind, None if periodic else len(self._names))
         self._names.append((wanted, name))
         if (gone := self._decider.add(wanted)) is not None:
             self._fail(gone, "too_many_checkpoint_requests")
@@ -79,7 +79,7 @@ class Decider(Driver):
     def do_choose_queued(self) -> Outcome:
         load = Load(not self._triggering, self._pending, self._cleaning)
         choice = self._decider.choose(self._now, load)
-        if isinstance(choice, BeforeRange):
+        if isinstance(choice, DuringPause):
             self._fail(choice.dropped, "minimum_time_between_checkpoints")
             choice = None
         return {"executes": None if choice is None else self._name(choice)}
@@ -103,10 +103,10 @@ class Decider(Driver):
     def see_still_queued(self) -> list[str]:
         return [self._name(wanted) for wanted in self._decider.queued]
 
-    def _fail(self, wanted: Wanted, reason: str) -> None:
+    def _fail(self, wanted: WantedCheckpoint, reason: str) -> None:
         self._failed.append({"name": self._name(wanted), "reason": reason})
 
-    def _name(self, wanted: Wanted) -> str:
+    def _name(self, wanted: WantedCheckpoint) -> str:
         return next(name for each, name in self._names if each is wanted)
 
 
@@ -354,7 +354,7 @@ class WholeCoordinator(Driver):
         while todo:
             instruction = todo.popleft()
             self._follow(instruction)
-            if isinstance(instruction, Store):
+            if isinstance(instruction, StoreCheckpoint):
                 todo += self._coordinator.handle(Stored(instruction.checkpoint), self._now)
 
     def _follow(self, instruction: Instruction) -> None:

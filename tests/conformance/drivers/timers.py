@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from aflow.machines.timer_queue import Alarm, Arm, Disarm, Timer, TimerQueue
+from aflow.machines.alarm import CancelAlarm, EarliestAlarm, SetAlarm
+from aflow.machines.timer_queue import Timer, TimerQueue
 from aflow.model.time import TimeDomain
 from tests.conformance.driver import Driver, call
 from tests.conformance.drivers.timers_in_step import Registration, TimersInStep
@@ -44,7 +45,7 @@ class Timers(Driver):
             "event": TimerQueue(),
             "processing": TimerQueue(),
         }
-        self._alarm = Alarm()
+        self._alarm = EarliestAlarm()
         self._physical: list[int] = []
         self._fired: list[Timer[int, str]] = []
         self._visited: list[Timer[int, str]] = []
@@ -84,7 +85,7 @@ class Timers(Driver):
         self._step.advance_processing_time(now)
         while self._physical and self._physical[0] <= now:
             self._physical.clear()
-            self._alarm.rang()
+            self._alarm.on_fired()
             for timer in self._queues["processing"].due(now):
                 self._fire(timer)
             self._arm()
@@ -158,9 +159,9 @@ class Timers(Driver):
 
     def _arm(self) -> None:
         match self._alarm.update(self._queues["processing"].earliest):
-            case Arm(at):
+            case SetAlarm(at):
                 self._physical[:] = [at]
-            case Disarm():
+            case CancelAlarm():
                 self._physical.clear()
             case None:
                 pass

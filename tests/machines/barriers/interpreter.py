@@ -23,7 +23,7 @@ from aflow.machines.barriers.events import (
     Instruction,
     Overtake,
     SetAlarm,
-    Trigger,
+    TriggerCheckpoint,
     Unblock,
 )
 from aflow.model.elements import Barrier
@@ -107,7 +107,7 @@ class BarrierInterpreter(Generic[R]):
 
     def _follow(self, instruction: Instruction) -> None:
         match instruction:
-            case Trigger(barrier):
+            case TriggerCheckpoint(barrier):
                 if barrier.unaligned:
                     self.in_flight[barrier.id] = []
                 self.task.on_trigger(barrier)

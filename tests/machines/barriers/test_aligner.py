@@ -11,7 +11,7 @@ from aflow.machines.barriers.events import (
     AbortReason,
     AllArrived,
     Block,
-    Trigger,
+    TriggerCheckpoint,
     Unblock,
 )
 from tests.machines.barriers.shorthand import announced, arrived, barrier, cancelled, ended, tell
@@ -26,7 +26,7 @@ def test_channels_wait_at_their_barrier_until_the_last_one_triggers() -> None:
     assert aligner.handle(arrived(1, 1), 30) == [
         Unblock(0),
         Unblock(2),
-        Trigger(barrier(1), start_delay=10),
+        TriggerCheckpoint(barrier(1), start_delay=10),
         AllArrived(1, alignment=20),
     ]
     assert list(aligner.pending_ids) == []
@@ -35,14 +35,17 @@ def test_channels_wait_at_their_barrier_until_the_last_one_triggers() -> None:
 def test_one_channel_is_never_blocked_and_needs_no_time_to_align() -> None:
     aligner = BarrierAligner(1)
 
-    assert aligner.handle(arrived(0, 7), 40) == [Trigger(barrier(7), 40), AllArrived(7, 0)]
+    assert aligner.handle(arrived(0, 7), 40) == [
+        TriggerCheckpoint(barrier(7), 40),
+        AllArrived(7, 0),
+    ]
 
 
 def test_clocks_that_disagree_make_no_negative_delay() -> None:
     aligner = BarrierAligner(1)
 
     assert aligner.handle(arrived(0, barrier(1, at=50)), 40) == [
-        Trigger(barrier(1, at=50), 0),
+        TriggerCheckpoint(barrier(1, at=50), 0),
         AllArrived(1, 0),
     ]
 
@@ -105,7 +108,7 @@ def test_the_end_of_a_channel_stands_for_its_barrier() -> None:
 
     assert aligner.handle(ended(1), 9) == [
         Unblock(0),
-        Trigger(barrier(1), 5),
+        TriggerCheckpoint(barrier(1), 5),
         AllArrived(1, alignment=4),
     ]
 
@@ -116,7 +119,7 @@ def test_a_channel_that_ended_before_the_checkpoint_is_not_waited_for() -> None:
 
     assert aligner.handle(arrived(2, 1), 0) == [
         Unblock(0),
-        Trigger(barrier(1), 0),
+        TriggerCheckpoint(barrier(1), 0),
         AllArrived(1, 0),
     ]
     assert aligner.open_channels == 2
@@ -143,7 +146,7 @@ def test_a_barrier_behind_an_end_is_ignored_while_another_channel_is_open() -> N
 
     assert aligner.handle(arrived(0, 1), 0) == []
     assert (aligner.latest_id, aligner.pending_ids) == (-1, ())
-    assert aligner.handle(arrived(1, 1), 3) == [Trigger(barrier(1), 3), AllArrived(1, 0)]
+    assert aligner.handle(arrived(1, 1), 3) == [TriggerCheckpoint(barrier(1), 3), AllArrived(1, 0)]
 
 
 def test_when_all_have_ended_the_first_barrier_triggers_and_the_same_one_elsewhere_is_ignored() -> (
@@ -152,9 +155,9 @@ def test_when_all_have_ended_the_first_barrier_triggers_and_the_same_one_elsewhe
     aligner = BarrierAligner(2)
     tell(aligner, ended(0), ended(1))
 
-    assert aligner.handle(arrived(1, 4), 8) == [Trigger(barrier(4), 8), AllArrived(4, 0)]
+    assert aligner.handle(arrived(1, 4), 8) == [TriggerCheckpoint(barrier(4), 8), AllArrived(4, 0)]
     assert aligner.handle(arrived(0, 4), 9) == []
-    assert aligner.handle(arrived(0, 5), 9) == [Trigger(barrier(5), 9), AllArrived(5, 0)]
+    assert aligner.handle(arrived(0, 5), 9) == [TriggerCheckpoint(barrier(5), 9), AllArrived(5, 0)]
 
 
 def test_a_cancelled_checkpoint_is_not_triggered_behind_the_ends() -> None:

@@ -19,7 +19,7 @@ from aflow.machines.barriers.events import (
     EndCapture,
     Overtake,
     SetAlarm,
-    Trigger,
+    TriggerCheckpoint,
     Unblock,
 )
 from aflow.model.elements import CheckpointKind
@@ -37,7 +37,7 @@ def test_barriers_that_are_in_time_are_aligned() -> None:
     assert machine.handle(arrived(1, ONE), 149) == [
         CancelAlarm(),
         Unblock(0),
-        Trigger(ONE, 10),
+        TriggerCheckpoint(ONE, 10),
         AllArrived(1, 39),
     ]
 
@@ -48,7 +48,7 @@ def test_the_alarm_turns_the_checkpoint_and_announced_barriers_overtake() -> Non
 
     assert machine.handle(AlarmFired(), 150) == [
         Unblock(0),
-        Trigger(ONE_UNALIGNED, 10),
+        TriggerCheckpoint(ONE_UNALIGNED, 10),
         Capture(1, (1, 2)),
         Overtake((2,)),
     ]
@@ -66,7 +66,7 @@ def test_an_announcement_is_the_first_word_of_a_checkpoint() -> None:
     assert machine.handle(arrived(1, ONE), 130) == [
         CancelAlarm(),
         Unblock(0),
-        Trigger(ONE, 5),
+        TriggerCheckpoint(ONE, 5),
         AllArrived(1, 25),
     ]
 
@@ -76,7 +76,7 @@ def test_a_checkpoint_of_which_only_announcements_are_known_turns_too() -> None:
     tell(machine, announced(1, ONE), now=105)
 
     assert machine.handle(AlarmFired(), 150) == [
-        Trigger(ONE_UNALIGNED, 5),
+        TriggerCheckpoint(ONE_UNALIGNED, 5),
         Capture(1, (0, 1)),
         Overtake((1,)),
     ]
@@ -86,7 +86,7 @@ def test_an_announcement_that_comes_too_late_turns_at_once() -> None:
     machine = AlternatingBarriers(2)
 
     assert machine.handle(announced(0, ONE), 160) == [
-        Trigger(ONE_UNALIGNED, 60),
+        TriggerCheckpoint(ONE_UNALIGNED, 60),
         Capture(1, (0, 1)),
         Overtake((0,)),
     ]
@@ -98,7 +98,7 @@ def test_a_barrier_that_comes_too_late_turns_and_blocks_nothing_for_long() -> No
     assert machine.handle(arrived(0, ONE), 150) == [
         Block(0),
         Unblock(0),
-        Trigger(ONE_UNALIGNED, 50),
+        TriggerCheckpoint(ONE_UNALIGNED, 50),
         Capture(1, (1,)),
     ]
 
@@ -110,7 +110,7 @@ def test_an_end_after_the_timeout_turns_though_the_alarm_has_not_rung() -> None:
     assert machine.handle(ended(1), 151) == [
         CancelAlarm(),
         Unblock(0),
-        Trigger(ONE_UNALIGNED, 10),
+        TriggerCheckpoint(ONE_UNALIGNED, 10),
         Capture(1, (2,)),
     ]
     assert machine.handle(AlarmFired(), 152) == []
@@ -124,7 +124,7 @@ def test_the_last_barrier_completes_aligned_however_late_it_is() -> None:
     assert machine.handle(arrived(1, ONE), 500) == [
         CancelAlarm(),
         Unblock(0),
-        Trigger(ONE, 10),
+        TriggerCheckpoint(ONE, 10),
         AllArrived(1, 390),
     ]
 
@@ -145,7 +145,7 @@ def test_savepoints_stay_aligned_whatever_their_timeout(kind: CheckpointKind) ->
     assert machine.handle(AlarmFired(), 600) == []
     assert machine.handle(arrived(1, savepoint), 700) == [
         Unblock(0),
-        Trigger(savepoint, 400),
+        TriggerCheckpoint(savepoint, 400),
         AllArrived(1, 200),
     ]
 
@@ -163,7 +163,7 @@ def test_a_barrier_that_has_overtaken_already_turns_at_once() -> None:
     assert machine.handle(arrived(1, ONE_UNALIGNED), 120) == [
         CancelAlarm(),
         Unblock(0),
-        Trigger(ONE_UNALIGNED, 10),
+        TriggerCheckpoint(ONE_UNALIGNED, 10),
         Capture(1, (2,)),
         Overtake((2,)),
     ]
@@ -176,7 +176,7 @@ def test_a_last_barrier_that_has_overtaken_makes_the_checkpoint_unaligned() -> N
     assert machine.handle(arrived(1, ONE_UNALIGNED), 120) == [
         CancelAlarm(),
         Unblock(0),
-        Trigger(ONE_UNALIGNED, 10),
+        TriggerCheckpoint(ONE_UNALIGNED, 10),
         AllArrived(1, 10),
     ]
 
@@ -229,7 +229,11 @@ def test_an_announced_barrier_behind_the_last_end_triggers_at_the_end() -> None:
     machine = AlternatingBarriers(1)
     tell(machine, announced(0, ONE), now=110)
 
-    assert machine.handle(ended(0), 120) == [CancelAlarm(), Trigger(ONE, 10), AllArrived(1, 0)]
+    assert machine.handle(ended(0), 120) == [
+        CancelAlarm(),
+        TriggerCheckpoint(ONE, 10),
+        AllArrived(1, 0),
+    ]
     assert machine.handle(arrived(0, ONE), 121) == []
 
 
@@ -237,7 +241,10 @@ def test_a_barrier_behind_an_end_is_neither_waited_for_nor_overtakes() -> None:
     machine = AlternatingBarriers(2)
     tell(machine, announced(0, ONE), ended(0), now=110)
 
-    assert machine.handle(AlarmFired(), 150) == [Trigger(ONE_UNALIGNED, 10), Capture(1, (1,))]
+    assert machine.handle(AlarmFired(), 150) == [
+        TriggerCheckpoint(ONE_UNALIGNED, 10),
+        Capture(1, (1,)),
+    ]
     assert machine.handle(arrived(0, ONE), 151) == []
     assert machine.handle(arrived(1, ONE), 152) == [EndCapture(1), AllArrived(1, 42)]
 
@@ -248,5 +255,8 @@ def test_when_all_have_ended_the_first_barrier_triggers_and_the_same_one_elsewhe
     machine = AlternatingBarriers(2)
     tell(machine, ended(0), ended(1))
 
-    assert machine.handle(arrived(1, ONE_UNALIGNED), 500) == [Trigger(ONE, 400), AllArrived(1, 0)]
+    assert machine.handle(arrived(1, ONE_UNALIGNED), 500) == [
+        TriggerCheckpoint(ONE, 400),
+        AllArrived(1, 0),
+    ]
     assert tell(machine, announced(0, ONE), arrived(0, ONE), now=501) == []

@@ -38,7 +38,7 @@ from aflow.machines.barriers.events import (
     Instruction,
     Overtake,
     SetAlarm,
-    Trigger,
+    TriggerCheckpoint,
     Unblock,
 )
 from aflow.machines.barriers.tracker import BarrierTracker
@@ -204,7 +204,7 @@ class Rules(RuleBasedStateMachine):
 
     def follow(self, one: Instruction) -> None:
         match one:
-            case Trigger(barrier):
+            case TriggerCheckpoint(barrier):
                 self.triggers(barrier)
             case AllArrived(checkpoint):
                 assert checkpoint == self.triggered[-1].id

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from aflow.errors import InternalError
-from aflow.machines.barriers.events import Abort, AbortReason, AlarmFired, AllArrived, Trigger
+from aflow.machines.barriers.events import (
+    Abort,
+    AbortReason,
+    AlarmFired,
+    AllArrived,
+    TriggerCheckpoint,
+)
 from aflow.machines.barriers.tracker import MOST, BarrierTracker
 from tests.machines.barriers.shorthand import announced, arrived, barrier, cancelled, ended, tell
 
@@ -15,14 +21,14 @@ def test_the_last_barrier_triggers_and_nobody_is_blocked() -> None:
 
     assert tracker.handle(arrived(0, 1), 5) == []
     assert tracker.handle(arrived(2, 1), 6) == []
-    assert tracker.handle(arrived(1, 1), 9) == [Trigger(barrier(1), 5), AllArrived(1, 4)]
+    assert tracker.handle(arrived(1, 1), 9) == [TriggerCheckpoint(barrier(1), 5), AllArrived(1, 4)]
     assert tracker.pending_ids == ()
 
 
 def test_one_channel_triggers_at_once() -> None:
     tracker = BarrierTracker(1)
 
-    assert tracker.handle(arrived(0, 1), 5) == [Trigger(barrier(1), 5), AllArrived(1, 0)]
+    assert tracker.handle(arrived(0, 1), 5) == [TriggerCheckpoint(barrier(1), 5), AllArrived(1, 0)]
     assert tracker.handle(arrived(0, 1), 6) == []
 
 
@@ -31,7 +37,7 @@ def test_an_older_checkpoint_is_still_completed_by_late_barriers() -> None:
     tell(tracker, arrived(0, 1), arrived(0, 2))
     assert list(tracker.pending_ids) == [1, 2]
 
-    assert tracker.handle(arrived(1, 1), 0) == [Trigger(barrier(1), 0), AllArrived(1, 0)]
+    assert tracker.handle(arrived(1, 1), 0) == [TriggerCheckpoint(barrier(1), 0), AllArrived(1, 0)]
     assert list(tracker.pending_ids) == [2]
 
 
@@ -39,7 +45,7 @@ def test_a_complete_checkpoint_drops_older_ones_silently() -> None:
     tracker = BarrierTracker(2)
     tell(tracker, arrived(0, 1), arrived(0, 2))
 
-    assert tracker.handle(arrived(1, 2), 0) == [Trigger(barrier(2), 0), AllArrived(2, 0)]
+    assert tracker.handle(arrived(1, 2), 0) == [TriggerCheckpoint(barrier(2), 0), AllArrived(2, 0)]
     assert tracker.pending_ids == ()
     assert tracker.handle(arrived(1, 1), 0) == []
 
@@ -67,7 +73,7 @@ def test_an_end_completes_the_newest_only() -> None:
     tracker = BarrierTracker(2)
     tell(tracker, *(arrived(0, number) for number in (1, 2, 3)))
 
-    assert tracker.handle(ended(1), 8) == [Trigger(barrier(3), 0), AllArrived(3, 8)]
+    assert tracker.handle(ended(1), 8) == [TriggerCheckpoint(barrier(3), 0), AllArrived(3, 8)]
     assert tracker.pending_ids == ()
 
 
@@ -83,14 +89,14 @@ def test_the_only_open_channel_triggers_at_once() -> None:
     tracker = BarrierTracker(2)
     tell(tracker, ended(0))
 
-    assert tracker.handle(arrived(1, 3), 4) == [Trigger(barrier(3), 4), AllArrived(3, 0)]
+    assert tracker.handle(arrived(1, 3), 4) == [TriggerCheckpoint(barrier(3), 4), AllArrived(3, 0)]
 
 
 def test_the_only_open_channel_counts_barriers_while_something_is_pending() -> None:
     tracker = BarrierTracker(2)
     tell(tracker, arrived(0, 1), ended(0))
 
-    assert tracker.handle(arrived(1, 3), 4) == [Trigger(barrier(3), 4), AllArrived(3, 0)]
+    assert tracker.handle(arrived(1, 3), 4) == [TriggerCheckpoint(barrier(3), 4), AllArrived(3, 0)]
     assert tracker.pending_ids == ()
 
 
@@ -100,7 +106,7 @@ def test_no_more_than_the_limit_is_pending_and_the_oldest_is_forgotten() -> None
     assert len(tracker.pending_ids) == MOST
 
     assert tracker.handle(arrived(1, 0), 0) == []
-    assert tracker.handle(arrived(1, 1), 0) == [Trigger(barrier(1), 0), AllArrived(1, 0)]
+    assert tracker.handle(arrived(1, 1), 0) == [TriggerCheckpoint(barrier(1), 0), AllArrived(1, 0)]
 
 
 def test_a_barrier_behind_an_end_is_ignored_while_another_channel_is_open() -> None:
@@ -108,7 +114,7 @@ def test_a_barrier_behind_an_end_is_ignored_while_another_channel_is_open() -> N
     tell(tracker, ended(0))
 
     assert tracker.handle(arrived(0, 1), 0) == []
-    assert tracker.handle(arrived(1, 1), 3) == [Trigger(barrier(1), 3), AllArrived(1, 0)]
+    assert tracker.handle(arrived(1, 1), 3) == [TriggerCheckpoint(barrier(1), 3), AllArrived(1, 0)]
 
 
 def test_when_all_have_ended_the_first_barrier_triggers_and_the_same_one_elsewhere_is_ignored() -> (
@@ -117,7 +123,7 @@ def test_when_all_have_ended_the_first_barrier_triggers_and_the_same_one_elsewhe
     tracker = BarrierTracker(2)
     tell(tracker, ended(0), ended(1))
 
-    assert tracker.handle(arrived(1, 4), 8) == [Trigger(barrier(4), 8), AllArrived(4, 0)]
+    assert tracker.handle(arrived(1, 4), 8) == [TriggerCheckpoint(barrier(4), 8), AllArrived(4, 0)]
     assert tracker.handle(arrived(0, 4), 9) == []
 
 

@@ -13,7 +13,7 @@ from aflow.machines.barriers.events import (
     Capture,
     DiscardCapture,
     EndCapture,
-    Trigger,
+    TriggerCheckpoint,
 )
 from tests.machines.barriers.shorthand import arrived, barrier, cancelled, ended, tell
 
@@ -24,7 +24,7 @@ TWO = barrier(2, unaligned=True)
 def test_the_first_barrier_triggers_and_the_other_channels_are_captured_up_to_theirs() -> None:
     machine = AlternatingBarriers(3)
 
-    assert machine.handle(arrived(1, ONE), 10) == [Trigger(ONE, 10), Capture(1, (0, 2))]
+    assert machine.handle(arrived(1, ONE), 10) == [TriggerCheckpoint(ONE, 10), Capture(1, (0, 2))]
     assert machine.handle(arrived(2, ONE), 14) == [EndCapture(2)]
     assert machine.handle(arrived(0, ONE), 17) == [EndCapture(0), AllArrived(1, alignment=7)]
     assert machine.pending_ids == ()
@@ -33,14 +33,14 @@ def test_the_first_barrier_triggers_and_the_other_channels_are_captured_up_to_th
 def test_one_channel_has_nothing_to_capture() -> None:
     machine = AlternatingBarriers(1)
 
-    assert machine.handle(arrived(0, ONE), 3) == [Trigger(ONE, 3), AllArrived(1, 0)]
+    assert machine.handle(arrived(0, ONE), 3) == [TriggerCheckpoint(ONE, 3), AllArrived(1, 0)]
 
 
 def test_ended_channels_are_not_captured() -> None:
     machine = AlternatingBarriers(3)
     tell(machine, ended(2))
 
-    assert machine.handle(arrived(0, ONE), 0) == [Trigger(ONE, 0), Capture(1, (1,))]
+    assert machine.handle(arrived(0, ONE), 0) == [TriggerCheckpoint(ONE, 0), Capture(1, (1,))]
 
 
 def test_the_end_of_a_channel_ends_its_capture() -> None:
@@ -59,7 +59,7 @@ def test_a_newer_barrier_discards_what_was_captured_before_the_abort_is_reported
     assert machine.handle(arrived(1, TWO), 0) == [
         DiscardCapture(1),
         Abort(1, AbortReason.SUBSUMED),
-        Trigger(TWO, 0),
+        TriggerCheckpoint(TWO, 0),
         Capture(2, (0,)),
     ]
 
@@ -86,7 +86,10 @@ def test_behind_the_ends_nothing_is_in_flight_so_the_checkpoint_is_aligned() -> 
     machine = AlternatingBarriers(2)
     tell(machine, ended(0), ended(1))
 
-    assert machine.handle(arrived(0, ONE), 6) == [Trigger(barrier(1), 6), AllArrived(1, 0)]
+    assert machine.handle(arrived(0, ONE), 6) == [
+        TriggerCheckpoint(barrier(1), 6),
+        AllArrived(1, 0),
+    ]
     assert machine.handle(arrived(1, ONE), 7) == []
 
 

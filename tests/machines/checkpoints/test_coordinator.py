@@ -24,7 +24,7 @@ from aflow.machines.checkpoints.events import (
     SetAlarm,
     Started,
     Stopped,
-    Store,
+    StoreCheckpoint,
     Stored,
     TriggerTasks,
 )
@@ -65,7 +65,7 @@ def test_it_is_stored_when_the_last_task_has_acknowledged() -> None:
 
     assert told(Acknowledged("c", 1)) == []
     assert told(Acknowledged("a", 1)) == []
-    assert told(Acknowledged("b", 1)) == [Store(1, SAVEPOINT)]
+    assert told(Acknowledged("b", 1)) == [StoreCheckpoint(1, SAVEPOINT)]
 
 
 def test_a_repeated_acknowledgement_does_nothing() -> None:
@@ -74,7 +74,7 @@ def test_a_repeated_acknowledgement_does_nothing() -> None:
     told(Acknowledged("a", 1))
 
     assert told(Acknowledged("a", 1)) == []
-    assert told(Acknowledged("b", 1)) == [Store(1, PERIODIC)]
+    assert told(Acknowledged("b", 1)) == [StoreCheckpoint(1, PERIODIC)]
     assert told(Acknowledged("b", 1)) == []
 
 
@@ -156,7 +156,7 @@ def test_the_last_acknowledgement_wins_over_a_deadline_that_nobody_noticed() -> 
     told = Told(ASKED_ONLY)
     told.request(1)
 
-    assert told.acknowledge(1, at=2000) == [Store(1, PERIODIC)]
+    assert told.acknowledge(1, at=2000) == [StoreCheckpoint(1, PERIODIC)]
     assert told(Stored(1)) == [NotifyComplete(1), Answer(1, 1), CancelAlarm()]
 
 
@@ -206,7 +206,7 @@ def test_a_savepoint_and_the_final_one_are_not_subsumed(kind: CheckpointKind) ->
     told.complete(2)
 
     assert told.machine.pending == (1,)
-    assert told.acknowledge(1) == [Store(1, kind)]
+    assert told.acknowledge(1) == [StoreCheckpoint(1, kind)]
 
 
 def test_a_completed_savepoint_subsumes_nothing() -> None:

@@ -35,7 +35,7 @@ from aflow.machines.checkpoints.events import (
     SetAlarm,
     Started,
     Stopped,
-    Store,
+    StoreCheckpoint,
     Stored,
     TriggerTasks,
 )
@@ -73,7 +73,7 @@ class CoordinatorRules(RuleBasedStateMachine):
         self.deadlines: dict[int, int] = {}
         self.completed: list[int] = []
         self.aborted: list[int] = []
-        #: ``Store`` was said, and neither ``Stored`` nor ``NotStored`` yet.
+        #: ``StoreCheckpoint`` was said, and neither ``Stored`` nor ``NotStored`` yet.
         self.storing: list[int] = []
         #: In storage; savepoints too.
         self.stored: set[int] = set(KNOWN)
@@ -169,7 +169,7 @@ class CoordinatorRules(RuleBasedStateMachine):
         match instruction:
             case TriggerTasks(number, kind, created_at):
                 self.triggered(number, kind, created_at)
-            case Store(number, kind):
+            case StoreCheckpoint(number, kind):
                 assert kind is self.kinds[number]
                 self.storing.append(number)
             case NotifyComplete(number):

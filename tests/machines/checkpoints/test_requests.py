@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from aflow.machines.checkpoints.requests import BeforeRange, Load, RequestDecider, Wanted
+from aflow.machines.checkpoints.requests import DuringPause, Load, RequestDecider, WantedCheckpoint
 from aflow.model.elements import CheckpointKind
 
-SCHEDULED = Wanted(CheckpointKind.PERIODIC)
-ASKED = Wanted(CheckpointKind.PERIODIC, 1)
-SAVEPOINT = Wanted(CheckpointKind.SAVEPOINT, 2)
-FINAL = Wanted(CheckpointKind.FINAL, 3)
+SCHEDULED = WantedCheckpoint(CheckpointKind.PERIODIC)
+ASKED = WantedCheckpoint(CheckpointKind.PERIODIC, 1)
+SAVEPOINT = WantedCheckpoint(CheckpointKind.SAVEPOINT, 2)
+FINAL = WantedCheckpoint(CheckpointKind.FINAL, 3)
 FREE = Load(running=True)
 BUSY = Load(running=True, pending=1)
 
 
 def decider(
-    *wanted: Wanted, max_concurrent: int = 1, min_pause: int = 0, max_queued: int = 1000
+    *wanted: WantedCheckpoint, max_concurrent: int = 1, min_pause: int = 0, max_queued: int = 1000
 ) -> RequestDecider:
     made = RequestDecider(max_concurrent, min_pause, max_queued=max_queued)
     for each in wanted:
@@ -33,7 +33,9 @@ def test_savepoints_go_before_what_is_asked_for_and_that_before_what_is_schedule
 
 
 @pytest.mark.parametrize("wanted", [SCHEDULED, ASKED])
-def test_a_periodic_one_waits_while_as_many_as_may_be_are_under_way(wanted: Wanted) -> None:
+def test_a_periodic_one_waits_while_as_many_as_may_be_are_under_way(
+    wanted: WantedCheckpoint,
+) -> None:
     made = decider(wanted)
 
     assert made.choose(0, BUSY) is None
@@ -42,7 +44,9 @@ def test_a_periodic_one_waits_while_as_many_as_may_be_are_under_way(wanted: Want
 
 @pytest.mark.parametrize("wanted", [SAVEPOINT, FINAL])
 @pytest.mark.parametrize("load", [BUSY, Load(running=True, pending=9, removals=9)])
-def test_a_savepoint_and_the_final_one_are_not_held_back(wanted: Wanted, load: Load) -> None:
+def test_a_savepoint_and_the_final_one_are_not_held_back(
+    wanted: WantedCheckpoint, load: Load
+) -> None:
     made = decider(wanted, min_pause=100)
     made.ended(0)
 
@@ -50,7 +54,7 @@ def test_a_savepoint_and_the_final_one_are_not_held_back(wanted: Wanted, load: L
 
 
 @pytest.mark.parametrize("wanted", [SCHEDULED, ASKED, SAVEPOINT, FINAL])
-def test_nothing_begins_while_the_tasks_do_not_run(wanted: Wanted) -> None:
+def test_nothing_begins_while_the_tasks_do_not_run(wanted: WantedCheckpoint) -> None:
     made = decider(wanted)
 
     assert made.choose(0, Load(running=False)) is None
@@ -68,7 +72,7 @@ def test_a_scheduled_one_within_the_pause_is_dropped() -> None:
     made = decider(SCHEDULED, min_pause=100)
     made.ended(50)
 
-    assert made.choose(149, FREE) == BeforeRange(SCHEDULED, 150)
+    assert made.choose(149, FREE) == DuringPause(SCHEDULED, 150)
     assert made.queued == ()
 
 
