@@ -86,7 +86,7 @@ class Module:
 
 
 def room_of(module: str) -> str:
-    """``machines`` for ``aflow.machines.timer_queue``; ``aflow`` for ``aflow`` itself; the package's name for all others."""
+    """Return ``machines`` for ``aflow.machines.timer_queue``, ``aflow`` for ``aflow``, else the package."""
     package, _, rest = module.partition(".")
     if package != "aflow" or not rest:
         return package

@@ -28,7 +28,7 @@ from aflow.model.time import Timestamp
 class BarrierArrived:
     """The barrier of a channel: all records before it were taken, or, if it is unaligned, it overtook them.
 
-    Overtaken records are part of the unaligned checkpoint in any case: the shell adds them, with ``Capture`` or without.
+    Overtaken records are part of the unaligned checkpoint in any case: the runtime adds them with and without ``Capture``.
     """
 
     channel: int
@@ -185,5 +185,5 @@ class Barriers(Protocol):
         ...
 
     def handle(self, event: Event, now: Timestamp) -> list[Instruction]:
-        """Return the instructions, in the order in which to carry them out. Raises ``InternalError`` for a corrupt stream."""
+        """Return the instructions, in order. Raises ``InternalError`` for a corrupt stream."""
         ...
