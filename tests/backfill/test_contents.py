@@ -149,7 +149,7 @@ def test_timers_say_when_they_ring(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("operator", "expected"),
     [
-        ("tumbling", [('"a"', "windows", "4", 0, None), ('"b"', "windows", "2", 0, None)]),
+        ("tumbling", [('"a"', "panes", "4", 0, None), ('"b"', "panes", "2", 0, None)]),
         ("sliding", [('"a"', "panes", "4", 0, None), ('"b"', "panes", "2", 0, None)]),
         ("session", [('"a"', "sessions", "4", 5, 62), ('"b"', "sessions", "2", 7, 57)]),
     ],
