@@ -219,6 +219,17 @@ def keyed_with_type(items: Items, name: str) -> Items:
     return by_key.window(af.Tumbling(millis(100))).fold(int, plus, name=name).map(of_window)
 
 
+def keyed_stateless(items: Items, name: str) -> Items:
+    """Change, drop and repeat records of a keyed stream; the window has the keys of before."""
+    by_key = (
+        keyed(items)
+        .map(lambda item: replace(item, n=item.n * 7 % M), name=f"{name} map")
+        .filter(lambda item: item.n % 5 != 0, name=f"{name} filter")
+        .flat_map(lambda item: [item, item], name=f"{name} flat_map")
+    )
+    return by_key.window(af.Tumbling(millis(100))).fold(int, plus, name=name).map(of_window)
+
+
 def spread(items: Items, name: str) -> Items:
     return (
         items.rebalance(parallelism=2)
@@ -349,6 +360,7 @@ OPTIONS: Sequence[Step] = [
     *CALLS,
     Step("event_time, all options", timed),
     Step("key_by, all options", keyed_with_type),
+    Step("map, filter and flat_map by key", keyed_stateless),
     Step("partitions", spread),
     Step("window_all, all options", all_together),
     Step("fold, all options", folded),
