@@ -79,10 +79,10 @@ def test_a_step_with_a_type_gives_it_to_all_that_take_one() -> None:
 
 
 def test_an_option_that_no_step_gives_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def filter(self: Items, keep: Callable[[Item], object], *, on_input_end: bool = False) -> Items:
+    def filter(self: Items, keep: Callable[[Item], object], *, fast: bool = False) -> Items:
         raise AssertionError("only its signature is looked at")
 
     before = used()
     monkeypatch.setattr(af.Stream, "filter", filter)
 
-    assert known() - before - ELSEWHERE.keys() == {"Stream.filter(hurry)"}
+    assert known() - before - ELSEWHERE.keys() == {"Stream.filter(fast)"}
