@@ -30,8 +30,12 @@ _AHEAD: Final = 2
 class Feed(ABC):
     """Fetches blocks of rows from ``inbox``, and hands them to the operators piece by piece: a ``TaskInput``."""
 
-    def __init__(self, inbox: Inbox, size: BatchSize, clock: RuntimeClock) -> None:
+    def __init__(
+        self, inbox: Inbox, size: BatchSize, clock: RuntimeClock, on_input: Callable[[], None]
+    ) -> None:
+        """``on_input`` is called when a block has arrived, and at the end."""
         self._inbox = inbox
+        self._on_input = on_input
         self.size = size
         self._steady = clock.steady
         self._blocks: deque[InputRows] = deque()
@@ -46,26 +50,22 @@ class Feed(ABC):
         """Rows that are here."""
         return sum(map(_rows, self._blocks)) - self._at
 
-    def has_queued(self, split: str) -> bool:
-        """True if rows are here: there are no splits."""
-        return bool(self._blocks)
-
-    def start(self, on_input: Callable[[], None], group: asyncio.TaskGroup) -> None:
-        """Begin to fetch in ``group``; ``on_input`` is called whenever something came, and at the end."""
-        group.create_task(self._fetch(on_input), name="rows of the partition")
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Start to fetch, in ``group``."""
+        group.create_task(self._fetch(), name="rows of the partition")
 
     def stop(self, *, drain: bool) -> None:
         """History ends by itself."""
 
-    async def _fetch(self, on_input: Callable[[], None]) -> None:
+    async def _fetch(self) -> None:
         while (block := await self._take()) is not None:
             self._blocks.append(block)
-            on_input()
+            self._on_input()
             while len(self._blocks) >= _AHEAD:
                 self._capacity.clear()
                 await self._capacity.wait()
         self._over = True
-        on_input()
+        self._on_input()
 
     async def _take(self) -> InputRows | None:
         try:
@@ -107,9 +107,16 @@ class SourceFeed(Feed):
     """Records of a source, whose time begins behind it, or never."""
 
     def __init__(
-        self, inbox: Inbox, size: BatchSize, clock: RuntimeClock, head: Output, *, ends_time: bool
+        self,
+        inbox: Inbox,
+        size: BatchSize,
+        clock: RuntimeClock,
+        on_input: Callable[[], None],
+        head: Output,
+        *,
+        ends_time: bool,
     ) -> None:
-        super().__init__(inbox, size, clock)
+        super().__init__(inbox, size, clock, on_input)
         self._head = head
         self._ends_time = ends_time
 
@@ -131,12 +138,13 @@ class ExchangeFeed(Feed):
         inbox: Inbox,
         size: BatchSize,
         clock: RuntimeClock,
+        on_input: Callable[[], None],
         input_ports: Sequence[Output],
         *,
         fragment: Fragment,
         until: Timestamp | None,
     ) -> None:
-        super().__init__(inbox, size, clock)
+        super().__init__(inbox, size, clock, on_input)
         self._input_ports = input_ports
         self._every_moment = fragment.watermark_per_timestamp
         self._behind = fragment.watermark_lag

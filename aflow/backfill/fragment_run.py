@@ -26,19 +26,18 @@ from aflow.graph.plan import Plan, TaskPlan
 from aflow.machines.batch_size import BatchSize
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
 from aflow.model.time import Timestamp
-from aflow.operators.base import Operator, TwoInputOperator
+from aflow.operators.base import Operator
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.event_time import EventTimeOperator
-from aflow.runtime.build import Builder
-from aflow.runtime.build import Resources as Resources
 from aflow.runtime.calls.reporting import CallReport, Reports
-from aflow.runtime.checkpoints.taking import SubtaskCheckpointer
+from aflow.runtime.exchanges import Exchanges
 from aflow.runtime.failures import closing, first_cause
-from aflow.runtime.metrics import StepCounters
+from aflow.runtime.loop_budget import LoopBudget
+from aflow.runtime.operator_chain import ChainBuilder, OperatorChain
+from aflow.runtime.operator_chain import Resources as Resources
 from aflow.runtime.options import Options
-from aflow.runtime.outputs import Link, StepOutput
-from aflow.runtime.task import Chain, StreamTask, TaskInput
-from aflow.runtime.task_id import TaskId
+from aflow.runtime.task import StreamTask, TaskInput
+from aflow.runtime.task_environment import TaskEnvironment
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Steps of a task in which state that cannot be stored shows at once, and not at the end of a long history.
@@ -131,123 +130,101 @@ class _Run:
             for node, way in self._ways
         }
         reports = Reports(self._plan.flow, _told_in_the_log)
-        builder = _FragmentBuilder(
-            self._plan, self._options, resources, reports, self._fragment, self._partition, inbox
+        loop = asyncio.get_running_loop()
+        seconds = self._options.loop_budget.total_seconds()
+        loop_budget = LoopBudget(loop, self._options.clock, seconds)
+        environment = TaskEnvironment.create(
+            self._task, self._partition.subtask, self._options.clock, loop_budget
         )
-        built = await builder.build(writers)
-        task = built.tasks[0]
+        chains = ChainBuilder(
+            self._plan,
+            self._options,
+            Exchanges(self._plan, {0: [environment]}, self._options.channel_records),
+            loop_budget=loop_budget,
+            resources=resources,
+            reports=reports,
+            clocked=False,
+        )
+        with chains.closing_on_failure([environment]):
+            chain = chains.build(self._task, environment, writers, has_queued=lambda _: False)
+            capture = _StateCapture(chain.operators[0]) if self._keeps_state else None
+            task = StreamTask(
+                environment,
+                self._feed(inbox, environment, chain),
+                chain,
+                check=capture,
+                on_finished=None if capture is None else capture.run,
+            )
         with closing([task.timers.close]):
             async with asyncio.TaskGroup() as group:
                 group.create_task(task.run(), name=task.name)
-        if not isinstance(task, _FragmentTask):
-            raise InternalError("a fragment was run by another task than its own")
         return FragmentResult(
-            state=task.state,
+            state={} if capture is None else capture.state,
             steps={
                 node.name: (counters.records_in, counters.records_out)
                 for node in self._fragment.nodes
-                for counters in built.counters[node.name]
+                for counters in chains.counters[node.name]
             },
             exits={
-                way.number: sum(one.records_in for one in built.counters[node.name])
+                way.number: sum(one.records_in for one in chains.counters[node.name])
                 for node, way in self._ways
             },
-            left_out=sum(
-                one.left_out for one in task.chain.operators if isinstance(one, StampOperator)
-            ),
+            left_out=sum(one.left_out for one in chain.operators if isinstance(one, StampOperator)),
+        )
+
+    @property
+    def _keeps_state(self) -> bool:
+        """True if a live job continues from the state that is left. Otherwise its types need not be declared."""
+        return self._fragment.keyed and self._partition.until is not None
+
+    def _feed(self, inbox: Inbox, environment: TaskEnvironment, chain: OperatorChain) -> TaskInput:
+        size = BatchSize(self._options.batch_records, self._options.loop_budget.total_seconds())
+        clock, until = self._options.clock, self._partition.until
+        on_input = environment.loop.resume
+        if not self._fragment.keyed:
+            return SourceFeed(
+                inbox, size, clock, on_input, chain.input_ports[0], ends_time=until is None
+            )
+        return ExchangeFeed(
+            inbox,
+            size,
+            clock,
+            on_input,
+            chain.input_ports,
+            fragment=self._fragment,
+            until=until,
         )
 
 
-class _FragmentTask(StreamTask):
-    """A task that captures, when all is processed and written, what its first step remembers."""
+class _StateCapture:
+    """Captures the keyed state of the first operator when everything is processed and written.
 
-    #: By step, as far as it belongs to keys.
-    state: Mapping[str, OperatorSnapshot] = {}
-    #: False where nothing goes on from what is left: then users need not say by which type it is stored.
-    leaves_state = False
-    #: How often it is still looked whether there is any state yet that may turn out not to be storable.
-    _trials = _TRIALS
+    It also runs after elements until the operator has state, so that state that cannot be stored fails at once and not
+    at the end of a long history.
+    """
 
-    def _step(self) -> None:
-        super()._step()
-        if self._trials and self.leaves_state:
-            self._trials -= 1
-            head = self.chain.operators[0]
-            # Calls that are under way are state too, and will be none at the end.
-            if head.size().entries and not isinstance(head, AsyncOperator):
-                self._trials = 0
-                self._captured()
+    def __init__(self, head: Operator) -> None:
+        self._head = head
+        self._trials = _TRIALS
+        #: By step.
+        self.state: Mapping[str, OperatorSnapshot] = {}
 
-    async def _finish(self) -> None:
-        await super()._finish()
-        if self.leaves_state:
-            self.state = self._captured()
+    def after_step(self) -> bool:
+        """Capture state that is there already. Raises ``CheckpointError`` if it cannot be stored."""
+        self._trials -= 1
+        # Calls under way are state too, and are none at the end.
+        if self._head.size().entries and not isinstance(self._head, AsyncOperator):
+            self._captured()
+            return True
+        return not self._trials
+
+    def run(self) -> None:
+        """Capture the state. Raises ``CheckpointError`` if it cannot be stored."""
+        self.state = self._captured()
 
     def _captured(self) -> Mapping[str, OperatorSnapshot]:
-        """Raises ``CheckpointError`` for state that cannot be stored."""
-        captured = {one.name: one.capture(changes=False) for one in self.chain.operators[:1]}
-        return {name: one.encoded() for name, one in captured.items() if one is not None}
-
-
-class _FragmentBuilder(Builder):
-    """Builds the one task of a fragment, over the rows of an inbox."""
-
-    clocked = False
-
-    def __init__(
-        self,
-        plan: Plan,
-        options: Options,
-        resources: Resources,
-        reports: Reports,
-        fragment: Fragment,
-        partition: Partition,
-        inbox: Inbox,
-    ) -> None:
-        self._fragment = fragment
-        self._partition = partition
-        self._inbox = inbox
-        super().__init__(plan, options, None, resources=resources, reports=reports)
-
-    async def _build_tasks(self, writers: dict[int, list[Writer[Any]]]) -> None:
-        self._build_subtask(self._plan.tasks[0], self._partition.subtask, writers)
-
-    def _shells(self, task: TaskPlan) -> list[StreamTask]:
-        shells = [
-            _FragmentTask(
-                TaskId(task.head.name, subtask),
-                task.name,
-                loop=self._loop,
-                loop_budget=self._loop_budget,
-                clock=self._options.clock,
-            )
-            for subtask in range(task.parallelism)
-        ]
-        for one in shells:
-            one.leaves_state = self._fragment.keyed and self._partition.until is not None
-        return list[StreamTask](shells)
-
-    def _input(
-        self,
-        plan: TaskPlan,
-        subtask: int,
-        chain: Chain,
-        outputs: dict[int, StepOutput],
-        links: dict[int, Link],
-        counters: dict[int, StepCounters],
-        taking: SubtaskCheckpointer | None,
-    ) -> TaskInput:
-        size = BatchSize(self._options.batch_records, self._options.loop_budget.total_seconds())
-        clock, until = self._options.clock, self._partition.until
-        head = plan.head
-        if not self._fragment.keyed:
-            ends = until is None
-            return SourceFeed(self._inbox, size, clock, outputs[head.id], ends_time=ends)
-        doors = [links[head.id]]
-        operator = chain.operators[0]
-        if isinstance(operator, TwoInputOperator):
-            doors.append(Link(operator, counters[head.id], operator.process_right))
-        return ExchangeFeed(self._inbox, size, clock, doors, fragment=self._fragment, until=until)
+        captured = self._head.capture(changes=False)
+        return {} if captured is None else {self._head.name: captured.encoded()}
 
 
 def _numbered(fragment: Fragment) -> list[tuple[Node, Exit]]:

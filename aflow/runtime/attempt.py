@@ -17,7 +17,7 @@ from aflow.errors import CheckpointError, InternalError
 from aflow.graph.plan import Plan
 from aflow.machines.mail_order import Lane
 from aflow.model.elements import CheckpointKind
-from aflow.runtime.build import Builder, Built, Checkpointed
+from aflow.runtime.build import Built, Checkpointed, JobBuilder
 from aflow.runtime.calls.reporting import Reports
 from aflow.runtime.calls.resources import OpenResources
 from aflow.runtime.checkpoints.coordinating import CheckpointCoordinator, CoordinatorOptions
@@ -27,6 +27,7 @@ from aflow.runtime.checkpoints.settings import Checkpointing, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo
 from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
 from aflow.runtime.failures import closing_async
+from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.options import Options
 from aflow.runtime.sink_writers import open_writers, recover_sinks
 from aflow.runtime.task import StreamTask
@@ -87,14 +88,24 @@ class Attempt:
             stack.callback(self._begin_closing)
             checkpointed = await self._coordinate(stack)
             writers = await open_writers(self._plan, closers, checkpoints=checkpointed is not None)
-            builder = Builder(
-                self._plan, self._options, checkpointed, resources=resources, reports=self._reports
+            builder = JobBuilder(
+                self._plan,
+                self._options,
+                checkpointed,
+                loop_budget=self._loop_budget(),
+                resources=resources,
+                reports=self._reports,
             )
             self.built = await builder.build(writers)
             stack.callback(self._close_timers)
             if checkpointed is not None:
                 await self._copy_state(checkpointed)
             await self._run_tasks(on_started, resources)
+
+    def _loop_budget(self) -> LoopBudget:
+        threads = None if self.coordinator is None else self.coordinator.threads
+        seconds = self._options.loop_budget.total_seconds()
+        return LoopBudget(asyncio.get_running_loop(), self._options.clock, seconds, threads)
 
     async def _coordinate(self, stack: AsyncExitStack) -> Checkpointed | None:
         """Get ready to take checkpoints, and let the sinks go on from the restored one."""

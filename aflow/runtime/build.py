@@ -1,28 +1,24 @@
-"""From a plan to tasks: operators made and opened, exchanges connected, inputs attached."""
+"""Creates the tasks of a job, in one direction: no part is changed after it was given to another.
+
+Environments (mailbox, timers), the exchanges between them, then for each subtask its queue of input, its chain of
+operators, its checkpointer, its input, and the task. Sources come first, so each exchange has its writers.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
-from aflow.connect import Writer
-from aflow.errors import AflowError, InternalError, OperatorError
-from aflow.graph.nodes import Forward, Kind, Node
+from aflow.connect import Source, Writer
+from aflow.graph.nodes import Forward, Node
 from aflow.graph.plan import Plan, TaskPlan
 from aflow.machines.batch_size import BatchSize
-from aflow.machines.calls.rate import SharedBuckets
-from aflow.machines.mail_order import Lane
-from aflow.model.time import Timestamp
-from aflow.operators.base import Operator, OperatorContext, TwoInputOperator
-from aflow.operators.calls.operator import AsyncOperator
+from aflow.model.batch import Batch
+from aflow.operators.base import Operator, OperatorContext
 from aflow.operators.sink import SinkOperator
-from aflow.runtime.alignment import AlignedGroups
 from aflow.runtime.calls.reporting import Reports
-from aflow.runtime.calls.slots import CallSlots, Room
-from aflow.runtime.cancellation import user_code
 from aflow.runtime.checkpoints.barriers import CheckpointedInput
 from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.inflight import InFlightCodec
@@ -31,35 +27,35 @@ from aflow.runtime.checkpoints.restoring import Restoration
 from aflow.runtime.checkpoints.settings import Checkpointing
 from aflow.runtime.checkpoints.storable import StorableCheck
 from aflow.runtime.checkpoints.taking import Coordinating, SubtaskCheckpointer
-from aflow.runtime.edges import OutEdge
 from aflow.runtime.exchanges import Exchanges
-from aflow.runtime.failures import closing
 from aflow.runtime.fetcher import Fetcher
-from aflow.runtime.fusing import fuse
 from aflow.runtime.gate import Gate
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.metrics import StepCounters
+from aflow.runtime.operator_chain import ChainBuilder, OperatorChain, Resources
 from aflow.runtime.options import Options
-from aflow.runtime.outputs import Link, StepOutput
+from aflow.runtime.outputs import Link
 from aflow.runtime.source_input import SourceInput
 from aflow.runtime.splits import SplitQueue
-from aflow.runtime.task import Chain, StreamTask, TaskInput
-from aflow.runtime.task_id import TaskId
-from aflow.runtime.timer_service import LoopTimer
+from aflow.runtime.task import StreamTask
+from aflow.runtime.task_environment import TaskEnvironment
+from aflow.runtime.task_start import TaskStart
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Built:
-    """Everything of a job that can run, and what has to be given back afterwards."""
+    """The tasks of one attempt, and the parts of them that others read."""
 
-    tasks: list[StreamTask] = field(default_factory=list[StreamTask])
-    sources: dict[str, SplitQueue] = field(default_factory=dict[str, SplitQueue])
-    counters: dict[str, list[StepCounters]] = field(default_factory=dict[str, list[StepCounters]])
+    tasks: Sequence[StreamTask] = ()
+    sources: Mapping[str, SplitQueue] = field(default_factory=dict[str, SplitQueue])
+    counters: Mapping[str, Sequence[StepCounters]] = field(
+        default_factory=dict[str, Sequence[StepCounters]]
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
-    """What a job with checkpoints is built with."""
+    """Additional arguments for a job with checkpoints."""
 
     settings: Checkpointing
     coordinator: Coordinating
@@ -67,19 +63,8 @@ class Checkpointed:
     restoration: Restoration | None
 
 
-class Resources(Protocol):
-    """What the calls of steps need, opened already."""
-
-    def of(self, node: int, subtask: int) -> object:
-        """What was opened for ``subtask`` of the step; None if it has no resource."""
-        ...
-
-
-class Builder:
+class JobBuilder:
     """Builds the tasks of one attempt to run a job. Used once."""
-
-    #: Whether users' code may set timers on the clock.
-    clocked: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -87,379 +72,279 @@ class Builder:
         options: Options,
         checkpointed: Checkpointed | None,
         *,
+        loop_budget: LoopBudget,
         resources: Resources,
         reports: Reports,
     ) -> None:
         self._plan = plan
-        self._resources = resources
-        self._reports = reports
         self._options = options
         self._checkpointed = checkpointed
         self._restoration = None if checkpointed is None else checkpointed.restoration
-        self._loop = asyncio.get_running_loop()
-        threads = None if checkpointed is None else checkpointed.coordinator.threads
-        self._loop_budget = LoopBudget(
-            self._loop, options.clock, options.loop_budget.total_seconds(), threads
+        self._loop_budget = loop_budget
+        #: Of all subtasks, by the index of the task.
+        self._environments = {
+            task.index: [
+                TaskEnvironment.create(task, subtask, options.clock, loop_budget)
+                for subtask in range(task.parallelism)
+            ]
+            for task in plan.tasks
+        }
+        self._exchanges = Exchanges(plan, self._environments, options.channel_records)
+        self._chains = ChainBuilder(
+            plan,
+            options,
+            self._exchanges,
+            loop_budget=loop_budget,
+            resources=resources,
+            reports=reports,
         )
-        self._tasks = {task.index: self._shells(task) for task in plan.tasks}
-        self._exchanges = Exchanges(plan, self._tasks, options.channel_records)
-        self._aligned = AlignedGroups()
-        self._buckets = SharedBuckets()
-        #: Operators that were opened, in that order.
-        self._opened: list[Operator] = []
-        self._built = Built()
+        self._sources: dict[str, SplitQueue] = {}
+        #: By the index of the task.
+        self._tasks: dict[int, list[StreamTask]] = {}
 
-    async def build(self, writers: dict[int, list[Writer[Any]]]) -> Built:
-        """Make all tasks. ``writers`` are the opened writers of each sink node, one for each subtask.
+    async def build(self, writers: Mapping[int, Sequence[Writer[Any]]]) -> Built:
+        """Create all tasks. ``writers`` are the opened writers of each sink node, one for each subtask.
 
-        If that fails or is cancelled half-way, the operators that were opened are closed: no task will do it.
+        If that fails or is cancelled, the operators that were opened are closed: no task will do it.
         """
-        try:
-            await self._build_tasks(writers)
-        except BaseException:
-            timers = (task.timers.close for tasks in self._tasks.values() for task in tasks)
-            with closing([*timers, *(operator.close for operator in self._opened)]):
-                raise
-        return self._built
-
-    async def _build_tasks(self, writers: dict[int, list[Writer[Any]]]) -> None:
-        for task in self._plan.tasks:
-            await self._prepare_source(task.head, task.parallelism)
-            for subtask in range(task.parallelism):
-                self._build_subtask(task, subtask, writers)
-            if self._restoration is not None:
-                self._exchanges.refill(task, self._restoration)
-                self._go_first(task)
-        self._announce_status()
+        environments = [one for some in self._environments.values() for one in some]
+        with self._chains.closing_on_failure(environments):
+            for task in self._plan.tasks:
+                if task.head.source is not None:
+                    await self._list_splits(task.head, task.head.source, task.parallelism)
+                self._tasks[task.index] = [
+                    self._build_subtask(task, environment, writers)
+                    for environment in self._environments[task.index]
+                ]
+                if self._restoration is not None:
+                    self._exchanges.refill(task, self._restoration)
+                    self._replay_in_flight_first(task)
+            self._announce_status()
+        tasks = [task for some in self._tasks.values() for task in some]
+        return Built(tasks, self._sources, self._chains.counters)
 
     def _announce_status(self) -> None:
-        """Let subtasks without a split tell their readers so before any task runs.
+        """Let subtasks without a split emit their status before any task runs.
 
-        Steps behind a forward hand it on at once. Behind other exchanges there are channels of other subtasks too.
+        Tasks behind a forward exchange emit it too. Other exchanges have channels of other subtasks as well.
         """
-        for task in self._plan.tasks:
-            if all(isinstance(one.edge.partitioning, Forward) for one in task.incoming):
-                for subtask in self._tasks[task.index]:
-                    subtask.announce_status()
+        for plan in self._plan.tasks:
+            if all(isinstance(one.edge.partitioning, Forward) for one in plan.incoming):
+                for task in self._tasks[plan.index]:
+                    task.announce_status()
 
-    def _go_first(self, reader: TaskPlan) -> None:
-        """Let those who feed ``reader`` wait until it has processed what was in flight to it.
+    def _replay_in_flight_first(self, reader: TaskPlan) -> None:
+        """Block the writers to ``reader`` until it has processed the records that were in flight to it.
 
-        With other numbers of subtasks what follows may come by other channels, and would overtake what is older.
+        With another parallelism, later records may take other channels, and would overtake those.
         """
         writers = {
-            writer
+            environment.start
             for channels in reader.incoming
-            for writer in self._tasks[self._exchanges.home(channels.edge.origin).index]
+            for environment in self._environments[self._exchanges.home(channels.edge.origin).index]
         }
         for task in self._tasks[reader.index]:
             if isinstance(task.input, Gate):
-                for writer in writers:
-                    writer.hold()
-                task.input.begin_with_queued(partial(_release, writers))
+                _block(writers)
+                task.input.begin_with_queued(partial(_unblock, writers))
 
-    def _shells(self, task: TaskPlan) -> list[StreamTask]:
-        return [
-            StreamTask(
-                TaskId(task.head.name, subtask),
-                task.name,
-                loop=self._loop,
-                loop_budget=self._loop_budget,
-                clock=self._options.clock,
-            )
-            for subtask in range(task.parallelism)
-        ]
-
-    async def _prepare_source(self, head: Node, parallelism: int) -> None:
-        if head.source is not None:
-            restoration = self._restoration
-            before = None if restoration is None else restoration.progress(head.name)
-            queue = SplitQueue(head.name, head.source, parallelism, before)
-            await queue.fill()
-            self._built.sources[head.name] = queue
+    async def _list_splits(self, head: Node, source: Source[Any], parallelism: int) -> None:
+        restoration = self._restoration
+        progress = None if restoration is None else restoration.progress(head.name)
+        queue = SplitQueue(head.name, source, parallelism, progress)
+        await queue.fill()
+        self._sources[head.name] = queue
 
     def _build_subtask(
-        self, plan: TaskPlan, subtask: int, writers: dict[int, list[Writer[Any]]]
-    ) -> None:
-        task = self._tasks[plan.index][subtask]
-        counters = {node.id: self._count(node) for node in plan.nodes}
-        outputs = {node.id: StepOutput(counters[node.id]) for node in plan.nodes}
-        operators: dict[int, Operator] = {}
-        timers: list[LoopTimer] = []
-        for node in plan.nodes:
-            if node.kind is not Kind.SOURCE:
-                operator = _create(node, subtask, writers)
-                timer = task.timers.timer(partial(_on_processing_time, operator), Lane.TIMERS)
-                timers.append(timer)
-                self._open(plan, node, operator, subtask, outputs[node.id], task, timer)
-                operators[node.id] = operator
-        links = {one: _link(operator, counters[one]) for one, operator in operators.items()}
-        for node in plan.nodes[1:]:
-            for edge in node.inputs:
-                outputs[edge.origin.id].add(links[node.id], edge.side)
-        chain = Chain(
-            operators=list(operators.values()),
-            timers=timers,
-            edges=self._exchanges.edges(plan, subtask, outputs),
-            sinks=[one for one in operators.values() if isinstance(one, SinkOperator)],
-            slots={
-                one: CallSlots(one, task.loop, self._loop_budget, report=self._reports.give_up)
-                for one in operators.values()
-                if isinstance(one, AsyncOperator)
-            },
-            rooms=_rooms(plan, operators, outputs),
-            member=self._aligned.place(
-                operators.values(),
-                None if plan.head.source is None else plan.head.name,
-                task.loop.resume,
-            ),
-        )
-        fuse(plan.nodes, operators, links, outputs, counters)
-        taking = self._taking(plan, task)
-        task_input = self._input(plan, subtask, chain, outputs, links, counters, taking)
-        task.attach(task_input, chain, taking, self._check(plan, task_input, chain))
-        if taking is not None:
-            taking.attach(
-                chain.operators,
-                chain.edges,
-                source=task_input if isinstance(task_input, SourceInput) else None,
-                origins=self._exchanges.origins(plan, subtask),
+        self,
+        plan: TaskPlan,
+        environment: TaskEnvironment,
+        writers: Mapping[int, Sequence[Writer[Any]]],
+    ) -> StreamTask:
+        restore = partial(self._restore, [one.start for one in self._environments[plan.index]])
+        size = BatchSize(self._options.batch_records, self._options.loop_budget.total_seconds())
+        if plan.head.source is not None:
+            fetcher = self._fetcher(plan.head, plan.head.source, environment, size)
+            chain = self._chains.build(
+                plan, environment, writers, has_queued=fetcher.has_queued, restore=restore
             )
-        self._refill_chain(plan, task, links)
-        self._built.tasks.append(task)
+            return self._source_task(plan, environment, chain, fetcher)
+        channels = self._exchanges.inputs(plan, environment.id.subtask)
+        chain = self._chains.build(
+            plan, environment, writers, has_queued=channels.has_queued, restore=restore
+        )
+        return self._reading_task(plan, environment, chain, size)
 
-    def _refill_chain(self, plan: TaskPlan, task: StreamTask, links: dict[int, Link]) -> None:
-        """Let steps that had channels of their own, and are chained now, begin with what was in flight to them.
-
-        The last step first: what was in flight to it is older than what comes to it from the others.
-        """
-        if self._restoration is not None:
-            for node in reversed(plan.nodes[1:]):
-                batches = self._restoration.in_chain(node.name, task.id.subtask, plan.parallelism)
-                task.begin_with(links[node.id], batches)
-
-    def _taking(self, plan: TaskPlan, task: StreamTask) -> SubtaskCheckpointer | None:
-        """What takes the checkpoints of ``task``; None in a job without."""
-        using = self._checkpointed
-        if using is None:
-            return None
-        groups = self._plan.ranges(plan)[task.id.subtask]
-        chains = SubtaskChains(groups, using.settings.incremental)
-        if using.restoration is not None:
-            using.restoration.adopt(chains, (node.name for node in plan.nodes))
-        clock = self._options.clock
-        return SubtaskCheckpointer(
-            task.id, using.coordinator, chains, using.codec, clock, task.timers
+    def _fetcher(
+        self, head: Node, source: Source[Any], environment: TaskEnvironment, size: BatchSize
+    ) -> Fetcher:
+        return Fetcher(
+            head.name,
+            source,
+            self._sources[head.name],
+            subtask=environment.id.subtask,
+            size=size,
+            loop_budget=self._loop_budget,
+            on_fetched=environment.loop.resume,
         )
 
-    def _check(self, plan: TaskPlan, task_input: TaskInput, chain: Chain) -> StorableCheck | None:
-        """The check of what a subtask is going to store; None in a job without checkpoints."""
+    def _source_task(
+        self,
+        plan: TaskPlan,
+        environment: TaskEnvironment,
+        chain: OperatorChain,
+        fetcher: Fetcher,
+    ) -> StreamTask:
+        source = SourceInput(fetcher, chain.input_ports[0], chain.operators, self._options.clock)
+        self._restore_positions(plan.head, environment.id.subtask, source)
+        checkpointer = self._checkpointer(plan, environment, chain, source)
+        return StreamTask(
+            environment,
+            source,
+            chain,
+            checkpointer,
+            check=self._check(plan, chain, source),
+            replay=self._in_flight_inside(plan, environment, chain),
+        )
+
+    def _reading_task(
+        self, plan: TaskPlan, environment: TaskEnvironment, chain: OperatorChain, size: BatchSize
+    ) -> StreamTask:
+        checkpointer = self._checkpointer(plan, environment, chain)
+        origins = self._exchanges.origins(plan, environment.id.subtask)
+        ports = chain.input_ports
+        gate = Gate(
+            self._exchanges.inputs(plan, environment.id.subtask),
+            # A union has one port for all of its inputs.
+            [ports[min(origin.number, len(ports) - 1)] for origin in origins],
+            size,
+            self._options.clock,
+            self._checkpointed_input(plan, environment, checkpointer),
+            timeless=[
+                index
+                for index, origin in enumerate(origins)
+                if plan.incoming[origin.number].timeless
+            ],
+        )
+        return StreamTask(
+            environment,
+            gate,
+            chain,
+            checkpointer,
+            check=self._check(plan, chain),
+            replay=self._in_flight_inside(plan, environment, chain),
+        )
+
+    def _in_flight_inside(
+        self, plan: TaskPlan, environment: TaskEnvironment, chain: OperatorChain
+    ) -> list[tuple[Link, Batch[Any]]]:
+        """Return the records in flight to steps that had channels of their own and are chained now.
+
+        The last step is first: records in flight to it are older than those that it gets from the others.
+        """
+        if self._restoration is None:
+            return []
+        return [
+            (chain.links[node.id], batch)
+            for node in reversed(plan.nodes[1:])
+            for batch in self._restoration.in_chain(
+                node.name, environment.id.subtask, plan.parallelism
+            )
+        ]
+
+    def _checkpointer(
+        self,
+        plan: TaskPlan,
+        environment: TaskEnvironment,
+        chain: OperatorChain,
+        source: SourceInput | None = None,
+    ) -> SubtaskCheckpointer | None:
+        """Return None in a job without checkpoints."""
         using = self._checkpointed
         if using is None:
             return None
-        restored = () if self._restoration is None else self._restoration.restored.states
-        source = (plan.head.name, task_input) if isinstance(task_input, SourceInput) else None
+        subtask = environment.id.subtask
+        stored = SubtaskChains(self._plan.ranges(plan)[subtask], using.settings.incremental)
+        if using.restoration is not None:
+            using.restoration.adopt(stored, (node.name for node in plan.nodes))
+        return SubtaskCheckpointer(
+            environment.id,
+            using.coordinator,
+            stored,
+            using.codec,
+            self._options.clock,
+            environment.timers,
+            operators=chain.operators,
+            edges=chain.edges,
+            source=source,
+            origins=self._exchanges.origins(plan, subtask),
+        )
+
+    def _check(
+        self, plan: TaskPlan, chain: OperatorChain, source: SourceInput | None = None
+    ) -> StorableCheck | None:
+        """Return None in a job without checkpoints."""
+        using = self._checkpointed
+        if using is None:
+            return None
         return StorableCheck(
             chain.operators,
-            restored=restored,
+            restored=() if self._restoration is None else self._restoration.restored.states,
             edges=chain.edges,
             codec=using.codec if may_overtake(using.settings) else None,
-            source=source,
+            source=None if source is None else (plan.head.name, source),
         )
 
-    def _input(
+    def _checkpointed_input(
         self,
         plan: TaskPlan,
-        subtask: int,
-        chain: Chain,
-        outputs: dict[int, StepOutput],
-        links: dict[int, Link],
-        counters: dict[int, StepCounters],
-        taking: SubtaskCheckpointer | None,
-    ) -> TaskInput:
-        head = plan.head
-        clock = self._options.clock
-        size = BatchSize(self._options.batch_records, self._options.loop_budget.total_seconds())
-        if head.source is not None:
-            fetcher = Fetcher(
-                head.name,
-                head.source,
-                self._built.sources[head.name],
-                subtask=subtask,
-                size=size,
-                loop_budget=self._loop_budget,
-            )
-            task_input = SourceInput(fetcher, outputs[head.id], chain.operators, clock)
-            self._go_on(head, subtask, task_input)
-            return task_input
-        inputs = self._exchanges.channels(plan, subtask)
-        doors = _doors(chain.operators[0], links[head.id], counters[head.id], len(inputs))
-        heads = [door for door, some in zip(doors, inputs, strict=True) for _ in some]
-        without_time = [
-            exchange.timeless
-            for exchange, some in zip(plan.incoming, inputs, strict=True)
-            for _ in some
-        ]
-        channels = [channel for some in inputs for channel in some]
-        return Gate(
-            channels,
-            heads,
-            size,
-            clock,
-            self._desk(plan, subtask, len(channels), taking),
-            timeless=[index for index, without in enumerate(without_time) if without],
-        )
-
-    def _go_on(self, head: Node, subtask: int, task_input: SourceInput) -> None:
-        """Let a subtask of a source go on where the checkpoint has found it."""
-        if self._restoration is not None:
-            before = self._restoration.progress(head.name)
-            # Which splits have ended need be remembered once only.
-            ended = before.ended if before is not None and subtask == 0 else ()
-            task_input.go_on(self._built.sources[head.name].begun(subtask), ended)
-
-    def _desk(
-        self, plan: TaskPlan, subtask: int, channels: int, taking: SubtaskCheckpointer | None
+        environment: TaskEnvironment,
+        checkpointer: SubtaskCheckpointer | None,
     ) -> CheckpointedInput | None:
-        if taking is None or self._checkpointed is None:
+        if checkpointer is None or self._checkpointed is None:
             return None
-        task = self._tasks[plan.index][subtask]
+        inputs = self._exchanges.inputs(plan, environment.id.subtask)
         return CheckpointedInput(
-            barrier_machine(self._checkpointed.settings, channels),
-            taking,
+            barrier_machine(self._checkpointed.settings, len(inputs.channels)),
+            checkpointer,
+            inputs,
             clock=self._options.clock,
-            mailbox=task.loop.mailbox,
-            timers=task.timers,
-            once_begun=task.once_begun,
+            mailbox=environment.loop.mailbox,
+            timers=environment.timers,
+            start=environment.start,
         )
 
-    def _count(self, node: Node) -> StepCounters:
-        counters = StepCounters()
-        self._built.counters.setdefault(node.name, []).append(counters)
-        return counters
-
-    def _open(
-        self,
-        plan: TaskPlan,
-        node: Node,
-        operator: Operator,
-        subtask: int,
-        output: StepOutput,
-        task: StreamTask,
-        timer: LoopTimer,
-    ) -> None:
-        context = OperatorContext(
-            name=node.name,
-            output=output,
-            clock=self._options.clock,
-            alarm=timer,
-            clocked=self.clocked,
-            has_queued=lambda split: task.input.has_queued(split),
-            subtask=subtask,
-            parallelism=plan.parallelism,
-            key_groups=self._plan.ranges(plan)[subtask],
-            key_group_count=self._plan.key_groups,
-            backend=self._options.state,
-            resource=self._resources.of(node.id, subtask),
-            buckets=self._buckets,
-            steady=self._options.clock.steady,
-            random=self._options.random,
-        )
-        with user_code(partial(_not_opened, node.name)):
-            operator.open(context)
-        self._opened.append(operator)
-        self._restore(operator, context, self._tasks[plan.index])
+    def _restore_positions(self, head: Node, subtask: int, source: SourceInput) -> None:
+        """Let a subtask of a source continue from the positions in the checkpoint."""
+        if self._restoration is not None:
+            progress = self._restoration.progress(head.name)
+            # Only one subtask has to store the names of ended splits.
+            ended = progress.ended if progress is not None and subtask == 0 else ()
+            source.go_on(self._sources[head.name].begun(subtask), ended)
 
     def _restore(
-        self, operator: Operator, context: OperatorContext, siblings: Sequence[StreamTask]
+        self, siblings: Sequence[TaskStart], operator: Operator, context: OperatorContext
     ) -> None:
-        """Give an operator what it remembered, if there is a checkpoint to go on from."""
+        """Restore the state of an operator. ``siblings`` are all subtasks of its task."""
         restoration = self._restoration
         if restoration is None:
             return
         if isinstance(operator, SinkOperator):
-            # What follows may come to another writer, which would overtake what is older.
-            for task in siblings:
-                task.hold()
+            # Later records may get to another writer, and would overtake those that wait here.
+            _block(siblings)
             operator.continue_with(
                 restoration.waiting(context.name, context.subtask, context.parallelism),
-                partial(_release, siblings),
+                partial(_unblock, siblings),
             )
             return
         restoration.restore(operator, context.name, context.key_groups)
 
 
-def _release(held: Iterable[StreamTask]) -> None:
-    for task in held:
-        task.release()
+def _block(tasks: Iterable[TaskStart]) -> None:
+    for task in tasks:
+        task.block()
 
 
-def _create(node: Node, subtask: int, writers: dict[int, list[Writer[Any]]]) -> Operator:
-    if node.kind is Kind.SINK:
-        return SinkOperator(writers[node.id][subtask])
-    if node.operator is None:
-        raise InternalError(f"step {node.name!r} has no operator")
-    operator = node.operator()
-    _check_inputs(node, operator)
-    return operator
-
-
-def _on_processing_time(operator: Operator, now: Timestamp) -> None:
-    try:
-        operator.on_processing_time(now)
-    except AflowError:
-        raise
-    except (Exception, asyncio.CancelledError) as exc:
-        # Synchronous, so a CancelledError is the user function's own and cancels no task.
-        raise OperatorError.of(operator.name, exc) from exc
-
-
-def _link(operator: Operator, counters: StepCounters) -> Link:
-    """The way into an operator; of one with two inputs, the way into its left one."""
-    if isinstance(operator, AsyncOperator):
-        counters.calls = operator.counted
-    if isinstance(operator, TwoInputOperator):
-        return Link(operator, counters, operator.process_left)
-    return Link(operator, counters)
-
-
-def _rooms(
-    plan: TaskPlan, operators: dict[int, Operator], outputs: dict[int, StepOutput]
-) -> dict[AsyncOperator, list[Room]]:
-    """For each asynchronous step of a task what is behind it and can be full; not what is beside it."""
-    behind: dict[int, list[Room]] = {}
-    for node in reversed(plan.nodes):
-        rooms: list[Room] = [one for one in outputs[node.id].targets if isinstance(one, OutEdge)]
-        for later in plan.nodes:
-            if later.id in behind and any(one.origin.id == node.id for one in later.inputs):
-                operator = operators[later.id]
-                if isinstance(operator, AsyncOperator | SinkOperator):
-                    rooms.append(operator)
-                rooms += behind[later.id]
-        behind[node.id] = rooms
-    return {
-        operator: behind[node]
-        for node, operator in operators.items()
-        if isinstance(operator, AsyncOperator)
-    }
-
-
-def _doors(operator: Operator, link: Link, counters: StepCounters, inputs: int) -> list[Link]:
-    """The ways into the operator at the head of a chain, one for each input. ``link`` is the first."""
-    if isinstance(operator, TwoInputOperator):
-        return [link, Link(operator, counters, operator.process_right)]
-    return [link] * inputs
-
-
-def _check_inputs(node: Node, operator: Operator) -> None:
-    if isinstance(operator, TwoInputOperator) and len(node.inputs) != 2:
-        raise InternalError(
-            f"step {node.name!r} ({node.what}) has a {type(operator).__name__}, which reads a left and a right stream, "
-            f"and {len(node.inputs)} inputs"
-        )
-
-
-def _not_opened(name: str, cause: BaseException) -> OperatorError:
-    return OperatorError(
-        f"step {name!r} could not be opened: {type(cause).__name__}: {cause}", operator=name
-    )
+def _unblock(tasks: Iterable[TaskStart]) -> None:
+    for task in tasks:
+        task.unblock()

@@ -27,18 +27,27 @@ Element: TypeAlias = Batch[Any] | Watermark | Idle | Active | Barrier | CancelBa
 class Channel:
     """What one subtask has sent to another and the other has not taken yet, in order."""
 
-    __slots__ = ("_elements", "announce", "capacity", "notify_reader", "notify_writer", "records")
+    __slots__ = (
+        "_elements",
+        "_notify_reader",
+        "_notify_writer",
+        "capacity",
+        "on_barrier",
+        "records",
+    )
 
-    def __init__(self, capacity: int, notify_writer: Callable[[], None]) -> None:
+    def __init__(
+        self, capacity: int, notify_writer: Callable[[], None], notify_reader: Callable[[], None]
+    ) -> None:
+        """``notify_writer`` is called when there is room again, ``notify_reader`` when the channel is empty no more."""
         self._elements: deque[Element] = deque()
         self.capacity = capacity
         #: Records in all batches that wait here.
         self.records = 0
-        self.notify_writer = notify_writer
-        #: Set by the gate that reads the channel; called when the channel stops being empty.
-        self.notify_reader: Callable[[], None] = _nobody
-        #: Set by the gate too; called with a barrier that may overtake, when it has come in.
-        self.announce: Callable[[Barrier], None] = _not_told
+        self._notify_writer = notify_writer
+        self._notify_reader = notify_reader
+        #: Called with each barrier that may overtake when it is sent; None if the reader takes no checkpoints.
+        self.on_barrier: Callable[[Barrier], None] | None = None
 
     @property
     def full(self) -> bool:
@@ -58,13 +67,13 @@ class Channel:
         elements = self._elements
         elements.append(element)
         if len(elements) == 1:
-            self.notify_reader()
+            self._notify_reader()
 
     def put_barrier(self, barrier: Barrier) -> None:
         """Send a barrier, and announce it if it may overtake what is in front of it."""
         self.put(barrier)
-        if barrier.unaligned or barrier.timeout is not None:
-            self.announce(barrier)
+        if self.on_barrier is not None and (barrier.unaligned or barrier.timeout is not None):
+            self.on_barrier(barrier)
 
     def take(self, limit: int) -> Element:
         """Take the first element; of a batch at most ``limit`` records. Raises ``IndexError`` when empty."""
@@ -101,12 +110,4 @@ class Channel:
         was_full = self.full
         self.records -= records
         if was_full and not self.full:
-            self.notify_writer()
-
-
-def _nobody() -> None:
-    """Stands in until somebody wants to be told."""
-
-
-def _not_told(barrier: Barrier) -> None:
-    """Stands in until somebody wants to be told of barriers."""
+            self._notify_writer()

@@ -11,24 +11,31 @@ from aflow.runtime.channel import Channel
 from aflow.runtime.checkpoints.inflight import Origin
 from aflow.runtime.checkpoints.restoring import Restoration
 from aflow.runtime.edges import OutEdge, make_edge
+from aflow.runtime.input_channels import InputChannels
 from aflow.runtime.outputs import StepOutput
-from aflow.runtime.task import StreamTask
+from aflow.runtime.task_environment import TaskEnvironment
 
 
 class Exchanges:
-    """All channels of one attempt to run a job. ``tasks`` are the subtasks of each task of the plan, by its index."""
+    """All channels of one attempt to run a job."""
 
     def __init__(
-        self, plan: Plan, tasks: Mapping[int, Sequence[StreamTask]], capacity: int
+        self, plan: Plan, tasks: Mapping[int, Sequence[TaskEnvironment]], capacity: int
     ) -> None:
+        """``tasks`` are the environments of all subtasks, by the index of the task."""
         self._plan = plan
         self._home = {node.id: task for task in plan.tasks for node in task.nodes}
         #: The channels of each exchange, by (reader node, input number): ``[writer subtask][reader subtask]``.
         self._channels: dict[tuple[int, int], list[list[Channel]]] = {}
+        #: By index of the task: the channels into each of its subtasks.
+        self._inputs = {
+            task.index: [InputChannels(one.loop.resume) for one in tasks[task.index]]
+            for task in plan.tasks
+        }
         for task in plan.tasks:
             for number, channels in enumerate(task.incoming):
                 writers = tasks[self._home[channels.edge.origin.id].index]
-                made = self._connect(channels, writers, capacity)
+                made = self._connect(channels, self._inputs[task.index], writers, capacity)
                 self._channels[channels.reader.id, number] = made
 
     def home(self, node: Node) -> TaskPlan:
@@ -36,12 +43,21 @@ class Exchanges:
         return self._home[node.id]
 
     def _connect(
-        self, channels: Channels, writers: Sequence[StreamTask], capacity: int
+        self,
+        channels: Channels,
+        readers: Sequence[InputChannels],
+        writers: Sequence[TaskEnvironment],
+        capacity: int,
     ) -> list[list[Channel]]:
-        """Channels from each writing subtask: to the reader of its own index, or to all readers."""
-        readers = self._home[channels.reader.id].parallelism
-        count = 1 if isinstance(channels.edge.partitioning, Forward) else readers
-        return [[Channel(capacity, writer.loop.resume) for _ in range(count)] for writer in writers]
+        """Create the channels of each writing subtask: to the reader of its own index, or to all readers."""
+        forward = isinstance(channels.edge.partitioning, Forward)
+        return [
+            [
+                reader.add(capacity, writer.loop.resume)
+                for reader in (readers[index : index + 1] if forward else readers)
+            ]
+            for index, writer in enumerate(writers)
+        ]
 
     def edges(self, plan: TaskPlan, subtask: int, outputs: dict[int, StepOutput]) -> list[OutEdge]:
         """The sending ends of a subtask, each added to the output that it belongs to."""
@@ -62,16 +78,9 @@ class Exchanges:
                 edges.append(edge)
         return edges
 
-    def channels(self, plan: TaskPlan, subtask: int) -> list[list[Channel]]:
-        """The channels that come into a subtask, input by input."""
-        found: list[list[Channel]] = []
-        for number, incoming in enumerate(plan.incoming):
-            exchange = self._channels[incoming.reader.id, number]
-            if isinstance(incoming.edge.partitioning, Forward):
-                found.append([exchange[subtask][0]])
-            else:
-                found.append([row[subtask] for row in exchange])
-        return found
+    def inputs(self, plan: TaskPlan, subtask: int) -> InputChannels:
+        """Return the channels into a subtask, in the order of ``origins``."""
+        return self._inputs[plan.index][subtask]
 
     def origins(self, plan: TaskPlan, subtask: int) -> list[Origin]:
         """Where the channels of a subtask come from, in the order of its gate."""

@@ -79,7 +79,9 @@ class Fetcher:
         subtask: int,
         size: BatchSize,
         loop_budget: LoopBudget,
+        on_fetched: Callable[[], None],
     ) -> None:
+        """``on_fetched`` is called when there is something to take, and when nothing will be added any more."""
         self.name = name
         self.source = source
         self._splits = splits
@@ -87,7 +89,7 @@ class Fetcher:
         #: Bounds what is read at once.
         self.size = size
         self._loop_budget = loop_budget
-        self._on_fetched: Callable[[], None] = _nobody
+        self._on_fetched = on_fetched
         #: What was read and not taken yet, and what happened to splits in between.
         self._fetched: deque[Fetched] = deque()
         #: Records in ``_fetched``, rejected ones included.
@@ -103,9 +105,8 @@ class Fetcher:
         #: True once nothing will be added any more.
         self.over = False
 
-    def start(self, group: asyncio.TaskGroup, on_fetched: Callable[[], None]) -> None:
-        """Begin to fetch in ``group``; ``on_fetched`` is called when there is something to take, or nothing will be."""
-        self._on_fetched = on_fetched
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Start to fetch, in ``group``."""
         self._fetching = group.create_task(
             self._fetch(), name=f"fetch {self.name}[{self._subtask}]"
         )
@@ -337,7 +338,3 @@ def _joined(chunks: Sequence[Chunk[Any]]) -> Chunk[Any]:
     if last.timestamps is None:
         return Chunk(values, last.position)
     return Chunk(values, last.position, [at for chunk in chunks for at in chunk.timestamps or ()])
-
-
-def _nobody() -> None:
-    """Stands in until the task has started."""

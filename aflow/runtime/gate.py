@@ -12,7 +12,6 @@ channels until then. A task whose input has ended still receives barriers throug
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from aflow.errors import InternalError
@@ -21,9 +20,10 @@ from aflow.machines.watermarks.valve import WatermarkValve
 from aflow.model.batch import Batch
 from aflow.model.elements import Active, Barrier, CancelBarrier, EndOfInput, Idle, Watermark
 from aflow.operators.base import Output
-from aflow.runtime.channel import Channel, Element
+from aflow.runtime.channel import Element
 from aflow.runtime.checkpoints.barriers import CheckpointedInput
 from aflow.runtime.clock import RuntimeClock
+from aflow.runtime.input_channels import InputChannels
 
 
 class Gate:
@@ -31,7 +31,7 @@ class Gate:
 
     def __init__(
         self,
-        channels: Sequence[Channel],
+        inputs: InputChannels,
         heads: Sequence[Output],
         size: BatchSize,
         clock: RuntimeClock,
@@ -39,7 +39,8 @@ class Gate:
         *,
         timeless: Collection[int] = (),
     ) -> None:
-        self._channels = channels
+        self._inputs = inputs
+        self._channels = channels = inputs.channels
         #: Where the batches of each channel go.
         self._heads = heads
         #: Where watermarks and idleness go, which are those of all channels.
@@ -51,9 +52,7 @@ class Gate:
         self._timeless = frozenset(timeless)
         for index in self._timeless:
             self._valve.on_idle(index)
-        #: Indices of the channels that are not empty, in the order in which they will be served; no index twice.
-        #: Those that a barrier holds up are with the desk instead, once their turn has come.
-        self._ready: deque[int] = deque()
+        self._ready = inputs.ready
         #: None in a job without checkpoints, where no barriers come.
         self._desk = desk
         #: The channels whose records a checkpoint wants to see before the operators do; empty nearly always.
@@ -61,17 +60,9 @@ class Gate:
         #: The channels that are held up until a checkpoint has the barriers of the others; empty nearly always.
         self._blocked: Collection[int] = frozenset[int]() if desk is None else desk.blocked
         self._open = len(channels)
-        self._on_input: Callable[[], None] = _nobody
         #: By channel, records that a checkpoint had in flight and that were not processed yet. Empty nearly always.
         self._left: dict[int, int] = {}
-        self._done: Callable[[], None] = _nobody
-        for index, channel in enumerate(channels):
-            channel.notify_reader = self._notifier(index)
-            if len(channel):
-                # An operator that was restored has sent its watermark while tasks were built.
-                self._ready.append(index)
-        if desk is not None:
-            desk.attach(channels, self._ready.append)
+        self._done: Callable[[], None] | None = None
 
     def begin_with_queued(self, done: Callable[[], None]) -> None:
         """Call ``done`` when the records that are queued now, which a checkpoint had in flight, have been processed."""
@@ -84,9 +75,8 @@ class Gate:
         if not self._left:
             done()
 
-    def start(self, on_input: Callable[[], None], group: asyncio.TaskGroup) -> None:
-        """Have ``on_input`` called whenever something came into an empty channel; needs nothing from ``group``."""
-        self._on_input = on_input
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Do nothing: channels need no coroutine."""
 
     @property
     def has_early_status(self) -> bool:
@@ -104,11 +94,7 @@ class Gate:
     @property
     def queued_records(self) -> int:
         """Records that wait in the channels."""
-        return sum(channel.records for channel in self._channels)
-
-    def has_queued(self, split: str) -> bool:
-        """True if records wait in a channel: splits are not told apart behind an exchange."""
-        return any(channel.records for channel in self._channels)
+        return self._inputs.queued_records
 
     @property
     def finished(self) -> bool:
@@ -145,7 +131,7 @@ class Gate:
         left = self._left.pop(index, 0) - records
         if left > 0:
             self._left[index] = left
-        elif not self._left:
+        elif not self._left and self._done is not None:
             self._done()
 
     def _control(self, index: int, element: Element) -> None:
@@ -182,14 +168,3 @@ class Gate:
                     self._head.idle()
                 case Active():
                     self._head.active()
-
-    def _notifier(self, index: int) -> Callable[[], None]:
-        def notify() -> None:
-            self._ready.append(index)
-            self._on_input()
-
-        return notify
-
-
-def _nobody() -> None:
-    """Stands in until the task has started."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 
 from aflow.machines.calls.counters import CallCounters
@@ -141,7 +141,7 @@ class JobMetrics:
     """Calls, and resources, that did not end when they were to, over all restarts."""
 
 
-def step_metrics(name: str, counters: list[StepCounters], now: Timestamp) -> StepMetrics:
+def step_metrics(name: str, counters: Sequence[StepCounters], now: Timestamp) -> StepMetrics:
     """Add up what the subtasks of one step counted, at processing time ``now`` (epoch ms)."""
     sides: dict[str, int] = {}
     for one in counters:

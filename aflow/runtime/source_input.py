@@ -8,7 +8,7 @@ remembered too, so that nobody reads them again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aflow.connect import BadRecord, Chunk, Position
@@ -59,13 +59,9 @@ class SourceInput:
         """Records that were read ahead."""
         return self._fetcher.queued_records
 
-    def has_queued(self, split: str) -> bool:
-        """True if records of ``split`` were read ahead; of any split for ``""``."""
-        return self._fetcher.has_queued(split)
-
-    def start(self, on_input: Callable[[], None], group: asyncio.TaskGroup) -> None:
-        """Begin to fetch in ``group``; ``on_input`` is called whenever there is something to take."""
-        self._fetcher.start(group, on_input)
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Start to fetch, in ``group``."""
+        self._fetcher.start(group)
 
     def go_on(self, begun: Iterable[Assigned], ended: Iterable[str]) -> None:
         """Continue from a checkpoint: tell the operators of all splits that were begun, before anything is read.

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -29,22 +28,18 @@ from aflow.model.elements import Barrier
 from aflow.operators.base import Operator, StateSize
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.sink import SinkOperator
-from aflow.runtime.alignment import AlignedMember
-from aflow.runtime.calls.slots import CallSlots, Room
+from aflow.runtime.calls.slots import Room
 from aflow.runtime.cancellation import end_if_asked, user_code
 from aflow.runtime.checkpoints.chains import SubtaskChains
-from aflow.runtime.checkpoints.storable import StorableCheck
 from aflow.runtime.checkpoints.taking import SubtaskCheckpointer
-from aflow.runtime.clock import RuntimeClock
-from aflow.runtime.edges import OutEdge
 from aflow.runtime.failures import closing, closing_async
 from aflow.runtime.gate import Gate
-from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.mailbox_loop import MailboxLoop, SuspendReason
+from aflow.runtime.operator_chain import OperatorChain
 from aflow.runtime.outputs import Link
 from aflow.runtime.source_input import SourceInput
-from aflow.runtime.task_id import TaskId
-from aflow.runtime.timer_service import LoopTimer, TimerService
+from aflow.runtime.task_environment import TaskEnvironment
+from aflow.runtime.timer_service import LoopTimer
 
 
 class TaskInput(Protocol):
@@ -60,16 +55,12 @@ class TaskInput(Protocol):
         """Records that are here and were not taken yet."""
         ...
 
-    def start(self, on_input: Callable[[], None], group: asyncio.TaskGroup) -> None:
-        """Have ``on_input`` called whenever there is something to take."""
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Start coroutines of the input in ``group``, if it has any."""
         ...
 
     def stop(self, *, drain: bool) -> None:
         """End the input early; only sources can."""
-        ...
-
-    def has_queued(self, split: str) -> bool:
-        """True if records of ``split`` are here and were not taken yet; any records, where there are no splits."""
         ...
 
     def step(self) -> bool:
@@ -77,26 +68,12 @@ class TaskInput(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Chain:
-    """The operators of one subtask, and where their results leave it."""
+class ElementCheck(Protocol):
+    """A check that runs after elements until it has nothing left to check."""
 
-    operators: Sequence[Operator]
-    """Each behind the one that feeds it."""
-    timers: Sequence[LoopTimer]
-    """The processing-time timer of each operator."""
-    edges: Sequence[OutEdge]
-    sinks: Sequence[SinkOperator]
-    member: AlignedMember | None = None
-    """The place of a source in its group of aligned sources, if it is in one."""
-    slots: Mapping[AsyncOperator, CallSlots] = field(
-        default_factory=dict["AsyncOperator", "CallSlots"]
-    )
-    """Who makes the calls of its asynchronous steps."""
-    rooms: Mapping[AsyncOperator, Sequence[Room]] = field(
-        default_factory=dict["AsyncOperator", "Sequence[Room]"]
-    )
-    """What must not be full for the calls of an asynchronous step to begin: all that is behind it."""
+    def after_step(self) -> bool:
+        """Run after one element. Return True if it need not run again."""
+        ...
 
 
 class StreamTask:
@@ -104,66 +81,48 @@ class StreamTask:
 
     def __init__(
         self,
-        id: TaskId,
-        name: str,
-        *,
-        loop: asyncio.AbstractEventLoop,
-        loop_budget: LoopBudget,
-        clock: RuntimeClock,
-    ) -> None:
-        """``name`` is made of the names of all steps of the task."""
-        self.id = id
-        self.name = name
-        self._clock = clock
-        self.loop = MailboxLoop(loop=loop, loop_budget=loop_budget, clock=clock)
-        self.timers = TimerService(loop, clock, self.loop.mailbox)
-        #: Set by ``attach``, since input and chain need to know whom to tell of input and of room.
-        self.input: TaskInput
-        self.chain: Chain
-        self._rooms: tuple[Room, ...] = ()
-        self._member: AlignedMember | None = None
-        #: Takes the checkpoints of this task; None in a job without.
-        self._taking: SubtaskCheckpointer | None = None
-        #: Checks that what the operators hold can be stored; None in a job without checkpoints, and when it is done.
-        self._unchecked: StorableCheck | None = None
-        #: What was in flight in the middle of the chain when a checkpoint was taken, and where it goes on.
-        self._first: list[tuple[Link, Batch[Any]]] = []
-        #: Why nothing is processed yet: so many others have to process first what was in flight.
-        self._holds = 0
-        #: True until the task has processed anything.
-        self._beginning = True
-        #: What waits for that.
-        self._postponed: list[Callable[[], None]] = []
-        #: Asynchronous steps, each with what must not be full for its calls to begin.
-        self._calling: Sequence[tuple[AsyncOperator, Sequence[Room]]] = ()
-        #: Operators that have not been told of the end of the input yet, with their timers; None before the end.
-        self._to_end: deque[tuple[Operator, LoopTimer]] | None = None
-        self._ended = False
-        #: Resolved when the task has nothing more to process.
-        self.drained = asyncio.Event()
-        #: True once the task may end when it is drained.
-        self._may_end = True
-        self.started_at = 0.0
-        self.stopped_at: float | None = None
-
-    def attach(
-        self,
+        environment: TaskEnvironment,
         task_input: TaskInput,
-        chain: Chain,
-        taking: SubtaskCheckpointer | None = None,
-        check: StorableCheck | None = None,
+        chain: OperatorChain,
+        checkpointer: SubtaskCheckpointer | None = None,
+        *,
+        check: ElementCheck | None = None,
+        replay: Sequence[tuple[Link, Batch[Any]]] = (),
+        on_finished: Callable[[], None] | None = None,
     ) -> None:
-        """Give the task what it reads and what it does; once, before ``run``."""
-        self._unchecked = check
+        """``checkpointer`` is None in a job without checkpoints.
+
+        ``replay`` are records that were in flight inside the chain when a checkpoint was taken, with their links.
+        ``on_finished`` is called when all is processed and flushed, before the operators are closed.
+        """
+        self.id = environment.id
+        self.name = environment.name
+        self.loop = environment.loop
+        self.timers = environment.timers
         self.input = task_input
         self.chain = chain
-        self._taking = taking
-        self._may_end = taking is None
-        self._rooms = (*chain.edges, *chain.sinks, *chain.slots)
-        self._calling = list(chain.rooms.items())
+        self._member = chain.member
+        self._start = environment.start
+        self._clock = environment.clock
+        self._checkpointer = checkpointer
+        #: None when there is nothing left to check.
+        self._check = check
+        self._replay = replay
+        self._on_finished = on_finished
+        self._rooms: tuple[Room, ...] = (*chain.edges, *chain.sinks, *chain.slots)
+        #: Asynchronous steps, each with the downstream parts that must not be full for its calls to start.
+        self._calling = list(chain.downstream_capacity.items())
         for operator, rooms in self._calling:
             chain.slots[operator].rooms = rooms
-        self._member = chain.member
+        #: Operators that were not told of the end of the input yet, with their timers; None before the end.
+        self._to_end: deque[tuple[Operator, LoopTimer]] | None = None
+        self._ended = False
+        #: Set when the task has nothing more to process.
+        self.drained = asyncio.Event()
+        #: True once the task may end when it is drained.
+        self._may_end = checkpointer is None
+        self.started_at = 0.0
+        self.stopped_at: float | None = None
 
     def stop(self, *, drain: bool) -> None:
         """End the input early, if it is a source. What it has read is processed, without waiting for other sources."""
@@ -171,10 +130,6 @@ class StreamTask:
         for operator in self.chain.slots:
             operator.on_stop()
         self._leave_group()
-
-    def begin_with(self, link: Link, batches: Iterable[Batch[Any]]) -> None:
-        """Send ``batches`` through ``link`` before anything is taken from the input."""
-        self._first += [(link, batch) for batch in batches]
 
     def announce_status(self) -> None:
         """Emit what the input can say about event time before any task runs; to be called once all tasks are built.
@@ -184,20 +139,10 @@ class StreamTask:
         task_input = self.input
         if not isinstance(task_input, SourceInput | Gate) or not task_input.has_early_status:
             return
-        if self._first or any(one.size() != StateSize() for one in self.chain.operators):
-            self._postponed.append(task_input.announce_status)
+        if self._replay or any(one.size() != StateSize() for one in self.chain.operators):
+            self._start.when_initialized(task_input.announce_status)
         else:
             task_input.announce_status()
-
-    def hold(self) -> None:
-        """Process nothing before ``release`` is called as often as this: others are to go first."""
-        self._holds += 1
-
-    def release(self) -> None:
-        """One of those that are to go first is done."""
-        self._holds -= 1
-        if not self._holds:
-            self.loop.resume()
 
     @property
     def is_source(self) -> bool:
@@ -205,39 +150,29 @@ class StreamTask:
         return isinstance(self.input, SourceInput)
 
     @property
-    def taking(self) -> SubtaskCheckpointer:
+    def checkpointer(self) -> SubtaskCheckpointer:
         """What takes the checkpoints of this task; only in jobs that take some."""
-        if self._taking is None:
+        if self._checkpointer is None:
             raise InternalError(f"task {self.id} was asked for a checkpoint, in a job without")
-        return self._taking
+        return self._checkpointer
 
     @property
     def chains(self) -> SubtaskChains:
         """What the steps of this task have stored."""
-        return self.taking.chains
+        return self.checkpointer.chains
 
     def begin_checkpoint(self, barrier: Barrier, posted_at: float) -> None:
         """Take a checkpoint that was triggered at ``posted_at`` (s, steady), and send its barrier on: of a source."""
-        self.once_begun(partial(self.taking.begin, barrier, posted_at))
-
-    def once_begun(self, work: Callable[[], None]) -> None:
-        """Do ``work`` now, or as soon as what was in flight in the middle of the chain is processed.
-
-        No checkpoint is taken before: those records are in no channel, and in no operator's state yet.
-        """
-        if self._beginning:
-            self._postponed.append(work)
-        else:
-            work()
+        self._start.when_initialized(partial(self.checkpointer.begin, barrier, posted_at))
 
     def checkpoint_completed(self, checkpoint: int) -> None:
         """A checkpoint can be restored: sinks commit."""
-        self.taking.completed(checkpoint)
+        self.checkpointer.completed(checkpoint)
         self.loop.resume()
 
     def checkpoint_aborted(self, checkpoint: int) -> None:
         """A checkpoint does not come about."""
-        self.taking.aborted(checkpoint)
+        self.checkpointer.aborted(checkpoint)
 
     def finish(self) -> None:
         """End when drained, and when the sinks have done what they were asked for."""
@@ -256,7 +191,7 @@ class StreamTask:
     async def _process_all(self) -> None:
         async with asyncio.TaskGroup() as group:
             writing = [group.create_task(_write(sink, self.loop)) for sink in self.chain.sinks]
-            self.input.start(self.loop.resume, group)
+            self.input.start(group)
             async with closing_async([self._end_calls]):
                 await self.loop.run(self._step, self._on_backpressure)
             for task in writing:
@@ -272,7 +207,7 @@ class StreamTask:
 
     def _step(self) -> None:
         """The default action: one element of the input, if there is room for what comes of it."""
-        if self._beginning and not self._begin():
+        if not self._start.initialized and not self._initialize():
             return
         if self._calling:
             self._let_calls_begin()
@@ -288,8 +223,8 @@ class StreamTask:
             self.loop.suspend(SuspendReason.ALIGNING)
             return
         if self.input.step():
-            if self._unchecked is not None and self._unchecked.after_step():
-                self._unchecked = None
+            if self._check is not None and self._check.after_step():
+                self._check = None
             return
         if not self.input.finished:
             self.loop.suspend(SuspendReason.IDLE)
@@ -305,23 +240,20 @@ class StreamTask:
             else:
                 self.loop.suspend(SuspendReason.IDLE)
 
-    def _begin(self) -> bool:
+    def _initialize(self) -> bool:
         """Process what was in flight in the middle of the chain; False if others are to go first."""
-        if self._holds:
+        if self._start.blocked:
             self.loop.suspend(SuspendReason.IDLE)
             return False
-        self._beginning = False
         # Before anything is emitted: from now on the steps with calls can ask for their results to be emitted.
         for slots in self.chain.slots.values():
             slots.start()
-        for link, batch in self._first:
+        for link, batch in self._replay:
             link.emit(batch)
-        self._first.clear()
+        self._replay = ()
         for operator in self.chain.operators:
             operator.on_start()
-        postponed, self._postponed = self._postponed, []
-        for work in postponed:
-            work()
+        self._start.complete()
         return True
 
     def _let_calls_begin(self) -> None:
@@ -358,6 +290,8 @@ class StreamTask:
         self.loop.mailbox.order.quiesce()
         for sink in self.chain.sinks:
             await _flush(sink)
+        if self._on_finished is not None:
+            self._on_finished()
         self.loop.mailbox.order.close()
 
     def _on_backpressure(self, blocked: bool) -> None:

@@ -24,7 +24,7 @@ class Calls:
 
 
 def channels(count: int, capacity: int = 100) -> list[Channel]:
-    return [Channel(capacity, Calls()) for _ in range(count)]
+    return [Channel(capacity, Calls(), Calls()) for _ in range(count)]
 
 
 def edge(partitioning: Partitioning, readers: list[Channel]) -> OutEdge:
@@ -39,7 +39,7 @@ def test_a_channel_is_full_from_its_capacity_on_and_tells_the_writer_when_it_is_
     None
 ):
     freed = Calls()
-    channel = Channel(3, freed)
+    channel = Channel(3, freed, Calls())
 
     channel.put_batch(Batch([1, 2]))
     half_full = channel.full
@@ -52,8 +52,7 @@ def test_a_channel_is_full_from_its_capacity_on_and_tells_the_writer_when_it_is_
 
 def test_a_channel_tells_its_reader_only_when_it_stops_being_empty() -> None:
     came = Calls()
-    channel = Channel(10, Calls())
-    channel.notify_reader = came
+    channel = Channel(10, Calls(), came)
 
     channel.put(Watermark(1))
     channel.put(Watermark(2))
@@ -64,7 +63,7 @@ def test_a_channel_tells_its_reader_only_when_it_stops_being_empty() -> None:
 
 
 def test_a_large_batch_is_taken_in_pieces_and_in_order() -> None:
-    channel = Channel(10, Calls())
+    channel = Channel(10, Calls(), Calls())
     channel.put_batch(Batch([1, 2, 3, 4, 5], [10, 20, 30, 40, 50], ["a", "b", "c", "d", "e"]))
 
     pieces = [channel.take(2), channel.take(2), channel.take(2)]

@@ -56,8 +56,9 @@ async def fetching(source: Source[int], group: asyncio.TaskGroup, batch: int = 1
         subtask=0,
         size=BatchSize(batch, 1.0),
         loop_budget=LoopBudget(loop, SystemClock(), 1.0),
+        on_fetched=lambda: None,
     )
-    fetcher.start(group, lambda: None)
+    fetcher.start(group)
     await settle()
     return fetcher
 

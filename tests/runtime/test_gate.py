@@ -5,19 +5,20 @@ from __future__ import annotations
 from aflow.machines.batch_size import BatchSize
 from aflow.model.batch import Batch
 from aflow.model.elements import Watermark
-from aflow.runtime.channel import Channel
 from aflow.runtime.gate import Gate
+from aflow.runtime.input_channels import InputChannels
 from aflow.testing import VirtualClock, virtual_time
 from tests.runtime.checkpoints.desk_bench import Told
 
 
 def test_what_was_sent_before_there_was_a_reader_is_read_and_so_is_what_follows() -> None:
     async def main() -> list[str]:
-        channels = [Channel(10, _nothing), Channel(10, _nothing)]
+        inputs = InputChannels(_nothing)
+        channels = [inputs.add(10, _nothing), inputs.add(10, _nothing)]
         channels[1].put(Watermark(5))  # as a restored operator does, while tasks are built
         told = Told()
 
-        gate = Gate(channels, [told, told], BatchSize(10, budget=1.0), VirtualClock(), None)
+        gate = Gate(inputs, [told, told], BatchSize(10, budget=1.0), VirtualClock(), None)
         channels[0].put(Watermark(7))
         channels[1].put_batch(Batch(["a"]))
         while gate.step():

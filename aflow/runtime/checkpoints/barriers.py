@@ -7,7 +7,7 @@ noted then, and stays in the queue. Together, in order, that is what the checkpo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -40,8 +40,10 @@ from aflow.machines.mail_order import Lane
 from aflow.model.batch import Batch
 from aflow.model.elements import Active, Barrier, Idle, Watermark
 from aflow.model.time import Clock
-from aflow.runtime.channel import Channel, Element
+from aflow.runtime.channel import Element
+from aflow.runtime.input_channels import InputChannels
 from aflow.runtime.mailbox import Mailbox
+from aflow.runtime.task_start import TaskStart
 from aflow.runtime.timer_service import TimerService
 
 #: What a checkpoint remembers of a channel.
@@ -70,10 +72,6 @@ class CheckpointTaker(Protocol):
         ...
 
 
-def _at_once(work: Callable[[], None]) -> None:
-    work()
-
-
 class CheckpointedInput:
     """Handles the barriers of one task's channels, in the task's coroutine."""
 
@@ -81,20 +79,19 @@ class CheckpointedInput:
         self,
         machine: Barriers,
         taker: CheckpointTaker,
+        inputs: InputChannels,
         *,
         clock: Clock,
         mailbox: Mailbox,
         timers: TimerService,
-        once_begun: Callable[[Callable[[], None]], None] = _at_once,
+        start: TaskStart,
     ) -> None:
-        """``once_begun`` postpones work until the task may take checkpoints."""
         self._machine = machine
         self._taker = taker
         self._clock = clock
         self._mailbox = mailbox
-        self._once_begun = once_begun
-        self._channels: Sequence[Channel] = ()
-        self._serve: Callable[[int], None] = _nobody
+        self._start = start
+        self._inputs = inputs
         #: Channels of which nothing is taken for now.
         self.blocked: set[int] = set()
         #: Those of them whose turn has come meanwhile.
@@ -104,13 +101,8 @@ class CheckpointedInput:
         #: By checkpoint that was triggered unaligned and waits for barriers, and by channel.
         self._in_flight: dict[int, dict[int, list[Element]]] = {}
         self._timer = timers.timer(lambda _: self._tell(AlarmFired()), Lane.CONTROL)
-
-    def attach(self, channels: Sequence[Channel], serve: Callable[[int], None]) -> None:
-        """``serve`` gives a channel its turn again."""
-        self._channels = channels
-        self._serve = serve
-        for index, channel in enumerate(channels):
-            channel.announce = partial(self._announce, index)
+        for index, channel in enumerate(inputs.channels):
+            channel.on_barrier = partial(self._announce, index)
 
     # --------------------------------------------------------------------------------- told by the gate
 
@@ -142,16 +134,16 @@ class CheckpointedInput:
         """Called by who writes into the channel; the task hears of it before its next batch."""
         announced = partial(self._announced, index, barrier)
         with suppress(MailboxClosed):  # the task has ended: its job is over
-            self._mailbox.post(partial(self._once_begun, announced), Lane.CONTROL)
+            self._mailbox.post(partial(self._start.when_initialized, announced), Lane.CONTROL)
 
     def _announced(self, index: int, barrier: Barrier) -> None:
         if barrier.unaligned:
             self._overtake(index, barrier.id)
-        elif self._channels[index].holds(barrier.id):
+        elif self._inputs.channels[index].holds(barrier.id):
             self._tell(BarrierAnnounced(index, barrier))
 
     def _overtake(self, index: int, checkpoint: int) -> None:
-        found = self._channels[index].overtake(checkpoint)
+        found = self._inputs.channels[index].overtake(checkpoint)
         if found is not None:
             barrier, passed = found
             # The end of a channel is sent again after a restore; barriers are of other checkpoints.
@@ -222,12 +214,8 @@ class CheckpointedInput:
         self.blocked.discard(channel)
         if channel in self._held:
             self._held.remove(channel)
-            self._serve(channel)
+            self._inputs.ready.append(channel)
 
     def _discard(self, checkpoint: int) -> None:
         for index in self._in_flight.pop(checkpoint, {}):
             self.captured.pop(index, None)
-
-
-def _nobody(index: int) -> None:
-    """Stands in until the gate is there."""

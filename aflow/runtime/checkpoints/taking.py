@@ -133,16 +133,22 @@ class SubtaskCheckpointer:
         codec: InFlightCodec,
         clock: RuntimeClock,
         timers: TimerService,
+        *,
+        operators: Sequence[Operator],
+        edges: Sequence[OutEdge],
+        source: Progressing | None = None,
+        origins: Sequence[Origin] = (),
     ) -> None:
+        """``source`` is the input if it is a source; ``origins`` are those of its channels otherwise."""
         self.task = task
         self.chains = chains
         self._coordinator = coordinator
         self._codec = codec
         self._clock = clock
-        self._operators: Sequence[Operator] = ()
-        self._edges: Sequence[OutEdge] = ()
-        self._source: Progressing | None = None
-        self._origins: Sequence[Origin] = ()
+        self._operators = operators
+        self._edges = edges
+        self._source = source
+        self._origins = origins
         #: Checkpoints that wait for records in flight.
         self._open: dict[int, _Taking] = {}
         #: Checkpoints that wait until those before them are stored.
@@ -153,20 +159,6 @@ class SubtaskCheckpointer:
         #: Set when the part of the latest capture is stored, or given up.
         self._latest_stored = asyncio.Event()
         self._latest_stored.set()
-
-    def attach(
-        self,
-        operators: Sequence[Operator],
-        edges: Sequence[OutEdge],
-        *,
-        source: Progressing | None = None,
-        origins: Sequence[Origin] = (),
-    ) -> None:
-        """What is captured; ``origins`` say where the channels of the input come from."""
-        self._operators = operators
-        self._edges = edges
-        self._source = source
-        self._origins = origins
 
     def begin(self, barrier: Barrier, posted_at: float) -> None:
         """Take a checkpoint that the coordinator has triggered at ``posted_at`` (s, steady): of a source."""

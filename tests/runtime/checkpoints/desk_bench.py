@@ -12,12 +12,14 @@ from aflow.machines.batch_size import BatchSize
 from aflow.model.batch import Batch
 from aflow.model.elements import Barrier
 from aflow.model.time import Timestamp
-from aflow.runtime.channel import Channel, Element
+from aflow.runtime.channel import Element
 from aflow.runtime.checkpoints.barriers import CheckpointedInput, InFlight
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.gate import Gate
+from aflow.runtime.input_channels import InputChannels
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.mailbox_loop import MailboxLoop
+from aflow.runtime.task_start import TaskStart
 from aflow.runtime.timer_service import TimerService
 from aflow.testing.virtual_time import VirtualClock
 
@@ -102,18 +104,23 @@ class Bench:
         self.mails = MailboxLoop(
             loop=loop, loop_budget=LoopBudget(loop, clock, budget=1.0), clock=clock
         )
-        self.channels = [Channel(1000, _nothing) for _ in range(channels)]
+        inputs = InputChannels(self.mails.resume)
+        self.channels = [inputs.add(1000, _nothing) for _ in range(channels)]
         self.told = Told()
         self.timers = TimerService(loop, clock, self.mails.mailbox)
+        start = TaskStart(self.mails.resume)
+        start.complete()
         self.desk = CheckpointedInput(
             machine,
             self.told,
+            inputs,
             clock=clock,
             mailbox=self.mails.mailbox,
             timers=self.timers,
+            start=start,
         )
         heads = [self.told] * channels
-        self.gate = Gate(self.channels, heads, BatchSize(most, budget=1.0), clock, self.desk)
+        self.gate = Gate(inputs, heads, BatchSize(most, budget=1.0), clock, self.desk)
 
     def send(self, channel: int, *what: str | Element) -> None:
         """Put into a channel; each string is a batch, with a record for each word."""

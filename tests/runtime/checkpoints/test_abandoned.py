@@ -83,8 +83,10 @@ async def test_one_whose_barriers_do_not_all_come_is_stored_but_never_acknowledg
         InFlightCodec.of(pickle=False),
         VirtualClock(),
         timers(),
+        operators=[],
+        edges=[],
+        source=Half(),
     )
-    taking.attach([], [], source=Half())
 
     taking.take(Barrier(1, 0, CheckpointKind.PERIODIC, unaligned=True), 0.0)
     taking.abandoned(1, reason)
@@ -111,8 +113,10 @@ async def test_parts_are_stored_in_the_order_of_captures_whichever_task_begins_f
         InFlightCodec.of(pickle=False),
         VirtualClock(),
         timers(),
+        operators=[],
+        edges=[],
+        source=Half(),
     )
-    taking.attach([], [], source=Half())
 
     for number in (1, 2):
         taking.begin(Barrier(number, 0), 0.0)

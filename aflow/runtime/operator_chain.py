@@ -1,0 +1,272 @@
+"""The chain of one subtask: its operators are created, opened, restored and connected."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from aflow.connect import Writer
+from aflow.errors import AflowError, InternalError, OperatorError
+from aflow.graph.nodes import Kind, Node
+from aflow.graph.plan import Plan, TaskPlan
+from aflow.machines.calls.rate import SharedBuckets
+from aflow.machines.mail_order import Lane
+from aflow.model.time import Timestamp
+from aflow.operators.base import Operator, OperatorContext, TwoInputOperator
+from aflow.operators.calls.operator import AsyncOperator
+from aflow.operators.sink import SinkOperator
+from aflow.runtime.alignment import AlignedGroups, AlignedMember
+from aflow.runtime.calls.reporting import Reports
+from aflow.runtime.calls.slots import CallSlots, Room
+from aflow.runtime.cancellation import user_code
+from aflow.runtime.edges import OutEdge
+from aflow.runtime.exchanges import Exchanges
+from aflow.runtime.failures import closing
+from aflow.runtime.fusing import fuse
+from aflow.runtime.loop_budget import LoopBudget
+from aflow.runtime.metrics import StepCounters
+from aflow.runtime.options import Options
+from aflow.runtime.outputs import Link, StepOutput
+from aflow.runtime.task_environment import TaskEnvironment
+from aflow.runtime.timer_service import LoopTimer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorChain:
+    """The operators of one subtask and their connections."""
+
+    operators: Sequence[Operator]
+    """In the order of the stream: each after the one that feeds it."""
+    timers: Sequence[LoopTimer]
+    """The processing-time timer of each operator."""
+    input_ports: Sequence[Link | StepOutput]
+    """Outputs for the input of the task: that of a source, the only input of a step, or its left and right one."""
+    links: Mapping[int, Link]
+    """The link into each operator, by the id of its node."""
+    edges: Sequence[OutEdge]
+    """The exchanges to other tasks."""
+    sinks: Sequence[SinkOperator]
+    member: AlignedMember | None
+    """Membership of a source in its group of aligned sources; None if it is not aligned."""
+    slots: Mapping[AsyncOperator, CallSlots]
+    """The slots for the calls of each asynchronous step."""
+    downstream_capacity: Mapping[AsyncOperator, Sequence[Room]]
+    """Downstream parts of each asynchronous step; while one of them is full, it starts no call."""
+
+
+class Resources(Protocol):
+    """Opened resources of asynchronous steps."""
+
+    def of(self, node: int, subtask: int) -> object:
+        """Return the resource of ``subtask`` of the step; None if the step has none."""
+        ...
+
+
+class ChainBuilder:
+    """Builds the chains of one attempt to run a job."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        options: Options,
+        exchanges: Exchanges,
+        *,
+        loop_budget: LoopBudget,
+        resources: Resources,
+        reports: Reports,
+        clocked: bool = True,
+    ) -> None:
+        """``clocked`` is False if user code must not register processing-time timers."""
+        self._plan = plan
+        self._options = options
+        self._exchanges = exchanges
+        self._loop_budget = loop_budget
+        self._resources = resources
+        self._reports = reports
+        self._clocked = clocked
+        self._aligned = AlignedGroups()
+        self._buckets = SharedBuckets()
+        #: Counters of the subtasks of each step, by its name.
+        self.counters: dict[str, list[StepCounters]] = {}
+        #: Opened operators in the order of opening.
+        self._opened: list[Operator] = []
+
+    @contextmanager
+    def closing_on_failure(self, environments: Iterable[TaskEnvironment]) -> Generator[None]:
+        """Close opened operators and the timers of ``environments`` if the block fails: no task will do it then."""
+        try:
+            yield
+        except BaseException:
+            timers = (one.timers.close for one in environments)
+            with closing([*timers, *(operator.close for operator in self._opened)]):
+                raise
+
+    def build(
+        self,
+        plan: TaskPlan,
+        environment: TaskEnvironment,
+        writers: Mapping[int, Sequence[Writer[Any]]],
+        *,
+        has_queued: Callable[[str], bool],
+        restore: Callable[[Operator, OperatorContext], None] | None = None,
+    ) -> OperatorChain:
+        """Build the chain of one subtask.
+
+        ``writers`` are the opened writers of each sink node, one for each subtask. ``has_queued`` tells if the input
+        holds records of a split. ``restore`` gets each operator after it was opened.
+        """
+        subtask = environment.id.subtask
+        counters = {node.id: self._count(node) for node in plan.nodes}
+        outputs = {node.id: StepOutput(counters[node.id]) for node in plan.nodes}
+        operators: dict[int, Operator] = {}
+        timers: list[LoopTimer] = []
+        for node in plan.nodes:
+            if node.kind is Kind.SOURCE:
+                continue
+            operator = operators[node.id] = _create(node, subtask, writers)
+            timer = environment.timers.timer(partial(_on_processing_time, operator), Lane.TIMERS)
+            timers.append(timer)
+            context = self._context(plan, node, subtask, outputs[node.id], timer, has_queued)
+            with user_code(partial(_not_opened, node.name)):
+                operator.open(context)
+            self._opened.append(operator)
+            if restore is not None:
+                restore(operator, context)
+        links = {one: _link(operator, counters[one]) for one, operator in operators.items()}
+        for node in plan.nodes[1:]:
+            for edge in node.inputs:
+                outputs[edge.origin.id].add(links[node.id], edge.side)
+        edges = self._exchanges.edges(plan, subtask, outputs)
+        fuse(plan.nodes, operators, links, outputs, counters)
+        return OperatorChain(
+            operators=list(operators.values()),
+            timers=timers,
+            input_ports=_input_ports(plan.head, operators, outputs, links, counters),
+            links=links,
+            edges=edges,
+            sinks=[one for one in operators.values() if isinstance(one, SinkOperator)],
+            member=self._aligned.place(
+                operators.values(),
+                None if plan.head.source is None else plan.head.name,
+                environment.loop.resume,
+            ),
+            slots={
+                one: CallSlots(
+                    one, environment.loop, self._loop_budget, report=self._reports.give_up
+                )
+                for one in operators.values()
+                if isinstance(one, AsyncOperator)
+            },
+            downstream_capacity=_downstream_capacity(plan, operators, outputs),
+        )
+
+    def _count(self, node: Node) -> StepCounters:
+        counters = StepCounters()
+        self.counters.setdefault(node.name, []).append(counters)
+        return counters
+
+    def _context(
+        self,
+        plan: TaskPlan,
+        node: Node,
+        subtask: int,
+        output: StepOutput,
+        timer: LoopTimer,
+        has_queued: Callable[[str], bool],
+    ) -> OperatorContext:
+        return OperatorContext(
+            name=node.name,
+            output=output,
+            clock=self._options.clock,
+            alarm=timer,
+            clocked=self._clocked,
+            has_queued=has_queued,
+            subtask=subtask,
+            parallelism=plan.parallelism,
+            key_groups=self._plan.ranges(plan)[subtask],
+            key_group_count=self._plan.key_groups,
+            backend=self._options.state,
+            resource=self._resources.of(node.id, subtask),
+            buckets=self._buckets,
+            steady=self._options.clock.steady,
+            random=self._options.random,
+        )
+
+
+def _create(node: Node, subtask: int, writers: Mapping[int, Sequence[Writer[Any]]]) -> Operator:
+    if node.kind is Kind.SINK:
+        return SinkOperator(writers[node.id][subtask])
+    if node.operator is None:
+        raise InternalError(f"step {node.name!r} has no operator")
+    operator = node.operator()
+    if isinstance(operator, TwoInputOperator) and len(node.inputs) != 2:
+        raise InternalError(
+            f"step {node.name!r} ({node.what}) has a {type(operator).__name__}, which reads a left and a right stream, "
+            f"and {len(node.inputs)} inputs"
+        )
+    return operator
+
+
+def _on_processing_time(operator: Operator, now: Timestamp) -> None:
+    try:
+        operator.on_processing_time(now)
+    except AflowError:
+        raise
+    except (Exception, asyncio.CancelledError) as exc:
+        # Synchronous, so a CancelledError is the user function's own and cancels no task.
+        raise OperatorError.of(operator.name, exc) from exc
+
+
+def _link(operator: Operator, counters: StepCounters) -> Link:
+    """Return the link into an operator; into the left input if it has two."""
+    if isinstance(operator, AsyncOperator):
+        counters.calls = operator.counted
+    if isinstance(operator, TwoInputOperator):
+        return Link(operator, counters, operator.process_left)
+    return Link(operator, counters)
+
+
+def _input_ports(
+    head: Node,
+    operators: Mapping[int, Operator],
+    outputs: Mapping[int, StepOutput],
+    links: Mapping[int, Link],
+    counters: Mapping[int, StepCounters],
+) -> list[Link | StepOutput]:
+    if head.id not in operators:
+        return [outputs[head.id]]
+    operator = operators[head.id]
+    if isinstance(operator, TwoInputOperator):
+        return [links[head.id], Link(operator, counters[head.id], operator.process_right)]
+    return [links[head.id]]
+
+
+def _downstream_capacity(
+    plan: TaskPlan, operators: Mapping[int, Operator], outputs: Mapping[int, StepOutput]
+) -> dict[AsyncOperator, list[Room]]:
+    """Return, for each asynchronous step, its downstream parts that can be full; parallel branches are left out."""
+    downstream: dict[int, list[Room]] = {}
+    for node in reversed(plan.nodes):
+        rooms: list[Room] = [one for one in outputs[node.id].targets if isinstance(one, OutEdge)]
+        for later in plan.nodes:
+            if later.id in downstream and any(one.origin.id == node.id for one in later.inputs):
+                operator = operators[later.id]
+                if isinstance(operator, AsyncOperator | SinkOperator):
+                    rooms.append(operator)
+                rooms += downstream[later.id]
+        downstream[node.id] = rooms
+    return {
+        operator: downstream[node]
+        for node, operator in operators.items()
+        if isinstance(operator, AsyncOperator)
+    }
+
+
+def _not_opened(name: str, cause: BaseException) -> OperatorError:
+    return OperatorError(
+        f"step {name!r} could not be opened: {type(cause).__name__}: {cause}", operator=name
+    )
