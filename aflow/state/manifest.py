@@ -11,8 +11,7 @@ begin with ``@``: to storage they are state like any other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from aflow.model.elements import CheckpointKind
@@ -83,12 +82,3 @@ class Manifest:
         return frozenset(
             link.file for step in self.steps for one in step.subtasks for link in one.chain
         )
-
-
-@dataclass(frozen=True, slots=True)
-class PartWritten:
-    """A part that a subtask has stored."""
-
-    file: FileRef
-    complete: Mapping[str, bool] = field(default_factory=dict[str, bool])
-    """By step: True if the part stands alone, False if it holds changes to what the step stored before."""
