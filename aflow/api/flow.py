@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Iterable
-from typing import Any, TypeVar, overload
+from collections.abc import AsyncIterable, Iterable
+from typing import Any, TypeVar, Unpack, overload
 
 from aflow.api.stream import Stream
 from aflow.connect import Source
@@ -14,11 +14,9 @@ from aflow.graph.plan import Plan, make_plan
 from aflow.runtime.builtin_connectors.async_iterable_source import AsyncIterableSource
 from aflow.runtime.builtin_connectors.iterable_source import IterableSource
 from aflow.runtime.builtin_connectors.thread_source import ThreadSource
-from aflow.runtime.checkpoints.settings import Checkpointing
 from aflow.runtime.job import Job
 from aflow.runtime.options import Options
-from aflow.runtime.recovery import JobEvent, Recovery, Restore, StartFrom
-from aflow.runtime.restarts import NoRestart, Restarts
+from aflow.runtime.start_options import StartOptions, check_start_names, recovery_of
 
 T = TypeVar("T")
 
@@ -96,66 +94,27 @@ class Flow:
             chaining=chosen.chaining,
         )
 
-    def start(
-        self,
-        *,
-        parallelism: int = 1,
-        options: Options | None = None,
-        checkpointing: Checkpointing | None = None,
-        restart: Restarts | None = None,
-        restore: Restore = StartFrom.LATEST,
-        allow_dropped_state: bool = False,
-        on_event: Callable[[JobEvent], None] | None = None,
-    ) -> Job:
-        """A job of this flow, for ``async with flow.start() as job:``; it runs on the event loop that is running.
+    def start(self, **options: Unpack[StartOptions]) -> Job:
+        """Return a job of this flow, for ``async with flow.start() as job:``; it runs on the running event loop.
 
-        Nothing runs before the ``async with``: a job that is collected without it brings a ``RuntimeWarning``.
+        The arguments are documented in ``StartOptions``. Nothing runs before the ``async with``: a job that is
+        collected without it emits a ``RuntimeWarning``.
 
-        ``parallelism`` is the number of subtasks of each keyed step and of each source that can be divided, unless
-        the step itself says otherwise. With ``checkpointing`` the job remembers how far it has got, and goes on from
-        there: after a failure, if ``restart`` says that it is to be started again, and when the program is started
-        again. ``restore`` says where it begins: ``"latest"``, the newest checkpoint in its storage (the beginning if
-        there is none), ``"fresh"``, the beginning, or the path of a savepoint; ``allow_dropped_state`` lets it go on
-        though the pipeline has no place any more for some of what is stored. ``on_event`` is called on the event loop
-        with what becomes of checkpoints, and with each restart and its cause.
-
-        Raises ``FlowDefinitionError`` if the pipeline is incomplete, or an argument makes no sense.
+        Raises ``FlowDefinitionError`` if the pipeline is incomplete or an argument is invalid.
         """
-        chosen = options or Options()
-        recovery = Recovery(
-            checkpointing=checkpointing,
-            restarts=NoRestart() if restart is None else restart,
-            restore=restore,
-            allow_dropped_state=allow_dropped_state,
-            on_event=on_event,
-        )
-        return Job(self.plan(parallelism=parallelism, options=chosen), chosen, recovery)
+        check_start_names("start", options)
+        chosen = options.get("options") or Options()
+        plan = self.plan(parallelism=options.get("parallelism", 1), options=chosen)
+        return Job(plan, chosen, recovery_of(options))
 
-    async def run(
-        self,
-        *,
-        parallelism: int = 1,
-        options: Options | None = None,
-        checkpointing: Checkpointing | None = None,
-        restart: Restarts | None = None,
-        restore: Restore = StartFrom.LATEST,
-        allow_dropped_state: bool = False,
-        on_event: Callable[[JobEvent], None] | None = None,
-    ) -> None:
-        """Run until all sources have ended and everything is in the sinks. Cancelling it ends the job at once.
+    async def run(self, **options: Unpack[StartOptions]) -> None:
+        """Run until all sources have ended and all records are in the sinks. Cancelling it ends the job at once.
 
         The arguments are those of ``start``. Raises what made the job fail: ``OperatorError`` for a user function,
         ``SourceError`` and ``SinkError`` for the ends, ``CheckpointError`` and ``RestoreError`` for what is stored.
         """
-        async with self.start(
-            parallelism=parallelism,
-            options=options,
-            checkpointing=checkpointing,
-            restart=restart,
-            restore=restore,
-            allow_dropped_state=allow_dropped_state,
-            on_event=on_event,
-        ) as job:
+        check_start_names("run", options)
+        async with self.start(**options) as job:
             await job.wait()
 
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 from aflow.api.flow import Flow
 from aflow.errors import FlowDefinitionError, JobStopped
 from aflow.model.time import Instant
 from aflow.runtime.builtin_connectors.push_source import PushSource
-from aflow.runtime.checkpoints.settings import Checkpointing
 from aflow.runtime.clock import SystemClock
 from aflow.runtime.job import Job
 from aflow.runtime.metrics import JobMetrics
 from aflow.runtime.options import Options
-from aflow.runtime.recovery import JobEvent, Restore, StartFrom
-from aflow.runtime.restarts import Restarts
+from aflow.runtime.start_options import StartOptions
 from aflow.testing import virtual_time
 
 
@@ -36,33 +33,22 @@ class Outcome:
 def run_flow(
     flow: Flow,
     *,
-    parallelism: int = 1,
-    options: Options | None = None,
     seed: int | None = None,
     start: Instant = 0,
     patience: timedelta = timedelta(seconds=10),
-    checkpointing: Checkpointing | None = None,
-    restart: Restarts | None = None,
-    restore: Restore = StartFrom.LATEST,
-    on_event: Callable[[JobEvent], None] | None = None,
+    **options: Unpack[StartOptions],
 ) -> Outcome:
     """Run a flow to its end in virtual time, on an event loop of its own; pauses and timers take no real time.
 
     ``seed``, ``start`` and ``patience`` are those of ``VirtualTimeLoop``: another seed is another interleaving of the
-    tasks, and other numbers from ``Options.random``. ``checkpointing``, ``restart``, ``restore`` and ``on_event`` are
-    those of ``Flow.run``. Raises what makes the job fail, and ``NothingCanHappen`` instead of waiting for ever.
+    tasks, and other numbers from ``Options.random``. The other arguments are those of ``Flow.run``.
+    Raises what makes the job fail, and ``NothingCanHappen`` instead of waiting for ever.
     """
 
     async def main() -> Outcome:
         loop = asyncio.get_running_loop()
-        async with flow.start(
-            parallelism=parallelism,
-            options=_on_virtual_time(options, seed),
-            checkpointing=checkpointing,
-            restart=restart,
-            restore=restore,
-            on_event=on_event,
-        ) as job:
+        options["options"] = _on_virtual_time(options.get("options"), seed)
+        async with flow.start(**options) as job:
             await job.wait()
         return Outcome(metrics=job.metrics(), took=timedelta(seconds=loop.time()))
 
@@ -74,31 +60,18 @@ class FlowDriver:
 
     ``async with FlowDriver(flow) as driver:`` inside a test in virtual time; where the test wants to send, the flow
     has a ``PushSource``. ``send``, ``settle``, ``advance`` and ``end`` raise the job's failure if it has failed (once,
-    as ``Job.wait`` does). ``checkpointing``, ``restart`` and ``restore`` are those of ``Flow.start``. Leaving the block
+    as ``Job.wait`` does). Leaving the block
     stops the job if it still runs, as leaving that of a ``Job`` does.
     """
 
-    def __init__(
-        self,
-        flow: Flow,
-        *,
-        parallelism: int = 1,
-        options: Options | None = None,
-        checkpointing: Checkpointing | None = None,
-        restart: Restarts | None = None,
-        restore: Restore = StartFrom.LATEST,
-    ) -> None:
+    def __init__(self, flow: Flow, **options: Unpack[StartOptions]) -> None:
+        """``options`` are the arguments of ``Flow.start``."""
+        options["options"] = _on_virtual_time(options.get("options"))
         self._sources = {
             node.name: node.source for node in flow.graph if isinstance(node.source, PushSource)
         }
         #: The job that runs.
-        self.job: Job = flow.start(
-            parallelism=parallelism,
-            options=_on_virtual_time(options),
-            checkpointing=checkpointing,
-            restart=restart,
-            restore=restore,
-        )
+        self.job: Job = flow.start(**options)
 
     async def __aenter__(self) -> FlowDriver:
         await self.job.__aenter__()
