@@ -6,7 +6,7 @@ classes from ``FileRef`` to ``SubtaskState`` are the data that a storage keeps. 
 """
 
 from aflow.model.elements import CheckpointKind
-from aflow.runtime.checkpoints.directory import DirectoryStorage
+from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.runtime.checkpoints.settings import Aligned, ProcessingGuarantee, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome, SubtaskCheckpoint
 from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored

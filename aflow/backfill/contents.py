@@ -15,10 +15,10 @@ from typing import Final, TypeAlias, cast
 from aflow.errors import RestoreError
 from aflow.model.codecs import PLAIN
 from aflow.model.time import Timestamp
-from aflow.runtime.checkpoints.directory_files import DISK, load_now, reason
-from aflow.runtime.checkpoints.directory_names import manifest_name, manifest_numbers
-from aflow.runtime.checkpoints.directory_places import local_folder
-from aflow.runtime.checkpoints.directory_reading import Source, content, state_of
+from aflow.runtime.checkpoints.directory.files import DISK, load_now, reason
+from aflow.runtime.checkpoints.directory.names import manifest_name, manifest_numbers
+from aflow.runtime.checkpoints.directory.paths import local_folder
+from aflow.runtime.checkpoints.directory.reader import Source, content, state_of
 from aflow.state.descriptions import Description
 from aflow.state.manifest import Link, Manifest
 from aflow.state.manifest_codec import manifest_of

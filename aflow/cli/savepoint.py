@@ -12,8 +12,8 @@ from aflow.cli.savepoint_contents import key_lines
 from aflow.cli.savepoint_tables import print_contents
 from aflow.cli.targeted import ordered
 from aflow.cli.usage import DONE, FAILED, UNKNOWN
-from aflow.runtime.checkpoints.directory_reading import read_checkpoint
-from aflow.runtime.checkpoints.restoring import changes_of
+from aflow.runtime.checkpoints.directory.reader import read_checkpoint
+from aflow.runtime.checkpoints.restoration import changes_of
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.state.change_plan import ChangePlan
 

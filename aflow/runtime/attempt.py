@@ -17,16 +17,16 @@ from aflow.errors import CheckpointError, InternalError
 from aflow.graph.plan import Plan
 from aflow.machines.mail_order import Lane
 from aflow.model.elements import CheckpointKind
-from aflow.runtime.build import Built, Checkpointed, JobBuilder
 from aflow.runtime.calls.reporting import Reports
 from aflow.runtime.calls.resources import OpenResources
-from aflow.runtime.checkpoints.coordinating import CheckpointCoordinator, CoordinatorOptions
+from aflow.runtime.checkpoints.coordinator import CheckpointCoordinator, CoordinatorOptions
 from aflow.runtime.checkpoints.inflight import InFlightCodec
-from aflow.runtime.checkpoints.restoring import Restoration
+from aflow.runtime.checkpoints.restoration import Restoration
 from aflow.runtime.checkpoints.settings import Checkpointing, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo
 from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
 from aflow.runtime.failures import closing_async
+from aflow.runtime.job_builder import Built, Checkpointed, JobBuilder
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.options import Options
 from aflow.runtime.sink_writers import open_writers, recover_sinks

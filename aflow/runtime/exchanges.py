@@ -9,7 +9,7 @@ from aflow.graph.plan import Channels, Plan, TaskPlan
 from aflow.model.batch import Batch
 from aflow.runtime.channel import Channel
 from aflow.runtime.checkpoints.inflight import Origin
-from aflow.runtime.checkpoints.restoring import Restoration
+from aflow.runtime.checkpoints.restoration import Restoration
 from aflow.runtime.edges import OutEdge, make_edge
 from aflow.runtime.input_channels import InputChannels
 from aflow.runtime.outputs import StepOutput

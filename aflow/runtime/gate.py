@@ -21,7 +21,7 @@ from aflow.model.batch import Batch
 from aflow.model.elements import Active, Barrier, CancelBarrier, EndOfInput, Idle, Watermark
 from aflow.operators.base import Output
 from aflow.runtime.channel import Element
-from aflow.runtime.checkpoints.barriers import CheckpointedInput
+from aflow.runtime.checkpoints.checkpointed_input import CheckpointedInput
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.input_channels import InputChannels
 

@@ -29,8 +29,8 @@ from aflow.runtime.attempt import Attempt, Checkpoints
 from aflow.runtime.builtin_connectors.result_sink import Results, ResultSink
 from aflow.runtime.calls.reporting import Reports
 from aflow.runtime.calls.watchdog import watching
-from aflow.runtime.checkpoints.directory import DirectoryStorage
-from aflow.runtime.checkpoints.directory_reading import read_checkpoint
+from aflow.runtime.checkpoints.directory.reader import read_checkpoint
+from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, CheckpointTally, Outcome
 from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
 from aflow.runtime.current_job import enter_job, is_inside, outside_of_jobs, refuse_inside
@@ -48,8 +48,8 @@ from aflow.runtime.recovery import (
     start_from,
 )
 from aflow.runtime.restarts import NoRestart
+from aflow.runtime.start_reminder import StartReminder
 from aflow.runtime.task import StreamTask
-from aflow.runtime.unstarted import StartReminder
 
 T = TypeVar("T")
 

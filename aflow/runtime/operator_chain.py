@@ -26,7 +26,7 @@ from aflow.runtime.cancellation import user_code
 from aflow.runtime.edges import OutEdge
 from aflow.runtime.exchanges import Exchanges
 from aflow.runtime.failures import closing
-from aflow.runtime.fusing import fuse
+from aflow.runtime.fusion import fuse
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.metrics import StepCounters
 from aflow.runtime.options import Options

@@ -10,7 +10,7 @@ from aflow.connect import Writer, WriterContext
 from aflow.errors import SinkError
 from aflow.graph.plan import Plan
 from aflow.runtime.cancellation import user_code
-from aflow.runtime.checkpoints.restoring import Restoration
+from aflow.runtime.checkpoints.restoration import Restoration
 
 
 async def recover_sinks(plan: Plan, restoration: Restoration | None) -> None:

@@ -31,7 +31,7 @@ from aflow.operators.sink import SinkOperator
 from aflow.runtime.calls.slots import Room
 from aflow.runtime.cancellation import end_if_asked, user_code
 from aflow.runtime.checkpoints.chains import SubtaskChains
-from aflow.runtime.checkpoints.taking import SubtaskCheckpointer
+from aflow.runtime.checkpoints.subtask_checkpointer import SubtaskCheckpointer
 from aflow.runtime.failures import closing, closing_async
 from aflow.runtime.gate import Gate
 from aflow.runtime.mailbox_loop import MailboxLoop, SuspendReason

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from aflow.errors import AflowError, CheckpointError, shown
 from aflow.model.elements import CheckpointKind
-from aflow.runtime.checkpoints.directory_reading import read_checkpoint
+from aflow.runtime.checkpoints.directory.reader import read_checkpoint
 from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
 from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
 from aflow.state.snapshot import OperatorSnapshot

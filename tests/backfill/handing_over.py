@@ -19,7 +19,7 @@ from aflow.backfill.fragment_planner import plan_fragments
 from aflow.backfill.fragments import FragmentPlan
 from aflow.backfill.savepoint import StatePart, encoded_part, write_savepoint
 from aflow.model.key_groups import ranges
-from aflow.runtime.checkpoints.directory_reading import read_checkpoint
+from aflow.runtime.checkpoints.directory.reader import read_checkpoint
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.testing import (
     CollectSink,

@@ -14,7 +14,7 @@ import aflow as af
 from aflow.model.codecs import PICKLE, PLAIN
 from aflow.model.elements import CheckpointKind
 from aflow.operators.broadcast_process import BroadcastProcessOperator
-from aflow.runtime.checkpoints.directory import DirectoryStorage
+from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.runtime.checkpoints.sections import IN_FLIGHT, PENDING, PROGRESS
 from aflow.state.manifest import Link, Manifest, StepState, SubtaskState
 from aflow.state.snapshot import OperatorSnapshot

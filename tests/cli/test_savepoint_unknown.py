@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import aflow as af
-from aflow.runtime.checkpoints.directory_reading import read_checkpoint
-from aflow.runtime.checkpoints.restoring import changes_of
+from aflow.runtime.checkpoints.directory.reader import read_checkpoint
+from aflow.runtime.checkpoints.restoration import changes_of
 from tests.cli.conftest import Aflow, Write
 
 PIPELINE = """

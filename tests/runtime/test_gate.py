@@ -8,7 +8,7 @@ from aflow.model.elements import Watermark
 from aflow.runtime.gate import Gate
 from aflow.runtime.input_channels import InputChannels
 from aflow.testing import VirtualClock, virtual_time
-from tests.runtime.checkpoints.desk_bench import Told
+from tests.runtime.checkpoints.input_bench import Told
 
 
 def test_what_was_sent_before_there_was_a_reader_is_read_and_so_is_what_follows() -> None:

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from aflow.connect import Chunk, Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError, SourceError, shown
 from aflow.operators.base import RAISED
-from aflow.runtime.builtin_connectors.counting import Origin, count_in, read_failed
+from aflow.runtime.builtin_connectors.record_count import Origin, count_in, read_failed
 from aflow.runtime.cancellation import asked_to_end
 
 T_co = TypeVar("T_co", covariant=True)

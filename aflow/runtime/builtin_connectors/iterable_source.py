@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from aflow.connect import Chunk, Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError, shown
 from aflow.operators.base import RAISED
-from aflow.runtime.builtin_connectors.counting import (
+from aflow.runtime.builtin_connectors.record_count import (
     Origin,
     count_in,
     is_single_use,

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from aflow.connect import Chunk, Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError, JobStopped, SourceError, SourceFull
 from aflow.model.time import Instant, Timestamp, to_timestamp
-from aflow.runtime.builtin_connectors.counting import check_capacity, count_in
+from aflow.runtime.builtin_connectors.record_count import check_capacity, count_in
 
 T = TypeVar("T")
 

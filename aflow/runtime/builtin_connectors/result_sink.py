@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 from aflow.connect import Sink, Writer, WriterContext
 from aflow.errors import JobStopped, SinkError
 from aflow.model.batch import Batch
-from aflow.runtime.builtin_connectors.counting import check_capacity
+from aflow.runtime.builtin_connectors.record_count import check_capacity
 
 T = TypeVar("T")
 

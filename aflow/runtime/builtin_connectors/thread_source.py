@@ -15,7 +15,7 @@ from anyio import CapacityLimiter, to_thread
 from aflow.connect import Chunk, Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError, shown
 from aflow.model.batch import BATCH_RECORDS
-from aflow.runtime.builtin_connectors.counting import (
+from aflow.runtime.builtin_connectors.record_count import (
     Origin,
     count_in,
     is_single_use,

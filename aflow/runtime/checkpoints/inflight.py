@@ -23,7 +23,7 @@ from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
 from aflow.model.key_groups import key_group, subtask_of
 from aflow.model.time import MAX_TIMESTAMP
 from aflow.runtime.channel import Element
-from aflow.runtime.checkpoints.barriers import InFlight
+from aflow.runtime.checkpoints.checkpointed_input import InFlight
 from aflow.runtime.checkpoints.sections import IN_FLIGHT, WAITING
 from aflow.state.snapshot import OperatorSnapshot
 

@@ -10,11 +10,11 @@ import pytest_asyncio
 
 from aflow.errors import CheckpointError
 from aflow.model.elements import CheckpointKind
-from aflow.runtime.checkpoints.directory import DirectoryStorage
+from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.runtime.checkpoints.storage import CheckpointStorage
 from aflow.state.manifest import FileRef, Link
 from aflow.state.snapshot import OperatorSnapshot
-from tests.runtime.checkpoints.storing import TASK, changes, complete, manifest
+from tests.runtime.checkpoints.sample_checkpoints import TASK, changes, complete, manifest
 
 
 @pytest_asyncio.fixture

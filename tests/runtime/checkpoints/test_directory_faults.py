@@ -10,12 +10,12 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from aflow.errors import AflowError, CheckpointError, RestoreError
-from aflow.runtime.checkpoints.directory import DirectoryStorage
-from aflow.runtime.checkpoints.directory_reading import read_checkpoint
+from aflow.runtime.checkpoints.directory.reader import read_checkpoint
+from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.state.manifest import FileRef, Link, Manifest
-from tests.runtime.checkpoints.storing import TASK, changes, complete, manifest
-from tests.runtime.checkpoints.storing_faults import FaultyFiles, Killed
+from tests.runtime.checkpoints.faulty_files import FaultyFiles, Killed
+from tests.runtime.checkpoints.sample_checkpoints import TASK, changes, complete, manifest
 
 OLD = {"sums": complete({0: [("a", "1"), ("b", "1")]})}
 NEW = {"sums": complete({0: [("a", "2"), ("b", "1")]})}

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from aflow.errors import CheckpointError
-from aflow.runtime.checkpoints.directory import DirectoryStorage
-from tests.runtime.checkpoints.storing_faults import FaultyFiles
+from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
+from tests.runtime.checkpoints.faulty_files import FaultyFiles
 
 #: Opens the folder named by its argument, says so, and lives until it is killed.
 HOLDER = """
 import asyncio, sys
-from aflow.runtime.checkpoints.directory import DirectoryStorage
+from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 
 async def hold():
     await DirectoryStorage(sys.argv[1]).open("flow")

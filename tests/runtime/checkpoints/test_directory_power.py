@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from aflow.errors import RestoreError
-from aflow.runtime.checkpoints.directory import DirectoryStorage
+from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.state.manifest import FileRef, Link
-from tests.runtime.checkpoints.storing import TASK, changes, complete, manifest
-from tests.runtime.checkpoints.storing_faults import Killed
-from tests.runtime.checkpoints.storing_power import PowerFiles
+from tests.runtime.checkpoints.faulty_files import Killed
+from tests.runtime.checkpoints.power_loss import PowerFiles
+from tests.runtime.checkpoints.sample_checkpoints import TASK, changes, complete, manifest
 
 FOLDER = Path("/state")
 

@@ -11,7 +11,7 @@ import pytest
 
 import aflow as af
 from aflow.connect import Committable, Source
-from aflow.runtime.checkpoints.directory import DirectoryStorage
+from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.testing import Crash, Pause, ScriptedSource, VirtualClock
 from aflow.testing.leftovers import nothing_left_behind
 from aflow.testing.virtual_time import settle, virtual_time

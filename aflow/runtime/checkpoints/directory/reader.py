@@ -14,11 +14,11 @@ import anyio
 from anyio import CapacityLimiter
 
 from aflow.errors import RestoreError
-from aflow.runtime.checkpoints.directory_files import DISK, Files, WrongSize, reason
-from aflow.runtime.checkpoints.directory_names import PLACE, manifest_name, manifest_numbers
-from aflow.runtime.checkpoints.directory_places import local_folder
-from aflow.runtime.checkpoints.directory_session import THREADS
-from aflow.runtime.checkpoints.directory_threads import to_its_end
+from aflow.runtime.checkpoints.directory.files import DISK, Files, WrongSize, reason
+from aflow.runtime.checkpoints.directory.names import PLACE, manifest_name, manifest_numbers
+from aflow.runtime.checkpoints.directory.paths import local_folder
+from aflow.runtime.checkpoints.directory.session import THREADS
+from aflow.runtime.checkpoints.directory.threads import to_its_end
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.state.manifest import FileRef, Link, Manifest
 from aflow.state.manifest_checksums import wrong_size, wrong_with

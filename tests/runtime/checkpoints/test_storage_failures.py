@@ -19,12 +19,12 @@ import aflow as af
 from aflow.connect import Source
 from aflow.errors import CheckpointError
 from aflow.runtime.checkpoints.chains import LONG
-from aflow.runtime.checkpoints.directory import DirectoryStorage
+from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.state.manifest import FileRef, Link, Manifest
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import Crash, Pause, ScriptedSource, run_flow
+from tests.runtime.checkpoints.faulty_files import FaultyFiles
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
-from tests.runtime.checkpoints.storing_faults import FaultyFiles
 
 SECOND = timedelta(seconds=1)
 AT_ONCE = af.FixedDelay(10, timedelta(0))

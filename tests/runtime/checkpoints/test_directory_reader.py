@@ -11,10 +11,10 @@ import pytest_asyncio
 
 from aflow.errors import CheckpointError, RestoreError
 from aflow.model.elements import CheckpointKind
-from aflow.runtime.checkpoints.directory import DirectoryStorage
-from aflow.runtime.checkpoints.directory_reading import read_checkpoint
+from aflow.runtime.checkpoints.directory.reader import read_checkpoint
+from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.state.manifest import Link, Manifest
-from tests.runtime.checkpoints.storing import TASK, changes, complete, manifest
+from tests.runtime.checkpoints.sample_checkpoints import TASK, changes, complete, manifest
 
 Damage = Callable[[Path], object]
 

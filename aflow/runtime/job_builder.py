@@ -19,14 +19,14 @@ from aflow.model.batch import Batch
 from aflow.operators.base import Operator, OperatorContext
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.calls.reporting import Reports
-from aflow.runtime.checkpoints.barriers import CheckpointedInput
 from aflow.runtime.checkpoints.chains import SubtaskChains
+from aflow.runtime.checkpoints.checkpointed_input import CheckpointedInput
 from aflow.runtime.checkpoints.inflight import InFlightCodec
 from aflow.runtime.checkpoints.modes import barrier_machine, may_overtake
-from aflow.runtime.checkpoints.restoring import Restoration
+from aflow.runtime.checkpoints.restoration import Restoration
 from aflow.runtime.checkpoints.settings import Checkpointing
-from aflow.runtime.checkpoints.storable import StorableCheck
-from aflow.runtime.checkpoints.taking import Coordinating, SubtaskCheckpointer
+from aflow.runtime.checkpoints.storable_check import StorableCheck
+from aflow.runtime.checkpoints.subtask_checkpointer import Coordinating, SubtaskCheckpointer
 from aflow.runtime.exchanges import Exchanges
 from aflow.runtime.fetcher import Fetcher
 from aflow.runtime.gate import Gate

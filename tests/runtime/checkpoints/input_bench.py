@@ -13,7 +13,7 @@ from aflow.model.batch import Batch
 from aflow.model.elements import Barrier
 from aflow.model.time import Timestamp
 from aflow.runtime.channel import Element
-from aflow.runtime.checkpoints.barriers import CheckpointedInput, InFlight
+from aflow.runtime.checkpoints.checkpointed_input import CheckpointedInput, InFlight
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.gate import Gate
 from aflow.runtime.input_channels import InputChannels

@@ -33,8 +33,8 @@ import anyio
 from aflow.errors import CheckpointError, RestoreError
 from aflow.model.distribution import VERSION
 from aflow.model.elements import CheckpointKind
-from aflow.runtime.checkpoints.directory_files import DISK, Files, Occupied, Written, reason, stored
-from aflow.runtime.checkpoints.directory_names import (
+from aflow.runtime.checkpoints.directory.files import DISK, Files, Occupied, Written, reason, stored
+from aflow.runtime.checkpoints.directory.names import (
     LOCK,
     PARTS,
     PLACE,
@@ -44,9 +44,9 @@ from aflow.runtime.checkpoints.directory_names import (
     number_in,
     part_name,
 )
-from aflow.runtime.checkpoints.directory_reading import Source, manifest_in, newest_whole
-from aflow.runtime.checkpoints.directory_savepoints import check_new, export, rewritten
-from aflow.runtime.checkpoints.directory_session import Session
+from aflow.runtime.checkpoints.directory.reader import Source, manifest_in, newest_whole
+from aflow.runtime.checkpoints.directory.savepoints import check_new, export, rewritten
+from aflow.runtime.checkpoints.directory.session import Session
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.state.manifest import FORMAT, FileRef, Link, Manifest
 from aflow.state.manifest_codec import flow_of, manifest_bytes, place_bytes

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import aflow as af
-from aflow.runtime.checkpoints.directory import DirectoryStorage
+from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.state.manifest import FileRef
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import Crash, Pause, ScriptedSource, VirtualClock

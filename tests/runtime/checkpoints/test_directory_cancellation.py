@@ -13,12 +13,12 @@ import anyio
 import pytest
 
 from aflow.errors import CheckpointError
-from aflow.runtime.checkpoints.directory import DirectoryStorage
-from aflow.runtime.checkpoints.directory_reading import read_checkpoint
+from aflow.runtime.checkpoints.directory.reader import read_checkpoint
+from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.state.manifest import Link
 from aflow.state.snapshot import OperatorSnapshot
-from tests.runtime.checkpoints.storing import GROUPS, TASK, complete, manifest
-from tests.runtime.checkpoints.storing_faults import FaultyFiles
+from tests.runtime.checkpoints.faulty_files import FaultyFiles
+from tests.runtime.checkpoints.sample_checkpoints import GROUPS, TASK, complete, manifest
 
 ONE = {"sums": complete({0: [("a", "1")]})}
 

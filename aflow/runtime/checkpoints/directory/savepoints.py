@@ -13,10 +13,10 @@ from anyio import CancelScope, CapacityLimiter, create_task_group
 
 from aflow.errors import CheckpointError, RestoreError
 from aflow.model.elements import CheckpointKind
-from aflow.runtime.checkpoints.directory_files import Files, Written, reason, stored
-from aflow.runtime.checkpoints.directory_names import PARTS, manifest_name, part_name
-from aflow.runtime.checkpoints.directory_reading import Source, content, state_of
-from aflow.runtime.checkpoints.directory_threads import to_its_end
+from aflow.runtime.checkpoints.directory.files import Files, Written, reason, stored
+from aflow.runtime.checkpoints.directory.names import PARTS, manifest_name, part_name
+from aflow.runtime.checkpoints.directory.reader import Source, content, state_of
+from aflow.runtime.checkpoints.directory.threads import to_its_end
 from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
 from aflow.state.manifest_codec import manifest_bytes
 

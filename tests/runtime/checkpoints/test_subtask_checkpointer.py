@@ -13,10 +13,10 @@ from aflow.machines.barriers.events import AbortReason
 from aflow.model.elements import Barrier, CheckpointKind
 from aflow.model.key_groups import KeyGroupRange
 from aflow.runtime.checkpoints.chains import SubtaskChains
-from aflow.runtime.checkpoints.directory import DirectoryStorage
+from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.runtime.checkpoints.inflight import InFlightCodec
 from aflow.runtime.checkpoints.statistics import SubtaskCheckpoint
-from aflow.runtime.checkpoints.taking import SubtaskCheckpointer
+from aflow.runtime.checkpoints.subtask_checkpointer import SubtaskCheckpointer
 from aflow.runtime.loop_budget import WorkerActivity
 from aflow.runtime.mailbox import Mailbox
 from aflow.runtime.splits import Place, Progress

@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 from anyio import CapacityLimiter, to_thread
 
 from aflow.errors import CheckpointError
-from aflow.runtime.checkpoints.directory_files import HeldLock
-from aflow.runtime.checkpoints.directory_names import TEMPORARY, part_number
-from aflow.runtime.checkpoints.directory_threads import to_its_end
+from aflow.runtime.checkpoints.directory.files import HeldLock
+from aflow.runtime.checkpoints.directory.names import TEMPORARY, part_number
+from aflow.runtime.checkpoints.directory.threads import to_its_end
 from aflow.state.manifest import Manifest
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ import pytest
 
 import aflow as af
 from aflow.model.codecs import PLAIN, record_kinds
-from aflow.runtime.checkpoints.directory import DirectoryStorage
+from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.runtime.checkpoints.sections import PENDING, read_committables
 from aflow.state.manifest import Link, SubtaskState
 from aflow.state.snapshot import OperatorSnapshot

@@ -18,8 +18,8 @@ import aiofiles
 
 from aflow.errors import CheckpointError
 from aflow.model.file_locks import lock_exclusively
-from aflow.runtime.checkpoints.directory_names import TEMPORARY
-from aflow.runtime.checkpoints.directory_threads import in_a_task
+from aflow.runtime.checkpoints.directory.names import TEMPORARY
+from aflow.runtime.checkpoints.directory.threads import in_a_task
 from aflow.state.manifest_checksums import in_hexadecimal
 
 

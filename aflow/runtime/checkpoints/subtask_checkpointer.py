@@ -29,12 +29,12 @@ from aflow.model.elements import Barrier
 from aflow.model.time import Timestamp
 from aflow.operators.base import Operator
 from aflow.operators.sink import Pending, SinkOperator
-from aflow.runtime.checkpoints.barriers import InFlight
 from aflow.runtime.checkpoints.chains import SubtaskChains
+from aflow.runtime.checkpoints.checkpointed_input import InFlight
 from aflow.runtime.checkpoints.inflight import InFlightCodec, Origin, records_of
 from aflow.runtime.checkpoints.sections import committables, source_progress
 from aflow.runtime.checkpoints.statistics import SubtaskCheckpoint
-from aflow.runtime.checkpoints.storable import Progressing
+from aflow.runtime.checkpoints.storable_check import Progressing
 from aflow.runtime.checkpoints.storage import CheckpointStorage, complaint
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge

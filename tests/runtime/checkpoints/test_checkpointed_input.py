@@ -12,7 +12,7 @@ from aflow.machines.barriers.tracker import BarrierTracker
 from aflow.model.elements import END_OF_INPUT, Barrier, CancelBarrier, Watermark
 from aflow.model.time import Timestamp
 from aflow.testing.virtual_time import VirtualClock, advance, virtual_time
-from tests.runtime.checkpoints.desk_bench import Abandoned, Bench, Complete, Took
+from tests.runtime.checkpoints.input_bench import Abandoned, Bench, Complete, Took
 
 ALIGNED = Barrier(1, 0)
 OVERTAKES = Barrier(1, 0, unaligned=True)

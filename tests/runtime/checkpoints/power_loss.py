@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from aflow.runtime.checkpoints.directory_files import HeldLock, WritableFile, WrongSize
-from tests.runtime.checkpoints.storing_faults import Killed
+from aflow.runtime.checkpoints.directory.files import HeldLock, WritableFile, WrongSize
+from tests.runtime.checkpoints.faulty_files import Killed
 
 
 @dataclass(eq=False)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from aflow.runtime.checkpoints.directory_files import DISK, HeldLock, WritableFile
+from aflow.runtime.checkpoints.directory.files import DISK, HeldLock, WritableFile
 
 P = ParamSpec("P")
 T = TypeVar("T")
