@@ -1,6 +1,6 @@
-"""Aligned sources of a job: reports go to the group at once, and what it allows wakes those that waited for it.
+"""Watermark alignment of the sources of a job.
 
-All members live on one event loop, so a report reaches the group, and its answer the members, in the same call. There
+All members are on one event loop, so a report reaches the group, and the new bound the members, in the same call. There
 is no interval, and a member never acts on an old bound.
 """
 
@@ -17,14 +17,14 @@ from aflow.operators.event_time import EventTimeOperator
 
 
 class AlignedMember:
-    """One source subtask in its group; tells the group what the ``event_time`` of its chain tells it."""
+    """One source subtask in its group; reports to the group what the ``event_time`` of its chain observes."""
 
     def __init__(self, group: AlignedGroup, number: int, resume: Callable[[], None]) -> None:
         self._group = group
         self._number = number
         self._machine = SourceAlignment()
         self._resume = resume
-        #: True while the source has to wait for slower ones. Read once for each batch.
+        #: True while the source waits for slower ones. Read once for each batch.
         self.ahead = False
 
     def advanced(self, watermark: Timestamp) -> None:
@@ -33,31 +33,31 @@ class AlignedMember:
         self._report()
 
     def silent(self) -> None:
-        """Report that nobody has to wait for this source, which is idle."""
+        """Report that this source is idle, so that no other source waits for it."""
         self._machine.on_idle()
         self._report()
 
     def speaking(self) -> None:
-        """Report that the source is active, where it was before."""
+        """Report that the source is active again."""
         self._machine.on_active()
         self._report()
 
     def allow(self, timestamp: Timestamp) -> None:
-        """Let the source read up to watermark ``timestamp``, and wake it if that is what it waited for."""
+        """Let the source read up to watermark ``timestamp``, and resume it if it was waiting for that."""
         self._machine.on_max_allowed(timestamp)
-        self._look()
+        self._update()
 
     def leave(self) -> None:
-        """Wait no more, and be waited for no more. Does nothing the second time."""
+        """Leave the group: neither wait nor be waited for. Does nothing the second time."""
         self._group.leave(self._number)
         self.allow(MAX_TIMESTAMP)
 
     def _report(self) -> None:
         # Hot path: once for each batch of an aligned source.
         self._group.report(self._number, self._machine.report())
-        self._look()
+        self._update()
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         was, self.ahead = self.ahead, not self._machine.may_read
         if was and not self.ahead:
             self._resume()
@@ -70,30 +70,30 @@ class AlignedGroup:
         #: In ms.
         self.max_drift = max_drift
         self._machine = AlignmentGroup(max_drift)
-        #: Those that have not left.
+        #: Members that have not left.
         self._members: dict[int, AlignedMember] = {}
         self._next = 0
 
     def join(self, resume: Callable[[], None]) -> AlignedMember:
-        """A new member, which the others wait for; ``resume`` is called when it need not wait any longer."""
+        """Return a new member, which the others wait for; ``resume`` is called when it need not wait any longer."""
         number = self._next
         self._next += 1
         member = self._members[number] = AlignedMember(self, number, resume)
         member.allow(self._machine.max_allowed)
-        self._tell(self._machine.join(number))
+        self._broadcast(self._machine.join(number))
         return member
 
     def report(self, number: int, timestamp: Timestamp | None) -> None:
-        """Take the report of a member; what one says that has left is ignored."""
+        """Handle the report of a member; ignore one that has left."""
         if number in self._members:
-            self._tell(self._machine.report(number, timestamp))
+            self._broadcast(self._machine.report(number, timestamp))
 
     def leave(self, number: int) -> None:
-        """Wait for a member no more."""
+        """Remove a member."""
         if self._members.pop(number, None) is not None:
-            self._tell(self._machine.leave(number))
+            self._broadcast(self._machine.leave(number))
 
-    def _tell(self, allowed: Timestamp | None) -> None:
+    def _broadcast(self, allowed: Timestamp | None) -> None:
         if allowed is not None:
             for member in self._members.values():
                 member.allow(allowed)
@@ -124,7 +124,7 @@ class AlignedGroups:
         if source is None:
             raise FlowDefinitionError(
                 f"step {step.name!r} is aligned with other sources and has no source in its task that could wait; put "
-                f".event_time(…, align=…) directly behind the source, with no exchange, union or change of "
+                f".event_time(…, align=…) directly after the source, with no exchange, union or change of "
                 f"parallelism between them, and run with Options(chaining=True)"
             )
         if len(aligned) > 1:

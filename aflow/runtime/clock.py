@@ -8,7 +8,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from aflow.model.time import Clock, Timestamp
 
-#: Seconds; with what the system adds to it, some 70 µs.
+#: Seconds; about 70 µs with the overhead of the system.
 _WAKE_UP: Final = 0.00002
 
 
@@ -36,14 +36,14 @@ class SystemClock:
         """Epoch milliseconds."""
         return time.time_ns() // 1_000_000
 
-    #: Seconds, with the best resolution that the machine has. Asked for each batch, so there is no call around it.
+    #: Seconds, with the best resolution of the machine. Read for each batch, so there is no function call around it.
     steady = staticmethod(time.perf_counter)
 
 
 def clock_on(loop: asyncio.AbstractEventLoop, clock: RuntimeClock) -> RuntimeClock:
     """Return ``clock``; in place of a ``SystemClock``, the clock of ``loop`` if it has one of its own.
 
-    Timers of the job run on ``loop``. With another clock than that of the loop they would be due at other moments.
+    Timers of the job run on ``loop``. With another clock than that of the loop they would be due at other times.
     """
     if isinstance(clock, SystemClock) and isinstance(loop, ClockedLoop):
         return loop.processing_clock()
@@ -51,5 +51,5 @@ def clock_on(loop: asyncio.AbstractEventLoop, clock: RuntimeClock) -> RuntimeClo
 
 
 def release_gil() -> None:
-    """Let go of the interpreter's lock for long enough that a thread which waits for it wakes up and gets it."""
+    """Release the interpreter's lock for long enough that a waiting thread wakes up and gets it."""
     time.sleep(_WAKE_UP)

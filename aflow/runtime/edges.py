@@ -1,7 +1,7 @@
-"""Exchanges: how the records of one subtask are shared out among the subtasks of another task.
+"""Exchanges: the distribution of the records of one subtask to the subtasks of another task.
 
-Data goes to the channels that the partitioning chooses; watermarks, idleness and the end go to all of them. One
-class for each partitioning, chosen when the job is built.
+Records go to the channels that the partitioning chooses; watermarks, idleness and the end go to all of them. Each
+partitioning has one class, chosen when the job is built.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class OutEdge(ABC):
 
     @property
     def full(self) -> bool:
-        """True while the subtask should take no more input because a reader is behind."""
+        """True while the subtask must take no more input because a reader is slower."""
         return any(channel.full for channel in self.channels)
 
     @abstractmethod
     def emit(self, batch: Batch[Any]) -> None:
-        """Share out a batch."""
+        """Distribute a batch."""
 
     def _send(self, parts: Sequence[Batch[Any]]) -> None:
-        """A part to each reader; empty ones are left out."""
+        """Send a part to each reader; empty ones are left out."""
         for channel, part in zip(self.channels, parts, strict=True):
             if part.values:
                 channel.put_batch(part)
@@ -56,18 +56,18 @@ class OutEdge(ABC):
             channel.put(ACTIVE)
 
     def barrier(self, barrier: Barrier) -> None:
-        """Cut what is sent here: all that was sent so far belongs to the checkpoint."""
+        """Emit a barrier: all that was sent before belongs to the checkpoint."""
         for channel in self.channels:
             channel.put_barrier(barrier)
 
     def cancel_barrier(self, checkpoint: int) -> None:
-        """Tell all readers that a checkpoint does not come about."""
+        """Tell all readers that a checkpoint is aborted."""
         element = CancelBarrier(checkpoint)
         for channel in self.channels:
             channel.put(element)
 
     def end(self) -> None:
-        """Tell all readers that no record follows."""
+        """Emit the end of the input."""
         for channel in self.channels:
             channel.put(END_OF_INPUT)
 
@@ -76,14 +76,14 @@ class OutEdge(ABC):
 
 
 class ForwardEdge(OutEdge):
-    """To the one reader of the same index."""
+    """Sends to the reader of the same index."""
 
     def emit(self, batch: Batch[Any]) -> None:
         self.channels[0].put_batch(batch)
 
 
 class BroadcastEdge(OutEdge):
-    """To every reader; they share the batch."""
+    """Sends to every reader; they share the batch."""
 
     def emit(self, batch: Batch[Any]) -> None:
         for channel in self.channels:
@@ -91,7 +91,7 @@ class BroadcastEdge(OutEdge):
 
 
 class RebalanceEdge(OutEdge):
-    """Batch by batch to the readers in turn; one that is full is passed over unless all are."""
+    """Sends batches to the readers in turn; a full one is skipped unless all are full."""
 
     def __init__(self, step: str, channels: Sequence[Channel]) -> None:
         super().__init__(step, channels)
@@ -111,7 +111,7 @@ class RebalanceEdge(OutEdge):
 
 
 class HashEdge(OutEdge):
-    """Each record to the reader that owns the key group of its key."""
+    """Sends each record to the reader that owns the key group of its key."""
 
     def __init__(self, step: str, channels: Sequence[Channel], key_groups: int) -> None:
         super().__init__(step, channels)
@@ -125,16 +125,16 @@ class HashEdge(OutEdge):
             )
         owners = self._owners
         try:
-            parts = _dealt_by_key(batch, keys, owners.known, len(self.channels))
+            parts = _split_by_key(batch, keys, owners.known, len(self.channels))
         except (KeyError, TypeError):
-            # A key that was not seen lately, or one that cannot be looked up.
+            # The key was not seen recently, or it cannot be looked up.
             owners.learn(batch, keys)
-            parts = _dealt_by_key(batch, keys, owners.known, len(self.channels))
+            parts = _split_by_key(batch, keys, owners.known, len(self.channels))
         self._send(parts)
 
 
 class CustomEdge(OutEdge):
-    """Each record to the reader that the user's function names."""
+    """Sends each record to the reader that the user's function returns."""
 
     def __init__(self, step: str, channels: Sequence[Channel], custom: Custom) -> None:
         super().__init__(step, channels)
@@ -142,7 +142,7 @@ class CustomEdge(OutEdge):
 
     def emit(self, batch: Batch[Any]) -> None:
         count = len(self.channels)
-        parts = _dealt(batch, [self._chosen(value, count) for value in batch.values], count)
+        parts = _split(batch, [self._chosen(value, count) for value in batch.values], count)
         self._send(parts)
 
     def _chosen(self, value: object, count: int) -> int:
@@ -161,7 +161,7 @@ class CustomEdge(OutEdge):
 def make_edge(
     step: str, partitioning: Partitioning, channels: Sequence[Channel], key_groups: int
 ) -> OutEdge:
-    """The sending end for ``partitioning``; ``channels`` are the ones to each reader, or the one of a forward."""
+    """Return the sending end for ``partitioning``; ``channels`` are those to each reader, or the one of a forward."""
     match partitioning:
         case Forward():
             return ForwardEdge(step, channels)
@@ -175,12 +175,11 @@ def make_edge(
             return CustomEdge(step, channels, partitioning)
 
 
-def _dealt_by_key(
+def _split_by_key(
     batch: Batch[Any], keys: Sequence[Hashable], owners: Mapping[Hashable, int], count: int
 ) -> list[Batch[Any]]:
-    """Deal the records of ``batch`` out to ``count`` readers, in order. Raises ``KeyError`` for a key without owner.
-
-    Hot path (benchmark ``exchange``). One loop that appends to all columns is the fastest of the ways that
+    """Distribute the records of ``batch`` to ``count`` readers, in order. Raises ``KeyError`` for a key without owner.
+    ⏎ Hot path (benchmark ``exchange``). One loop that appends to all columns is the fastest of the variants that
     ``python -m bench shapes`` compares, for two readers and for seven.
     """
     times = batch.timestamps
@@ -202,8 +201,8 @@ def _dealt_by_key(
     return [Batch(*column) for column in columns]
 
 
-def _dealt(batch: Batch[Any], targets: Sequence[int], count: int) -> list[Batch[Any]]:
-    """Deal the records of ``batch`` out to ``count`` readers, record ``i`` to reader ``targets[i]``."""
+def _split(batch: Batch[Any], targets: Sequence[int], count: int) -> list[Batch[Any]]:
+    """Distribute the records of ``batch`` to ``count`` readers, record ``i`` to reader ``targets[i]``."""
     indices: list[list[int]] = [[] for _ in range(count)]
     for index, target in enumerate(targets):
         indices[target].append(index)

@@ -1,4 +1,4 @@
-"""The exchanges between the tasks of a job: which channels there are, and who has which end of them."""
+"""The exchanges between the tasks of a job: their channels, and the subtasks at both ends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Exchanges:
                 self._channels[channels.reader.id, number] = made
 
     def home(self, node: Node) -> TaskPlan:
-        """The task that a step runs in."""
+        """Return the task that a step runs in."""
         return self._home[node.id]
 
     def _connect(
@@ -60,7 +60,7 @@ class Exchanges:
         ]
 
     def edges(self, plan: TaskPlan, subtask: int, outputs: dict[int, StepOutput]) -> list[OutEdge]:
-        """The sending ends of a subtask, each added to the output that it belongs to."""
+        """Create the sending ends of a subtask, and add each to its output."""
         edges: list[OutEdge] = []
         for reader in self._plan.tasks:
             for number, channels in enumerate(reader.incoming):
@@ -83,7 +83,7 @@ class Exchanges:
         return self._inputs[plan.index][subtask]
 
     def origins(self, plan: TaskPlan, subtask: int) -> list[Origin]:
-        """Where the channels of a subtask come from, in the order of its gate."""
+        """Return the origins of the channels of a subtask, in the order of its gate."""
         return [
             origin
             for number in range(len(plan.incoming))
@@ -92,7 +92,7 @@ class Exchanges:
         ]
 
     def _all_origins(self, plan: TaskPlan, number: int) -> Iterator[Origin]:
-        """All channels of one input."""
+        """Yield the origins of all channels of one input."""
         edge = plan.incoming[number].edge
         writers, readers = self._home[edge.origin.id].parallelism, plan.parallelism
         for writer in range(writers):
@@ -101,7 +101,7 @@ class Exchanges:
                 yield Origin(number, writer, writers, reader, readers, edge.partitioning)
 
     def refill(self, plan: TaskPlan, restoration: Restoration) -> None:
-        """Put records that were in flight back where they were, in front of all others."""
+        """Put restored records in flight into their channels, before all others."""
         if not plan.incoming:
             return
         origins = {

@@ -1,4 +1,4 @@
-"""From what went wrong in many places to the one failure that a host wants to see: the first."""
+"""The choice of the one failure that a host sees, and the closing of everything after a failure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from aflow.errors import AflowError
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """The failure to report: the first error of aflow's own in the group, else the first of all.
-
-    Further failures are named in a note, since they are usually consequences of the first.
+    """Return the failure to report: the first error of aflow's own in the group, else the first of all.
+    ⏎ Further failures are named in a note, since they are usually consequences of the first.
     """
     leaves = _leaves(error)
     chosen = next((leaf for leaf in leaves if isinstance(leaf, AflowError)), leaves[0])
@@ -26,14 +25,13 @@ def first_cause(error: BaseException) -> BaseException:
 
 @contextmanager
 def closing(closers: Iterable[Callable[[], None]]) -> Generator[None]:
-    """Call every closer behind the block, also when one of them fails.
-
-    The failure of the block goes before those of closing, which become notes of it; without one, the first is raised.
+    """Call every closer after the block, even if one of them fails.
+    ⏎ The failure of the block has precedence: those of closing become notes of it. Without one, the first is raised.
     """
     try:
         yield
     except BaseException as exc:
-        _mention(exc, _close(closers))
+        _add_notes(exc, _close(closers))
         raise
     _raise_first(_close(closers))
 
@@ -44,7 +42,7 @@ async def closing_async(closers: Iterable[Callable[[], Awaitable[None]]]) -> Asy
     try:
         yield
     except BaseException as exc:
-        _mention(exc, await _close_async(closers))
+        _add_notes(exc, await _close_async(closers))
         raise
     _raise_first(await _close_async(closers))
 
@@ -54,13 +52,13 @@ def _close(closers: Iterable[Callable[[], None]]) -> list[BaseException]:
     for close in closers:
         try:
             close()
-        except BaseException as exc:  # whatever it is, the others are closed before it goes on
+        except BaseException as exc:  # of any class: the others are closed before it is raised
             failures.append(exc)
     return failures
 
 
 async def _close_async(closers: Iterable[Callable[[], Awaitable[None]]]) -> list[BaseException]:
-    failures: list[BaseException] = await _due_cancellation()
+    failures: list[BaseException] = await _pending_cancellation()
     for close in closers:
         try:
             await close()
@@ -69,10 +67,9 @@ async def _close_async(closers: Iterable[Callable[[], Awaitable[None]]]) -> list
     return failures
 
 
-async def _due_cancellation() -> list[BaseException]:
-    """The cancellation that is about to reach this task, if any, so that it does not reach the first closer instead.
-
-    A task group that fails while its parent is being cancelled cancels it again on leaving (since Python 3.13).
+async def _pending_cancellation() -> list[BaseException]:
+    """Return the cancellation that is about to reach this task, if any, so that it does not reach the first closer.
+    ⏎ A task group that fails while its parent is being cancelled cancels it again on exit (since Python 3.13).
     """
     try:
         await asyncio.sleep(0)
@@ -81,7 +78,7 @@ async def _due_cancellation() -> list[BaseException]:
     return []
 
 
-def _mention(error: BaseException, failures: Iterable[BaseException]) -> None:
+def _add_notes(error: BaseException, failures: Iterable[BaseException]) -> None:
     for failure in failures:
         if isinstance(failure, asyncio.CancelledError):
             continue  # the end of the task, which is under way
@@ -89,7 +86,7 @@ def _mention(error: BaseException, failures: Iterable[BaseException]) -> None:
 
 
 def _raise_first(failures: list[BaseException]) -> None:
-    # A cancellation before the others: what it waits for is the end of the task.
+    # A cancellation before the others: the end of the task waits for it.
     failures.sort(key=lambda failure: isinstance(failure, Exception))
     if failures:
         raise failures[0]

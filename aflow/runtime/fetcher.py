@@ -1,8 +1,8 @@
-"""The reading side of a source task: coroutines that call readers and queue what they give.
+"""The reading side of a source task: coroutines that call readers and queue their chunks.
 
-One coroutine for each split that is being read calls ``Reader.read`` and puts the chunk into a short queue; the
-task takes chunks from there. So a read that waits never keeps the task from its mails, reading goes on while the
-task computes, and a reader never touches the state of the task.
+One coroutine for each split calls ``Reader.read`` and puts the chunk into a short queue; the task takes chunks from
+there. So a read that waits does not delay the mails of the task, reading continues while the task computes, and a
+reader never accesses the state of the task.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from aflow.runtime.failures import closing_async
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.splits import Assigned, Place, SplitQueue
 
-#: Batches read ahead of the task, for all splits of a subtask together: a hop of the event loop is shared by as many.
+#: Batches read ahead for all splits of a subtask together: one pass of the event loop serves as many.
 _READ_AHEAD: Final = 4
 
 _UNBOUNDED: Final = 2**31
 
 
-# Not frozen, as values should be: a `Read` is made for each chunk, and freezing triples what it costs.
+# Not frozen, unlike other values: a `Read` is created for each chunk, and freezing triples its cost.
 @dataclass(slots=True)
 class Read:
     """A chunk of a split."""
@@ -35,12 +35,13 @@ class Read:
     split: str
     chunk: Chunk[Any]
     whole: bool = True
-    """False for the first part of a chunk that is too large for a batch: its position is behind the whole."""
+    """False for the first part of a chunk that is too large for a batch: its position is the one after the whole
+    chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A split begins."""
+    """A split was started."""
 
     split: str
 
@@ -54,7 +55,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A split cannot be read any further."""
+    """Reading a split has failed."""
 
     error: Exception
 
@@ -68,7 +69,7 @@ Fetched: TypeAlias = Read | Begun | Ended | Failed | Awaiting
 
 
 class Fetcher:
-    """Reads the splits that fall to one subtask, in a task group of the job."""
+    """Reads the splits of one subtask, in a task group of the job."""
 
     def __init__(
         self,
@@ -86,21 +87,21 @@ class Fetcher:
         self.source = source
         self._splits = splits
         self._subtask = subtask
-        #: Bounds what is read at once.
+        #: Limits the records of one read.
         self.size = size
         self._loop_budget = loop_budget
         self._on_fetched = on_fetched
-        #: What was read and not taken yet, and what happened to splits in between.
+        #: Chunks that were read and not taken yet, and the events of splits between them.
         self._fetched: deque[Fetched] = deque()
-        #: Records in ``_fetched``, rejected ones included.
+        #: Records in ``_fetched``, including rejected ones.
         self.queued_records = 0
         #: Set while another chunk may be read ahead.
         self._room = asyncio.Event()
         self._room.set()
         self._fetching: asyncio.Task[None] | None = None
         self._stopping = False
-        #: True once a reader is open, or none can be. A stop waits for it: a source that is pushed to learns only from
-        #: its reader that nobody takes its records any more.
+        #: True once a reader is open, or none will be. A stop waits for it: only its reader tells a push source that
+        #: its records are not taken any more.
         self._begun = False
         #: True once nothing will be added any more.
         self.over = False
@@ -110,22 +111,23 @@ class Fetcher:
         self._fetching = group.create_task(
             self._fetch(), name=f"fetch {self.name}[{self._subtask}]"
         )
-        self._fetching.add_done_callback(self._is_over)
+        self._fetching.add_done_callback(self._on_end)
 
     def stop(self) -> None:
-        """Read nothing more; what was read, or accepted from others, can still be taken."""
+        """Stop reading. Records that were read, or accepted from producers, can still be taken."""
         self._stopping = True
         if self._fetching is not None and self._begun:
             self._fetching.cancel()
 
     def take(self) -> Fetched | None:
-        """What comes next, chunks of one split joined up to the size of a batch; None if there is nothing (yet)."""
+        """Return the next item, with chunks of one split joined up to the size of a batch; None if there is none
+        (yet)."""
         fetched = self._fetched
         if not fetched:
             return None
         item = fetched.popleft()
         if type(item) is Read:
-            self.queued_records -= _weight(item.chunk)
+            self.queued_records -= _queue_weight(item.chunk)
             if len(item.chunk.values) > 2 * self.size.limit:
                 item = self._first_part(item)
             elif fetched and type(fetched[0]) is Read:
@@ -135,30 +137,30 @@ class Fetcher:
 
     @property
     def has_no_split(self) -> bool:
-        """True if there is no split to read now, and none was taken before: only before ``start``."""
+        """True if there is no split to read now, and none was taken before; valid only before ``start``."""
         return self._splits.has_none(self._subtask)
 
     @property
     def awaits_split(self) -> bool:
-        """True if there is no split to read before one is discovered: only before ``start``."""
+        """True if there is no split to read until one is discovered; valid only before ``start``."""
         return self._splits.must_wait(self._subtask)
 
     def has_queued(self, split: str) -> bool:
-        """True if a chunk of ``split`` waits; any chunk for ``""``."""
+        """Return True if a chunk of ``split`` is queued; of any split for ``""``."""
         return any(
             isinstance(item, Read) and (not split or item.split == split) for item in self._fetched
         )
 
     def _first_part(self, item: Read) -> Read:
-        """A batch of a chunk that is larger; the rest goes back to the front of the queue."""
+        """Return a batch of a larger chunk; the rest returns to the front of the queue."""
         limit = self.size.limit
-        first, rest = _divided(item.chunk, limit)
+        first, rest = _divide(item.chunk, limit)
         self._fetched.appendleft(Read(item.split, rest, item.whole))
-        self.queued_records += _weight(rest)
+        self.queued_records += _queue_weight(rest)
         return Read(item.split, first, whole=False)
 
     def _join_next(self, item: Read) -> None:
-        """Join the chunks that wait behind ``item``, since some sources read one by one."""
+        """Join the chunks that follow ``item``, since some sources read one record at a time."""
         chunks = [item.chunk]
         records = len(item.chunk.values)
         while item.whole and self._fetched and isinstance(following := self._fetched[0], Read):
@@ -167,17 +169,17 @@ class Fetcher:
             if (
                 records > self.size.limit
                 or following.split != item.split
-                or _differ(item.chunk, more)
+                or _cannot_join(item.chunk, more)
             ):
                 break
             self._fetched.popleft()
-            self.queued_records -= _weight(more)
+            self.queued_records -= _queue_weight(more)
             chunks.append(more)
         if len(chunks) > 1:
             item.chunk = _joined(chunks)
 
     async def _fetch(self) -> None:
-        """Read as many splits at a time as the source wants."""
+        """Read as many splits at a time as the source allows."""
         slots = asyncio.Semaphore(self.source.concurrency or _UNBOUNDED)
         async with asyncio.TaskGroup() as group:
             await slots.acquire()
@@ -202,7 +204,7 @@ class Fetcher:
             with user_code(lambda exc: self._failed(exc, split)):
                 ended = await self._read_named(split, place)
         except Exception as exc:
-            # In its place: what was read before the failure is processed before it.
+            # Queued after the records that were read before the failure.
             self._put(Failed(exc))
         else:
             if ended:
@@ -210,25 +212,25 @@ class Fetcher:
         slots.release()
 
     async def _read_named(self, split: Split, place: Place) -> bool:
-        """Read ``split``, and put the name of the source in front of what its connector says went wrong."""
+        """Read ``split``, and add the name of the source to errors of its connector."""
         try:
             return await self._read_all(split, place)
         except SourceError as exc:
             if type(exc) is not SourceError:
-                raise  # a connector's own kind of error stays what it is
+                raise  # the connector's own exception class is kept
             raise SourceError(f"source {self.name!r}: {exc}") from exc
 
     async def _read_all(self, split: Split, place: Place) -> bool:
-        """Read ``split`` from ``place`` on; False if it was stopped before its end."""
-        # From here on a stop cancels. A reader that opens without waiting, as that of a source which is pushed to, is
-        # open before anybody can.
+        """Read ``split`` from ``place`` on. Return False if it was stopped before its end."""
+        # From here on, a stop cancels. A reader that opens without waiting, such as that of a push source, is open
+        # before any other task can run.
         self._begun = True
         reader = await self.source.reader(split, place.position)
         async with closing_async([reader.close]):
             try:
                 if self._stopping:
                     return False
-                # What cannot be read again does not come again: to pass over records would lose new ones.
+                # A source that is not replayable does not repeat records: skipping would lose new ones.
                 if place.skip and self.source.replayable:
                     await self._skip(split.id, reader, place.skip)
                 await self._read_chunks(split.id, reader)
@@ -238,9 +240,8 @@ class Fetcher:
         return True
 
     async def _skip(self, split: str, reader: Reader[Any], records: int) -> None:
-        """Pass over records that were processed before. Raises ``SourceError`` if there are not so many any more.
-
-        Chunks need not be those of the first time. What is rejected among them was not sent on then, so it is now.
+        """Skip records that were processed before. Raises ``SourceError`` if the split has fewer of them now. ⏎ Chunks
+        need not be the same as in the first run. Records rejected among them were not emitted then, so they are now.
         """
         rejected: list[BadRecord] = []
         while (chunk := await reader.read(max(records, 1))) is not None:
@@ -252,11 +253,11 @@ class Fetcher:
             records -= len(chunk.values)
             end_if_asked()
         raise SourceError(
-            f"split {split!r} has changed: it ends {records} records before the place where it is to be read on"
+            f"split {split!r} has changed: it ends {records} records before the position to continue from"
         )
 
     async def _read_chunks(self, split: str, reader: Reader[Any]) -> None:
-        # Hot path (benchmark `stateless`): one turn of this loop for each chunk.
+        # Hot path (benchmark `stateless`): one pass of this loop for each chunk.
         while True:
             while not self._room.is_set():
                 await self._room.wait()
@@ -279,7 +280,7 @@ class Fetcher:
                 f"split {split!r}: a chunk has {len(chunk.values)} values and {len(chunk.timestamps)} timestamps; "
                 f"it needs one for each value"
             )
-        self.queued_records += _weight(chunk)
+        self.queued_records += _queue_weight(chunk)
         if self.queued_records >= _READ_AHEAD * self.size.limit:
             self._room.clear()
         self._put(Read(split, chunk))
@@ -293,20 +294,19 @@ class Fetcher:
         if len(self._fetched) == 1:
             self._on_fetched()
 
-    def _is_over(self, _: asyncio.Task[None]) -> None:
+    def _on_end(self, _: asyncio.Task[None]) -> None:
         self.over = True
         self._on_fetched()
 
 
-def _weight(chunk: Chunk[Any]) -> int:
-    """What a chunk counts for in the bound on reading ahead; never nothing, or empty ones would pile up unbounded."""
+def _queue_weight(chunk: Chunk[Any]) -> int:
+    """Return the weight of a chunk in the limit on reading ahead; at least 1, or empty ones would accumulate."""
     return len(chunk.values) + len(chunk.rejected) or 1
 
 
-def _divided(chunk: Chunk[Any], at: int) -> tuple[Chunk[Any], Chunk[Any]]:
-    """The first ``at`` values, and the others with what was rejected.
-
-    So what was rejected goes out with the position of the chunk: a checkpoint in between has neither.
+def _divide(chunk: Chunk[Any], at: int) -> tuple[Chunk[Any], Chunk[Any]]:
+    """Return the first ``at`` values, and the others with the rejected records.
+    ⏎ So rejected records are emitted with the position of the chunk: a checkpoint between the parts has neither.
     """
     times = chunk.timestamps
     return Chunk(
@@ -315,7 +315,7 @@ def _divided(chunk: Chunk[Any], at: int) -> tuple[Chunk[Any], Chunk[Any]]:
 
 
 def _without(chunk: Chunk[Any], first: int) -> Chunk[Any]:
-    """The chunk without its ``first`` values."""
+    """Return the chunk without its ``first`` values."""
     times = chunk.timestamps
     return Chunk(
         chunk.values[first:],
@@ -325,8 +325,9 @@ def _without(chunk: Chunk[Any], first: int) -> Chunk[Any]:
     )
 
 
-def _differ(one: Chunk[Any], other: Chunk[Any]) -> bool:
-    """True if the chunks cannot be one: only one has timestamps, or there are rejected records, which have a place."""
+def _cannot_join(one: Chunk[Any], other: Chunk[Any]) -> bool:
+    """Return True if the chunks cannot be joined: one has no timestamps, or has rejected records, whose order
+    counts."""
     if one.rejected or other.rejected:
         return True
     return (one.timestamps is None) != (other.timestamps is None)

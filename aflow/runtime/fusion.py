@@ -1,4 +1,4 @@
-"""Finds the steps of a chain that can run as one comprehension, and lets them."""
+"""Fusion of the steps of a chain that can run as one comprehension."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aflow.runtime.metrics import StepCounters
 from aflow.runtime.outputs import Link, StepOutput
 
 Run = list[tuple[int, Fusible]]
-"""Ids of nodes, each the only reader of the one before it, and their operators."""
+"""Ids of nodes, each the only reader of the preceding one, and their operators."""
 
 
 def fuse(
@@ -23,7 +23,7 @@ def fuse(
     outputs: Mapping[int, StepOutput],
     counters: Mapping[int, StepCounters],
 ) -> None:
-    """Let the link into the first step of each run lead to a ``FusedOperator``. The steps stay as they are."""
+    """Let the link into the first step of each run lead to a ``FusedOperator``. The steps themselves are unchanged."""
     for run in _runs(nodes, operators, links, outputs):
         if len(run) > 1:
             ids, steps = zip(*run, strict=True)
@@ -52,7 +52,7 @@ def _runs(
 
 
 def _fits(run: Run, operator: Fusible) -> bool:
-    """True unless it would be the second filter of the run."""
+    """Return True unless the operator would be the second filter of the run."""
     return not isinstance(operator, FilterOperator) or not any(
         isinstance(step, FilterOperator) for _, step in run
     )

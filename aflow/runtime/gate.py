@@ -1,9 +1,8 @@
-"""What a task reads: its channels, merged into one stream of batches and watermarks.
+"""The input of a task that reads from other tasks: its channels, merged into one stream of batches and watermarks.
 
-Channels that have something are served in turn, one batch each. Watermarks and idleness of the channels go through the
-``WatermarkValve``, so the operators behind the gate see one watermark: the smallest of all channels that are active.
-Where the operator behind the gate tells its inputs apart, batches go to the *head* of the channel they came by: the
-same operator, entered by another door. Time is common, so it comes by the first door whatever its channel.
+Channels that are not empty are served in turn, one batch each. Watermarks and idleness pass the ``WatermarkValve``, so
+the operators see one watermark: the smallest of all active channels. If the first operator distinguishes its inputs,
+the batches of a channel go to the port of its input. Time is common to the inputs, so it goes to the first port.
 
 The gate passes barriers to the ``CheckpointedInput``, which decides when the task takes its checkpoint and blocks
 channels until then. A task whose input has ended still receives barriers through its channels, after their end.
@@ -27,7 +26,7 @@ from aflow.runtime.input_channels import InputChannels
 
 
 class Gate:
-    """The input of a task that reads from other tasks."""
+    """Merges the channels of one subtask."""
 
     def __init__(
         self,
@@ -41,38 +40,38 @@ class Gate:
     ) -> None:
         self._inputs = inputs
         self._channels = channels = inputs.channels
-        #: Where the batches of each channel go.
+        #: The output for the batches of each channel.
         self._heads = heads
-        #: Where watermarks and idleness go, which are those of all channels.
+        #: The output for watermarks and idleness.
         self._head = heads[0]
         self._size = size
         self._steady = clock.steady
         self._valve = WatermarkValve(len(channels))
-        #: Indices of the channels that never say anything about time but that it is over: idle for ever, for the valve.
+        #: Indices of channels without event time, which only tell that it has ended; always idle for the valve.
         self._timeless = frozenset(timeless)
         for index in self._timeless:
             self._valve.on_idle(index)
         self._ready = inputs.ready
-        #: None in a job without checkpoints, where no barriers come.
+        #: None in a job without checkpoints, which has no barriers.
         self._desk = desk
-        #: The channels whose records a checkpoint wants to see before the operators do; empty nearly always.
+        #: Channels whose records an unaligned checkpoint captures before the operators get them; usually empty.
         self._captured: Mapping[int, object] = {} if desk is None else desk.captured
-        #: The channels that are held up until a checkpoint has the barriers of the others; empty nearly always.
+        #: Channels that are blocked until a checkpoint has the barriers of the others; usually empty.
         self._blocked: Collection[int] = frozenset[int]() if desk is None else desk.blocked
         self._open = len(channels)
-        #: By channel, records that a checkpoint had in flight and that were not processed yet. Empty nearly always.
-        self._left: dict[int, int] = {}
-        self._done: Callable[[], None] | None = None
+        #: By channel, restored records in flight that were not processed yet. Usually empty.
+        self._restored: dict[int, int] = {}
+        self._on_restored_all: Callable[[], None] | None = None
 
     def begin_with_queued(self, done: Callable[[], None]) -> None:
-        """Call ``done`` when the records that are queued now, which a checkpoint had in flight, have been processed."""
-        self._left = {
+        """Call ``done`` when the records that are queued now, which were in flight in a checkpoint, are processed."""
+        self._restored = {
             index: channel.records
             for index, channel in enumerate(self._channels)
             if channel.records
         }
-        self._done = done
-        if not self._left:
+        self._on_restored_all = done
+        if not self._restored:
             done()
 
     def start(self, group: asyncio.TaskGroup) -> None:
@@ -84,25 +83,25 @@ class Gate:
         return bool(self._ready) and not self.queued_records
 
     def announce_status(self) -> None:
-        """Hand on the watermarks and idleness that were sent before any task runs, unless records wait here."""
+        """Emit watermarks and idleness that arrived before any task runs, unless records are queued."""
         while self.has_early_status:
             self.step()
 
     def stop(self, *, drain: bool) -> None:
-        """Only sources stop; what they have sent comes through here until its end."""
+        """Do nothing: only sources stop, and their records arrive here until the end."""
 
     @property
     def queued_records(self) -> int:
-        """Records that wait in the channels."""
+        """Records in the channels."""
         return self._inputs.queued_records
 
     @property
     def finished(self) -> bool:
-        """True once all channels have ended and all of them was taken."""
+        """True once all channels have ended and all elements were taken."""
         return self._open == 0
 
     def step(self) -> bool:
-        """Hand the next element to the operators; False if there is none."""
+        """Emit the next element to the operators. Return False if there is none."""
         if not self._ready:
             return False
         index = self._ready.popleft()
@@ -111,7 +110,7 @@ class Gate:
             return True
         channel = self._channels[index]
         if not len(channel):
-            return True  # a barrier was all there was, and has overtaken
+            return True  # the only element was a barrier, which has overtaken
         element = channel.take(self._size.limit)
         if len(channel):
             self._ready.append(index)
@@ -121,18 +120,18 @@ class Gate:
             start = self._steady()
             self._heads[index].emit(element)
             self._size.took(len(element.values), self._steady() - start)
-            if self._left:
-                self._count_down(index, len(element.values))
+            if self._restored:
+                self._on_restored(index, len(element.values))
         else:
             self._control(index, element)
         return True
 
-    def _count_down(self, index: int, records: int) -> None:
-        left = self._left.pop(index, 0) - records
+    def _on_restored(self, index: int, records: int) -> None:
+        left = self._restored.pop(index, 0) - records
         if left > 0:
-            self._left[index] = left
-        elif not self._left and self._done is not None:
-            self._done()
+            self._restored[index] = left
+        elif not self._restored and self._on_restored_all is not None:
+            self._on_restored_all()
 
     def _control(self, index: int, element: Element) -> None:
         valve = self._valve
@@ -157,7 +156,9 @@ class Gate:
             case CancelBarrier(checkpoint) if self._desk is not None:
                 self._desk.cancelled(index, checkpoint)
             case _:
-                raise InternalError(f"channel {index} carried {element!r}, which nobody handles")
+                raise InternalError(
+                    f"channel {index} carried {element!r}, which the gate does not handle"
+                )
 
     def _push(self, elements: Sequence[Watermark | Idle | Active]) -> None:
         for element in elements:

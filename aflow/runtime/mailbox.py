@@ -1,8 +1,8 @@
-"""The mailbox of a task: what others want done in the task's own coroutine.
+"""The mailbox of a task: functions that other coroutines and threads want to run in the coroutine of the task.
 
-Whoever completes something for a task (a call, a timer, a checkpoint) posts a mail: a plain function that the task runs
-between two batches. Mails may be posted from any thread; a post from another thread arrives through the event
-loop, in the order in which that thread posted.
+A completed call, a timer or a checkpoint posts a mail: a plain function that the task runs between two batches. Mails
+may be posted from any thread; mails of another thread arrive through the event loop, in the order in which that thread
+posted them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Mail: TypeAlias = Callable[[], None]
 
 
 class Mailbox:
-    """Mails in their order, and a way to wake the task that waits for them. Belongs to the loop it was made on."""
+    """Mails in their order, and a callback that wakes the waiting task. Belongs to the loop on which it was created."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
         self.order: MailOrder[Mail] = MailOrder()
@@ -28,10 +28,8 @@ class Mailbox:
         self._wake = wake
 
     def post(self, mail: Mail, lane: Lane = Lane.NORMAL) -> None:
-        """Have ``mail`` run by the task.
-
-        Raises ``MailboxClosed`` when the task takes no more mails. A mail that another thread posted while the task was
-        closing may be dropped instead, since the thread cannot know.
+        """Let the task run ``mail``. ⏎ Raises ``MailboxClosed`` when the task takes no more mails. A mail that another
+        thread posts while the task is being closed may be dropped instead, since that thread cannot know.
         """
         # Hot path of asynchronous steps (benchmark `async`).
         if threading.get_ident() == self._thread:
@@ -40,10 +38,10 @@ class Mailbox:
             return
         self.order.check_open()
         try:
-            self._loop.call_soon_threadsafe(self._deliver_late, mail, lane)
+            self._loop.call_soon_threadsafe(self._post_from_thread, mail, lane)
         except RuntimeError as exc:
             raise MailboxClosed("the event loop of this task is closed") from exc
 
-    def _deliver_late(self, mail: Mail, lane: Lane) -> None:
+    def _post_from_thread(self, mail: Mail, lane: Lane) -> None:
         if self.order.is_open:
             self.post(mail, lane)

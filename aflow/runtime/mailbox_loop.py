@@ -1,10 +1,10 @@
-"""The loop of a task: mails, and between them the default action.
+"""The loop of a task: mails, and the default action between them.
 
-Theory. The *default action* is the task's work (take a batch, process it). Before each run of it the mails that
-are there are run, control before timers before the rest; a mail that posts itself again waits for the next round,
-so it never starves the default action. An action that finds nothing to do *suspends* itself with a reason; the
-loop then runs mails only, and sleeps when there are none, until somebody calls ``resume``. Everything runs on one
-event loop, so an action that looked, found nothing and suspended cannot miss the wake-up in between.
+Theory. The *default action* is the task's work (take a batch, process it). Before each run of it the mails that are
+there are run: control, then timers, then the others. A mail that posts itself again waits for the next round, so it
+never starves the default action. An action without work *suspends* itself with a reason; the loop then runs mails only,
+and sleeps when there are none, until ``resume`` is called. Everything runs on one event loop, so an action that found
+no work and suspended cannot miss a wake-up in between.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class SuspendReason(Enum):
     BACKPRESSURED = "backpressured"
     """Room downstream, or in a sink."""
     CALLING = "calling"
-    """Calls: as many as may be are under way."""
+    """Calls: the maximum is under way."""
     ALIGNING = "aligning"
-    """Slower sources of its group."""
+    """Slower sources of the alignment group."""
 
 
 class MailboxLoop:
-    """Runs mails and a default action until told that all is done."""
+    """Runs mails and a default action until ``complete`` is called."""
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class MailboxLoop:
         self._loop = loop
         self._loop_budget = loop_budget
         self._steady = clock.steady
-        #: Why the default action rests; None while it runs.
+        #: The reason for the suspension of the default action; None while it runs.
         self.suspended: SuspendReason | None = None
         self._suspended_at = 0.0
         self._completed = False
-        #: Set while the coroutine sleeps; resolved by ``_wake``.
+        #: Set while the coroutine sleeps; ``_wake`` resolves it.
         self._sleep: asyncio.Future[None] | None = None
-        #: Seconds spent suspended, by reason; the present suspension is not in it yet.
+        #: Seconds spent suspended, by reason, without the present suspension.
         self.waited = dict.fromkeys(SuspendReason, 0.0)
         self._on_blocked: Callable[[bool], None] | None = None
 
@@ -74,7 +74,7 @@ class MailboxLoop:
         self._wake()
 
     def suspend(self, why: SuspendReason) -> None:
-        """Let the default action rest until ``resume``; to be called by the default action."""
+        """Suspend the default action until ``resume``; only the default action may call it."""
         if self.suspended is not None:
             raise InternalError(f"the default action is suspended already ({self.suspended.value})")
         self.suspended = why
@@ -83,7 +83,7 @@ class MailboxLoop:
             self._on_blocked(True)
 
     def resume(self) -> None:
-        """Let the default action run again; does nothing unless it is suspended."""
+        """Resume the default action. Does nothing unless it is suspended."""
         why = self.suspended
         if why is None:
             return
@@ -94,7 +94,7 @@ class MailboxLoop:
         self._wake()
 
     def waited_so_far(self, why: SuspendReason) -> float:
-        """Seconds spent suspended for ``why``, the present suspension included."""
+        """Seconds spent suspended for ``why``, including the present suspension."""
         now = self._steady() - self._suspended_at if self.suspended is why else 0.0
         return self.waited[why] + now
 
@@ -114,8 +114,8 @@ class MailboxLoop:
                 self.run_mails()
             elif self.suspended is not None:
                 sleep = self._sleep = self._loop.create_future()
-                # uvloop counts the time to its next timer from when it last looked at the clock, as this makes it do.
-                # Otherwise all timers of the program (calls that sleep, retries, …) are late by what was done since.
+                # uvloop counts the time to its next timer from its last look at the clock, which this call causes.
+                # Otherwise all timers of the program (calls that sleep, retries, …) are late by the work done since.
                 self._loop.time()
                 try:
                     await sleep
@@ -127,7 +127,7 @@ class MailboxLoop:
                 await self._loop_budget.hand_over()
 
     def run_mails(self) -> None:
-        """Run the mails that are there now, and control mails that come meanwhile."""
+        """Run the mails that are there now, and control mails posted meanwhile."""
         order = self.mailbox.order
         order.create_batch()
         while not self._completed and order.has_mail():

@@ -1,4 +1,4 @@
-"""Where the operators of a chain push their results: into each other, and at the ends into channels.
+"""Outputs of the operators of a chain: links to each other, and channels to other tasks.
 
 Each step has one ``StepOutput``. Its targets are ``Link``s (the next step of the same task) and ``OutEdge``s (an
 exchange to another task). A link is one method call, so a chain of steps costs nothing for each record.
@@ -18,7 +18,7 @@ from aflow.runtime.metrics import StepCounters
 
 
 class Link:
-    """Pushes into the next operator of the chain, counts, and says which operator failed."""
+    """Pushes into the next operator of the chain, counts records, and names the operator in errors."""
 
     __slots__ = ("_counters", "_operator", "_process")
 
@@ -28,13 +28,13 @@ class Link:
         counters: StepCounters,
         process: Callable[[Batch[Any]], None] | None = None,
     ) -> None:
-        """``process`` is the method of ``operator`` that takes the batches, if it is another than that of its name."""
+        """``process`` is the method of ``operator`` that takes the batches, if it is not the one named ``process``."""
         self._operator = operator
         self._process = process or operator.process
         self._counters = counters
 
     def lead_to(self, operator: Operator) -> None:
-        """Push into ``operator`` instead, which does the work of the former one and of those behind it."""
+        """Push into ``operator`` instead, which does the work of the former one and of those after it."""
         self._operator = operator
         self._process = operator.process
 
@@ -47,8 +47,8 @@ class Link:
         except AflowError:
             raise
         except (Exception, CancelledError, SystemExit) as exc:
-            # Operators are synchronous, so a CancelledError comes from a user function and cancels nobody: left
-            # alone, it would end the task as if the job had been cancelled.
+            # Operators are synchronous, so a CancelledError is the user function's own and cancels no task. Unhandled,
+            # it would end the task as if the job had been cancelled.
             raise OperatorError.of(self._operator.name, exc) from exc
 
     def watermark(self, timestamp: Timestamp) -> None:
@@ -57,8 +57,8 @@ class Link:
         except AflowError:
             raise
         except (Exception, CancelledError, SystemExit) as exc:
-            # Operators are synchronous, so a CancelledError comes from a user function and cancels nobody: left
-            # alone, it would end the task as if the job had been cancelled.
+            # Operators are synchronous, so a CancelledError is the user function's own and cancels no task. Unhandled,
+            # it would end the task as if the job had been cancelled.
             raise OperatorError.of(self._operator.name, exc) from exc
 
     def idle(self) -> None:
@@ -72,13 +72,13 @@ class Link:
 
 
 class StepOutput:
-    """All outputs of one step: the main one and the side outputs that somebody reads."""
+    """All outputs of one step: the main one, and the side outputs that have readers."""
 
     __slots__ = ("_counters", "_emit", "_sides", "_targets")
 
     def __init__(self, counters: StepCounters) -> None:
         self._counters = counters
-        #: ``emit`` of the only reader, or what sends to all of them.
+        #: ``emit`` of the only reader, or ``_emit_to_all``.
         self._emit: Callable[[Batch[Any]], None] = self._emit_to_all
         self._targets: list[Output] = []
         self._sides: dict[str, list[Output]] = {}
@@ -91,13 +91,13 @@ class StepOutput:
 
     @property
     def only_target(self) -> Output | None:
-        """The one reader of everything that the step sends; None if there are several, none, or side outputs."""
+        """The only reader of the step; None if there are several, none, or side outputs."""
         return self._targets[0] if len(self._targets) == 1 and not self._sides else None
 
     @property
     def targets(self) -> Sequence[Output]:
-        """All that read here, side outputs too."""
-        return self._everybody()
+        """All readers, including those of side outputs."""
+        return self._all_targets()
 
     def emit(self, batch: Batch[Any]) -> None:
         self._counters.records_out += len(batch.values)
@@ -105,17 +105,17 @@ class StepOutput:
 
     def watermark(self, timestamp: Timestamp) -> None:
         self._counters.watermark = timestamp
-        for target in self._everybody():
+        for target in self._all_targets():
             target.watermark(timestamp)
 
     def idle(self) -> None:
         self._counters.idle = True
-        for target in self._everybody():
+        for target in self._all_targets():
             target.idle()
 
     def active(self) -> None:
         self._counters.idle = False
-        for target in self._everybody():
+        for target in self._all_targets():
             target.active()
 
     def side(self, tag: str, batch: Batch[Any]) -> None:
@@ -127,7 +127,7 @@ class StepOutput:
         for target in self._targets:
             target.emit(batch)
 
-    def _everybody(self) -> list[Output]:
+    def _all_targets(self) -> list[Output]:
         if not self._sides:
             return self._targets
         return self._targets + [target for targets in self._sides.values() for target in targets]

@@ -1,16 +1,15 @@
 """One subtask: a coroutine with a mailbox, an input, a chain of operators, and outputs.
 
-All that touches the state of the operators runs in ``StreamTask.run``: input, timers, and what others post. The default
-action takes one element of the input and pushes it through the whole chain, synchronously. It rests while there is no
-input, while there is no room in an exchange or a sink behind the chain, and while its source is too far ahead of those
-that it is aligned with.
+All access to the state of the operators is in ``StreamTask.run``: input, timers, and mails. The default action takes
+one element of the input and pushes it through the whole chain, synchronously. It is suspended while there is no input,
+while a downstream exchange or sink is full, and while the source is ahead of its alignment group.
 
-Checkpoints come as mails where the task reads a source, and as barriers through the channels elsewhere. A task of a job
-with checkpoints whose input has ended is *drained*: everything it had to say is said, and it stays to take part in
-checkpoints until it is told to finish, which is when the last one has been committed.
+A checkpoint is triggered by a mail in tasks that read a source, and by barriers in the channels of the others. In a job
+with checkpoints, a task whose input has ended is *drained*: it has emitted everything, and takes part in checkpoints
+until ``finish`` is called, after the last one was committed.
 
-Calls of asynchronous steps are made by slots beside the task, and what comes of them is emitted by mails. A step begins
-no calls while there is no room behind it, and the input ends for those behind it when all of its calls have.
+Slots make the calls of asynchronous steps, and mails emit the results. A step starts no call while a downstream part is
+full, and its downstream steps see the end of the input when all of its calls have ended.
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ from aflow.runtime.timer_service import LoopTimer
 
 
 class TaskInput(Protocol):
-    """What a task reads: a ``Gate`` behind other tasks, a ``SourceInput`` at the start."""
+    """The input of a task: a ``Gate`` for the channels of other tasks, or a ``SourceInput``."""
 
     @property
     def finished(self) -> bool:
-        """True once the input has ended and all of it was taken."""
+        """True once the input has ended and all elements were taken."""
         ...
 
     @property
     def queued_records(self) -> int:
-        """Records that are here and were not taken yet."""
+        """Records that have arrived and were not taken yet."""
         ...
 
     def start(self, group: asyncio.TaskGroup) -> None:
@@ -64,12 +63,12 @@ class TaskInput(Protocol):
         ...
 
     def step(self) -> bool:
-        """Hand the next element to the operators; False if there is none."""
+        """Emit the next element to the operators. Return False if there is none."""
         ...
 
 
 class ElementCheck(Protocol):
-    """A check that runs after elements until it has nothing left to check."""
+    """A check that runs after elements until nothing is left to check."""
 
     def after_step(self) -> bool:
         """Run after one element. Return True if it need not run again."""
@@ -109,13 +108,13 @@ class StreamTask:
         self._check = check
         self._replay = replay
         self._on_finished = on_finished
-        self._rooms: tuple[Room, ...] = (*chain.edges, *chain.sinks, *chain.slots)
+        self._capacity: tuple[Room, ...] = (*chain.edges, *chain.sinks, *chain.slots)
         #: Asynchronous steps, each with the downstream parts that must not be full for its calls to start.
         self._calling = list(chain.downstream_capacity.items())
         for operator, rooms in self._calling:
             chain.slots[operator].rooms = rooms
         #: Operators that were not told of the end of the input yet, with their timers; None before the end.
-        self._to_end: deque[tuple[Operator, LoopTimer]] | None = None
+        self._unended: deque[tuple[Operator, LoopTimer]] | None = None
         self._ended = False
         #: Set when the task has nothing more to process.
         self.drained = asyncio.Event()
@@ -125,16 +124,16 @@ class StreamTask:
         self.stopped_at: float | None = None
 
     def stop(self, *, drain: bool) -> None:
-        """End the input early, if it is a source. What it has read is processed, without waiting for other sources."""
+        """End the input early if it is a source. Records that were read are processed, without waiting for other
+        sources."""
         self.input.stop(drain=drain)
         for operator in self.chain.slots:
             operator.on_stop()
-        self._leave_group()
+        self._leave_alignment()
 
     def announce_status(self) -> None:
-        """Emit what the input can say about event time before any task runs; to be called once all tasks are built.
-
-        If the chain holds restored records, this is postponed until the task begins, so that it cannot overtake them.
+        """Emit the status of the input before any task runs; to be called once all tasks are built. ⏎ If the chain
+        holds restored records, this is postponed until the task is initialized, so that it cannot overtake them.
         """
         task_input = self.input
         if not isinstance(task_input, SourceInput | Gate) or not task_input.has_early_status:
@@ -146,41 +145,41 @@ class StreamTask:
 
     @property
     def is_source(self) -> bool:
-        """True if checkpoints begin here."""
+        """True if checkpoints are triggered here."""
         return isinstance(self.input, SourceInput)
 
     @property
     def checkpointer(self) -> SubtaskCheckpointer:
-        """What takes the checkpoints of this task; only in jobs that take some."""
+        """The checkpointer of this task. Raises ``InternalError`` in a job without checkpoints."""
         if self._checkpointer is None:
             raise InternalError(f"task {self.id} was asked for a checkpoint, in a job without")
         return self._checkpointer
 
     @property
     def chains(self) -> SubtaskChains:
-        """What the steps of this task have stored."""
+        """The stored parts of the steps of this task."""
         return self.checkpointer.chains
 
     def begin_checkpoint(self, barrier: Barrier, posted_at: float) -> None:
-        """Take a checkpoint that was triggered at ``posted_at`` (s, steady), and send its barrier on: of a source."""
+        """Take a checkpoint that was triggered at ``posted_at`` (s, steady), and emit its barrier; only of a source."""
         self._start.when_initialized(partial(self.checkpointer.begin, barrier, posted_at))
 
     def checkpoint_completed(self, checkpoint: int) -> None:
-        """A checkpoint can be restored: sinks commit."""
+        """Let sinks commit: the checkpoint can be restored."""
         self.checkpointer.completed(checkpoint)
         self.loop.resume()
 
     def checkpoint_aborted(self, checkpoint: int) -> None:
-        """A checkpoint does not come about."""
+        """Release what the task keeps for an aborted checkpoint."""
         self.checkpointer.aborted(checkpoint)
 
     def finish(self) -> None:
-        """End when drained, and when the sinks have done what they were asked for."""
+        """End when drained, and when the sinks have completed their commits."""
         self._may_end = True
         self.loop.resume()
 
     async def run(self) -> None:
-        """Process the whole input, flush the sinks, tell the readers of the end, and close the operators."""
+        """Process the whole input, flush the sinks, emit the end of the input, and close the operators."""
         self.started_at = self._clock.steady()
         try:
             with closing(operator.close for operator in self.chain.operators):
@@ -199,19 +198,19 @@ class StreamTask:
         await self._finish()
 
     async def _end_calls(self) -> None:
-        """All steps at once, so that they share a grace time."""
+        """Cancel and close all slots at the same time, so that they share a grace period."""
         for slots in self.chain.slots.values():
             slots.cancel()
         for slots in self.chain.slots.values():
             await slots.close()
 
     def _step(self) -> None:
-        """The default action: one element of the input, if there is room for what comes of it."""
+        """Take one element of the input, if its results have room: the default action."""
         if not self._start.initialized and not self._initialize():
             return
         if self._calling:
-            self._let_calls_begin()
-        for room in self._rooms:
+            self._start_calls()
+        for room in self._capacity:
             if room.full:
                 if isinstance(room, AsyncOperator):
                     room.input_waits = True
@@ -241,11 +240,11 @@ class StreamTask:
                 self.loop.suspend(SuspendReason.IDLE)
 
     def _initialize(self) -> bool:
-        """Process what was in flight in the middle of the chain; False if others are to go first."""
+        """Process the records in flight inside the chain. Return False if other tasks have to process theirs first."""
         if self._start.blocked:
             self.loop.suspend(SuspendReason.IDLE)
             return False
-        # Before anything is emitted: from now on the steps with calls can ask for their results to be emitted.
+        # Before anything is emitted: from here on, steps with calls can request that their results are emitted.
         for slots in self.chain.slots.values():
             slots.start()
         for link, batch in self._replay:
@@ -256,31 +255,31 @@ class StreamTask:
         self._start.complete()
         return True
 
-    def _let_calls_begin(self) -> None:
-        """Where there is room behind a step, and only there."""
+    def _start_calls(self) -> None:
+        """Block the calls of steps with a full downstream part, and resume those of the others."""
         for operator, rooms in self._calling:
             if any(room.full for room in rooms):
                 operator.held = True
             elif operator.held:
                 operator.resume()
 
-    def _leave_group(self) -> None:
+    def _leave_alignment(self) -> None:
         if self._member is not None:
             self._member.leave()
 
     def _end(self) -> bool:
-        """Tell the operators of the end, one after the other; False if one has to be waited for."""
-        if self._to_end is None:
-            self._leave_group()
-            self._to_end = deque(zip(self.chain.operators, self.chain.timers, strict=True))
-        while self._to_end:
-            operator, timer = self._to_end[0]
+        """End the input of one operator after the other. Return False if an operator has calls under way."""
+        if self._unended is None:
+            self._leave_alignment()
+            self._unended = deque(zip(self.chain.operators, self.chain.timers, strict=True))
+        while self._unended:
+            operator, timer = self._unended[0]
             if isinstance(operator, AsyncOperator) and operator.busy:
                 operator.on_input_end()
                 return False
             operator.end_input()
             timer.cancel()  # nothing follows the end of the input, so no timer fires after it
-            self._to_end.popleft()
+            self._unended.popleft()
         for edge in self.chain.edges:
             edge.end()
         self._ended = True
@@ -306,7 +305,7 @@ async def _flush(sink: SinkOperator) -> None:
 
 
 async def _write(sink: SinkOperator, loop: MailboxLoop) -> None:
-    """Await what the sink's writer is busy with, batch after batch, until cancelled; each end comes back as a mail."""
+    """Await the work of the sink's writer, batch after batch, until cancelled; post a mail when each ends."""
     woken = asyncio.Event()
     sink.on_writing = woken.set
     if sink.writing is not None:
