@@ -10,20 +10,12 @@ from aflow.model.time import MAX_TIMESTAMP, Clock, Timestamp
 from aflow.state.cells import AggregatingCell, ListCell, MapCell, ReducingCell, ValueCell
 from aflow.state.filing import CapturedRows, Keyed, KeyedFiling, KeyedRows, KeyRow
 from aflow.state.key_kinds import KeyKinds
-from aflow.state.lifetimes import decode_moment
-from aflow.state.memory_cells import (
-    MemoryAggregatingCell,
-    MemoryListCell,
-    MemoryMapCell,
-    MemoryReducingCell,
-    MemoryValueCell,
-)
-from aflow.state.memory_ttl_cells import (
-    TtlAggregatingCell,
-    TtlListCell,
-    TtlMapCell,
-    TtlReducingCell,
-    TtlValueCell,
+from aflow.state.keyed_cells import (
+    KeyedAggregatingCell,
+    KeyedListCell,
+    KeyedMapCell,
+    KeyedReducingCell,
+    KeyedValueCell,
 )
 from aflow.state.specs import (
     AggregatingState,
@@ -34,6 +26,7 @@ from aflow.state.specs import (
     ValueState,
 )
 from aflow.state.tables import TOUCHED, Table, Tables
+from aflow.state.timed_rows import decode_moment
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -101,34 +94,19 @@ class MemoryBackend:
         return self.stored_cell(spec)
 
     def stored_cell(self, spec: StateSpec[Any]) -> ValueCell[Any]:
-        table = self._tables.of(spec)
-        if table.ttl is None:
-            return MemoryValueCell(self, table.rows)
-        return TtlValueCell(self, table.rows, table.ttl)
+        return KeyedValueCell(self, self._tables.of(spec).live_rows)
 
     def list_cell(self, spec: ListState[T]) -> ListCell[T]:
-        table = self._tables.of(spec)
-        if table.ttl is None:
-            return MemoryListCell(self, table.rows)
-        return TtlListCell(self, table.rows, table.ttl)
+        return KeyedListCell(self, self._tables.of(spec).live_rows)
 
     def map_cell(self, spec: MapState[K, V]) -> MapCell[K, V]:
-        table = self._tables.of(spec)
-        if table.ttl is None:
-            return MemoryMapCell(self, table.rows)
-        return TtlMapCell(self, table.rows, table.ttl)
+        return KeyedMapCell(self, self._tables.of(spec).live_rows)
 
     def reducing_cell(self, spec: ReducingState[T]) -> ReducingCell[T]:
-        table = self._tables.of(spec)
-        if table.ttl is None:
-            return MemoryReducingCell(self, table.rows, spec.fn)
-        return TtlReducingCell(self, table.rows, spec.fn, table.ttl)
+        return KeyedReducingCell(self, self._tables.of(spec).live_rows, spec.fn)
 
     def aggregating_cell(self, spec: AggregatingState[IN, ACC, OUT]) -> AggregatingCell[IN, OUT]:
-        table = self._tables.of(spec)
-        if table.ttl is None:
-            return MemoryAggregatingCell(self, table.rows, spec.aggregate)
-        return TtlAggregatingCell(self, table.rows, spec.aggregate, table.ttl)
+        return KeyedAggregatingCell(self, self._tables.of(spec).live_rows, spec.aggregate)
 
     def table(self, spec: ValueState[T]) -> MutableMapping[Hashable, T]:
         return self._untimed(spec).rows
@@ -162,11 +140,11 @@ class MemoryBackend:
 
     def get(self, name: str, key: Hashable) -> object | None:
         table = self._tables.known(name)
-        return table.spec.view(table.rows[key]) if table.held(key) else None
+        return table.spec.view(table.rows[key]) if table.has_row(key) else None
 
     def keys(self, name: str) -> list[Hashable]:
         table = self._tables.known(name)
-        return list(table.rows) if table.ttl is None else list(filter(table.held, table.rows))
+        return list(table.rows) if table.timed is None else list(filter(table.has_row, table.rows))
 
     def close(self) -> None:
         for table in self._tables:
@@ -174,7 +152,7 @@ class MemoryBackend:
 
     def _untimed(self, spec: StateSpec[object]) -> Table:
         table = self._tables.of(spec)
-        if table.ttl is not None:
+        if table.timed is not None:
             raise FlowDefinitionError(f"{table.what} has a ttl, for which only cells look")
         return table
 
@@ -196,7 +174,7 @@ class MemoryBackend:
         rows, read = table.rows, self.filing.read
         for key, data in read(keyed, table.name):
             rows[key] = table.decoded(key, data)
-        if table.ttl is not None:
+        if table.timed is not None:
             touched = read(keyed, f"{TOUCHED}{table.name}")
             self._restore_moments(table, {key: decode_moment(data) for key, data in touched})
 
@@ -205,10 +183,10 @@ class MemoryBackend:
 
         What is stored of those keys does not say so, nor that a row is gone meanwhile: they have changed.
         """
-        lifetimes, now = table.lifetimes, table.lifetimes.now()
-        lifetimes.hold_all([(key, min(moments.get(key, now), now)) for key in table.rows])
+        timed, now = table.timed_rows, table.timed_rows.now()
+        timed.hold_all([(key, min(moments.get(key, now), now)) for key in table.rows])
         self._note(key for key in table.rows if moments.get(key, MAX_TIMESTAMP) > now)
-        self._note(lifetimes.sweep())
+        self._note(timed.sweep())
 
     def _note(self, changed: Iterable[Hashable]) -> None:
         if self._changed is not None:

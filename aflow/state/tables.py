@@ -1,4 +1,4 @@
-"""The declared states of one operator, by name: what a backend holds of each, and how it is stored."""
+"""Tables: the rows of each declared state of one operator, how long they live, and how they are stored."""
 
 from __future__ import annotations
 
@@ -10,60 +10,68 @@ from aflow.errors import CheckpointError, FlowDefinitionError, InternalError, Re
 from aflow.model.codecs import CodecError
 from aflow.model.time import Clock, Timestamp, to_millis
 from aflow.state.filing import KeyRow
+from aflow.state.keyed_cells import Rows
 from aflow.state.layouts import Layout, check_description, description
-from aflow.state.lifetimes import Lifetimes, encode_moment
 from aflow.state.snapshot import STATES, Entry
 from aflow.state.specs import RESERVED, StateSpec, TtlOn
+from aflow.state.timed_rows import TimedRows, encode_moment
 
-#: In front of the name of a state with a time to live, in a snapshot: when the rows of the state were last touched. A
-#: declaration without ``ttl`` leaves these rows alone, so that ``ttl`` may come and go.
+#: Prefix of the name under which a snapshot holds the last touches of the rows of a state with a time to live. A
+#: declaration without ``ttl`` ignores them, so ``ttl`` can be added and removed.
 TOUCHED: Final = f"{RESERVED}touched "
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The state of one name."""
+    """The rows of one state."""
 
     spec: StateSpec[Any]
     layout: Layout[Any]
     rows: dict[Hashable, Any]
+    """All rows, expired ones included until a sweep."""
     what: str
-    """What errors call it."""
+    """Its name in errors."""
     number: int
-    """Which one of its operator it is, from 0 on."""
-    ttl: Lifetimes | None = None
+    """Its index among the tables of the operator."""
+    timed: TimedRows | None = None
+    """``rows`` with their time to live; None if they live until they are cleared."""
 
     @property
     def name(self) -> str:
         return self.spec.name
 
     @property
-    def lifetimes(self) -> Lifetimes:
-        """For those who have seen that the state has a time to live."""
-        if self.ttl is None:
-            raise InternalError(f"{self.what} has no time to live")
-        return self.ttl
+    def live_rows(self) -> Rows[Any]:
+        """The rows for cells."""
+        return self.rows if self.timed is None else self.timed
 
-    def held(self, key: Hashable) -> bool:
-        """Whether ``key`` has something that is not out of date."""
-        return key in self.rows if self.ttl is None else self.ttl.alive(key)
+    @property
+    def timed_rows(self) -> TimedRows:
+        """The rows of a state that has a time to live."""
+        if self.timed is None:
+            raise InternalError(f"{self.what} has no time to live")
+        return self.timed
+
+    def has_row(self, key: Hashable) -> bool:
+        """Return True if ``key`` has a row that is not expired. Never touches it."""
+        return key in self.rows if self.timed is None else self.timed.is_alive(key)
 
     def decoded(self, key: Hashable, data: bytes) -> Any:
-        """Raises ``RestoreError``."""
+        """Return the row of ``key`` that was stored as ``data``. Raises ``RestoreError``."""
         try:
             return self.layout.decode(data)
         except CodecError as exc:
             raise RestoreError(f"{self.what} cannot be read for key {shown(key)}: {exc}") from exc
 
     def captured(self, keys: Collection[Hashable] | None) -> Mapping[str, list[KeyRow]]:
-        """The rows of ``keys``, or of all keys, under the names that they have in a snapshot; values are bytes.
+        """Return the encoded rows of ``keys``, or of all keys, by their names in a snapshot.
 
-        Raises ``CheckpointError`` for a value that cannot be encoded.
+        Raises ``CheckpointError`` for a row that cannot be encoded.
         """
         captured = list(self._encoded(keys))
-        if self.ttl is None:
+        if self.timed is None:
             return {self.name: captured}
-        moment = self.ttl.moment
+        moment = self.timed.moment
         touched = [(key, encode_moment(moment(key))) for key, _ in captured]
         return {self.name: captured, f"{TOUCHED}{self.name}": touched}
 
@@ -72,9 +80,9 @@ class Table:
         found: Iterable[tuple[Hashable, Any]] = rows.items()
         if keys is not None:
             found = ((key, rows[key]) for key in keys if key in rows)
-        for key, stored in found:
+        for key, row in found:
             try:
-                yield key, encode(stored)
+                yield key, encode(row)
             except CodecError as exc:
                 raise CheckpointError(
                     f"{self.what} cannot be stored for key {shown(key)}: {exc}"
@@ -82,25 +90,23 @@ class Table:
 
     def forget(self, key: Hashable) -> None:
         """Remove the row of ``key`` if there is one."""
-        if self.ttl is None:
-            self.rows.pop(key, None)
-        else:
-            self.ttl.forget(key)
+        self.live_rows.pop(key, None)
 
     def clear(self) -> None:
+        """Remove all rows."""
         self.rows.clear()
-        if self.ttl is not None:
-            self.ttl.clear()
+        if self.timed is not None:
+            self.timed.clear()
 
 
 class Tables:
-    """The tables of one operator; iterated in the order of declaration."""
+    """The tables of one operator; iteration is in the order of declaration."""
 
     def __init__(self, operator: str, clock: Clock | None) -> None:
         self._operator = operator
         self._clock = clock
         self._tables: dict[str, Table] = {}
-        #: Those whose state has a time to live.
+        #: The tables whose rows have a time to live.
         self.timed: Final[list[Table]] = []
 
     def __iter__(self) -> Iterator[Table]:
@@ -113,11 +119,11 @@ class Tables:
         return next(table for table in self if table.number == number)
 
     def of(self, spec: StateSpec[Any]) -> Table:
-        """The table of a declaration. Raises ``FlowDefinitionError`` if another one has the name."""
+        """Return the table of a declaration. Raises ``FlowDefinitionError`` if another one has its name."""
         table = self._tables.get(spec.name)
         if table is None:
             table = self._tables[spec.name] = self._new(spec)
-            if table.ttl is not None:
+            if table.timed is not None:
                 self.timed.append(table)
         elif table.spec is not spec:
             raise FlowDefinitionError(
@@ -126,7 +132,7 @@ class Tables:
         return table
 
     def known(self, name: str) -> Table:
-        """The table of a name. Raises ``FlowDefinitionError`` if there is none."""
+        """Return the table of ``name``. Raises ``FlowDefinitionError`` if there is none."""
         table = self._tables.get(name)
         if table is None:
             raise FlowDefinitionError(
@@ -135,9 +141,9 @@ class Tables:
         return table
 
     def stored(self, names: Mapping[str, tuple[Entry, ...]]) -> list[Table]:
-        """The tables that have rows in a key group of a snapshot.
+        """Return the tables that have rows in a key group of a snapshot.
 
-        A state may be described and have no rows any more: nobody need declare it. Raises ``RestoreError`` for state
+        A state that is described and has no rows need not be declared. Raises ``RestoreError`` for rows of a state
         that is not declared, or declared as another kind.
         """
         filled = {name for name, rows in names.items() if rows and not name.startswith(RESERVED)}
@@ -148,7 +154,7 @@ class Tables:
         return [self._declared(name) for name in sorted(filled)]
 
     def as_declared(self, groups: Iterable[Mapping[str, tuple[Entry, ...]]]) -> bool:
-        """Whether all rows in key groups of a snapshot are of the types that are declared now, as far as it tells."""
+        """Return True if all rows in key groups of a snapshot have the declared types, as far as it describes them."""
         described = self.described()
         return all(
             described.get(name) == data
@@ -158,29 +164,29 @@ class Tables:
         )
 
     def described(self) -> dict[str, bytes]:
-        """What a snapshot says about the bytes of each state."""
+        """Return the description of each state for a snapshot."""
         return {table.name: description(table.layout) for table in self}
 
     def sweep(self) -> list[Hashable]:
-        """Forget what is out of date, and say of which keys."""
-        return [key for table in self.timed for key in table.lifetimes.sweep()]
+        """Forget all expired rows and return their keys."""
+        return [key for table in self.timed for key in table.timed_rows.sweep()]
 
     def _new(self, spec: StateSpec[Any]) -> Table:
         rows: dict[Hashable, Any] = {}
         what = f"state {spec.name!r} of step {self._operator!r}"
         return Table(
-            spec, spec.layout(), rows, what, len(self._tables), self._lifetimes(spec, rows)
+            spec, spec.layout(), rows, what, len(self._tables), self._timed_rows(spec, rows)
         )
 
-    def _lifetimes(self, spec: StateSpec[Any], rows: dict[Hashable, Any]) -> Lifetimes | None:
+    def _timed_rows(self, spec: StateSpec[Any], rows: dict[Hashable, Any]) -> TimedRows | None:
         if spec.ttl is None:
             return None
         if self._clock is None:
             raise InternalError(
-                f"state {spec.name!r} of step {self._operator!r} has a ttl, and its backend was given no clock"
+                f"state {spec.name!r} of step {self._operator!r} has a ttl, and its backend has no clock"
             )
         ttl: Timestamp = to_millis(spec.ttl, what=f"the ttl of state {spec.name!r}")
-        return Lifetimes(rows, ttl, on_read=spec.ttl_on is TtlOn.READ, clock=self._clock)
+        return TimedRows(rows, ttl, on_read=spec.ttl_on is TtlOn.READ, clock=self._clock)
 
     def _declared(self, name: str) -> Table:
         table = self._tables.get(name)

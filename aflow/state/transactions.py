@@ -1,10 +1,10 @@
-"""Keyed state for handlers that wait: what one writes takes effect all at once, when its transaction is committed.
+"""Transactions: keyed state for handlers that wait. All updates of one take effect together, at its commit.
 
-Theory. Between the first line of such a handler and its last, handlers of other keys run, and the current key of the
-backend is now this and now that; checkpoints are taken. So a handler gets cells of a *transaction*: they are bound to
-one key, read what is committed and what the transaction has written, and write into the transaction. ``commit`` puts
-all of it into the backend, in one go; to drop the transaction is to forget it. At most one transaction of a key may be
-open at a time; whoever opens them sees to that.
+Theory. While such a handler waits, handlers of other keys run, the current key of the backend changes, and checkpoints
+are taken. So a handler uses the cells of a *transaction*. They are the same cells, bound to one key, over an overlay of
+each row (see ``overlays``): they read the committed row and the updates of the transaction, and write into the overlay.
+``commit`` writes all overlays into the backend at once. A dropped transaction has no effect. The owner of the
+transactions opens at most one of a key at a time.
 """
 
 from __future__ import annotations
@@ -15,6 +15,15 @@ from typing import Any, TypeVar
 from aflow.errors import InternalError, OperatorError, shown
 from aflow.state.backend import KeyedBackend
 from aflow.state.cells import AggregatingCell, ListCell, MapCell, ReducingCell, ValueCell
+from aflow.state.keyed_cells import (
+    KeyedAggregatingCell,
+    KeyedListCell,
+    KeyedMapCell,
+    KeyedReducingCell,
+    KeyedValueCell,
+)
+from aflow.state.overlays import ListOverlay, MapOverlay, OverlayRow
+from aflow.state.own_copies import own_copy
 from aflow.state.specs import (
     AggregatingState,
     ListState,
@@ -22,14 +31,6 @@ from aflow.state.specs import (
     ReducingState,
     StateSpec,
     ValueState,
-)
-from aflow.state.transaction_cells import (
-    TransactionAggregatingCell,
-    TransactionCell,
-    TransactionListCell,
-    TransactionMapCell,
-    TransactionReducingCell,
-    TransactionValueCell,
 )
 
 C = TypeVar("C")
@@ -51,86 +52,86 @@ class Transactions:
 
     def __init__(self, backend: KeyedBackend, specs: Iterable[StateSpec[Any]]) -> None:
         self.backend = backend
-        #: What is committed, by declaration.
+        #: Cells of the committed rows, by declaration.
         self.rows = {spec: backend.stored_cell(spec) for spec in specs}
 
     def open(self, key: Hashable) -> Transaction:
-        """Begin one for ``key``. Nothing is looked up before it is asked for."""
+        """Open a transaction of ``key``. Rows are read when a cell asks for them."""
         return Transaction(self, key)
 
 
 class Transaction:
-    """The state of one key for one handler.
+    """The state of one key for one handler; the owner of its cells.
 
-    What was read is not taken back when a transaction is dropped: with ``TtlOn.READ`` it has begun the time to live
-    anew. What is written has it begin at the commit; until then nothing that was written is out of date, nor is what it
-    was added to.
+    With ``TtlOn.READ`` a read restarts the time to live of a row, also if the transaction is dropped. An update
+    restarts it at the commit. Until then an updated row does not expire.
     """
 
-    # Hot path (a few for each record): a cell is made when it is asked for.
-    __slots__ = ("_cells", "_of", "_settled", "key", "over")
+    # Hot path: one for each record. A cell is made when it is first asked for.
+    __slots__ = ("_cells", "_of", "_settled", "committed", "key", "over", "written")
 
     def __init__(self, of: Transactions, key: Hashable) -> None:
         self._of = of
         self._cells: dict[StateSpec[Any], Any] = {}
-        #: Whether it was committed or dropped.
+        #: True once it was committed or dropped.
         self._settled = False
         self.key = key
+        self.committed = of.rows
+        #: True after the end of the handler: access to state raises.
         self.over = False
+        #: Overlays with updates.
+        self.written: list[OverlayRow] = []
 
     def cell(self, spec: StateSpec[C]) -> C:
-        """The cell of a declaration. Raises ``KeyError`` for one that is not known, ``OperatorError`` after the end."""
+        """Return the cell of a declaration.
+
+        Raises ``KeyError`` for an unknown declaration and ``OperatorError`` after the end of the handler.
+        """
         if self.over:
             raise self.was_over()
         cell: C | None = self._cells.get(spec)
         if cell is None:
-            self._of.rows[spec]  # raises KeyError
+            self.committed[spec]  # raises KeyError, also for what is no declaration
             cell = self._cells[spec] = spec.cell(self)
         return cell
 
     @property
     def declared(self) -> Mapping[StateSpec[Any], object]:
-        """The declarations that it has cells for, as keys."""
-        return self._of.rows
+        """Mapping whose keys are the known declarations."""
+        return self.committed
 
     def end(self) -> None:
-        """The handler is over: its cells raise from here on. What it has written waits for ``commit``."""
+        """End the handler: its cells raise from now on. Its updates wait for ``commit``."""
         self.over = True
 
     def commit(self) -> None:
-        """Put everything that was written into the backend; the transaction is over.
+        """Write all updates into the backend and end the transaction.
 
-        Raises ``TypeError`` and ``OperatorError`` as ``KeyedBackend.touch`` does, and then nothing was written; and
-        ``InternalError`` if it was committed or dropped before.
+        Raises ``TypeError`` and ``OperatorError`` as ``KeyedBackend.touch`` does, without writing anything, and
+        ``InternalError`` if the transaction was committed or dropped before.
         """
         if self._settled:
             raise InternalError(
-                f"a transaction of key {shown(self.key)} was committed that had been committed or dropped"
+                f"the transaction of key {shown(self.key)} cannot be committed: it was committed or dropped before"
             )
         self.over = self._settled = True
-        written: list[TransactionCell[Any]] = [
-            cell for cell in self._cells.values() if cell.written
-        ]
-        if not written:
+        if not self.written:
             return
         backend = self._of.backend
         backend.touch((self.key,))
         backend.key = self.key
         try:
-            for cell in written:
-                cell.commit()
+            for overlay in self.written:
+                overlay.commit()
         finally:
             backend.leave()
 
     def drop(self) -> None:
-        """Nothing that was written takes effect; whoever still uses a cell is told so by an ``OperatorError``.
-
-        Without it, cells of a transaction that is not committed go on to work, and to no effect.
-        """
+        """Discard all updates. Cells raise ``OperatorError`` from now on, rather than work without effect."""
         self.over = self._settled = True
 
     def read(self, stored: ValueCell[Any], default: object) -> Any:
-        """For cells: what is committed for the key of the transaction."""
+        """Return the committed value of ``stored`` for the key of the transaction; for overlays."""
         backend = self._of.backend
         backend.touch((self.key,))
         backend.key = self.key
@@ -140,30 +141,26 @@ class Transaction:
             backend.leave()
 
     def was_over(self) -> OperatorError:
-        """For cells: what to raise when one is used after the end."""
+        """Return the error for the use of a cell after the end of the handler; for overlays."""
         operator = self._of.backend.filing.operator
         return OperatorError(
-            f"step {operator!r} used state of key {shown(self.key)} after the end of the handler that got it; "
-            f"use state before the handler returns, and not at all once it was cancelled",
+            f"step {operator!r} used state of key {shown(self.key)} after the end of the handler; "
+            f"use state before the handler returns, and not after it was cancelled",
             operator=operator,
             key=self.key,
         )
 
     def value_cell(self, spec: ValueState[T]) -> ValueCell[T]:
-        return TransactionValueCell(self, self._of.rows[spec], timed=spec.ttl is not None)
+        return KeyedValueCell(self, OverlayRow(self, spec, own_copy))
 
     def list_cell(self, spec: ListState[T]) -> ListCell[T]:
-        return TransactionListCell(self, self._of.rows[spec], timed=spec.ttl is not None)
+        return KeyedListCell(self, OverlayRow(self, spec, ListOverlay))
 
     def map_cell(self, spec: MapState[K, V]) -> MapCell[K, V]:
-        return TransactionMapCell(self, self._of.rows[spec], timed=spec.ttl is not None)
+        return KeyedMapCell(self, OverlayRow(self, spec, MapOverlay))
 
     def reducing_cell(self, spec: ReducingState[T]) -> ReducingCell[T]:
-        return TransactionReducingCell(
-            self, self._of.rows[spec], spec.fn, timed=spec.ttl is not None
-        )
+        return KeyedReducingCell(self, OverlayRow(self, spec, own_copy), spec.fn)
 
     def aggregating_cell(self, spec: AggregatingState[IN, ACC, OUT]) -> AggregatingCell[IN, OUT]:
-        return TransactionAggregatingCell(
-            self, self._of.rows[spec], spec.aggregate, timed=spec.ttl is not None
-        )
+        return KeyedAggregatingCell(self, OverlayRow(self, spec, own_copy), spec.aggregate)

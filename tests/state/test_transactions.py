@@ -166,7 +166,7 @@ def test_a_dropped_transaction_cannot_be_committed(transactions: Transactions) -
     transaction = transactions.open("a")
     transaction.drop()
 
-    with pytest.raises(InternalError, match="had been committed or dropped"):
+    with pytest.raises(InternalError, match="was committed or dropped before"):
         transaction.commit()
 
 

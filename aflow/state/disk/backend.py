@@ -127,7 +127,7 @@ class DiskBackend(MemoryBackend):
         residents.note_due(here)
         for table in self._tables.timed:
             for key in here:
-                table.lifetimes.drop_expired(key)
+                table.timed_rows.drop_expired(key)
         captured = super()._captured(here)
         away = frozenset(changed).difference(here)
         if not away:

@@ -10,8 +10,8 @@ from aflow.model.time import Timestamp
 from aflow.state.disk.buckets import BEHIND_BUCKETS, BUCKETS, Held, decode_bucket, part
 from aflow.state.disk.store import Reader, View
 from aflow.state.filing import KeyRow
-from aflow.state.lifetimes import MOMENT_BYTES, decode_moment
 from aflow.state.tables import TOUCHED, Table
+from aflow.state.timed_rows import MOMENT_BYTES, decode_moment
 
 #: Buckets asked for at once.
 _AT_ONCE = 1024
@@ -87,9 +87,9 @@ def stored_rows(
 ) -> dict[str, StoredRows]:
     """The rows of a state under the names that they have in a snapshot, without what is out of date now."""
     number = table.number
-    if table.ttl is None:
+    if table.timed is None:
         return {table.name: StoredRows(buckets, number, key_of)}
-    now, ttl = table.ttl.now(), table.ttl.ttl
+    now, ttl = table.timed.now(), table.timed.ttl
     values, moments = alive(now, ttl, moments=False), alive(now, ttl, moments=True)
     return {
         table.name: StoredRows(buckets, number, key_of, values),

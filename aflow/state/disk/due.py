@@ -23,8 +23,8 @@ from aflow.state.disk.buckets import (
     part,
 )
 from aflow.state.disk.scratch import Scratch
-from aflow.state.lifetimes import MOMENT_BYTES, Lifetimes, decode_moment
 from aflow.state.tables import Table, Tables
+from aflow.state.timed_rows import MOMENT_BYTES, TimedRows, decode_moment
 
 #: A row goes from the database up to a 16th of its time to live after it went out of date.
 _STRETCHES: Final = 16
@@ -46,20 +46,20 @@ class Due:
         """What to put into the database so that what ``key`` has at ``place`` is looked at in time."""
         for table in self._tables.timed:
             if key in table.rows:
-                yield note(table, place, table.lifetimes.moment(key))
+                yield note(table, place, table.timed_rows.moment(key))
 
     def take(self) -> list[tuple[Table, list[bytes]]]:
         """The places to look at now, by table; not more than can be looked at without holding up the rest."""
         timed = self._tables.timed
         if not timed or not self._scratch.begun:
             return []
-        now = max(table.lifetimes.now() for table in timed)
+        now = max(table.timed_rows.now() for table in timed)
         if now < self._next:
             return []
         store = self._scratch.store
         notes = store.first(*due_until(now), _AT_ONCE)
         if len(notes) < _AT_ONCE:
-            self._next = now + min(_width(table.lifetimes) for table in timed)
+            self._next = now + min(_width(table.timed_rows) for table in timed)
         store.write((), notes)
         places: dict[int, list[bytes]] = {}
         for state, place in map(due_at, notes):
@@ -92,8 +92,8 @@ class Due:
 
 def note(table: Table, place: bytes, moment: Timestamp) -> tuple[bytes, bytes]:
     """What to put into the database for a row at ``place`` that was last touched at ``moment``."""
-    width = _width(table.lifetimes)
-    stretch = (moment + table.lifetimes.ttl) // width + 1
+    width = _width(table.timed_rows)
+    stretch = (moment + table.timed_rows.ttl) // width + 1
     return due_key(stretch * width, table.number, place), b""
 
 
@@ -101,9 +101,9 @@ def _out_of_date(table: Table, held: Held) -> bool:
     data = part(held, table.number)
     if data is None:
         return False
-    lifetimes = table.lifetimes
-    return lifetimes.expired(decode_moment(data[:MOMENT_BYTES]), lifetimes.now())
+    timed = table.timed_rows
+    return timed.is_expired(decode_moment(data[:MOMENT_BYTES]), timed.now())
 
 
-def _width(lifetimes: Lifetimes) -> int:
-    return max(1, lifetimes.ttl // _STRETCHES)
+def _width(timed: TimedRows) -> int:
+    return max(1, timed.ttl // _STRETCHES)

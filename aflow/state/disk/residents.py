@@ -20,8 +20,8 @@ from aflow.state.disk.due import Due
 from aflow.state.disk.scratch import Scratch
 from aflow.state.filing import KeyedFiling
 from aflow.state.key_kinds import KeyKinds
-from aflow.state.lifetimes import MOMENT_BYTES, Lifetimes, decode_moment, encode_moment
 from aflow.state.tables import Table, Tables
+from aflow.state.timed_rows import MOMENT_BYTES, TimedRows, decode_moment, encode_moment
 
 #: Buckets written at once; also how many more than need be leave at a time, so that each write is worth its while.
 _AT_ONCE: Final = 1024
@@ -181,10 +181,10 @@ class Residents:
         for table, data in zip(self._tables, islice(held, 1, None), strict=False):
             if data is None:
                 continue
-            if table.ttl is None:
+            if table.timed is None:
                 table.rows[key] = table.decoded(key, data)
             else:
-                _take_timed(table, table.ttl, key, data)
+                _take_timed(table, table.timed, key, data)
 
     def _evict(self, used: Container[bytes]) -> None:
         """Write and let go of those touched longest ago, but none that is in use."""
@@ -196,7 +196,7 @@ class Residents:
         else:
             self._write(leaving)
         timed = self._tables.timed
-        rows = [table.rows for table in self._tables if table.ttl is None]
+        rows = [table.rows for table in self._tables if table.timed is None]
         place_of = self._place_of
         for bucket in leaving.values():
             for key, _ in bucket:
@@ -283,7 +283,7 @@ class Residents:
             data = table.layout.encode(table.rows[key])
         except CodecError as exc:
             raise self._unstorable(table, key, exc) from exc
-        return data if table.ttl is None else encode_moment(table.ttl.moment(key)) + data
+        return data if table.timed is None else encode_moment(table.timed.moment(key)) + data
 
     def _unstorable(self, table: Table | None, key: Hashable, cause: CodecError) -> OperatorError:
         what = f"state of step {self._filing.operator!r}" if table is None else table.what
@@ -314,15 +314,15 @@ class Residents:
         gone: list[Hashable] = []
         for place in places:
             for key, _ in self._buckets[place]:
-                if key in table.rows and not table.held(key):
+                if key in table.rows and not table.has_row(key):
                     table.forget(key)
                     self._written.discard(place)
                     gone.append(key)
         return gone
 
 
-def _take_timed(table: Table, lifetimes: Lifetimes, key: Hashable, data: bytes) -> None:
+def _take_timed(table: Table, timed: TimedRows, key: Hashable, data: bytes) -> None:
     moment = decode_moment(data[:MOMENT_BYTES])
-    if not lifetimes.expired(moment, lifetimes.now()):
+    if not timed.is_expired(moment, timed.now()):
         table.rows[key] = table.decoded(key, data[MOMENT_BYTES:])
-        lifetimes.hold(key, moment)
+        timed.hold(key, moment)

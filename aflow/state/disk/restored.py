@@ -13,9 +13,9 @@ from aflow.state.disk.due import note
 from aflow.state.filing import Keyed, KeyedFiling
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.layouts import description
-from aflow.state.lifetimes import decode_moment, encode_moment
 from aflow.state.snapshot import STATES, Entry
 from aflow.state.tables import TOUCHED, Table, Tables
+from aflow.state.timed_rows import decode_moment, encode_moment
 
 #: So many keys whose rows are not what is stored are not told one by one.
 MANY: Final = 1 << 20
@@ -56,7 +56,7 @@ class _Group:
 
     def puts(self, keyed: Keyed) -> Iterator[tuple[bytes, bytes]]:
         for table in self._stored:
-            if table.ttl is None:
+            if table.timed is None:
                 self._read(table, keyed)
             else:
                 yield from self._read_timed(table, keyed)
@@ -72,15 +72,15 @@ class _Group:
 
     def _read_timed(self, table: Table, keyed: Keyed) -> Iterator[tuple[bytes, bytes]]:
         """Gives the notes that make sweeps look at what was read."""
-        lifetimes, now = table.lifetimes, table.lifetimes.now()
+        timed, now = table.timed_rows, table.timed_rows.now()
         touched = self._filing.read(keyed, f"{TOUCHED}{table.name}")
         moments = {key: decode_moment(data) for key, data in touched}
         for key, data in self._filing.read(keyed, table.name):
             stored = moments.get(key)
             moment = now if stored is None else min(stored, now)
-            if moment != stored or lifetimes.expired(moment, now):
+            if moment != stored or timed.is_expired(moment, now):
                 self.unlike.add(key)
-            if not lifetimes.expired(moment, now):
+            if not timed.is_expired(moment, now):
                 self._hold(table, key, encode_moment(moment) + self._current(table, key, data))
                 place = BUCKETS + encode_key(key)
                 yield note(table, place, moment)
