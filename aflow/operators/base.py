@@ -25,7 +25,7 @@ from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.model.keys import UnsupportedKey, check_key
 from aflow.model.time import MIN_TIMESTAMP, Clock, Timestamp
 from aflow.state.choice import InMemory, StateBackend
-from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
+from aflow.state.snapshot import Captured, OperatorSnapshot
 
 #: What counts as a failure of a user function that is called, not awaited. Nobody can have cancelled such a call, so
 #: a ``CancelledError`` out of it is the function's own, and must not end a task as if the job had been cancelled.
@@ -116,6 +116,9 @@ class Operator(ABC):
     context: OperatorContext
     output: Output
 
+    #: True if a snapshot was taken after the last checkpoint.
+    _snapshot_taken = False
+
     #: The last watermark that came in (epoch ms).
     watermark: Timestamp = MIN_TIMESTAMP
 
@@ -177,19 +180,29 @@ class Operator(ABC):
         """
         return None
 
-    def snapshot(self) -> OperatorSnapshot | None:
-        """The operator's state as data, independent of this process; None for an operator without state."""
+    def capture(self, *, changes: bool) -> Captured | None:
+        """Capture the state in the task, to be encoded later; None for an operator without state.
+
+        With ``changes`` the operator may capture only what has changed since the last ``capture`` or ``restore``, if it
+        keeps track of changes. The next ``capture`` counts from this one, even if this one is discarded. Raises
+        ``CheckpointError``.
+        """
         return None
 
-    def capture(self, *, changes: bool) -> Captured | None:
-        """What ``snapshot`` would give, noted at once and turned into bytes later; None for an operator without state.
+    def checkpoint(self, *, changes: bool) -> Captured | None:
+        """Capture the next link of a chain of captures: as ``capture``, and complete after a ``snapshot``."""
+        changes = changes and not self._snapshot_taken
+        self._snapshot_taken = False
+        return self.capture(changes=changes)
 
-        With ``changes`` the operator may capture only what has changed since the last ``capture`` (or ``restore``),
-        if it keeps track of that. The next ``capture`` counts from this one, also if this one is thrown away: the
-        caller then asks for everything. Raises ``CheckpointError``.
+    def snapshot(self) -> OperatorSnapshot | None:
+        """Return the complete state as data; None for an operator without state.
+
+        The changes up to now are not captured again: the next ``checkpoint`` is complete. Raises ``CheckpointError``.
         """
-        snapshot = self.snapshot()
-        return None if snapshot is None else Ready(snapshot)
+        self._snapshot_taken = True
+        captured = self.capture(changes=False)
+        return None if captured is None else captured.encoded()
 
     def size(self) -> StateSize:
         """How much the operator holds now. May look at all of it."""

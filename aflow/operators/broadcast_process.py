@@ -136,10 +136,6 @@ class BroadcastProcessOperator(
         size = super().size()
         return replace(size, entries=size.entries + len(self._store))
 
-    def snapshot(self) -> OperatorSnapshot:
-        """Raises ``CheckpointError`` for a key or a value that cannot be encoded."""
-        return replace(super().snapshot(), broadcast=self._store.snapshot())
-
     def capture(self, *, changes: bool) -> CapturedRows:
         """Broadcast state is captured whole. Raises ``CheckpointError`` for a value that cannot be encoded."""
         return replace(super().capture(changes=changes), broadcast=self._store.snapshot())

@@ -91,10 +91,6 @@ class DeduplicateOperator(Operator):
     def close(self) -> None:
         self._to_close.close()
 
-    def snapshot(self) -> OperatorSnapshot:
-        """Raises ``CheckpointError`` for a key that cannot be encoded."""
-        return OperatorSnapshot(self._backend.snapshot())
-
     def capture(self, *, changes: bool) -> CapturedRows:
         return CapturedRows(self._backend.filing, self._backend.capture(changes=changes))
 

@@ -40,7 +40,7 @@ from aflow.operators.handover import (
     watermark_before,
 )
 from aflow.operators.time_unit import UnitCheck
-from aflow.state.snapshot import OperatorSnapshot
+from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
 
 #: The split that stands for a stream that comes through an exchange.
 _MIXED: Final = ""
@@ -213,7 +213,7 @@ class EventTimeOperator(Operator):
         self._settle(self._combined.on_periodic())
         self._arm()
 
-    def snapshot(self) -> OperatorSnapshot:
+    def capture(self, *, changes: bool) -> Captured:
         """The watermarks of the splits that are being read here, or of the mixed stream.
 
         What whoever restores a job owes this step, since splits move between subtasks:
@@ -236,7 +236,7 @@ class EventTimeOperator(Operator):
         operator = {_STATE: tuple(PLAIN.encode(part) for part in parts)}
         if self._begins is not None:
             operator[BEGINS] = begins_at(self._begins)
-        return OperatorSnapshot(operator=operator)
+        return Ready(OperatorSnapshot(operator=operator))
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Splits go on where they were when they begin again. Generators of the user's start anew: they are code.

@@ -15,7 +15,7 @@ from aflow.model.codecs import PLAIN
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import Operator, OperatorContext
 from aflow.operators.event_time import PERIOD
-from aflow.state.snapshot import OperatorSnapshot
+from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
 
 #: Name of the operator state: the newest timestamp that was given.
 _STATE: Final = "newest"
@@ -58,9 +58,9 @@ class IngestionTimeOperator(Operator):
         self._send(self._now() - 1)
         self._arm()
 
-    def snapshot(self) -> OperatorSnapshot:
+    def capture(self, *, changes: bool) -> Captured:
         """The newest timestamp, for a clock that is behind where the job goes on."""
-        return OperatorSnapshot(operator={_STATE: (PLAIN.encode(self._newest),)})
+        return Ready(OperatorSnapshot(operator={_STATE: (PLAIN.encode(self._newest),)}))
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """No subtask goes on behind where any was: which of them was its predecessor is not known."""

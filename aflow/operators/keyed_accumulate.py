@@ -72,10 +72,6 @@ class KeyedAccumulateOperator(Operator):
     def close(self) -> None:
         self._to_close.close()
 
-    def snapshot(self) -> OperatorSnapshot:
-        """Raises ``CheckpointError`` for a key or an accumulator that cannot be encoded."""
-        return OperatorSnapshot(self._backend.snapshot())
-
     def capture(self, *, changes: bool) -> CapturedRows:
         """Raises ``CheckpointError`` for an accumulator that cannot be encoded."""
         return CapturedRows(self._backend.filing, self._backend.capture(changes=changes))

@@ -15,10 +15,10 @@ from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.context import Context
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import TAKEN, iterable
-from aflow.operators.key_timers import TIMER_NAMES, KeyTimers
+from aflow.operators.key_timers import KeyTimers
 from aflow.operators.keyed_state import keyed_backend, touch
 from aflow.operators.process import LifeCycle, ProcessFunctionOperator
-from aflow.state.filing import CapturedRows, KeyedRows, filed_together
+from aflow.state.filing import CapturedRows, KeyedRows
 from aflow.state.layouts import descriptions
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import StateSpec, declared_states
@@ -143,15 +143,6 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
             entries=sum(len(self._backend.keys(spec.name)) for spec in self._states),
             event_timers=len(queues[TimeDomain.EVENT]),
             processing_timers=len(queues[TimeDomain.PROCESSING]),
-        )
-
-    def snapshot(self) -> OperatorSnapshot:
-        """Raises ``CheckpointError`` for a key or a value that cannot be encoded."""
-        backend = self._backend
-        return OperatorSnapshot(
-            filed_together(backend.snapshot(), self._timers.snapshot(backend.filing)),
-            self._stored_watermark(),
-            members=frozenset(TIMER_NAMES.values()),
         )
 
     def capture(self, *, changes: bool) -> CapturedRows:

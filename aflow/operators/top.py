@@ -93,10 +93,6 @@ class TopOperator(Operator):
     def close(self) -> None:
         self._to_close.close()
 
-    def snapshot(self) -> OperatorSnapshot:
-        """Raises ``CheckpointError`` for a key or a record that cannot be encoded."""
-        return OperatorSnapshot(self._backend.snapshot())
-
     def capture(self, *, changes: bool) -> CapturedRows:
         """Raises ``CheckpointError`` for a record that cannot be encoded."""
         return CapturedRows(self._backend.filing, self._backend.capture(changes=changes))

@@ -231,7 +231,7 @@ class StepHarness(Generic[O, U]):
         if self._mode is Mode.RESTORING:
             self.restart()
         elif self._mode is Mode.INCREMENTAL:
-            self._chain.add(self.operator.capture(changes=True))
+            self._chain.add(self.operator.checkpoint(changes=True))
             if self._chain.captures % 2 == 0:
                 self._replace(self._chain.replayed())
 

@@ -497,8 +497,8 @@ def test_a_capture_stays_as_it_is_while_the_operator_goes_on(name: str) -> None:
     life.live(Records([(key, 7, 1) for key in "abc"], right=False))
     whole = life.driver.operator.capture(changes=False)
     life.live(Records([(key, 14, 1) for key in "abc"], right=True))
-    before = life.driver.snapshot()
     changes = life.driver.operator.capture(changes=True)
+    before = life.driver.snapshot()
     assert whole is not None
     assert changes is not None
 
@@ -507,6 +507,22 @@ def test_a_capture_stays_as_it_is_while_the_operator_goes_on(name: str) -> None:
     life.live(Advance(MAX_TIMESTAMP))
 
     assert entries(replay([whole.encoded(), changes.encoded()])) == entries(before)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_checkpoint_after_a_snapshot_holds_the_changes_before_the_snapshot(name: str) -> None:
+    life = Life(OPERATORS[name])
+    life.live(Records([(key, 7, 1) for key in "abc"], right=False))
+    first = life.driver.operator.checkpoint(changes=True)
+    life.live(Records([(key, 14, 1) for key in "ab"], right=False))
+
+    snapshot = life.driver.snapshot()
+    second = life.driver.operator.checkpoint(changes=True)
+
+    assert first is not None
+    assert second is not None
+    chain = [first.encoded(), second.encoded()]
+    assert entries(replay(chain[1:] if chain[1].complete else chain)) == entries(snapshot)
 
 
 @pytest.mark.parametrize(

@@ -114,10 +114,6 @@ class AsOfJoinOperator(JoinOperator):
             event_timers=self._waiting.moments() + len(self._versions.expiry),
         )
 
-    def snapshot(self) -> OperatorSnapshot:
-        """Raises ``CheckpointError`` for a key or a record that cannot be encoded."""
-        return self._captured(None).encoded()
-
     def capture(self, *, changes: bool) -> CapturedRows:
         """Raises ``CheckpointError`` for a record that cannot be encoded."""
         captured = self._captured(self._changed.take(changes=changes))

@@ -251,10 +251,6 @@ class IntervalJoinOperator(JoinOperator):
             event_timers=len(self._left.expiry) + len(self._right.expiry),
         )
 
-    def snapshot(self) -> OperatorSnapshot:
-        """Raises ``CheckpointError`` for a key or a record that cannot be encoded."""
-        return self._captured(None).encoded()
-
     def capture(self, *, changes: bool) -> CapturedRows:
         """Raises ``CheckpointError`` for a record that cannot be encoded."""
         keys = self._changed.take(changes=changes)

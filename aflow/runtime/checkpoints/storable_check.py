@@ -5,9 +5,9 @@ deployed; with ``restart=`` it does so again and again. Types are known when val
 for a snapshot, which is thrown away, as soon as it has state: normally after the first batch. The same is done with
 the position of a source, and, where barriers may overtake records, with a record in each exchange and before each sink.
 
-Asking for a snapshot changes nothing, and costs next to nothing while there is no state. An operator that was restored
-is not asked: it may hold much, and its types have been stored before. The subtask asks after each of its first
-elements, and then each time their number has doubled, until nothing is left to check.
+A snapshot costs next to nothing while there is no state. The next checkpoint of the operator is complete. An operator
+that was restored is not asked: it may hold much, and its types have been stored before. The subtask asks after each of
+its first elements, and then each time their number has doubled, until nothing is left to check.
 """
 
 from __future__ import annotations

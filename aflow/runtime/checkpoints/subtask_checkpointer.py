@@ -226,7 +226,7 @@ class SubtaskCheckpointer:
             if isinstance(operator, SinkOperator):
                 self._mark(operator, taking)
                 continue
-            one = operator.capture(changes=self.chains.changes_do(operator.name))
+            one = operator.checkpoint(changes=self.chains.changes_do(operator.name))
             if one is not None:
                 captured[operator.name] = one
 
