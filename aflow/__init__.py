@@ -101,8 +101,8 @@ from aflow.runtime.options import Options
 from aflow.runtime.recovery import JobEvent, JobRestarted, JobRestored, StartFrom
 from aflow.runtime.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from aflow.state.aggregate import Aggregate
+from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk
 from aflow.state.broadcast import BroadcastCell, BroadcastState, BroadcastView
-from aflow.state.choice import DiskEngine, InMemory, OnDisk
 from aflow.state.specs import (
     AggregatingState,
     ListState,

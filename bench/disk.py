@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
-from aflow.state.choice import DiskEngine, OnDisk, make_backend
+from aflow.state.backend_choice import DiskEngine, OnDisk, make_backend
 from aflow.state.disk.rocksdb import rocksdict
-from aflow.state.filing import KeyedFiling
+from aflow.state.keyed_entries import KeyedFiling
 from aflow.state.specs import ValueState
 from bench.harness import Measurement, compare
 

@@ -4,10 +4,10 @@
 meant. Snapshots need no ``of=`` on the step: each aggregate says how its accumulators are stored.
 """
 
+from aflow.state.aggregates.arrival_order import collect, first, last
 from aflow.state.aggregates.distinct import distinct
 from aflow.state.aggregates.extremes import max, min
 from aflow.state.aggregates.fields import fields
-from aflow.state.aggregates.kept import collect, first, last
 from aflow.state.aggregates.numbers import count, mean, sum
 from aflow.state.aggregates.quantiles import quantile
 from aflow.state.aggregates.ranked import top_k

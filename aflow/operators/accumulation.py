@@ -11,7 +11,12 @@ from aflow.model.codecs import Codec
 from aflow.operators.first_call import refuse_coroutine
 from aflow.state.aggregate import Aggregate, is_commutative, own_codec
 from aflow.state.aggregates.numbers import number_of
-from aflow.state.inferred import codec_of_items, codec_of_reduced, codec_of_results, may_return_none
+from aflow.state.inferred_codecs import (
+    codec_of_items,
+    codec_of_reduced,
+    codec_of_results,
+    may_return_none,
+)
 from aflow.state.layouts import Many, state_codec
 
 #: Methods that take a function; otherwise the function itself is named.

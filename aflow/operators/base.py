@@ -24,7 +24,7 @@ from aflow.model.batch import Batch
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.model.keys import UnsupportedKey, check_key
 from aflow.model.time import MIN_TIMESTAMP, Clock, Timestamp
-from aflow.state.choice import InMemory, StateBackend
+from aflow.state.backend_choice import InMemory, StateBackend
 from aflow.state.snapshot import Captured, OperatorSnapshot
 
 #: What counts as a failure of a user function that is called, not awaited. Nobody can have cancelled such a call, so

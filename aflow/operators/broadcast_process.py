@@ -16,7 +16,7 @@ from aflow.operators.context import Context
 from aflow.operators.keyed_function import KeyedFunction, KeyedFunctionOperator
 from aflow.operators.process import check_kind
 from aflow.state.broadcast import BroadcastStore, broadcast_states
-from aflow.state.filing import CapturedRows
+from aflow.state.keyed_entries import CapturedRows
 from aflow.state.layouts import descriptions
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import declared_states

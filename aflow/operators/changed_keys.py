@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Sized
 from typing import Final
 
-from aflow.state.filing import KeyedRows
 from aflow.state.key_kinds import KeyKinds
+from aflow.state.keyed_entries import KeyedRows
 
 #: So many changed keys are not told apart any more: all is captured next. It bounds what a job notes that was restored
 #: and takes no checkpoints.

@@ -12,8 +12,8 @@ from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import Alarm
 from aflow.operators.timer_alarm import TimerAlarm
-from aflow.state.filing import EncodedLater, Keyed, KeyedFiling, KeyRow, Members
 from aflow.state.key_kinds import KeyKinds
+from aflow.state.keyed_entries import EncodedLater, Keyed, KeyedFiling, KeyRow, Members
 
 #: Under which names of a snapshot timers are filed, as sets.
 TIMER_NAMES: Final = {

@@ -18,7 +18,7 @@ from aflow.operators.handler_results import TAKEN, iterable
 from aflow.operators.key_timers import KeyTimers
 from aflow.operators.keyed_state import keyed_backend, touch
 from aflow.operators.process import LifeCycle, ProcessFunctionOperator
-from aflow.state.filing import CapturedRows, KeyedRows
+from aflow.state.keyed_entries import CapturedRows, KeyedRows
 from aflow.state.layouts import descriptions
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import StateSpec, declared_states

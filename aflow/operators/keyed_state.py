@@ -9,8 +9,8 @@ from aflow.errors import InternalError
 from aflow.model.batch import Batch
 from aflow.operators.base import Operator, OperatorContext, unsupported
 from aflow.state.backend import KeyedBackend
-from aflow.state.choice import make_backend
-from aflow.state.filing import KeyedFiling
+from aflow.state.backend_choice import make_backend
+from aflow.state.keyed_entries import KeyedFiling
 from aflow.state.memory import MemoryBackend
 
 

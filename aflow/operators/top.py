@@ -13,7 +13,7 @@ from aflow.model.keys import check_key
 from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize
 from aflow.operators.first_call import FirstCall
 from aflow.operators.keyed_state import keyed_backend, touch
-from aflow.state.filing import CapturedRows
+from aflow.state.keyed_entries import CapturedRows
 from aflow.state.layouts import descriptions
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import ValueState

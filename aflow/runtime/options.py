@@ -14,7 +14,7 @@ from aflow.model.key_groups import DEFAULT_KEY_GROUPS, MOST_KEY_GROUPS
 from aflow.model.time import positive_millis
 from aflow.runtime.channel import DEFAULT_CAPACITY
 from aflow.runtime.clock import RuntimeClock, SystemClock, clock_on
-from aflow.state.choice import InMemory, OnDisk, StateBackend
+from aflow.state.backend_choice import InMemory, OnDisk, StateBackend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, MutableMapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from aflow.state.cells import ValueCell
-from aflow.state.filing import Keyed, KeyedFiling, KeyedRows
+from aflow.state.keyed_entries import Keyed, KeyedFiling, KeyedRows
 from aflow.state.specs import Cells, StateSpec, ValueState
 
 C = TypeVar("C")

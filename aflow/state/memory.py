@@ -8,7 +8,6 @@ from typing import Any, Final, TypeVar
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.model.time import MAX_TIMESTAMP, Clock, Timestamp
 from aflow.state.cells import AggregatingCell, ListCell, MapCell, ReducingCell, ValueCell
-from aflow.state.filing import CapturedRows, Keyed, KeyedFiling, KeyedRows, KeyRow
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_cells import (
     KeyedAggregatingCell,
@@ -17,6 +16,7 @@ from aflow.state.keyed_cells import (
     KeyedReducingCell,
     KeyedValueCell,
 )
+from aflow.state.keyed_entries import CapturedRows, Keyed, KeyedFiling, KeyedRows, KeyRow
 from aflow.state.specs import (
     AggregatingState,
     ListState,

@@ -23,7 +23,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, overload
 
 from aflow.errors import OperatorError
 from aflow.state.cells import ValueCell
-from aflow.state.own_copies import own_copy
+from aflow.state.defensive_copies import own_copy
 from aflow.state.specs import StateSpec
 
 T = TypeVar("T")

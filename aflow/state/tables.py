@@ -9,8 +9,8 @@ from typing import Any, Final
 from aflow.errors import CheckpointError, FlowDefinitionError, InternalError, RestoreError, shown
 from aflow.model.codecs import CodecError
 from aflow.model.time import Clock, Timestamp, to_millis
-from aflow.state.filing import KeyRow
 from aflow.state.keyed_cells import Rows
+from aflow.state.keyed_entries import KeyRow
 from aflow.state.layouts import Layout, check_description, description
 from aflow.state.snapshot import STATES, Entry
 from aflow.state.specs import RESERVED, StateSpec, TtlOn

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from aflow.errors import InternalError, OperatorError, shown
 from aflow.state.backend import KeyedBackend
 from aflow.state.cells import AggregatingCell, ListCell, MapCell, ReducingCell, ValueCell
+from aflow.state.defensive_copies import own_copy
 from aflow.state.keyed_cells import (
     KeyedAggregatingCell,
     KeyedListCell,
@@ -23,7 +24,6 @@ from aflow.state.keyed_cells import (
     KeyedValueCell,
 )
 from aflow.state.overlays import ListOverlay, MapOverlay, OverlayRow
-from aflow.state.own_copies import own_copy
 from aflow.state.specs import (
     AggregatingState,
     ListState,

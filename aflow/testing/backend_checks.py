@@ -12,7 +12,7 @@ from aflow.errors import AflowError, FlowDefinitionError, OperatorError, Restore
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange, ranges
 from aflow.model.time import Clock
 from aflow.state.backend import KeyedBackend
-from aflow.state.filing import KeyedFiling
+from aflow.state.keyed_entries import KeyedFiling
 from aflow.state.snapshot import OperatorSnapshot, merge, replay
 from aflow.state.specs import ListState, TtlOn, ValueState
 from aflow.testing.backend_probe import States, Step, Watch

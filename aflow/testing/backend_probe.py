@@ -10,7 +10,7 @@ from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.model.time import Clock, Timestamp
 from aflow.state.aggregate import Aggregate
 from aflow.state.backend import KeyedBackend
-from aflow.state.filing import CapturedRows, KeyedFiling
+from aflow.state.keyed_entries import CapturedRows, KeyedFiling
 from aflow.state.specs import (
     AggregatingState,
     ListState,

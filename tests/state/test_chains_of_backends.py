@@ -14,7 +14,7 @@ from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.state.disk.backend import DiskBackend
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.sqlite import SqliteStore
-from aflow.state.filing import CapturedRows, KeyedFiling
+from aflow.state.keyed_entries import CapturedRows, KeyedFiling
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import Entry, OperatorSnapshot, replay
 from aflow.state.specs import StateSpec, ValueState

@@ -7,7 +7,7 @@ import pytest
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.state.aggregate import Aggregate
-from aflow.state.filing import KeyedFiling
+from aflow.state.keyed_entries import KeyedFiling
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import AggregatingState, ListState, MapState, ReducingState, ValueState
 

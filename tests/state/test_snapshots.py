@@ -15,7 +15,7 @@ from aflow.errors import CheckpointError, FlowDefinitionError, RestoreError
 from aflow.model.codecs import PLAIN, Pickled
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange, key_group, ranges
 from aflow.state.aggregate import Aggregate
-from aflow.state.filing import Keyed, KeyedFiling, filed_together
+from aflow.state.keyed_entries import Keyed, KeyedFiling, filed_together
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import STATES, OperatorSnapshot, merge
 from aflow.state.specs import (

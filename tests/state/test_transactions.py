@@ -8,7 +8,7 @@ import pytest
 
 from aflow.errors import InternalError, OperatorError
 from aflow.model.key_groups import KeyGroupRange
-from aflow.state.filing import CapturedRows, KeyedFiling
+from aflow.state.keyed_entries import CapturedRows, KeyedFiling
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import (
     AggregatingState,
@@ -19,7 +19,7 @@ from aflow.state.specs import (
     ValueState,
 )
 from aflow.state.transactions import Transactions
-from tests.state.transacting import TTL, Gathered, Watch, joined
+from tests.state.transaction_states import TTL, Gathered, Watch, joined
 
 VALUE = ValueState("value", of=int)
 VALUES = ValueState("values", of=list[int])

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 
 from aflow.model.key_groups import KeyGroupRange
-from aflow.state.choice import DiskEngine, InMemory, OnDisk, StateBackend, make_backend
+from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk, StateBackend, make_backend
 from aflow.state.disk.rocksdb import rocksdb_installed
-from aflow.state.filing import CapturedRows, KeyedFiling
+from aflow.state.keyed_entries import CapturedRows, KeyedFiling
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import OperatorSnapshot, replay
 from aflow.state.specs import (
@@ -29,7 +29,7 @@ from aflow.state.specs import (
     ValueState,
 )
 from aflow.state.transactions import Transaction, Transactions
-from tests.state.transacting import TTL, Gathered, Watch, joined
+from tests.state.transaction_states import TTL, Gathered, Watch, joined
 
 #: Some are equal.
 KEYS = (1, True, "1", ("c",))

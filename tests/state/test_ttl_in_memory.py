@@ -9,7 +9,7 @@ import pytest
 
 from aflow.errors import FlowDefinitionError, InternalError
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
-from aflow.state.filing import CapturedRows, Keyed, KeyedFiling
+from aflow.state.keyed_entries import CapturedRows, Keyed, KeyedFiling
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import ListState, MapState, TtlOn, ValueState
 

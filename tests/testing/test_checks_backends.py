@@ -9,9 +9,9 @@ import pytest
 
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.model.time import Clock
-from aflow.state.choice import DiskEngine, InMemory, OnDisk, make_backend
+from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk, make_backend
 from aflow.state.disk.rocksdb import rocksdb_installed
-from aflow.state.filing import KeyedFiling
+from aflow.state.keyed_entries import KeyedFiling
 from aflow.state.memory import MemoryBackend
 from aflow.testing import check_backend
 

@@ -30,7 +30,7 @@ from aflow.operators.joins.columns import Columns, decoded, encoded
 from aflow.operators.joins.join import Into, Join, JoinOperator
 from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
 from aflow.operators.joins.versions import Versions
-from aflow.state.filing import CapturedRows, KeyedRows
+from aflow.state.keyed_entries import CapturedRows, KeyedRows
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Keyed state: the left records that wait, and the versions that matter.

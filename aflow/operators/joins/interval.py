@@ -46,7 +46,7 @@ from aflow.operators.group_watermarks import restored_watermarks
 from aflow.operators.joins.columns import Columns, cut, decoded, encoded, insert
 from aflow.operators.joins.join import Into, Join, JoinOperator
 from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
-from aflow.state.filing import CapturedRows, KeyedRows, KeyRow
+from aflow.state.keyed_entries import CapturedRows, KeyedRows, KeyRow
 from aflow.state.snapshot import OperatorSnapshot
 
 #: A key whose records never come back is forgotten at most this part of the interval after it could be.

@@ -13,8 +13,8 @@ from aflow.model.time import TimeDomain, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.base import Alarm
 from aflow.operators.timer_alarm import TimerAlarm
-from aflow.state.filing import EncodedLater, Keyed, KeyedFiling, KeyRow, Members
 from aflow.state.key_kinds import KeyKinds
+from aflow.state.keyed_entries import EncodedLater, Keyed, KeyedFiling, KeyRow, Members
 
 #: Under which names of a snapshot timers are filed.
 TIMER_NAMES: Final = {

@@ -27,7 +27,14 @@ from aflow.operators.keyed_state import keyed_filing
 from aflow.operators.windows.contexts import window_text
 from aflow.operators.windows.lateness import LATE
 from aflow.state.aggregates.exact import plus
-from aflow.state.filing import CapturedRows, EncodedLater, Keyed, KeyedRows, KeyRow, never_change
+from aflow.state.keyed_entries import (
+    CapturedRows,
+    EncodedLater,
+    Keyed,
+    KeyedRows,
+    KeyRow,
+    never_change,
+)
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Operator state: which windows the contents are of.

@@ -41,7 +41,7 @@ from aflow.operators.windows.incremental_windows import (
 )
 from aflow.operators.windows.staggers import Staggers, staggers_of, stored_staggers
 from aflow.operators.windows.two_stacks import Panes, TwoStacks
-from aflow.state.filing import Keyed, KeyRow
+from aflow.state.keyed_entries import Keyed, KeyRow
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Keyed state: each accumulator with the start of its pane.

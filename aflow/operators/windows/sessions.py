@@ -30,7 +30,7 @@ from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, StateSize
 from aflow.operators.windows.incremental_windows import IncrementalWindows, Row
 from aflow.operators.windows.lateness import LATE
-from aflow.state.filing import Keyed
+from aflow.state.keyed_entries import Keyed
 
 #: Keyed state: an accumulator with start and end of its session, how often it has fired, and if it has as it is now.
 _SESSIONS: Final = "@sessions"

@@ -49,7 +49,7 @@ from aflow.operators.windows.separate_windows import Place, SeparateWindows
 from aflow.operators.windows.staggers import staggers_of, stored_staggers
 from aflow.operators.windows.window_snapshots import WindowSnapshots
 from aflow.operators.windows.window_state import WindowState, of_keys
-from aflow.state.filing import CapturedRows, KeyedRows, filed_together, rows_together
+from aflow.state.keyed_entries import CapturedRows, KeyedRows, filed_together, rows_together
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import declared_states
 

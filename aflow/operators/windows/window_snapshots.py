@@ -14,7 +14,7 @@ from aflow.operators.windows.domain_timers import TIMER_NAMES, DomainTimers
 from aflow.operators.windows.merging_windows import MergingWindows
 from aflow.operators.windows.separate_windows import SeparateWindows
 from aflow.operators.windows.window_state import PREFIX
-from aflow.state.filing import Keyed, KeyedFiling, KeyRow
+from aflow.state.keyed_entries import Keyed, KeyedFiling, KeyRow
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import RESERVED
 from aflow.state.tables import TOUCHED

@@ -10,7 +10,7 @@ from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.base import OperatorContext
-from aflow.state.filing import Keyed, KeyedFiling, KeyedRows
+from aflow.state.keyed_entries import Keyed, KeyedFiling, KeyedRows
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import STATES, Entry
 from aflow.state.specs import StateSpec

@@ -27,7 +27,7 @@ from aflow.runtime.checkpoints.storage import Restored
 from aflow.runtime.splits import Progress
 from aflow.state.change_plan import ChangePlan, Fate, change_plan, stored_step
 from aflow.state.manifest import Link, StepState
-from aflow.state.misread import misread
+from aflow.state.read_errors import misread
 from aflow.state.snapshot import OperatorSnapshot
 
 

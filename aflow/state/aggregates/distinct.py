@@ -14,9 +14,9 @@ from typing import Any, Final, Literal, Protocol, TypeVar, overload
 from aflow.errors import FlowDefinitionError
 from aflow.model.codecs import PLAIN, Codec, CodecError
 from aflow.state.aggregate import Aggregate
-from aflow.state.aggregates.picking import pick
+from aflow.state.aggregates.accumulator_codecs import values_codec
+from aflow.state.aggregates.selector import pick
 from aflow.state.aggregates.sketches import datasketches
-from aflow.state.aggregates.stored import values_codec
 
 T = TypeVar("T")
 

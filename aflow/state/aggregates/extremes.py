@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar, overload
 
 from aflow.state.aggregate import Aggregate
+from aflow.state.aggregates.accumulator_codecs import values_codec
 from aflow.state.aggregates.comparing import Comparable, greater, smaller
-from aflow.state.aggregates.picking import pick
 from aflow.state.aggregates.ranked import Best, Ranked
-from aflow.state.aggregates.stored import values_codec
+from aflow.state.aggregates.selector import pick
 
 T = TypeVar("T")
 V = TypeVar("V")

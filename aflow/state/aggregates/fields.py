@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow.state.aggregate import Aggregate, accumulator_codec, is_commutative
-from aflow.state.aggregates.stored import FieldsCodec
+from aflow.state.aggregates.accumulator_codecs import FieldsCodec
 from aflow.state.specs import check_aggregate
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias, TypeVar, overload
 from aflow.state.aggregate import Aggregate
 from aflow.state.aggregates import exact
 from aflow.state.aggregates.exact import Total
-from aflow.state.aggregates.picking import pick
+from aflow.state.aggregates.selector import pick
 
 T = TypeVar("T")
 N = TypeVar("N", int, float)

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeVar, overload
 from aflow.errors import FlowDefinitionError, shown
 from aflow.model.codecs import CodecError
 from aflow.state.aggregate import Aggregate
-from aflow.state.aggregates.picking import pick
+from aflow.state.aggregates.selector import pick
 from aflow.state.aggregates.sketches import datasketches
 
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from typing import Any, Final, TypeAlias, TypeVar, overload
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow.state.aggregate import Aggregate
+from aflow.state.aggregates.accumulator_codecs import RankedCodec, values_codec
 from aflow.state.aggregates.comparing import Comparable, greater
-from aflow.state.aggregates.picking import pick
-from aflow.state.aggregates.stored import RankedCodec, values_codec
+from aflow.state.aggregates.selector import pick
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -13,12 +13,12 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from aflow.model.time import Clock
-from aflow.state.disk.captured import AllBuckets, Both, SomeBuckets, stored_rows
 from aflow.state.disk.residents import Residents
-from aflow.state.disk.restored import MANY, restored
 from aflow.state.disk.scratch import Scratch
+from aflow.state.disk.snapshot_loader import MANY, restored
+from aflow.state.disk.stored_rows import AllBuckets, Both, SomeBuckets, stored_rows
 from aflow.state.disk.table import DiskTable
-from aflow.state.filing import Keyed, KeyedFiling, KeyedRows, KeyRow
+from aflow.state.keyed_entries import Keyed, KeyedFiling, KeyedRows, KeyRow
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import ValueState
 from aflow.state.tables import Table

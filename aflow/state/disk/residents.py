@@ -16,10 +16,10 @@ from aflow.errors import OperatorError, shown
 from aflow.model.codecs import CodecError
 from aflow.model.keys import check_key, encode_key
 from aflow.state.disk.buckets import BUCKETS, Held, decode_bucket, encode_bucket
-from aflow.state.disk.due import Due
+from aflow.state.disk.expiry_index import Due
 from aflow.state.disk.scratch import Scratch
-from aflow.state.filing import KeyedFiling
 from aflow.state.key_kinds import KeyKinds
+from aflow.state.keyed_entries import KeyedFiling
 from aflow.state.tables import Table, Tables
 from aflow.state.timed_rows import MOMENT_BYTES, TimedRows, decode_moment, encode_moment
 

@@ -9,9 +9,9 @@ import pytest
 
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.model.key_groups import KeyGroupRange
-from aflow.state.choice import DiskEngine, OnDisk, make_backend
+from aflow.state.backend_choice import DiskEngine, OnDisk, make_backend
 from aflow.state.disk.folders import claimed_folder
-from aflow.state.filing import KeyedFiling
+from aflow.state.keyed_entries import KeyedFiling
 from aflow.state.memory import MOST, MemoryBackend
 from aflow.state.specs import ValueState
 

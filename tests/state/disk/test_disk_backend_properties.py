@@ -13,9 +13,9 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from aflow.model.key_groups import KeyGroupRange
-from aflow.state.choice import DiskEngine, InMemory, OnDisk, make_backend
+from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk, make_backend
 from aflow.state.disk.rocksdb import rocksdb_installed
-from aflow.state.filing import CapturedRows, KeyedFiling
+from aflow.state.keyed_entries import CapturedRows, KeyedFiling
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import OperatorSnapshot, replay
 from aflow.state.specs import ListState, MapState, TtlOn, ValueState

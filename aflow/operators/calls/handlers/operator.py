@@ -50,7 +50,7 @@ from aflow.operators.calls.stored import StoredCalls
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.key_timers import TIMER_NAMES
 from aflow.operators.keyed_state import keyed_backend
-from aflow.state.filing import CapturedRows, KeyedRows, filed_together
+from aflow.state.keyed_entries import CapturedRows, KeyedRows, filed_together
 from aflow.state.layouts import descriptions
 from aflow.state.snapshot import Captured, OperatorSnapshot
 from aflow.state.specs import declared_states

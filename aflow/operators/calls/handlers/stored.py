@@ -26,7 +26,7 @@ from aflow.operators.calls.async_process import FiredTimer
 from aflow.operators.calls.handlers.stages import Stage
 from aflow.operators.calls.in_flight import calls_of
 from aflow.operators.calls.stored import CALLS, StoredCalls
-from aflow.state.filing import CapturedRows
+from aflow.state.keyed_entries import CapturedRows
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Under which name of a snapshot's operator state the parts are.

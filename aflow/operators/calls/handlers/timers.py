@@ -15,7 +15,7 @@ from typing import Final
 from aflow.machines.timer_queue import TimerQueue
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.operators.key_timers import KeyTimers
-from aflow.state.filing import Keyed, KeyedFiling, Members
+from aflow.state.keyed_entries import Keyed, KeyedFiling, Members
 
 
 class _NoAlarm:

@@ -23,8 +23,8 @@ from aflow.runtime.checkpoints.storage import Restored
 from aflow.state.manifest import FileRef, Link, Manifest
 from aflow.state.manifest_checksums import wrong_size, wrong_with
 from aflow.state.manifest_codec import manifest_of
-from aflow.state.misread import misread
 from aflow.state.parts import decoded, encoded
+from aflow.state.read_errors import misread
 from aflow.state.snapshot import OperatorSnapshot, merge, replay
 
 #: What a part holds, by step.

@@ -17,8 +17,8 @@ from aflow.model.time import Timestamp
 from aflow.operators.base import OperatorContext
 from aflow.operators.calls.async_process import AsyncKeyedProcess
 from aflow.operators.calls.handlers.operator import AsyncProcessOperator
-from aflow.state.choice import InMemory, StateBackend
-from aflow.state.filing import KeyedFiling
+from aflow.state.backend_choice import InMemory, StateBackend
+from aflow.state.keyed_entries import KeyedFiling
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import declared_states

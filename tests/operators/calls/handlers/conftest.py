@@ -12,7 +12,7 @@ from aflow.machines.calls.retry import RetryPolicy
 from aflow.operators.calls.async_process import (
     AsyncKeyedProcess,
 )
-from aflow.state.choice import StateBackend
+from aflow.state.backend_choice import StateBackend
 from aflow.state.snapshot import OperatorSnapshot
 from tests.operators.calls.handlers.awaiting import Awaiting, settings
 from tests.operators.calls.handlers.processes import Start

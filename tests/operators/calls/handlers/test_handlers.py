@@ -18,7 +18,7 @@ from aflow.operators.calls.async_process import (
     AsyncKeyedProcess,
     check_async_keyed_process,
 )
-from aflow.state.choice import DiskEngine, OnDisk
+from aflow.state.backend_choice import DiskEngine, OnDisk
 from aflow.state.specs import ValueState
 from tests.operators.calls.handlers.awaiting import Awaiting
 from tests.operators.calls.handlers.processes import (

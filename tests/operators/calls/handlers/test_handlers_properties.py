@@ -22,8 +22,8 @@ from aflow.model.time import MAX_TIMESTAMP, Instant, Timestamp
 from aflow.operators.calls.async_process import AsyncContext, AsyncKeyedProcess
 from aflow.operators.context import Context
 from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator
-from aflow.state.choice import DiskEngine, InMemory, OnDisk, StateBackend
-from aflow.state.filing import KeyedFiling
+from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk, StateBackend
+from aflow.state.keyed_entries import KeyedFiling
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import OperatorSnapshot, merge, replay
 from aflow.state.specs import ListState, MapState, StateSpec, ValueState

@@ -9,7 +9,7 @@ from itertools import islice
 from aflow.model.time import Timestamp
 from aflow.state.disk.buckets import BEHIND_BUCKETS, BUCKETS, Held, decode_bucket, part
 from aflow.state.disk.store import Reader, View
-from aflow.state.filing import KeyRow
+from aflow.state.keyed_entries import KeyRow
 from aflow.state.tables import TOUCHED, Table
 from aflow.state.timed_rows import MOMENT_BYTES, decode_moment
 

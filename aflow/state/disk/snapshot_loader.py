@@ -9,9 +9,9 @@ from aflow.errors import RestoreError, shown
 from aflow.model.codecs import CodecError
 from aflow.model.keys import encode_key
 from aflow.state.disk.buckets import BUCKETS, Held, encode_bucket
-from aflow.state.disk.due import note
-from aflow.state.filing import Keyed, KeyedFiling
+from aflow.state.disk.expiry_index import note
 from aflow.state.key_kinds import KeyKinds
+from aflow.state.keyed_entries import Keyed, KeyedFiling
 from aflow.state.layouts import description
 from aflow.state.snapshot import STATES, Entry
 from aflow.state.tables import TOUCHED, Table, Tables

@@ -11,7 +11,7 @@ import pytest
 from aflow.errors import CheckpointError, RestoreError
 from aflow.model.codecs import PLAIN
 from aflow.model.key_groups import KeyGroupRange, key_group
-from aflow.state.filing import (
+from aflow.state.keyed_entries import (
     CapturedRows,
     EncodedLater,
     KeyedFiling,

@@ -14,7 +14,7 @@ from aflow.state.disk.rocksdb import RocksdbStore, rocksdb_installed, rocksdict
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.sqlite import SqliteStore
 from aflow.state.disk.store import Engine
-from aflow.state.filing import KeyedFiling
+from aflow.state.keyed_entries import KeyedFiling
 from aflow.state.memory import MemoryBackend
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar, overload
 
 from aflow.state.aggregate import Aggregate
-from aflow.state.aggregates.picking import pick
-from aflow.state.aggregates.stored import values_codec
+from aflow.state.aggregates.accumulator_codecs import values_codec
+from aflow.state.aggregates.selector import pick
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from aflow.model.codecs import CodecError, codec_for
-from aflow.state.inferred import codec_of_items, codec_of_reduced, codec_of_results
+from aflow.state.inferred_codecs import codec_of_items, codec_of_reduced, codec_of_results
 from tests.stable_ids import stable
 
 

@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import pytest
 
-from aflow.state.own_copies import own_copy
+from aflow.state.defensive_copies import own_copy
 
 T = TypeVar("T")
 
