@@ -17,7 +17,7 @@ import msgspec
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.state.backend_choice import DiskEngine, OnDisk, make_backend
 from aflow.state.disk.rocksdb import rocksdict
-from aflow.state.keyed_entries import KeyedFiling
+from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.specs import ValueState
 from bench.harness import Measurement, compare
 
@@ -54,10 +54,10 @@ def measure(records: int, rounds: int) -> Measurement:
 def in_aflow(batches: list[list[int]], sample: list[int], *, resident: int) -> Count:
     """With the backend that operators use, as they use it."""
     everything = KeyGroupRange(0, DEFAULT_KEY_GROUPS)
-    filing = KeyedFiling(
+    key_codec = KeyGroupCodec(
         operator="disk", key_type=int, key_groups=everything, key_group_count=DEFAULT_KEY_GROUPS
     )
-    backend = make_backend(OnDisk(DiskEngine.ROCKSDB, resident=resident), filing, _Stopped())
+    backend = make_backend(OnDisk(DiskEngine.ROCKSDB, resident=resident), key_codec, _Stopped())
     count = backend.cell(ValueState("count", of=int))
     for batch in batches:
         backend.touch(batch)

@@ -32,7 +32,7 @@ from aflow.runtime.checkpoints.directory.paths import local_folder
 from aflow.runtime.checkpoints.directory.savepoints import Draft, check_new
 from aflow.runtime.checkpoints.sections import committables as snapshot_of
 from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
-from aflow.state.parts import PartReading, encoded
+from aflow.state.parts import PartReader, encoded
 from aflow.state.snapshot import OperatorSnapshot
 
 #: The number of the savepoint. Checkpoints of the job that begins from it have higher ones.
@@ -138,7 +138,7 @@ class _Writing:
         fragment = self._fragment(part)
         what = _named(fragment, part.subtask)
         groups = ranges(self.plan.key_groups, part.subtasks)[part.subtask]
-        reading = PartReading(what=what, groups=groups)
+        reading = PartReader(what=what, groups=groups)
         try:
             file = self._write(fragment.head.name, part.subtask, _followed(part.chunks, reading))
             steps = reading.end()
@@ -235,7 +235,7 @@ class _Writing:
         return FileRef(name, written.size, written.checksum)
 
 
-def _followed(chunks: Iterable[bytes], reading: PartReading) -> Iterator[bytes]:
+def _followed(chunks: Iterable[bytes], reading: PartReader) -> Iterator[bytes]:
     for chunk in chunks:
         reading.add(chunk)
         yield chunk

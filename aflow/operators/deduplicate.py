@@ -92,7 +92,7 @@ class DeduplicateOperator(Operator):
         self._to_close.close()
 
     def capture(self, *, changes: bool) -> CapturedRows:
-        return CapturedRows(self._backend.filing, self._backend.capture(changes=changes))
+        return CapturedRows(self._backend.key_codec, self._backend.capture(changes=changes))
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._backend.restore(snapshot.keyed)

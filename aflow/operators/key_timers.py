@@ -13,7 +13,7 @@ from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import Alarm
 from aflow.operators.timer_alarm import TimerAlarm
 from aflow.state.key_kinds import KeyKinds
-from aflow.state.keyed_entries import EncodedLater, Keyed, KeyedFiling, KeyRow, Members
+from aflow.state.keyed_entries import Keyed, KeyGroupCodec, KeyRow, LazyRows, Members
 
 #: Under which names of a snapshot timers are filed, as sets.
 TIMER_NAMES: Final = {
@@ -45,9 +45,9 @@ class KeyTimers:
         """Record that the alarm went off: it is not set any more."""
         self._alarm.on_fired()
 
-    def snapshot(self, filing: KeyedFiling) -> Keyed:
+    def snapshot(self, key_codec: KeyGroupCodec) -> Keyed:
         """All timers by key group. Raises ``CheckpointError`` for a key without encoding."""
-        return filing.file(
+        return key_codec.file(
             {name: map(_row, self.queues[domain].entries()) for domain, name in TIMER_NAMES.items()}
         )
 
@@ -63,16 +63,14 @@ class KeyTimers:
         self._kinds.see(beside)
         if not changes:
             self._see_all()
-            return {
-                name: Members(EncodedLater(queue.copied(), _row)) for name, queue in self._named()
-            }
+            return {name: Members(LazyRows(queue.copied(), _row)) for name, queue in self._named()}
         members: dict[str, Members] = {}
         for name, known in found.items():
             if known is None:
                 return None
             added, removed = known.added, known.removed
             self._kinds.see([key for _, key, _ in chain(added, removed)])
-            members[name] = Members(EncodedLater(added, _row), EncodedLater(removed, _row))
+            members[name] = Members(LazyRows(added, _row), LazyRows(removed, _row))
         return None if self._kinds.mixed else members
 
     def _named(self) -> Iterator[tuple[str, TimerQueue[Hashable, None]]]:
@@ -82,12 +80,12 @@ class KeyTimers:
         for queue in self.queues.values():
             self._kinds.see(queue.keys())
 
-    def restore(self, filing: KeyedFiling, keyed: Keyed) -> None:
+    def restore(self, key_codec: KeyGroupCodec, keyed: Keyed) -> None:
         """Set the timers of this subtask's key groups. Raises ``RestoreError`` for bytes that are no timer."""
         for domain in TimeDomain:
             queue = self.queues[domain]
-            for key, data in filing.read(keyed, TIMER_NAMES[domain]):
-                queue.register(_moment(data, filing.operator), key, None)
+            for key, data in key_codec.read(keyed, TIMER_NAMES[domain]):
+                queue.register(_moment(data, key_codec.operator), key, None)
             queue.take_changes()  # what comes and goes from here on is news
         self._see_all()
         self.arm()

@@ -74,7 +74,7 @@ class KeyedAccumulateOperator(Operator):
 
     def capture(self, *, changes: bool) -> CapturedRows:
         """Raises ``CheckpointError`` for an accumulator that cannot be encoded."""
-        return CapturedRows(self._backend.filing, self._backend.capture(changes=changes))
+        return CapturedRows(self._backend.key_codec, self._backend.capture(changes=changes))
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._backend.restore(snapshot.keyed)

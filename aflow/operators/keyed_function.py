@@ -153,7 +153,7 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         timers = self._timers.capture(changes=rows.keys is not None, beside=rows.keys or ())
         if timers is None:
             return self.capture(changes=False)
-        return CapturedRows(self._backend.filing, rows, timers, self._stored_watermark())
+        return CapturedRows(self._backend.key_codec, rows, timers, self._stored_watermark())
 
     def _stored_watermark(self) -> Mapping[str, tuple[bytes, ...]]:
         return self._ahead.stored(self.watermark, self.context.key_groups)
@@ -163,7 +163,7 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         self.watermark, self._ahead = restored_watermarks(snapshot, self.watermark, self.context)
         self._ctx.watermark = self.watermark
         self._backend.restore(snapshot.keyed)
-        self._timers.restore(self._backend.filing, snapshot.keyed)
+        self._timers.restore(self._backend.key_codec, snapshot.keyed)
 
     def _ring(self, domain: TimeDomain, now: Timestamp) -> None:
         """Call ``on_timer`` for all that is due, and send on what it gives."""

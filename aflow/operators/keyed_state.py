@@ -10,13 +10,13 @@ from aflow.model.batch import Batch
 from aflow.operators.base import Operator, OperatorContext, unsupported
 from aflow.state.backend import KeyedBackend
 from aflow.state.backend_choice import make_backend
-from aflow.state.keyed_entries import KeyedFiling
+from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 
 
-def keyed_filing(context: OperatorContext, key_type: type[Hashable] | None) -> KeyedFiling:
+def key_group_codec(context: OperatorContext, key_type: type[Hashable] | None) -> KeyGroupCodec:
     """How one subtask files what belongs to keys; without ``key_type`` its keys must be plain values."""
-    return KeyedFiling(
+    return KeyGroupCodec(
         operator=context.name,
         key_type=key_type,
         key_groups=context.key_groups,
@@ -29,12 +29,12 @@ def keyed_backend(context: OperatorContext, key_type: type[Hashable] | None) -> 
 
     It is of the kind that was chosen for the job, and whoever asks for it closes it.
     """
-    return make_backend(context.backend, keyed_filing(context, key_type), context.clock)
+    return make_backend(context.backend, key_group_codec(context, key_type), context.clock)
 
 
 def memory_backend(context: OperatorContext, key_type: type[Hashable] | None) -> MemoryBackend:
     """The same in memory, whatever was chosen: for steps whose other contents are in memory anyhow."""
-    return MemoryBackend(keyed_filing(context, key_type), context.clock)
+    return MemoryBackend(key_group_codec(context, key_type), context.clock)
 
 
 def touch(operator: Operator, backend: KeyedBackend, batch: Batch[Any]) -> Sequence[Hashable]:

@@ -95,7 +95,7 @@ class TopOperator(Operator):
 
     def capture(self, *, changes: bool) -> CapturedRows:
         """Raises ``CheckpointError`` for a record that cannot be encoded."""
-        return CapturedRows(self._backend.filing, self._backend.capture(changes=changes))
+        return CapturedRows(self._backend.key_codec, self._backend.capture(changes=changes))
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Scores are made anew from the records when their key comes. Of more than ``n`` records the best stay."""

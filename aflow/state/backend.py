@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, MutableMapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from aflow.state.cells import ValueCell
-from aflow.state.keyed_entries import Keyed, KeyedFiling, KeyedRows
+from aflow.state.keyed_entries import Keyed, KeyedRows, KeyGroupCodec
 from aflow.state.specs import Cells, StateSpec, ValueState
 
 C = TypeVar("C")
@@ -23,7 +23,7 @@ class KeyedBackend(Cells, Protocol):
     key: Hashable
     """The current key."""
 
-    filing: KeyedFiling
+    key_codec: KeyGroupCodec
 
     def touch(self, keys: Sequence[Hashable]) -> None:
         """Say that the state of ``keys`` is about to be read and written; before any access to it.

@@ -14,7 +14,7 @@ from aflow.state.disk.rocksdb import RocksdbStore, rocksdb_installed, rocksdict
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.sqlite import SqliteStore
 from aflow.state.disk.store import Engine
-from aflow.state.keyed_entries import KeyedFiling
+from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 
 
@@ -74,9 +74,9 @@ _ENGINES: dict[DiskEngine, Engine] = {
 }
 
 
-def make_backend(choice: StateBackend, filing: KeyedFiling, clock: Clock) -> MemoryBackend:
+def make_backend(choice: StateBackend, key_codec: KeyGroupCodec, clock: Clock) -> MemoryBackend:
     """An empty backend for one operator in one subtask; ``clock`` is for state with a time to live."""
     if isinstance(choice, InMemory):
-        return MemoryBackend(filing, clock)
-    scratch = Scratch(_ENGINES[choice.engine], choice.folder, filing.operator)
-    return DiskBackend(filing, clock, scratch, choice.resident)
+        return MemoryBackend(key_codec, clock)
+    scratch = Scratch(_ENGINES[choice.engine], choice.folder, key_codec.operator)
+    return DiskBackend(key_codec, clock, scratch, choice.resident)

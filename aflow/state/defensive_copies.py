@@ -29,7 +29,7 @@ _FIXED: Final = frozenset(
 )
 
 
-def own_copy(value: T) -> T:
+def defensive_copy(value: T) -> T:
     """``value``, or a deep copy if it, or something in it, could be changed.
 
     Raises what ``copy.deepcopy`` raises for a value that it cannot copy, ``TypeError`` most of the time.

@@ -49,7 +49,7 @@ class Members:
 
 # Not slotted: a generic frozen dataclass with slots cannot be made on Python 3.11.
 @dataclass(frozen=True)
-class EncodedLater(Generic[V]):
+class LazyRows(Generic[V]):
     """Rows made of what never changes, so that their values too need no encoding before they are filed."""
 
     items: Iterable[V]
@@ -63,7 +63,7 @@ class EncodedLater(Generic[V]):
 _UNCHANGING: Final = frozenset({int, float, str, bool, bytes, type(None)})
 
 
-def never_change(values: Collection[object]) -> bool:
+def are_immutable(values: Collection[object]) -> bool:
     """True if all ``values`` are plain ones that cannot be changed, or tuples of such; no tuples of tuples."""
     types = set(map(type, values))
     if tuple in types:
@@ -73,7 +73,7 @@ def never_change(values: Collection[object]) -> bool:
     return types <= _UNCHANGING
 
 
-class KeyedFiling:
+class KeyGroupCodec:
     """Files the keyed entries of one operator in one subtask, and finds those that belong to it.
 
     Whatever an operator keeps for its keys beside declared state (timers, windows) goes through here too, under a name
@@ -165,7 +165,7 @@ def _takes_ints_too(key_type: type[Hashable] | None) -> bool:
 class CapturedRows:
     """What an operator with keyed state remembered at one moment; see ``Captured``."""
 
-    filing: KeyedFiling
+    key_codec: KeyGroupCodec
     keyed: KeyedRows
     members: Mapping[str, Members] = field(default_factory=dict[str, Members])
     """The sets that the operator keeps, by name: complete ones if ``keyed`` is complete."""
@@ -174,7 +174,7 @@ class CapturedRows:
 
     def encoded(self) -> OperatorSnapshot:
         """The snapshot; each key is encoded once. Raises ``CheckpointError`` for a key without encoding."""
-        places = _Places(self.filing.place)
+        places = _Places(self.key_codec.place)
         added = {name: entries.added for name, entries in self.members.items()}
         removed = {name: entries.removed for name, entries in self.members.items()}
         return OperatorSnapshot(
@@ -252,7 +252,7 @@ def _replaced(
     return {group: frozenset(encoded) for group, encoded in groups.items()}
 
 
-def filed_together(first: Keyed, second: Keyed) -> Keyed:
+def merge_keyed(first: Keyed, second: Keyed) -> Keyed:
     """Both as one; they share no name but ``STATES``."""
     both: dict[int, Mapping[str, tuple[Entry, ...]]] = dict(first)
     for group, names in second.items():
@@ -262,7 +262,7 @@ def filed_together(first: Keyed, second: Keyed) -> Keyed:
     return both
 
 
-def rows_together(parts: Iterable[KeyedRows]) -> KeyedRows:
+def merge_rows(parts: Iterable[KeyedRows]) -> KeyedRows:
     """Several as one; they share no name, and are complete, or changes, all of them."""
     rows: dict[str, Iterable[KeyRow]] = {}
     described: dict[str, bytes] = {}

@@ -16,7 +16,7 @@ from aflow.state.keyed_cells import (
     KeyedReducingCell,
     KeyedValueCell,
 )
-from aflow.state.keyed_entries import CapturedRows, Keyed, KeyedFiling, KeyedRows, KeyRow
+from aflow.state.keyed_entries import CapturedRows, Keyed, KeyedRows, KeyGroupCodec, KeyRow
 from aflow.state.specs import (
     AggregatingState,
     ListState,
@@ -66,11 +66,11 @@ class MemoryBackend:
     Key groups are computed when a snapshot is taken, never for a record. State with a ``ttl`` needs the ``clock``.
     """
 
-    def __init__(self, filing: KeyedFiling, clock: Clock | None = None) -> None:
-        self.filing = filing
-        self._nobody: Final = NoKey(filing.operator)
+    def __init__(self, key_codec: KeyGroupCodec, clock: Clock | None = None) -> None:
+        self.key_codec = key_codec
+        self._nobody: Final = NoKey(key_codec.operator)
         self.key: Hashable = self._nobody
-        self._tables: Final = Tables(filing.operator, clock)
+        self._tables: Final = Tables(key_codec.operator, clock)
         #: The keys touched since the last capture or restore; None: there was none, so nobody asks for changes.
         self._changed: set[Hashable] | None = None
         self._kinds: Final = KeyKinds()
@@ -123,18 +123,18 @@ class MemoryBackend:
 
     def snapshot(self) -> Keyed:
         self._sweep()
-        return CapturedRows(self.filing, self._captured(None)).encoded().keyed
+        return CapturedRows(self.key_codec, self._captured(None)).encoded().keyed
 
     def restore(self, keyed: Keyed) -> None:
         self._changed = set()
         for table in self._tables:
             table.clear()
         stored: dict[str, Table] = {}
-        for names in self.filing.own(keyed):
+        for names in self.key_codec.own(keyed):
             stored.update((table.name, table) for table in self._tables.stored(names))
         for table in stored.values():
             self._restore_table(table, keyed)
-        if not self._tables.as_declared(self.filing.own(keyed)):
+        if not self._tables.as_declared(self.key_codec.own(keyed)):
             self._changed = None  # or rows of both types would stand under one description
         self._see(None)
 
@@ -171,7 +171,7 @@ class MemoryBackend:
         return KeyedRows(rows, changed, self._tables.described())
 
     def _restore_table(self, table: Table, keyed: Keyed) -> None:
-        rows, read = table.rows, self.filing.read
+        rows, read = table.rows, self.key_codec.read
         for key, data in read(keyed, table.name):
             rows[key] = table.decoded(key, data)
         if table.timed is not None:

@@ -23,7 +23,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, overload
 
 from aflow.errors import OperatorError
 from aflow.state.cells import ValueCell
-from aflow.state.defensive_copies import own_copy
+from aflow.state.defensive_copies import defensive_copy
 from aflow.state.specs import StateSpec
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ class ListOverlay(Generic[T]):
         self._added += values
 
     def __iter__(self) -> Iterator[T]:
-        return chain(map(own_copy, self._list), self._added)
+        return chain(map(defensive_copy, self._list), self._added)
 
     def __len__(self) -> int:
         return len(self._list) + len(self._added)
@@ -185,7 +185,7 @@ class MapOverlay(Generic[K, V]):
     def get(self, key: K, default: V | D | None = None) -> V | D | None:
         if key in self._put:
             return self._put[key]
-        return own_copy(self._dict[key]) if self._is_kept(key) else default
+        return defensive_copy(self._dict[key]) if self._is_kept(key) else default
 
     def __contains__(self, key: object) -> bool:
         return key in self._put or self._is_kept(key)
@@ -203,7 +203,7 @@ class MapOverlay(Generic[K, V]):
         put = self._put
         for key, value in self._dict.items():
             if key not in self._removed:
-                yield key, put[key] if key in put else own_copy(value)
+                yield key, put[key] if key in put else defensive_copy(value)
         for key, value in put.items():
             if not self._is_kept(key):
                 yield key, value

@@ -228,7 +228,7 @@ def newer(what: str, written: int, aflow: str) -> str:
     return f"{what} has format {written}, written by {by}; this version reads formats up to {FORMAT}: upgrade aflow"
 
 
-class PartReading:
+class PartReader:
     """Follows a complete part file as its bytes come, however they are cut, and holds one frame of it at a time.
 
     ``what`` is what errors call the file, ``groups`` are the key groups that it may hold something of.

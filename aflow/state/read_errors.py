@@ -9,7 +9,7 @@ from aflow.errors import AflowError, RestoreError
 
 
 @contextmanager
-def misread(what: str) -> Generator[None]:
+def wrap_read_errors(what: str) -> Generator[None]:
     """Raise ``RestoreError`` in place of the errors of bytes whose checksums are right, and which are not aflow's.
 
     Bytes that aflow has written are cast to what it wrote. Others fail somewhere in there, with a ``TypeError``, a

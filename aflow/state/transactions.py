@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from aflow.errors import InternalError, OperatorError, shown
 from aflow.state.backend import KeyedBackend
 from aflow.state.cells import AggregatingCell, ListCell, MapCell, ReducingCell, ValueCell
-from aflow.state.defensive_copies import own_copy
+from aflow.state.defensive_copies import defensive_copy
 from aflow.state.keyed_cells import (
     KeyedAggregatingCell,
     KeyedListCell,
@@ -142,7 +142,7 @@ class Transaction:
 
     def was_over(self) -> OperatorError:
         """Return the error for the use of a cell after the end of the handler; for overlays."""
-        operator = self._of.backend.filing.operator
+        operator = self._of.backend.key_codec.operator
         return OperatorError(
             f"step {operator!r} used state of key {shown(self.key)} after the end of the handler; "
             f"use state before the handler returns, and not after it was cancelled",
@@ -151,7 +151,7 @@ class Transaction:
         )
 
     def value_cell(self, spec: ValueState[T]) -> ValueCell[T]:
-        return KeyedValueCell(self, OverlayRow(self, spec, own_copy))
+        return KeyedValueCell(self, OverlayRow(self, spec, defensive_copy))
 
     def list_cell(self, spec: ListState[T]) -> ListCell[T]:
         return KeyedListCell(self, OverlayRow(self, spec, ListOverlay))
@@ -160,7 +160,7 @@ class Transaction:
         return KeyedMapCell(self, OverlayRow(self, spec, MapOverlay))
 
     def reducing_cell(self, spec: ReducingState[T]) -> ReducingCell[T]:
-        return KeyedReducingCell(self, OverlayRow(self, spec, own_copy), spec.fn)
+        return KeyedReducingCell(self, OverlayRow(self, spec, defensive_copy), spec.fn)
 
     def aggregating_cell(self, spec: AggregatingState[IN, ACC, OUT]) -> AggregatingCell[IN, OUT]:
-        return KeyedAggregatingCell(self, OverlayRow(self, spec, own_copy), spec.aggregate)
+        return KeyedAggregatingCell(self, OverlayRow(self, spec, defensive_copy), spec.aggregate)

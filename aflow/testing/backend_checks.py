@@ -12,12 +12,12 @@ from aflow.errors import AflowError, FlowDefinitionError, OperatorError, Restore
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange, ranges
 from aflow.model.time import Clock
 from aflow.state.backend import KeyedBackend
-from aflow.state.keyed_entries import KeyedFiling
+from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.snapshot import OperatorSnapshot, merge, replay
 from aflow.state.specs import ListState, TtlOn, ValueState
 from aflow.testing.backend_probe import States, Step, Watch
 
-MakeBackend = Callable[[KeyedFiling, Clock], KeyedBackend]
+MakeBackend = Callable[[KeyGroupCodec, Clock], KeyedBackend]
 """Makes an empty backend."""
 
 #: More keys than a backend that spills should be told to hold in memory.
@@ -29,7 +29,7 @@ _TTL: Final = timedelta(minutes=1)
 def check_backend(make_backend: MakeBackend) -> None:
     """Raise ``AssertionError`` if a backend breaks the contract of ``KeyedBackend``; the message says how.
 
-    ``make_backend(filing, clock)`` is called many times. A backend that holds only some keys in memory should be told
+    ``make_backend(key_codec, clock)`` is called many times. A backend that holds only some keys in memory should be told
     to hold few, ten or so: the check uses 1,500 in batches of 64.
 
     It uses cells of all kinds and tables, captures everything and changes, replays and restores them, with another
@@ -263,7 +263,7 @@ class _BackendCheck:
             ("undeclared state", ValueState[int]("unlike", of=int)),
             ("state of another kind", ListState[int]("value", of=int)),
         ):
-            backend = self._make(step.filing, self._watch)
+            backend = self._make(step.key_codec, self._watch)
             backend.cell(spec)
             self._refused(partial(backend.restore, keyed), RestoreError, what)
             backend.close()

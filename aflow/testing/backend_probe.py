@@ -10,7 +10,7 @@ from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.model.time import Clock, Timestamp
 from aflow.state.aggregate import Aggregate
 from aflow.state.backend import KeyedBackend
-from aflow.state.keyed_entries import CapturedRows, KeyedFiling
+from aflow.state.keyed_entries import CapturedRows, KeyGroupCodec
 from aflow.state.specs import (
     AggregatingState,
     ListState,
@@ -76,16 +76,16 @@ class Step:
 
     def __init__(
         self,
-        make: Callable[[KeyedFiling, Clock], KeyedBackend],
+        make: Callable[[KeyGroupCodec, Clock], KeyedBackend],
         watch: Watch,
         states: States | None = None,
         groups: KeyGroupRange | None = None,
     ) -> None:
         states = states or States()
-        self.filing: Final = KeyedFiling(
+        self.key_codec: Final = KeyGroupCodec(
             operator="checked", key_groups=groups or EVERYTHING, key_group_count=DEFAULT_KEY_GROUPS
         )
-        self.backend: Final = make(self.filing, watch)
+        self.backend: Final = make(self.key_codec, watch)
         self.names: Final = [spec.name for spec in states.all()]
         self.value = self.backend.cell(states.value)
         self.list = self.backend.cell(states.list)
@@ -135,7 +135,7 @@ class Step:
         return found
 
     def capture(self, *, changes: bool) -> CapturedRows:
-        return CapturedRows(self.filing, self.backend.capture(changes=changes))
+        return CapturedRows(self.key_codec, self.backend.capture(changes=changes))
 
     def content(self) -> dict[str, dict[Hashable, object]]:
         """All that is there, read from outside."""

@@ -14,7 +14,7 @@ from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.state.disk.backend import DiskBackend
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.sqlite import SqliteStore
-from aflow.state.keyed_entries import CapturedRows, KeyedFiling
+from aflow.state.keyed_entries import CapturedRows, KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import Entry, OperatorSnapshot, replay
 from aflow.state.specs import StateSpec, ValueState
@@ -41,7 +41,7 @@ class Chain:
         self._links: list[OperatorSnapshot] = []
 
     def add(self, backend: MemoryBackend, *, changes: bool = True) -> None:
-        snapshot = CapturedRows(backend.filing, backend.capture(changes=changes)).encoded()
+        snapshot = CapturedRows(backend.key_codec, backend.capture(changes=changes)).encoded()
         if snapshot.complete:
             self._links.clear()
         self._links.append(snapshot)
@@ -63,10 +63,12 @@ def watch() -> Watch:
 @pytest.fixture(params=["memory", "disk"])
 def make(request: pytest.FixtureRequest, watch: Watch, tmp_path: Path) -> Make:
     everything = KeyGroupRange(0, DEFAULT_KEY_GROUPS)
-    filing = KeyedFiling(operator="step", key_groups=everything, key_group_count=DEFAULT_KEY_GROUPS)
+    key_codec = KeyGroupCodec(
+        operator="step", key_groups=everything, key_group_count=DEFAULT_KEY_GROUPS
+    )
     if request.param == "memory":
-        return lambda: MemoryBackend(filing, watch)
-    return lambda: DiskBackend(filing, watch, Scratch(SqliteStore, tmp_path, "step"), 4)
+        return lambda: MemoryBackend(key_codec, watch)
+    return lambda: DiskBackend(key_codec, watch, Scratch(SqliteStore, tmp_path, "step"), 4)
 
 
 def put(backend: MemoryBackend, spec: ValueState[int], key: Hashable, value: int | None) -> None:

@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import pytest
 
-from aflow.state.defensive_copies import own_copy
+from aflow.state.defensive_copies import defensive_copy
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class Count:
     ids=lambda value: type(value).__name__,
 )
 def test_a_value_that_cannot_be_changed_is_its_own_copy(value: object) -> None:
-    assert own_copy(value) is value
+    assert defensive_copy(value) is value
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_value_that_cannot_be_changed_is_its_own_copy(value: object) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_a_value_that_could_be_changed_is_copied(value: object) -> None:
-    copy = own_copy(value)
+    copy = defensive_copy(value)
 
     assert copy is not value
     assert copy == value
@@ -82,7 +82,7 @@ def test_a_value_that_could_be_changed_is_copied(value: object) -> None:
 def test_a_copy_shares_nothing_that_could_be_changed() -> None:
     value = Pair(Count(1, ["a"]), Count())
 
-    copy = own_copy(value)
+    copy = defensive_copy(value)
     copy.one.names.append("b")
 
     assert value == Pair(Count(1, ["a"]), Count())

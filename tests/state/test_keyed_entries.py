@@ -13,13 +13,13 @@ from aflow.model.codecs import PLAIN
 from aflow.model.key_groups import KeyGroupRange, key_group
 from aflow.state.keyed_entries import (
     CapturedRows,
-    EncodedLater,
-    KeyedFiling,
     KeyedRows,
+    KeyGroupCodec,
+    LazyRows,
     Members,
-    filed_together,
-    never_change,
-    rows_together,
+    are_immutable,
+    merge_keyed,
+    merge_rows,
 )
 from aflow.state.snapshot import STATES
 
@@ -35,7 +35,7 @@ class CardOfCountry:
     country: str = ""
 
 
-class Counting(KeyedFiling):
+class Counting(KeyGroupCodec):
     """Counts how often each key is encoded."""
 
     def __init__(self) -> None:
@@ -65,9 +65,9 @@ def test_all_that_keys_have_is_filed_under_their_groups_with_what_describes_it()
 def test_a_key_that_is_read_as_another_than_was_stored_is_refused() -> None:
     """A key with one more field belongs to another key group, where nobody would look for what is stored."""
     groups = KeyGroupRange(0, 128)
-    cards = KeyedFiling(operator="step", key_type=Card, key_groups=groups, key_group_count=128)
+    cards = KeyGroupCodec(operator="step", key_type=Card, key_groups=groups, key_group_count=128)
     snapshot = CapturedRows(cards, KeyedRows({"x": [(Card("4711"), b"1")]})).encoded()
-    more = KeyedFiling(
+    more = KeyGroupCodec(
         operator="step", key_type=CardOfCountry, key_groups=groups, key_group_count=128
     )
 
@@ -110,17 +110,17 @@ def test_members_are_filed_as_what_was_added_and_what_was_removed() -> None:
 
 
 def test_a_key_with_several_names_is_encoded_once() -> None:
-    filing = Counting()
+    key_codec = Counting()
     rows = KeyedRows({"x": [("a", b"1")], "y": [("a", b"2")]}, {"a"})
 
-    CapturedRows(filing, rows, {"@t": Members([("a", b"3")], [("a", b"4")])}).encoded()
+    CapturedRows(key_codec, rows, {"@t": Members([("a", b"3")], [("a", b"4")])}).encoded()
 
-    assert filing.placed == ["a"]
+    assert key_codec.placed == ["a"]
 
 
 def test_what_was_captured_can_be_encoded_again() -> None:
     captured = CapturedRows(
-        Counting(), KeyedRows({"x": EncodedLater([("a", 1)], lambda row: (row[0], b"1"))})
+        Counting(), KeyedRows({"x": LazyRows([("a", 1)], lambda row: (row[0], b"1"))})
     )
 
     assert captured.encoded() == captured.encoded()
@@ -137,17 +137,17 @@ def test_parts_together_are_complete_or_changes_of_all_their_keys() -> None:
     one = KeyedRows({"x": [("a", b"1")]}, {"a"}, {"x": b"is x"})
     other = KeyedRows({"y": [("b", b"2")]}, {"a", "b"})
 
-    both = rows_together([one, other])
+    both = merge_rows([one, other])
 
     assert both == KeyedRows({"x": [("a", b"1")], "y": [("b", b"2")]}, {"a", "b"}, {"x": b"is x"})
-    assert rows_together([KeyedRows({}), KeyedRows({})]).keys is None
+    assert merge_rows([KeyedRows({}), KeyedRows({})]).keys is None
 
 
 def test_what_is_filed_together_keeps_the_descriptions_of_both() -> None:
     one = {1: {"x": ((A, b"1"),), STATES: ((b"x", b"is x"),)}}
     other = {1: {"y": ((A, b"2"),), STATES: ((b"y", b"is y"),)}, 2: {"y": ((C, b"3"),)}}
 
-    both = filed_together(one, other)
+    both = merge_keyed(one, other)
 
     assert both[1][STATES] == ((b"x", b"is x"), (b"y", b"is y"))
     assert both[1]["x"] == ((A, b"1"),)
@@ -179,4 +179,4 @@ NOT_PLAIN: list[Any] = []
 def test_plain_values_and_tuples_of_them_are_known_to_never_change(
     values: list[Any], expected: bool
 ) -> None:
-    assert never_change(values) is expected
+    assert are_immutable(values) is expected

@@ -7,7 +7,7 @@ import pytest
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.state.aggregate import Aggregate
-from aflow.state.keyed_entries import KeyedFiling
+from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import AggregatingState, ListState, MapState, ReducingState, ValueState
 
@@ -34,7 +34,7 @@ class Mean(Aggregate[float, list[float], float]):
 def backend() -> MemoryBackend:
     everything = KeyGroupRange(0, DEFAULT_KEY_GROUPS)
     return MemoryBackend(
-        KeyedFiling(operator="step", key_groups=everything, key_group_count=DEFAULT_KEY_GROUPS)
+        KeyGroupCodec(operator="step", key_groups=everything, key_group_count=DEFAULT_KEY_GROUPS)
     )
 
 

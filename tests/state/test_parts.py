@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aflow.errors import RestoreError
 from aflow.state.manifest import FORMAT
-from aflow.state.parts import MAGIC, PartReading, decoded, encoded
+from aflow.state.parts import MAGIC, PartReader, decoded, encoded
 from aflow.state.snapshot import Entry, OperatorSnapshot
 
 few_bytes = st.binary(max_size=4)
@@ -160,7 +160,7 @@ def test_a_great_many_names_without_rows_do_not_make_one_frame() -> None:
 
 
 def read(pieces: Iterable[bytes], groups: Container[int] = range(40_001)) -> tuple[str, ...]:
-    reading = PartReading(what="the part", groups=groups)
+    reading = PartReader(what="the part", groups=groups)
     for piece in pieces:
         reading.add(piece)
     return reading.end()

@@ -15,7 +15,7 @@ from aflow.errors import CheckpointError, FlowDefinitionError, RestoreError
 from aflow.model.codecs import PLAIN, Pickled
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange, key_group, ranges
 from aflow.state.aggregate import Aggregate
-from aflow.state.keyed_entries import Keyed, KeyedFiling, filed_together
+from aflow.state.keyed_entries import Keyed, KeyGroupCodec, merge_keyed
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import STATES, OperatorSnapshot, merge
 from aflow.state.specs import (
@@ -58,13 +58,13 @@ def backend_of(
     groups: KeyGroupRange = KeyGroupRange(0, DEFAULT_KEY_GROUPS),  # noqa: B008 - a value
     key_type: type[Hashable] | None = None,
 ) -> MemoryBackend:
-    filing = KeyedFiling(
+    key_codec = KeyGroupCodec(
         operator="step",
         key_type=key_type,
         key_groups=groups,
         key_group_count=DEFAULT_KEY_GROUPS,
     )
-    backend = MemoryBackend(filing)
+    backend = MemoryBackend(key_codec)
     for spec in specs:
         backend.cell(spec)
     return backend
@@ -182,10 +182,10 @@ def test_a_state_that_is_new_since_the_snapshot_starts_empty() -> None:
 def test_names_of_the_operator_itself_are_left_to_it() -> None:
     last = ValueState("last", of=int)
     before = holding(last, a=1)
-    timers = before.filing.file({"@timers": [("a", b"1")], "@empty": []})
+    timers = before.key_codec.file({"@timers": [("a", b"1")], "@empty": []})
 
     after = backend_of(last)
-    after.restore(filed_together(before.snapshot(), timers))
+    after.restore(merge_keyed(before.snapshot(), timers))
 
     assert after.table(last) == {"a": 1}
 
@@ -194,7 +194,7 @@ def test_filed_together_keeps_groups_that_only_one_side_has() -> None:
     first: Keyed = {1: {"x": ((b"k", b"1"),)}, 2: {"x": ((b"l", b"2"),)}}
     second: Keyed = {2: {"@y": ((b"l", b"3"),)}, 3: {"@y": ((b"m", b"4"),)}}
 
-    assert filed_together(first, second) == {
+    assert merge_keyed(first, second) == {
         1: {"x": ((b"k", b"1"),)},
         2: {"x": ((b"l", b"2"),), "@y": ((b"l", b"3"),)},
         3: {"@y": ((b"m", b"4"),)},

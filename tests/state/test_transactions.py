@@ -8,7 +8,7 @@ import pytest
 
 from aflow.errors import InternalError, OperatorError
 from aflow.model.key_groups import KeyGroupRange
-from aflow.state.keyed_entries import CapturedRows, KeyedFiling
+from aflow.state.keyed_entries import CapturedRows, KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import (
     AggregatingState,
@@ -46,8 +46,8 @@ def watch() -> Watch:
 
 @pytest.fixture
 def backend(watch: Watch) -> MemoryBackend:
-    filing = KeyedFiling(operator="score", key_groups=KeyGroupRange(0, 4), key_group_count=4)
-    return MemoryBackend(filing, watch)
+    key_codec = KeyGroupCodec(operator="score", key_groups=KeyGroupRange(0, 4), key_group_count=4)
+    return MemoryBackend(key_codec, watch)
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ def test_a_committed_key_is_among_the_changes(
     transaction = transactions.open("a")
     transaction.cell(VALUE).get()
     transaction.cell(VALUE).set(1)
-    CapturedRows(backend.filing, backend.capture(changes=False)).encoded()
+    CapturedRows(backend.key_codec, backend.capture(changes=False)).encoded()
 
     transaction.commit()
 

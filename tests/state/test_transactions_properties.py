@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from aflow.model.key_groups import KeyGroupRange
 from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk, StateBackend, make_backend
 from aflow.state.disk.rocksdb import rocksdb_installed
-from aflow.state.keyed_entries import CapturedRows, KeyedFiling
+from aflow.state.keyed_entries import CapturedRows, KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import OperatorSnapshot, replay
 from aflow.state.specs import (
@@ -102,8 +102,10 @@ class Program:
 
     def __init__(self, choice: StateBackend, watch: Watch) -> None:
         self.specs = {None: declared(None), TTL: declared(TTL)}
-        filing = KeyedFiling(operator="step", key_groups=KeyGroupRange(0, 4), key_group_count=4)
-        self.backend: MemoryBackend = make_backend(choice, filing, watch)
+        key_codec = KeyGroupCodec(
+            operator="step", key_groups=KeyGroupRange(0, 4), key_group_count=4
+        )
+        self.backend: MemoryBackend = make_backend(choice, key_codec, watch)
         self.all_specs = [spec for several in self.specs.values() for spec in several.values()]
         self.cells: dict[StateSpec[Any], Any] = {
             spec: self.backend.cell(spec) for spec in self.all_specs
@@ -112,7 +114,7 @@ class Program:
 
     def capture(self, *, changes: bool) -> None:
         rows = self.backend.capture(changes=changes)
-        taken = CapturedRows(self.backend.filing, rows).encoded()
+        taken = CapturedRows(self.backend.key_codec, rows).encoded()
         self.chain = [taken] if taken.complete else [*self.chain, taken]
 
     def content(self) -> dict[str, Any]:

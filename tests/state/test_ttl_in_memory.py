@@ -9,7 +9,7 @@ import pytest
 
 from aflow.errors import FlowDefinitionError, InternalError
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
-from aflow.state.keyed_entries import CapturedRows, Keyed, KeyedFiling
+from aflow.state.keyed_entries import CapturedRows, Keyed, KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import ListState, MapState, TtlOn, ValueState
 
@@ -31,9 +31,9 @@ def watch() -> Watch:
     return Watch()
 
 
-def filing() -> KeyedFiling:
+def key_codec() -> KeyGroupCodec:
     everything = KeyGroupRange(0, DEFAULT_KEY_GROUPS)
-    return KeyedFiling(operator="step", key_groups=everything, key_group_count=DEFAULT_KEY_GROUPS)
+    return KeyGroupCodec(operator="step", key_groups=everything, key_group_count=DEFAULT_KEY_GROUPS)
 
 
 def at(backend: MemoryBackend, key: str) -> None:
@@ -42,18 +42,18 @@ def at(backend: MemoryBackend, key: str) -> None:
 
 
 def stored(backend: MemoryBackend, *, changes: bool = False) -> CapturedRows:
-    return CapturedRows(filing(), backend.capture(changes=changes))
+    return CapturedRows(key_codec(), backend.capture(changes=changes))
 
 
 def restored(keyed: Keyed, watch: Watch, spec: ValueState[Any]) -> MemoryBackend:
-    backend = MemoryBackend(filing(), watch)
+    backend = MemoryBackend(key_codec(), watch)
     backend.cell(spec)
     backend.restore(keyed)
     return backend
 
 
 def test_a_value_is_gone_when_its_time_has_passed(watch: Watch) -> None:
-    backend = MemoryBackend(filing(), watch)
+    backend = MemoryBackend(key_codec(), watch)
     cell = backend.cell(ValueState("last", of=int, ttl=MINUTE))
     at(backend, "a")
     cell.set(1)
@@ -66,7 +66,7 @@ def test_a_value_is_gone_when_its_time_has_passed(watch: Watch) -> None:
 
 
 def test_writing_counts_and_reading_does_not(watch: Watch) -> None:
-    backend = MemoryBackend(filing(), watch)
+    backend = MemoryBackend(key_codec(), watch)
     cell = backend.cell(ValueState("last", of=int, ttl=MINUTE))
     at(backend, "a")
     cell.set(1)
@@ -81,7 +81,7 @@ def test_writing_counts_and_reading_does_not(watch: Watch) -> None:
 
 
 def test_reading_counts_if_it_is_to(watch: Watch) -> None:
-    backend = MemoryBackend(filing(), watch)
+    backend = MemoryBackend(key_codec(), watch)
     cell = backend.cell(ValueState("last", of=int, ttl=MINUTE, ttl_on=TtlOn.READ))
     at(backend, "a")
     cell.set(1)
@@ -95,7 +95,7 @@ def test_reading_counts_if_it_is_to(watch: Watch) -> None:
 
 
 def test_what_is_out_of_date_is_not_added_to(watch: Watch) -> None:
-    backend = MemoryBackend(filing(), watch)
+    backend = MemoryBackend(key_codec(), watch)
     values = backend.cell(ListState("values", of=int, ttl=MINUTE))
     entries = backend.cell(MapState("entries", key=str, of=int, ttl=MINUTE))
     backend.key = "a"
@@ -111,7 +111,7 @@ def test_what_is_out_of_date_is_not_added_to(watch: Watch) -> None:
 
 
 def test_a_map_lives_and_goes_as_a_whole(watch: Watch) -> None:
-    backend = MemoryBackend(filing(), watch)
+    backend = MemoryBackend(key_codec(), watch)
     entries = backend.cell(MapState("entries", key=str, of=int, ttl=MINUTE))
     backend.key = "a"
     entries.put("x", 1)
@@ -125,7 +125,7 @@ def test_a_map_lives_and_goes_as_a_whole(watch: Watch) -> None:
 
 
 def test_touching_other_keys_forgets_what_is_out_of_date(watch: Watch) -> None:
-    backend = MemoryBackend(filing(), watch)
+    backend = MemoryBackend(key_codec(), watch)
     spec = ValueState("last", of=int, ttl=MINUTE)
     cell = backend.cell(spec)
     for key in "abc":
@@ -140,7 +140,7 @@ def test_touching_other_keys_forgets_what_is_out_of_date(watch: Watch) -> None:
 
 
 def test_what_was_forgotten_is_a_change(watch: Watch) -> None:
-    backend = MemoryBackend(filing(), watch)
+    backend = MemoryBackend(key_codec(), watch)
     cell = backend.cell(ValueState("last", of=int, ttl=MINUTE))
     at(backend, "a")
     cell.set(1)
@@ -154,7 +154,7 @@ def test_what_was_forgotten_is_a_change(watch: Watch) -> None:
 
 
 def test_a_clock_that_goes_back_makes_nothing_older(watch: Watch) -> None:
-    backend = MemoryBackend(filing(), watch)
+    backend = MemoryBackend(key_codec(), watch)
     cell = backend.cell(ValueState("last", of=int, ttl=MINUTE))
     at(backend, "a")
     cell.set(1)
@@ -170,7 +170,7 @@ def test_a_clock_that_goes_back_makes_nothing_older(watch: Watch) -> None:
 
 def test_a_snapshot_holds_the_time_of_the_last_touch(watch: Watch) -> None:
     spec = ValueState("last", of=int, ttl=MINUTE)
-    backend = MemoryBackend(filing(), watch)
+    backend = MemoryBackend(key_codec(), watch)
     cell = backend.cell(spec)
     for key in "ab":
         at(backend, key)
@@ -188,7 +188,7 @@ def test_a_snapshot_holds_the_time_of_the_last_touch(watch: Watch) -> None:
 
 
 def test_state_stored_without_a_ttl_lives_from_the_restore_on(watch: Watch) -> None:
-    backend = MemoryBackend(filing(), watch)
+    backend = MemoryBackend(key_codec(), watch)
     cell = backend.cell(ValueState("last", of=int))
     at(backend, "a")
     cell.set(1)
@@ -204,7 +204,7 @@ def test_state_stored_without_a_ttl_lives_from_the_restore_on(watch: Watch) -> N
 
 
 def test_state_stored_with_a_ttl_is_restored_without_one(watch: Watch) -> None:
-    backend = MemoryBackend(filing(), watch)
+    backend = MemoryBackend(key_codec(), watch)
     cell = backend.cell(ValueState("last", of=int, ttl=MINUTE))
     at(backend, "a")
     cell.set(1)
@@ -217,7 +217,7 @@ def test_state_stored_with_a_ttl_is_restored_without_one(watch: Watch) -> None:
 
 def test_a_touch_by_a_clock_that_was_ahead_counts_as_now(watch: Watch) -> None:
     spec = ValueState("last", of=int, ttl=MINUTE)
-    backend = MemoryBackend(filing(), watch)
+    backend = MemoryBackend(key_codec(), watch)
     cell = backend.cell(spec)
     at(backend, "a")
     cell.set(1)
@@ -231,7 +231,7 @@ def test_a_touch_by_a_clock_that_was_ahead_counts_as_now(watch: Watch) -> None:
 
 
 def test_a_table_of_all_keys_has_no_ttl(watch: Watch) -> None:
-    backend = MemoryBackend(filing(), watch)
+    backend = MemoryBackend(key_codec(), watch)
 
     with pytest.raises(FlowDefinitionError, match="for which only cells look"):
         backend.table(ValueState("last", of=int, ttl=MINUTE))
@@ -239,4 +239,4 @@ def test_a_table_of_all_keys_has_no_ttl(watch: Watch) -> None:
 
 def test_a_ttl_needs_a_clock() -> None:
     with pytest.raises(InternalError, match="no clock"):
-        MemoryBackend(filing()).cell(ValueState("last", of=int, ttl=MINUTE))
+        MemoryBackend(key_codec()).cell(ValueState("last", of=int, ttl=MINUTE))

@@ -11,13 +11,13 @@ from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.model.time import Clock
 from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk, make_backend
 from aflow.state.disk.rocksdb import rocksdb_installed
-from aflow.state.keyed_entries import KeyedFiling
+from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 from aflow.testing import check_backend
 
 
 def test_state_in_memory_is_a_backend() -> None:
-    check_backend(lambda filing, clock: make_backend(InMemory(), filing, clock))
+    check_backend(lambda key_codec, clock: make_backend(InMemory(), key_codec, clock))
 
 
 @pytest.mark.parametrize("resident", [1, 10, 100_000], ids=["one", "few", "all"])
@@ -27,7 +27,7 @@ def test_state_on_disk_is_a_backend(engine: DiskEngine, resident: int, tmp_path:
         pytest.skip("needs rocksdict")
     choice = OnDisk(engine, tmp_path, resident=resident)
 
-    check_backend(lambda filing, clock: make_backend(choice, filing, clock))
+    check_backend(lambda key_codec, clock: make_backend(choice, key_codec, clock))
 
 
 class Forgetful(MemoryBackend):
@@ -40,10 +40,10 @@ class Forgetful(MemoryBackend):
 class Loose(MemoryBackend):
     """Takes the state of all key groups."""
 
-    def __init__(self, filing: KeyedFiling, clock: Clock) -> None:
-        super().__init__(filing, clock)
+    def __init__(self, key_codec: KeyGroupCodec, clock: Clock) -> None:
+        super().__init__(key_codec, clock)
         everything = KeyGroupRange(0, DEFAULT_KEY_GROUPS)
-        self.filing = KeyedFiling(
+        self.key_codec = KeyGroupCodec(
             operator="step", key_groups=everything, key_group_count=DEFAULT_KEY_GROUPS
         )
 
@@ -51,8 +51,8 @@ class Loose(MemoryBackend):
 class Timeless(MemoryBackend):
     """Holds on to what is out of date."""
 
-    def __init__(self, filing: KeyedFiling, clock: Clock) -> None:
-        super().__init__(filing, _Stopped())
+    def __init__(self, key_codec: KeyGroupCodec, clock: Clock) -> None:
+        super().__init__(key_codec, _Stopped())
 
 
 class _Stopped:

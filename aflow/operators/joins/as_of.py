@@ -122,10 +122,10 @@ class AsOfJoinOperator(JoinOperator):
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self.watermark, self._ahead = restored_watermarks(snapshot, self.watermark, self.context)
         self._versions.watermark = self.watermark
-        for key, data in self._filing.read(snapshot.keyed, _WAITING):
+        for key, data in self._key_codec.read(snapshot.keyed, _WAITING):
             for at, value in self._read(key, data, self._left_codec, "left"):
                 self._waiting.add(at, key, value)
-        for key, data in self._filing.read(snapshot.keyed, _VERSIONS):
+        for key, data in self._key_codec.read(snapshot.keyed, _VERSIONS):
             for at, value in self._read(key, data, self._right_codec, "right"):
                 self._versions.put(key, at, value)
         self._changed.begin([*self._waiting.by_key(), *(key for key, _ in self._versions.by_key())])
@@ -163,7 +163,7 @@ class AsOfJoinOperator(JoinOperator):
             _VERSIONS: list(self._stored(versions, self._right_codec, "right")),
         }
         known = self._ahead.stored(self.watermark, self.context.key_groups)
-        return CapturedRows(self._filing, KeyedRows(rows, keys), operator=known)
+        return CapturedRows(self._key_codec, KeyedRows(rows, keys), operator=known)
 
     def _stored(
         self, held: Iterable[tuple[Hashable, Columns]], codec: Codec[Any], side: str

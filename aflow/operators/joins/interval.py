@@ -267,7 +267,7 @@ class IntervalJoinOperator(JoinOperator):
             (_LEFT, self._left, self._left_codec, "left"),
             (_RIGHT, self._right, self._right_codec, "right"),
         ):
-            for key, data in self._filing.read(snapshot.keyed, name):
+            for key, data in self._key_codec.read(snapshot.keyed, name):
                 self._hold(side, key, data, codec, what)
         self._changed.begin([*self._left.held, *self._right.held])
 
@@ -381,7 +381,7 @@ class IntervalJoinOperator(JoinOperator):
             _RIGHT: list(self._stored(self._right, self._right_codec, "right", keys)),
         }
         known = self._ahead.stored(self.watermark, self.context.key_groups)
-        return CapturedRows(self._filing, KeyedRows(rows, keys), operator=known)
+        return CapturedRows(self._key_codec, KeyedRows(rows, keys), operator=known)
 
     def _stored(
         self, side: IntervalSide, codec: Codec[Any], what: str, keys: set[Hashable] | None

@@ -25,7 +25,7 @@ from aflow.operators.base import RAISED, OperatorContext, TwoInputOperator, unsu
 from aflow.operators.changed_keys import ChangedKeys
 from aflow.operators.first_call import FirstCall
 from aflow.operators.group_watermarks import no_group_ahead
-from aflow.operators.keyed_state import keyed_filing
+from aflow.operators.keyed_state import key_group_codec
 from aflow.state.layouts import state_codec
 
 
@@ -77,7 +77,7 @@ class JoinOperator(TwoInputOperator):
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
-        self._filing = keyed_filing(context, self._key_type)
+        self._key_codec = key_group_codec(context, self._key_type)
         self._changed = ChangedKeys()
         #: The watermarks of key groups that were restored from a subtask which was ahead of this one.
         self._ahead = no_group_ahead(context)

@@ -14,7 +14,7 @@ from aflow.model.windows import TimeWindow
 from aflow.operators.base import Alarm
 from aflow.operators.timer_alarm import TimerAlarm
 from aflow.state.key_kinds import KeyKinds
-from aflow.state.keyed_entries import EncodedLater, Keyed, KeyedFiling, KeyRow, Members
+from aflow.state.keyed_entries import Keyed, KeyGroupCodec, KeyRow, LazyRows, Members
 
 #: Under which names of a snapshot timers are filed.
 TIMER_NAMES: Final = {
@@ -64,13 +64,13 @@ class DomainTimers:
                 all_timers = list(self.of(domain).of_keys())
                 self._kinds.see([key for _, _, key in all_timers])
                 rows = [(at, key, window) for at, window, key in all_timers]
-                members[name] = Members(EncodedLater(rows, _row))
+                members[name] = Members(LazyRows(rows, _row))
             elif known is None:
                 return None
             else:
                 added, removed = known.added, known.removed
                 self._kinds.see([key for _, key, _ in chain(added, removed)])
-                members[name] = Members(EncodedLater(added, _row), EncodedLater(removed, _row))
+                members[name] = Members(LazyRows(added, _row), LazyRows(removed, _row))
         return None if changes and self._kinds.mixed else members
 
     def begin_changes(self) -> None:
@@ -80,15 +80,15 @@ class DomainTimers:
             self._kinds.see([key for _, _, key in self.of(domain).of_keys()])
 
     def read(
-        self, domain: TimeDomain, filing: KeyedFiling, keyed: Keyed
+        self, domain: TimeDomain, key_codec: KeyGroupCodec, keyed: Keyed
     ) -> Iterator[tuple[Hashable, Timestamp, TimeWindow]]:
         """The timers in a snapshot for this subtask's keys. Raises ``RestoreError`` for bytes that are no timer."""
-        for key, data in filing.read(keyed, TIMER_NAMES[domain]):
+        for key, data in key_codec.read(keyed, TIMER_NAMES[domain]):
             try:
                 at, start, end = cast("tuple[int, int, int]", PLAIN.decode(data))
             except CodecError as exc:
                 raise RestoreError(
-                    f"step {filing.operator!r} cannot read a stored timer: {exc}"
+                    f"step {key_codec.operator!r} cannot read a stored timer: {exc}"
                 ) from exc
             yield key, at, TimeWindow(start, end)
 

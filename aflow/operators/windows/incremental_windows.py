@@ -23,17 +23,17 @@ from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.operators.changed_keys import ChangedKeys, too_many
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
-from aflow.operators.keyed_state import keyed_filing
+from aflow.operators.keyed_state import key_group_codec
 from aflow.operators.windows.contexts import window_text
 from aflow.operators.windows.lateness import LATE
 from aflow.state.aggregates.exact import plus
 from aflow.state.keyed_entries import (
     CapturedRows,
-    EncodedLater,
     Keyed,
     KeyedRows,
     KeyRow,
-    never_change,
+    LazyRows,
+    are_immutable,
 )
 from aflow.state.snapshot import OperatorSnapshot
 
@@ -76,7 +76,7 @@ class IncrementalWindows(Operator):
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
-        self._filing = keyed_filing(context, self._key_type)
+        self._key_codec = key_group_codec(context, self._key_type)
         #: The watermarks of key groups that were restored from a subtask which was ahead of this one.
         self._ahead = no_group_ahead(context)
 
@@ -187,12 +187,12 @@ class IncrementalWindows(Operator):
 
     def _captured(self, keys: set[Hashable] | None, rows: list[Row]) -> CapturedRows:
         encoded: Iterable[KeyRow]
-        if never_change([row[1] for row in rows]):
-            encoded = EncodedLater(rows, self._key_row)
+        if are_immutable([row[1] for row in rows]):
+            encoded = LazyRows(rows, self._key_row)
         else:
             encoded = list(map(self._key_row, rows))
         named = {self._filed_as: encoded, **self._more_rows(keys)}
-        return CapturedRows(self._filing, KeyedRows(named, keys), operator=self._known())
+        return CapturedRows(self._key_codec, KeyedRows(named, keys), operator=self._known())
 
     def _key_row(self, row: Row) -> KeyRow:
         key, held, *numbers = row

@@ -145,10 +145,10 @@ class PaneAggregateOperator(IncrementalWindows):
         return {**super()._known(), **stored_staggers(self._staggers)}
 
     def _restore_rows(self, keyed: Keyed) -> None:
-        for key, data in self._filing.read(keyed, _PANES):
+        for key, data in self._key_codec.read(keyed, _PANES):
             held, (start,) = self._decoded(data)
             self._panes[start][key] = held
-        for key, data in self._filing.read(keyed, _FIRINGS):
+        for key, data in self._key_codec.read(keyed, _FIRINGS):
             start, count = cast("tuple[int, int]", self._read(data))
             self._count(start, key, count)
 

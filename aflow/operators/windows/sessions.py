@@ -160,7 +160,7 @@ class SessionAggregateOperator(IncrementalWindows):
         self.output.watermark(timestamp)
 
     def _restore_rows(self, keyed: Keyed) -> None:
-        for key, data in self._filing.read(keyed, _SESSIONS):
+        for key, data in self._key_codec.read(keyed, _SESSIONS):
             held, (start, end, firings, fired) = self._decoded(data)
             self._file(_Session(key, start, end, held, firings, bool(fired)))
 

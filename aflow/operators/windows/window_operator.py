@@ -49,7 +49,7 @@ from aflow.operators.windows.separate_windows import Place, SeparateWindows
 from aflow.operators.windows.staggers import staggers_of, stored_staggers
 from aflow.operators.windows.window_snapshots import WindowSnapshots
 from aflow.operators.windows.window_state import WindowState, of_keys
-from aflow.state.keyed_entries import CapturedRows, KeyedRows, filed_together, rows_together
+from aflow.state.keyed_entries import CapturedRows, KeyedRows, merge_keyed, merge_rows
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import declared_states
 
@@ -81,7 +81,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._backend = memory_backend(context, logic.key_type)
         self._window_state = None if merging else WindowState(context, logic.key_type, specs)
         self._filed = WindowSnapshots(
-            self._backend.filing, self._contents, self._windows, self._timers
+            self._backend.key_codec, self._contents, self._windows, self._timers
         )
         #: Results that were not emitted yet, and their timestamps.
         self._values: list[Any] = []
@@ -164,9 +164,9 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
 
     def snapshot(self) -> OperatorSnapshot:
         """Raises ``CheckpointError`` for what cannot be encoded: a key, contents, what a trigger remembers, state."""
-        keyed = filed_together(self._backend.snapshot(), self._filed.snapshot())
+        keyed = merge_keyed(self._backend.snapshot(), self._filed.snapshot())
         if self._window_state is not None:
-            keyed = filed_together(keyed, self._window_state.snapshot())
+            keyed = merge_keyed(keyed, self._window_state.snapshot())
         return OperatorSnapshot(keyed, self._known(), members=frozenset(TIMER_NAMES.values()))
 
     def capture(self, *, changes: bool) -> CapturedRows:
@@ -175,8 +175,10 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         timers = self._timers.capture(changes=rows.keys is not None)
         if timers is None or not self._changed.trusted(rows):
             return self.capture(changes=False)
-        filing = self._backend.filing if self._window_state is None else self._window_state.filing
-        return CapturedRows(filing, rows, timers, self._known())
+        key_codec = (
+            self._backend.key_codec if self._window_state is None else self._window_state.key_codec
+        )
+        return CapturedRows(key_codec, rows, timers, self._known())
 
     def _captured_rows(self, keys: set[Hashable] | None) -> KeyedRows:
         """What ``keys``, or all keys, have; all if changes are no less."""
@@ -186,13 +188,13 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         if keys is None:
             if any(part.keys is not None for part in states):
                 states = self._captured_states(changes=False)
-            return rows_together([KeyedRows(self._filed.capture(self._windows)), *states])
+            return merge_rows([KeyedRows(self._filed.capture(self._windows)), *states])
         for part in states:
             keys.update(part.keys or ())  # state of a key may have gone out of date by itself
         found = list(self._windows.of(keys))
         if too_many(keys, len(found), len(self._windows)):
             return self._captured_rows(None)
-        return rows_together([KeyedRows(self._filed.capture(found), keys), *states])
+        return merge_rows([KeyedRows(self._filed.capture(found), keys), *states])
 
     def _captured_states(self, *, changes: bool) -> list[KeyedRows]:
         """What the function has stored for keys and for windows."""

@@ -14,7 +14,7 @@ from aflow.operators.windows.domain_timers import TIMER_NAMES, DomainTimers
 from aflow.operators.windows.merging_windows import MergingWindows
 from aflow.operators.windows.separate_windows import SeparateWindows
 from aflow.operators.windows.window_state import PREFIX
-from aflow.state.keyed_entries import Keyed, KeyedFiling, KeyRow
+from aflow.state.keyed_entries import Keyed, KeyGroupCodec, KeyRow
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import RESERVED
 from aflow.state.tables import TOUCHED
@@ -34,12 +34,12 @@ class WindowSnapshots:
 
     def __init__(
         self,
-        filing: KeyedFiling,
+        key_codec: KeyGroupCodec,
         contents: Contents,
         windows: SeparateWindows | MergingWindows,
         timers: DomainTimers,
     ) -> None:
-        self._filing = filing
+        self._key_codec = key_codec
         self._contents = contents
         self._windows = windows
         self._timers = timers
@@ -52,7 +52,7 @@ class WindowSnapshots:
     def snapshot(self) -> Keyed:
         """Raises ``CheckpointError`` for a key, contents or trigger memory without encoding."""
         timers = {TIMER_NAMES[domain]: self._timers.entries(domain) for domain in TimeDomain}
-        return self._filing.file({WINDOW_ROWS: self._entries(self._windows), **timers})
+        return self._key_codec.file({WINDOW_ROWS: self._entries(self._windows), **timers})
 
     def capture(self, found: Iterable[KeyWindow]) -> Mapping[str, list[KeyRow]]:
         """What is known of some keys in their windows. Raises ``CheckpointError`` for what has no encoding."""
@@ -63,11 +63,11 @@ class WindowSnapshots:
         keyed = snapshot.keyed
         self._check_names(keyed)
         self._check_kind(snapshot.operator.get(_KIND, ()))
-        for key, data in self._filing.read(keyed, WINDOW_ROWS):
+        for key, data in self._key_codec.read(keyed, WINDOW_ROWS):
             self._restore_one(key, data)
         for domain in TimeDomain:
             timers = self._timers.of(domain)
-            for key, at, window in self._timers.read(domain, self._filing, keyed):
+            for key, at, window in self._timers.read(domain, self._key_codec, keyed):
                 if timers.set(at, window, key):
                     for one in self._windows.find(window, [key]):
                         one.timers += 1
@@ -82,7 +82,7 @@ class WindowSnapshots:
                 yield one.key, PLAIN.encode(entry)
             except CodecError as exc:
                 raise CheckpointError(
-                    f"step {self._filing.operator!r} cannot store what key {shown(one.key)} has in the "
+                    f"step {self._key_codec.operator!r} cannot store what key {shown(one.key)} has in the "
                     f"{window_text(one.window)}: {exc}"
                 ) from exc
 
@@ -97,22 +97,22 @@ class WindowSnapshots:
             one.held = EMPTY if held is None else self._contents.decode(held)
         except CodecError as exc:
             raise RestoreError(
-                f"step {self._filing.operator!r} cannot read what key {shown(key)} had in a window: {exc}"
+                f"step {self._key_codec.operator!r} cannot read what key {shown(key)} had in a window: {exc}"
             ) from exc
 
     def _check_kind(self, stored: Iterable[bytes]) -> None:
         for kind in {str(PLAIN.decode(data)) for data in stored} - {self._kind}:
             raise RestoreError(
-                f"step {self._filing.operator!r} has {self._kind}, and the snapshot holds {kind}; "
+                f"step {self._key_codec.operator!r} has {self._kind}, and the snapshot holds {kind}; "
                 f"give the changed step a new name"
             )
 
     def _check_names(self, keyed: Keyed) -> None:
-        names = {name for names in self._filing.own(keyed) for name in names}
+        names = {name for names in self._key_codec.own(keyed) for name in names}
         for name in sorted(names - _KNOWN):
             if name.startswith(RESERVED) and not name.startswith((PREFIX, TOUCHED)):
                 raise RestoreError(
-                    f"the snapshot of step {self._filing.operator!r} holds {name!r}, which this kind of window step "
+                    f"the snapshot of step {self._key_codec.operator!r} holds {name!r}, which this kind of window step "
                     f"does not know; were its windows, its trigger or its function of another kind? "
                     f"Give the changed step a new name"
                 )

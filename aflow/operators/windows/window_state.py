@@ -10,7 +10,7 @@ from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.base import OperatorContext
-from aflow.state.keyed_entries import Keyed, KeyedFiling, KeyedRows
+from aflow.state.keyed_entries import Keyed, KeyedRows, KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import STATES, Entry
 from aflow.state.specs import StateSpec
@@ -29,13 +29,13 @@ class WindowState:
         specs: Iterable[StateSpec[Any]],
     ) -> None:
         #: Files what belongs to keys alone too.
-        self.filing: Final = _KeyAndWindowFiling(
+        self.key_codec: Final = _KeyAndWindowCodec(
             operator=context.name,
             key_type=key_type,
             key_groups=context.key_groups,
             key_group_count=context.key_group_count,
         )
-        self._backend = MemoryBackend(self.filing, context.clock)
+        self._backend = MemoryBackend(self.key_codec, context.clock)
         self.cells: Final = {spec: self._backend.cell(spec) for spec in specs}
 
     def enter(self, key: Hashable, window: TimeWindow) -> None:
@@ -137,7 +137,7 @@ def _states(names: Mapping[str, tuple[Entry, ...]], *, of_windows: bool) -> tupl
     )
 
 
-class _KeyAndWindowFiling(KeyedFiling):
+class _KeyAndWindowCodec(KeyGroupCodec):
     """Files what belongs to a key and a window under the key group of the key, and so what belongs to the key alone."""
 
     def place(self, key: Hashable) -> tuple[int, bytes]:

@@ -27,7 +27,7 @@ from aflow.runtime.checkpoints.storage import Restored
 from aflow.runtime.splits import Progress
 from aflow.state.change_plan import ChangePlan, Fate, change_plan, stored_step
 from aflow.state.manifest import Link, StepState
-from aflow.state.read_errors import misread
+from aflow.state.read_errors import wrap_read_errors
 from aflow.state.snapshot import OperatorSnapshot
 
 
@@ -55,7 +55,7 @@ class Restoration:
         allow_dropped_state: bool,
     ) -> Restoration:
         """Raises ``RestoreError`` if the job cannot go on from the checkpoint, or would lose some of it unasked."""
-        with misread("the checkpoint"):
+        with wrap_read_errors("the checkpoint"):
             changes = changes_of(plan, restored)
             changes.check(allow_dropped_state=allow_dropped_state)
             return cls(restored, codec, own, changes, _forwarded(plan, restored))
@@ -65,7 +65,7 @@ class Restoration:
         snapshot = self.restored.states.get(step)
         if snapshot is None:
             return None
-        with misread(_of(step)):
+        with wrap_read_errors(_of(step)):
             return self.changes.without_dropped(step, snapshot).restricted_to(groups)
 
     def progress(self, source: str) -> Progress | None:
@@ -76,37 +76,37 @@ class Restoration:
         parallelism = (
             one.parallelism for one in self.restored.manifest.steps if one.name == source
         )
-        with misread(_of(source)):
+        with wrap_read_errors(_of(source)):
             progress = read_progress(source, snapshot, next(parallelism, 0))
         return replace(progress, in_flight=source in self.forwarded)
 
     def committables(self, sink: str) -> list[Committable]:
         """What all writers of a sink had prepared."""
-        with misread(_of(sink)):
+        with wrap_read_errors(_of(sink)):
             return read_committables(sink, self._state(sink))
 
     def waiting(self, sink: str, subtask: int, parallelism: int) -> list[Batch[Any]]:
         """What writer ``subtask`` of a sink writes first."""
-        with misread(_of(sink)):
+        with wrap_read_errors(_of(sink)):
             return self.codec.waiting_for(sink, self._state(sink), subtask, parallelism)
 
     def in_flight(
         self, step: str, origins: Mapping[tuple[int, int, int], Origin], key_groups: int
     ) -> dict[Origin, list[Element]]:
         """What the channels into ``step`` begin with."""
-        with misread(_of(step)):
+        with wrap_read_errors(_of(step)):
             return restored_channels(self.codec, step, self._state(step), origins, key_groups)
 
     def in_chain(self, step: str, subtask: int, parallelism: int) -> list[Batch[Any]]:
         """What a step begins with that has no channels of its own now."""
-        with misread(_of(step)):
+        with wrap_read_errors(_of(step)):
             return restored_in_chain(self.codec, step, self._state(step), subtask, parallelism)
 
     def restore(self, operator: Operator, step: str, groups: KeyGroupRange) -> None:
         """Give an operator what its step remembered of ``groups``. Raises ``RestoreError``."""
         snapshot = self.state_of(step, groups)
         if snapshot is not None:
-            with misread(_of(step)):
+            with wrap_read_errors(_of(step)):
                 operator.restore(snapshot)
 
     def adopt(self, chains: SubtaskChains, steps: Iterable[str]) -> None:

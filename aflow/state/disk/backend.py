@@ -18,7 +18,7 @@ from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.snapshot_loader import MANY, restored
 from aflow.state.disk.stored_rows import AllBuckets, Both, SomeBuckets, stored_rows
 from aflow.state.disk.table import DiskTable
-from aflow.state.keyed_entries import Keyed, KeyedFiling, KeyedRows, KeyRow
+from aflow.state.keyed_entries import Keyed, KeyedRows, KeyGroupCodec, KeyRow
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import ValueState
 from aflow.state.tables import Table
@@ -36,11 +36,11 @@ class DiskBackend(MemoryBackend):
     """
 
     def __init__(
-        self, filing: KeyedFiling, clock: Clock | None, scratch: Scratch, resident: int
+        self, key_codec: KeyGroupCodec, clock: Clock | None, scratch: Scratch, resident: int
     ) -> None:
-        super().__init__(filing, clock)
+        super().__init__(key_codec, clock)
         self._scratch: Final = scratch
-        self._residents: Final = Residents(filing, self._tables, scratch, resident, self._kinds)
+        self._residents: Final = Residents(key_codec, self._tables, scratch, resident, self._kinds)
 
     def touch(self, keys: Sequence[Hashable]) -> None:
         super().touch(keys)
@@ -62,11 +62,11 @@ class DiskBackend(MemoryBackend):
         self._residents.clear()
         self._scratch.clear()
         unlike: set[Hashable] = set()
-        puts = restored(keyed, self.filing, self._tables, self._kinds, unlike)
+        puts = restored(keyed, self.key_codec, self._tables, self._kinds, unlike)
         while some := list(islice(puts, _AT_ONCE)):
             self._scratch.store.write(some)
         # The next capture tells of them; of all if they are too many to be held in memory, or were of other types.
-        told = len(unlike) < MANY and self._tables.as_declared(self.filing.own(keyed))
+        told = len(unlike) < MANY and self._tables.as_declared(self.key_codec.own(keyed))
         self._changed = unlike if told else None
 
     def get(self, name: str, key: Hashable) -> object | None:
@@ -74,8 +74,8 @@ class DiskBackend(MemoryBackend):
         if key in self._residents or not self._scratch.begun:
             return super().get(name, key)
         place = self._residents.place(key)
-        found = SomeBuckets(self._scratch.store, (place,), frozenset((key,)), self.filing.key)
-        for _, data in stored_rows(table, found, self.filing.key)[name]:
+        found = SomeBuckets(self._scratch.store, (place,), frozenset((key,)), self.key_codec.key)
+        for _, data in stored_rows(table, found, self.key_codec.key)[name]:
             return table.spec.view(table.decoded(key, data))
         return None
 
@@ -101,7 +101,7 @@ class DiskBackend(MemoryBackend):
         self._residents.write()
         view = self._scratch.store.view()
         try:
-            rows = stored_rows(table, AllBuckets(view), self.filing.key)[table.name]
+            rows = stored_rows(table, AllBuckets(view), self.key_codec.key)[table.name]
             for key, _ in rows:
                 yield key
         finally:
@@ -117,7 +117,7 @@ class DiskBackend(MemoryBackend):
         buckets = AllBuckets(self._scratch.store.view())
         rows: dict[str, Iterable[KeyRow]] = {}
         for table in self._tables:
-            rows.update(stored_rows(table, buckets, self.filing.key))
+            rows.update(stored_rows(table, buckets, self.key_codec.key))
         return KeyedRows(rows, None, self._tables.described())
 
     def _captured_some(self, changed: Collection[Hashable]) -> KeyedRows:
@@ -133,9 +133,9 @@ class DiskBackend(MemoryBackend):
         if not away:
             return KeyedRows(captured.rows, changed, captured.described)
         places = list(dict.fromkeys(map(residents.place, away)))
-        buckets = SomeBuckets(self._scratch.store.view(), places, away, self.filing.key)
+        buckets = SomeBuckets(self._scratch.store.view(), places, away, self.key_codec.key)
         rows: dict[str, Iterable[KeyRow]] = {}
         for table in self._tables:
-            for name, stored in stored_rows(table, buckets, self.filing.key).items():
+            for name, stored in stored_rows(table, buckets, self.key_codec.key).items():
                 rows[name] = Both(captured.rows[name], stored)
         return KeyedRows(rows, changed, captured.described)

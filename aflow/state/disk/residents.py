@@ -19,7 +19,7 @@ from aflow.state.disk.buckets import BUCKETS, Held, decode_bucket, encode_bucket
 from aflow.state.disk.expiry_index import Due
 from aflow.state.disk.scratch import Scratch
 from aflow.state.key_kinds import KeyKinds
-from aflow.state.keyed_entries import KeyedFiling
+from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.tables import Table, Tables
 from aflow.state.timed_rows import MOMENT_BYTES, TimedRows, decode_moment, encode_moment
 
@@ -34,9 +34,14 @@ class Residents:
     """The keys whose state is in the dicts of ``tables``: up to ``limit`` and those in use; the others are on disk."""
 
     def __init__(
-        self, filing: KeyedFiling, tables: Tables, scratch: Scratch, limit: int, kinds: KeyKinds
+        self,
+        key_codec: KeyGroupCodec,
+        tables: Tables,
+        scratch: Scratch,
+        limit: int,
+        kinds: KeyKinds,
     ) -> None:
-        self._filing = filing
+        self._key_codec = key_codec
         self._tables = tables
         self._scratch = scratch
         self._limit = limit
@@ -91,7 +96,7 @@ class Residents:
             resident = [place for place in places if place in self._buckets]
             gone += self._forget_resident(table, resident)
             away = [place for place in places if place not in self._buckets]
-            gone += self._due.forget_stored(table, away, self._filing.key)
+            gone += self._due.forget_stored(table, away, self._key_codec.key)
         return gone
 
     def write(self) -> None:
@@ -169,12 +174,12 @@ class Residents:
         bucket: list[tuple[Hashable, bytes]] = []
         for held in stored:
             data = held[0] or b""
-            key = self._filing.key(data)
+            key = self._key_codec.key(data)
             bucket.append((key, data))
             self._place_of[key] = place
             self._take(key, held)
         if not any(key == asked for key, _ in bucket):
-            bucket.append((asked, self._filing.stored(asked)))
+            bucket.append((asked, self._key_codec.stored(asked)))
         return tuple(bucket)
 
     def _take(self, key: Hashable, held: Held) -> None:
@@ -286,27 +291,27 @@ class Residents:
         return data if table.timed is None else encode_moment(table.timed.moment(key)) + data
 
     def _unstorable(self, table: Table | None, key: Hashable, cause: CodecError) -> OperatorError:
-        what = f"state of step {self._filing.operator!r}" if table is None else table.what
+        what = f"state of step {self._key_codec.operator!r}" if table is None else table.what
         return OperatorError(
             f"{what} cannot be kept on disk for key {shown(key)}: {cause}",
-            operator=self._filing.operator,
+            operator=self._key_codec.operator,
             key=key,
         )
 
     def _stored_keys(self, keys: Sequence[Hashable]) -> list[bytes]:
         try:
-            return list(map(self._filing.stored, keys))
+            return list(map(self._key_codec.stored, keys))
         except CodecError:
             return [self._stored_key(key) for key in keys]
 
     def _stored_key(self, key: Hashable) -> bytes:
         check_key(key)
         try:
-            return self._filing.stored(key)
+            return self._key_codec.stored(key)
         except CodecError as exc:
             raise OperatorError(
-                f"step {self._filing.operator!r} cannot keep state on disk for key {shown(key)}: {exc}",
-                operator=self._filing.operator,
+                f"step {self._key_codec.operator!r} cannot keep state on disk for key {shown(key)}: {exc}",
+                operator=self._key_codec.operator,
                 key=key,
             ) from exc
 

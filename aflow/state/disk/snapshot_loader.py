@@ -11,7 +11,7 @@ from aflow.model.keys import encode_key
 from aflow.state.disk.buckets import BUCKETS, Held, encode_bucket
 from aflow.state.disk.expiry_index import note
 from aflow.state.key_kinds import KeyKinds
-from aflow.state.keyed_entries import Keyed, KeyedFiling
+from aflow.state.keyed_entries import Keyed, KeyGroupCodec
 from aflow.state.layouts import description
 from aflow.state.snapshot import STATES, Entry
 from aflow.state.tables import TOUCHED, Table, Tables
@@ -22,7 +22,7 @@ MANY: Final = 1 << 20
 
 
 def restored(
-    keyed: Keyed, filing: KeyedFiling, tables: Tables, kinds: KeyKinds, unlike: set[Hashable]
+    keyed: Keyed, key_codec: KeyGroupCodec, tables: Tables, kinds: KeyKinds, unlike: set[Hashable]
 ) -> Iterator[tuple[bytes, bytes]]:
     """What to put into an empty database. Raises ``RestoreError`` as ``KeyedBackend.restore`` does.
 
@@ -31,8 +31,8 @@ def restored(
     """
     for group, names in keyed.items():
         one = {group: names}
-        for own in filing.own(one):
-            of_group = _Group(own, filing, tables)
+        for own in key_codec.own(one):
+            of_group = _Group(own, key_codec, tables)
             yield from of_group.puts(one)
             kinds.see(of_group.held)
             if len(unlike) < MANY:
@@ -43,9 +43,9 @@ class _Group:
     """The keys of one key group."""
 
     def __init__(
-        self, names: Mapping[str, tuple[Entry, ...]], filing: KeyedFiling, tables: Tables
+        self, names: Mapping[str, tuple[Entry, ...]], key_codec: KeyGroupCodec, tables: Tables
     ) -> None:
-        self._filing: Final = filing
+        self._key_codec: Final = key_codec
         self._stored: Final = tables.stored(names)
         self._described: Final = {name.decode(): data for name, data in names.get(STATES, ())}
         self._width: Final = len(tables)
@@ -67,15 +67,15 @@ class _Group:
             yield place, encode_bucket(bucket)
 
     def _read(self, table: Table, keyed: Keyed) -> None:
-        for key, data in self._filing.read(keyed, table.name):
+        for key, data in self._key_codec.read(keyed, table.name):
             self._hold(table, key, self._current(table, key, data))
 
     def _read_timed(self, table: Table, keyed: Keyed) -> Iterator[tuple[bytes, bytes]]:
         """Gives the notes that make sweeps look at what was read."""
         timed, now = table.timed_rows, table.timed_rows.now()
-        touched = self._filing.read(keyed, f"{TOUCHED}{table.name}")
+        touched = self._key_codec.read(keyed, f"{TOUCHED}{table.name}")
         moments = {key: decode_moment(data) for key, data in touched}
-        for key, data in self._filing.read(keyed, table.name):
+        for key, data in self._key_codec.read(keyed, table.name):
             stored = moments.get(key)
             moment = now if stored is None else min(stored, now)
             if moment != stored or timed.is_expired(moment, now):
@@ -100,5 +100,5 @@ class _Group:
     def _hold(self, table: Table, key: Hashable, data: bytes) -> None:
         held = self.held.get(key)
         if held is None:
-            held = self.held[key] = [self._filing.place(key)[1], *[None] * self._width]
+            held = self.held[key] = [self._key_codec.place(key)[1], *[None] * self._width]
         held[table.number + 1] = data

@@ -11,7 +11,7 @@ from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.model.key_groups import KeyGroupRange
 from aflow.state.backend_choice import DiskEngine, OnDisk, make_backend
 from aflow.state.disk.folders import claimed_folder
-from aflow.state.keyed_entries import KeyedFiling
+from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.memory import MOST, MemoryBackend
 from aflow.state.specs import ValueState
 
@@ -22,8 +22,8 @@ class Stopped:
 
 
 def on_disk(folder: Path, resident: int = 2) -> MemoryBackend:
-    filing = KeyedFiling(operator="step", key_groups=KeyGroupRange(0, 4), key_group_count=4)
-    return make_backend(OnDisk(DiskEngine.SQLITE, folder, resident=resident), filing, Stopped())
+    key_codec = KeyGroupCodec(operator="step", key_groups=KeyGroupRange(0, 4), key_group_count=4)
+    return make_backend(OnDisk(DiskEngine.SQLITE, folder, resident=resident), key_codec, Stopped())
 
 
 def test_what_changes_after_all_was_written_is_written_again(tmp_path: Path) -> None:
@@ -88,10 +88,10 @@ def test_a_value_that_cannot_leave_memory_is_named(tmp_path: Path) -> None:
 
 
 def test_a_key_that_cannot_be_stored_is_named(tmp_path: Path) -> None:
-    filing = KeyedFiling(
+    key_codec = KeyGroupCodec(
         operator="step", key_type=int, key_groups=KeyGroupRange(0, 4), key_group_count=4
     )
-    backend = make_backend(OnDisk(DiskEngine.SQLITE, tmp_path), filing, Stopped())
+    backend = make_backend(OnDisk(DiskEngine.SQLITE, tmp_path), key_codec, Stopped())
     backend.cell(ValueState("last", of=int))
 
     with pytest.raises(OperatorError, match=f"for key {2**70}"):

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from aflow.model.key_groups import KeyGroupRange
 from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk, make_backend
 from aflow.state.disk.rocksdb import rocksdb_installed
-from aflow.state.keyed_entries import CapturedRows, KeyedFiling
+from aflow.state.keyed_entries import CapturedRows, KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import OperatorSnapshot, replay
 from aflow.state.specs import ListState, MapState, TtlOn, ValueState
@@ -45,10 +45,10 @@ class Program:
         self.timed = ValueState(
             "timed", of=int, ttl=timedelta(milliseconds=TTL), ttl_on=TtlOn.UPDATE
         )
-        self.filing = KeyedFiling(
+        self.key_codec = KeyGroupCodec(
             operator="step", key_groups=KeyGroupRange(0, 4), key_group_count=4
         )
-        self.backend: MemoryBackend = make_backend(choice, self.filing, watch)
+        self.backend: MemoryBackend = make_backend(choice, self.key_codec, watch)
         self.cells: Any = {
             name: self.backend.cell(getattr(self, name))
             for name in ("value", "list", "map", "timed")
@@ -86,7 +86,7 @@ class Program:
         return value, tuple(values), tuple(sorted(entries.items())), timed
 
     def capture(self, *, changes: bool) -> CapturedRows:
-        return CapturedRows(self.filing, self.backend.capture(changes=changes))
+        return CapturedRows(self.key_codec, self.backend.capture(changes=changes))
 
     def take(self, snapshot: OperatorSnapshot) -> None:
         self.chain = [snapshot] if snapshot.complete else [*self.chain, snapshot]

@@ -50,7 +50,7 @@ from aflow.operators.calls.stored import StoredCalls
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.key_timers import TIMER_NAMES
 from aflow.operators.keyed_state import keyed_backend
-from aflow.state.keyed_entries import CapturedRows, KeyedRows, filed_together
+from aflow.state.keyed_entries import CapturedRows, KeyedRows, merge_keyed
 from aflow.state.layouts import descriptions
 from aflow.state.snapshot import Captured, OperatorSnapshot
 from aflow.state.specs import declared_states
@@ -324,7 +324,7 @@ class AsyncProcessOperator(AsyncOperator):
         backend = self._backend
         under_way = encoded(standing(self._stages.calls), self._stored, self.context.subtask)
         return OperatorSnapshot(
-            filed_together(backend.snapshot(), self._timers.snapshot(backend.filing)),
+            merge_keyed(backend.snapshot(), self._timers.snapshot(backend.key_codec)),
             {**self._stored_watermark(), **under_way},
             members=frozenset(TIMER_NAMES.values()),
         )
@@ -338,7 +338,7 @@ class AsyncProcessOperator(AsyncOperator):
         timers = self._timers.capture(changes=rows.keys is not None, beside=rows.keys or ())
         if timers is None:
             return self.capture(changes=False)
-        captured = CapturedRows(backend.filing, rows, timers, self._stored_watermark())
+        captured = CapturedRows(backend.key_codec, rows, timers, self._stored_watermark())
         under_way = standing(self._stages.calls)
         return CapturedHandlers(captured, self._stored, self.context.subtask, under_way)
 
@@ -365,7 +365,7 @@ class AsyncProcessOperator(AsyncOperator):
         own = restored(snapshot, self._stored, self.context, home, first)
         in_line = {call.key for call, _ in own.records} | {key for key, _ in own.ringing}
         horizon = max([watermark, *(stage.ends for stage in own.stages if stage.ends is not None)])
-        self._timers.restore(self._backend.filing, snapshot.keyed, horizon, in_line)
+        self._timers.restore(self._backend.key_codec, snapshot.keyed, horizon, in_line)
         ringing = [key for key, stage in own.ringing if self._lines.begin(key, stage)]
         for call, stage in own.records:
             self._put_in((call,), stage)

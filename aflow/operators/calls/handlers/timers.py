@@ -15,7 +15,7 @@ from typing import Final
 from aflow.machines.timer_queue import TimerQueue
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.operators.key_timers import KeyTimers
-from aflow.state.keyed_entries import Keyed, KeyedFiling, Members
+from aflow.state.keyed_entries import Keyed, KeyGroupCodec, Members
 
 
 class _NoAlarm:
@@ -108,9 +108,9 @@ class HandlerTimers:
 
     # ---------------------------------------------------------------------------------------- snapshots
 
-    def snapshot(self, filing: KeyedFiling) -> Keyed:
+    def snapshot(self, key_codec: KeyGroupCodec) -> Keyed:
         """Raises ``CheckpointError`` for a key without encoding."""
-        return self._all.snapshot(filing)
+        return self._all.snapshot(key_codec)
 
     def capture(
         self, *, changes: bool, beside: Collection[Hashable]
@@ -120,7 +120,7 @@ class HandlerTimers:
 
     def restore(
         self,
-        filing: KeyedFiling,
+        key_codec: KeyGroupCodec,
         keyed: Keyed,
         horizon: Timestamp,
         in_line: Container[Hashable],
@@ -130,7 +130,7 @@ class HandlerTimers:
         Raises ``RestoreError``.
         """
         self._horizon = horizon
-        self._all.restore(filing, keyed)
+        self._all.restore(key_codec, keyed)
         for at, key, _ in self._all.queues[TimeDomain.EVENT].entries():
             if at <= horizon and key in in_line:
                 insort(self._due.setdefault(key, []), at)

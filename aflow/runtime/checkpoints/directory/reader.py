@@ -24,7 +24,7 @@ from aflow.state.manifest import FileRef, Link, Manifest
 from aflow.state.manifest_checksums import wrong_size, wrong_with
 from aflow.state.manifest_codec import manifest_of
 from aflow.state.parts import decoded, encoded
-from aflow.state.read_errors import misread
+from aflow.state.read_errors import wrap_read_errors
 from aflow.state.snapshot import OperatorSnapshot, merge, replay
 
 #: What a part holds, by step.
@@ -140,7 +140,7 @@ async def states_of(manifest: Manifest, source: Source, run: Run) -> dict[str, O
     states: dict[str, OperatorSnapshot] = {}
 
     def merge_parts() -> None:
-        with misread(f"checkpoint {manifest.id}"):
+        with wrap_read_errors(f"checkpoint {manifest.id}"):
             states.update(_merged(manifest, contents, source))
 
     await run(merge_parts)

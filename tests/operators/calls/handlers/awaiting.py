@@ -18,7 +18,7 @@ from aflow.operators.base import OperatorContext
 from aflow.operators.calls.async_process import AsyncKeyedProcess
 from aflow.operators.calls.handlers.operator import AsyncProcessOperator
 from aflow.state.backend_choice import InMemory, StateBackend
-from aflow.state.keyed_entries import KeyedFiling
+from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import declared_states
@@ -157,7 +157,7 @@ class Awaiting:
 
     def state(self, name: str, key: Hashable) -> object:
         """What ``key`` has under ``name``, as a snapshot would have it."""
-        everything = KeyedFiling(
+        everything = KeyGroupCodec(
             operator="step", key_groups=KeyGroupRange(0, 128), key_group_count=128
         )
         backend = MemoryBackend(everything)

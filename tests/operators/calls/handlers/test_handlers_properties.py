@@ -23,7 +23,7 @@ from aflow.operators.calls.async_process import AsyncContext, AsyncKeyedProcess
 from aflow.operators.context import Context
 from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator
 from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk, StateBackend
-from aflow.state.keyed_entries import KeyedFiling
+from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import OperatorSnapshot, merge, replay
 from aflow.state.specs import ListState, MapState, StateSpec, ValueState
@@ -178,8 +178,10 @@ def results(by_key: dict[str, list[Any]]) -> dict[str, list[Any]]:
 
 def remembered(snapshot: OperatorSnapshot) -> dict[str, Any]:
     """State and timers."""
-    filing = KeyedFiling(operator="step", key_groups=KeyGroupRange(0, 128), key_group_count=128)
-    backend = MemoryBackend(filing)
+    key_codec = KeyGroupCodec(
+        operator="step", key_groups=KeyGroupRange(0, 128), key_group_count=128
+    )
+    backend = MemoryBackend(key_codec)
     for spec in (States.count, States.log, States.again):
         backend.cell(spec)
     backend.restore(snapshot.keyed)
@@ -188,7 +190,7 @@ def remembered(snapshot: OperatorSnapshot) -> dict[str, Any]:
         for name in ("count", "log", "again")
         for key in KEYS
     }
-    found["timers"] = sorted(map(repr, filing.read(snapshot.keyed, "@event timers")))
+    found["timers"] = sorted(map(repr, key_codec.read(snapshot.keyed, "@event timers")))
     return found
 
 
