@@ -29,8 +29,8 @@ _TTL: Final = timedelta(minutes=1)
 def check_backend(make_backend: MakeBackend) -> None:
     """Raise ``AssertionError`` if a backend breaks the contract of ``KeyedBackend``; the message says how.
 
-    ``make_backend(key_codec, clock)`` is called many times. A backend that holds only some keys in memory should be told
-    to hold few, ten or so: the check uses 1,500 in batches of 64.
+    ``make_backend(key_codec, clock)`` is called many times. A backend that holds only some keys in memory should be
+    told to hold few, ten or so: the check uses 1,500 in batches of 64.
 
     It uses cells of all kinds and tables, captures everything and changes, replays and restores them, with another
     division of the key groups too, reads from outside, lets time pass, and closes.
