@@ -41,7 +41,7 @@ class Merge(NamedTuple):
     """Where that of the other sources is filed: to be folded into what ``state_window`` has."""
 
 
-class Joined(NamedTuple):
+class AddedWindow(NamedTuple):
     """What has become of a window that was added."""
 
     window: TimeWindow
@@ -69,7 +69,7 @@ def merge_touching(windows: Sequence[TimeWindow]) -> list[Merged]:
     return [group for group in groups if len(group.windows) > 1]
 
 
-Merging = Callable[[Sequence[TimeWindow]], Sequence[Merged]]
+MergeFunction = Callable[[Sequence[TimeWindow]], Sequence[Merged]]
 
 
 class MergingWindowSet:
@@ -77,7 +77,7 @@ class MergingWindowSet:
 
     __slots__ = ("_merging", "_states")
 
-    def __init__(self, merging: Merging = merge_touching) -> None:
+    def __init__(self, merging: MergeFunction = merge_touching) -> None:
         self._merging: Final = merging
         #: State windows, by the windows that there are.
         self._states: dict[TimeWindow, TimeWindow] = {}
@@ -93,20 +93,20 @@ class MergingWindowSet:
         """Where that of ``window`` is filed; None if there is no such window (any more)."""
         return self._states.get(window)
 
-    def add(self, window: TimeWindow) -> Joined:
+    def add(self, window: TimeWindow) -> AddedWindow:
         """Add ``window`` and merge what has to be merged with it.
 
         Raises ``FlowDefinitionError`` if windows are merged in a way by which two of them would share what is filed.
         """
         states = self._states
         if window in states:
-            return Joined(window, None)
+            return AddedWindow(window, None)
         for merged in self._merging([*states, window]):
             if window in merged.windows:
                 return self._merge(merged, window)
         self._check_name(window)
         states[window] = window
-        return Joined(window, None)
+        return AddedWindow(window, None)
 
     def retire(self, window: TimeWindow) -> None:
         """Forget a window. Raises ``InternalError`` if there is none such."""
@@ -117,15 +117,15 @@ class MergingWindowSet:
         """Put back what a snapshot has: iterating the set gives it."""
         self._states[window] = state_window
 
-    def _merge(self, merged: Merged, added: TimeWindow) -> Joined:
+    def _merge(self, merged: Merged, added: TimeWindow) -> AddedWindow:
         states = self._states
         sources = [window for window in merged.windows if window != added]
         self._check_merged(merged, sources, added)
         former = [states.pop(window) for window in sources]
         states[merged.window] = former[0]
         if sources == [merged.window]:
-            return Joined(merged.window, None)
-        return Joined(merged.window, Merge(merged.window, former[0], sources, former[1:]))
+            return AddedWindow(merged.window, None)
+        return AddedWindow(merged.window, Merge(merged.window, former[0], sources, former[1:]))
 
     # Windows that merge where they touch are never refused; the assigners of users may merge in other ways.
 

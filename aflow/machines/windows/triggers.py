@@ -19,7 +19,7 @@ from aflow.model.windows import TimeWindow
 S = TypeVar("S")
 
 
-class Scope:
+class TriggerScope:
     """The context of a window, in which names stand behind a prefix. Timers are those of the window, as they are."""
 
     __slots__ = ("_ctx", "_prefix")
@@ -107,11 +107,11 @@ class EventTime(Trigger[T], Generic[T]):
         if end <= ctx.watermark:
             if self.late is None:
                 return FIRE
-            return self.late.on_element(value, timestamp, window, Scope("late", ctx))
+            return self.late.on_element(value, timestamp, window, TriggerScope("late", ctx))
         ctx.set_event_timer(end)
         if self.early is None:
             return CONTINUE
-        return self.early.on_element(value, timestamp, window, Scope("early", ctx))
+        return self.early.on_element(value, timestamp, window, TriggerScope("early", ctx))
 
     def on_event_time(
         self, at: Timestamp, window: TimeWindow, ctx: TriggerContext
@@ -120,7 +120,11 @@ class EventTime(Trigger[T], Generic[T]):
         if at == end:
             return FIRE
         name, trigger = ("early", self.early) if at < end else ("late", self.late)
-        return CONTINUE if trigger is None else trigger.on_event_time(at, window, Scope(name, ctx))
+        return (
+            CONTINUE
+            if trigger is None
+            else trigger.on_event_time(at, window, TriggerScope(name, ctx))
+        )
 
     def on_processing_time(
         self, at: Timestamp, window: TimeWindow, ctx: TriggerContext
@@ -130,7 +134,7 @@ class EventTime(Trigger[T], Generic[T]):
         return (
             CONTINUE
             if trigger is None
-            else trigger.on_processing_time(at, window, Scope(name, ctx))
+            else trigger.on_processing_time(at, window, TriggerScope(name, ctx))
         )
 
     def on_merge(self, window: TimeWindow, ctx: MergeContext) -> None:
@@ -141,12 +145,12 @@ class EventTime(Trigger[T], Generic[T]):
             ctx.set_event_timer(window.max_timestamp)
             name, trigger = ("early", self.early)
         if trigger is not None:
-            trigger.on_merge(window, Scope(name, ctx))
+            trigger.on_merge(window, TriggerScope(name, ctx))
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
         ctx.delete_event_timer(window.max_timestamp)
         for name, trigger in self._parts():
-            trigger.clear(window, Scope(name, ctx))
+            trigger.clear(window, TriggerScope(name, ctx))
 
     def _parts(self) -> list[tuple[str, Trigger[T]]]:
         parts = (("early", self.early), ("late", self.late))
@@ -229,7 +233,7 @@ class ContinuousEventTime(_ContinuousTrigger):
         if window.max_timestamp < MAX_TIMESTAMP:
             # A window without end needs none: what comes is behind a multiple before that, and the timer would stay.
             ctx.set_event_timer(window.max_timestamp)
-        known = _following(ctx)
+        known = _next_firing(ctx)
         before_all = ctx.watermark == MIN_TIMESTAMP
         following = self._after(timestamp if before_all else ctx.watermark)
         if known is None or following < known:
@@ -242,7 +246,7 @@ class ContinuousEventTime(_ContinuousTrigger):
     def on_event_time(
         self, at: Timestamp, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        if _following(ctx) == at:
+        if _next_firing(ctx) == at:
             ctx.drop(_NEXT)
             return FIRE if at <= window.max_timestamp else CONTINUE
         return FIRE if at == window.max_timestamp else CONTINUE
@@ -250,7 +254,7 @@ class ContinuousEventTime(_ContinuousTrigger):
     def on_merge(self, window: TimeWindow, ctx: MergeContext) -> None:
         if window.max_timestamp > ctx.watermark:
             ctx.set_event_timer(window.max_timestamp)
-        following = _earliest(ctx)
+        following = _earliest_firing(ctx)
         # `EventTime` does not ask its `early` trigger about a multiple that passes after the end of a former window.
         # The record that merged the windows sets the next one.
         if following is not None and following > ctx.watermark:
@@ -258,7 +262,7 @@ class ContinuousEventTime(_ContinuousTrigger):
             ctx.set_event_timer(following)
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        following = _following(ctx)
+        following = _next_firing(ctx)
         if following is not None:
             ctx.delete_event_timer(following)
             ctx.drop(_NEXT)
@@ -276,7 +280,7 @@ class ContinuousProcessingTime(_ContinuousTrigger):
     def on_element(
         self, value: Any, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        if _following(ctx) is None:
+        if _next_firing(ctx) is None:
             following = self._after(ctx.processing_time)
             ctx.put(_NEXT, following)
             ctx.set_processing_timer(following)
@@ -285,7 +289,7 @@ class ContinuousProcessingTime(_ContinuousTrigger):
     def on_processing_time(
         self, at: Timestamp, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        following = _following(ctx)
+        following = _next_firing(ctx)
         if following is None or at not in (following, window.end):
             return CONTINUE
         if at != following:
@@ -294,13 +298,13 @@ class ContinuousProcessingTime(_ContinuousTrigger):
         return FIRE
 
     def on_merge(self, window: TimeWindow, ctx: MergeContext) -> None:
-        following = _earliest(ctx)
+        following = _earliest_firing(ctx)
         if following is not None:
             ctx.put(_NEXT, following)
             ctx.set_processing_timer(following)
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        following = _following(ctx)
+        following = _next_firing(ctx)
         if following is not None:
             ctx.delete_processing_timer(following)
             ctx.drop(_NEXT)
@@ -434,11 +438,11 @@ def _purged(result: TriggerResult) -> TriggerResult:
     return TriggerResult.FIRE_AND_PURGE if result is FIRE else result
 
 
-def _following(ctx: TriggerContext) -> Timestamp | None:
+def _next_firing(ctx: TriggerContext) -> Timestamp | None:
     """When a continuous trigger fires next."""
     return ctx.get(_NEXT, cast("Timestamp | None", None))
 
 
-def _earliest(ctx: MergeContext) -> Timestamp | None:
+def _earliest_firing(ctx: MergeContext) -> Timestamp | None:
     former = ctx.merged(_NEXT, cast("Timestamp | None", None))
     return min((following for following in former if following is not None), default=None)

@@ -82,7 +82,7 @@ class WindowTimers(Generic[K]):
             toggle(self._changes, (time, key, window), there=True)
         return True
 
-    def set_whole(self, time: Timestamp, window: TimeWindow) -> None:
+    def set_for_all_keys(self, time: Timestamp, window: TimeWindow) -> None:
         """Add a timer of all keys of ``window``, in place of those that single keys have for that time."""
         place = (time, window)
         known = place in self._groups
@@ -93,7 +93,7 @@ class WindowTimers(Generic[K]):
             self._count += 1
         elif replaced is not None:
             self._count += 1 - len(replaced)
-            self._note_gone(time, window, replaced)
+            self._note_removed(time, window, replaced)
 
     def delete(self, time: Timestamp, window: TimeWindow, key: K) -> bool:
         """Remove a timer of ``key``; False if it has none of its own for that time."""
@@ -107,7 +107,7 @@ class WindowTimers(Generic[K]):
             toggle(self._changes, (time, key, window), there=False)
         if not keys:
             del self._groups[place]
-            self._tidy()
+            self._compact()
         return True
 
     def due(self, now: Timestamp) -> Iterator[DueWindow]:
@@ -122,10 +122,10 @@ class WindowTimers(Generic[K]):
                 continue
             keys = groups.pop((time, window))
             self._count -= 1 if keys is None else len(keys)
-            self._note_gone(time, window, keys or ())
+            self._note_removed(time, window, keys or ())
             yield DueWindow(time, window, None if keys is None else list(keys))
 
-    def of_keys(self) -> Iterator[tuple[Timestamp, TimeWindow, K]]:
+    def key_timers(self) -> Iterator[tuple[Timestamp, TimeWindow, K]]:
         """All timers of single keys, for a snapshot; setting them in this order restores them. Do not change any."""
         for (time, window), keys in self._groups.items():
             for key in keys or ():
@@ -136,12 +136,12 @@ class WindowTimers(Generic[K]):
         changes, self._changes = self._changes, {}
         return None if changes is None else changes_of(changes)
 
-    def _note_gone(self, time: Timestamp, window: TimeWindow, keys: Iterable[K]) -> None:
+    def _note_removed(self, time: Timestamp, window: TimeWindow, keys: Iterable[K]) -> None:
         if self._changes is not None:
             for key in keys:
                 toggle(self._changes, (time, key, window), there=False)
 
-    def _tidy(self) -> None:
+    def _compact(self) -> None:
         if len(self._heap) > 2 * len(self._groups) + _FEW:
             # In place: a pass of `due` may be looking at it. In the order of numbers, which is that of the dict.
             self._heap[:] = [(time, next(self._numbers), window) for time, window in self._groups]

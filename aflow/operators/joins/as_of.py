@@ -1,16 +1,14 @@
-"""Each record with what held at its time: a join with a stream of versions.
+"""As-of join: each left record with the version of its key that was valid at its time.
 
-Theory. The right input is a history: its record r of a key holds from r.ts until the next one. A left record l meets
-the newest r of its key with r.ts ≤ l.ts, and with a tolerance only if l.ts - r.ts is not above it: what pandas calls
-``merge_asof`` with ``direction="backward"``. Event time decides and not the order of arrival, so l waits until the
-watermark has reached l.ts; then no r that could hold at l.ts is still to come. Left records come out in the order of
-time, with their own timestamps, before that watermark is sent on: never late, so watermarks pass without delay.
+Theory. The right input is a history: its record r of a key is valid from r.ts until the next one. A left record l is
+joined to the newest r of its key with r.ts ≤ l.ts, and with a tolerance only if l.ts - r.ts does not exceed it. pandas
+calls this ``merge_asof`` with ``direction="backward"``. Event time decides and not the order of arrival, so l is
+buffered until the watermark reaches l.ts; then no further r can be valid at l.ts. Left records are emitted in time
+order, with their own timestamps, before that watermark: they are never late, so watermarks pass without delay.
 
-*Late* is a left record at or behind the watermark: its time is over. For right records see ``versions.py``: one that
-comes late is heeded for left records still to come unless it makes no difference to any of them; those that make none
-go to the late output. What came out before a late version is not corrected.
-
-Records that wait for the watermark to reach their timestamp: columns for each moment, and a heap of the moments.
+A left record at or before the watermark is *late*. A right record at or before the watermark is used for later left
+records unless it makes no difference to any of them (see ``versions``); if it makes none, it is emitted to the late
+output. Results that were emitted before a late version are not corrected.
 """
 
 from __future__ import annotations
@@ -27,29 +25,29 @@ from aflow.operators.base import RAISED, StateSize
 from aflow.operators.changed_keys import too_many
 from aflow.operators.group_watermarks import restored_watermarks
 from aflow.operators.joins.columns import Columns, decoded, encoded
-from aflow.operators.joins.join import Into, Join, JoinOperator
+from aflow.operators.joins.join import Join, JoinFunction, JoinOperator
 from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
 from aflow.operators.joins.versions import Versions
 from aflow.state.keyed_entries import CapturedRows, KeyedRows
 from aflow.state.snapshot import OperatorSnapshot
 
-#: Keyed state: the left records that wait, and the versions that matter.
-_WAITING: Final = "@waiting"
+#: Keyed state: the buffered left records, and the versions that matter.
+_PENDING: Final = "@waiting"
 _VERSIONS: Final = "@versions"
 
 
 class AsOfJoinOperator(JoinOperator):
-    """Emits ``into(left, right)`` for each left record and the newest right one of its key up to its time.
+    """Emit ``into(left, right)`` for each left record and the newest right one of its key up to its time.
 
-    Where there is none that is at most ``tolerance`` ms older, a ``LEFT`` join emits ``into(left, None)`` and an
-    ``INNER`` one nothing. Without a tolerance one version is kept for each key that ever came.
+    Without a right record that is at most ``tolerance`` ms older, a ``LEFT`` join emits ``into(left, None)`` and an
+    ``INNER`` one nothing. Without a tolerance one version of each key is kept for ever.
 
     Raises ``FlowDefinitionError`` for another kind, and for a negative tolerance.
     """
 
     def __init__(
         self,
-        into: Into,
+        into: JoinFunction,
         *,
         kind: Join = Join.INNER,
         tolerance: int | None = None,
@@ -60,21 +58,21 @@ class AsOfJoinOperator(JoinOperator):
         super().__init__(into, left_type=left_type, right_type=right_type, key_type=key_type)
         if kind.keeps_right:
             raise FlowDefinitionError(
-                f"an as-of join is made for each left record, so its kind is INNER or LEFT, not {kind.name}; "
-                f"to see right records alone, join by interval"
+                f"an as-of join emits results for left records, so its kind is INNER or LEFT, not {kind.name}; "
+                f"to emit right records without a partner, join by interval"
             )
         if tolerance is not None and tolerance < 0:
             raise FlowDefinitionError(
-                f"tolerance is how old a version may be and not negative: {tolerance} ms"
+                f"tolerance is the largest age of a version and not negative: {tolerance} ms"
             )
         self._keeps_left = kind.keeps_left
-        self._waiting = Waiting()
+        self._pending = PendingRecords()
         self._versions = Versions(tolerance)
 
     def process_left(self, batch: Batch[Any]) -> None:
         keys, times = self._columns(batch, "left")
         self._check_keys(batch, keys)
-        own, ahead, add = self.watermark, self._ahead, self._waiting.add
+        own, ahead, add = self.watermark, self._ahead, self._pending.add
         late: list[int] = []
         for index, (key, at, value) in enumerate(zip(keys, times, batch.values, strict=True)):
             if at > ahead.of(key, own):
@@ -82,7 +80,7 @@ class AsOfJoinOperator(JoinOperator):
             else:
                 late.append(index)
         self._changed.add(keys)
-        self._side(LATE_LEFT, batch, late)
+        self._emit_side(LATE_LEFT, batch, late)
 
     def process_right(self, batch: Batch[Any]) -> None:
         keys, times = self._columns(batch, "right")
@@ -97,46 +95,46 @@ class AsOfJoinOperator(JoinOperator):
                 late.append(index)
         versions.watermark = own
         self._changed.add(keys)
-        self._side(LATE_RIGHT, batch, late)
+        self._emit_side(LATE_RIGHT, batch, late)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:
-            return  # after a restore the inputs catch up with what was known
+            return  # after a restore the inputs repeat watermarks
         self.watermark = timestamp
         self._ahead = self._ahead.after(timestamp)
-        self._emit_due(timestamp)
+        self._emit_joined(timestamp)
         self._versions.advance(timestamp, self._changed)
         self.output.watermark(timestamp)
 
     def size(self) -> StateSize:
         return StateSize(
-            entries=len(self._waiting) + self._versions.size(),
-            event_timers=self._waiting.moments() + len(self._versions.expiry),
+            entries=len(self._pending) + self._versions.size(),
+            event_timers=self._pending.timestamps() + len(self._versions.expiry),
         )
 
     def capture(self, *, changes: bool) -> CapturedRows:
-        """Raises ``CheckpointError`` for a record that cannot be encoded."""
+        """Return all records or the changes. Raises ``CheckpointError`` for a record that cannot be encoded."""
         captured = self._captured(self._changed.take(changes=changes))
         return captured if self._changed.trusted(captured.keyed) else self._captured(None)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self.watermark, self._ahead = restored_watermarks(snapshot, self.watermark, self.context)
         self._versions.watermark = self.watermark
-        for key, data in self._key_codec.read(snapshot.keyed, _WAITING):
+        for key, data in self._key_codec.read(snapshot.keyed, _PENDING):
             for at, value in self._read(key, data, self._left_codec, "left"):
-                self._waiting.add(at, key, value)
+                self._pending.add(at, key, value)
         for key, data in self._key_codec.read(snapshot.keyed, _VERSIONS):
             for at, value in self._read(key, data, self._right_codec, "right"):
                 self._versions.put(key, at, value)
-        self._changed.begin([*self._waiting.by_key(), *(key for key, _ in self._versions.by_key())])
+        self._changed.begin([*self._pending.by_key(), *(key for key, _ in self._versions.by_key())])
 
-    def _emit_due(self, watermark: Timestamp) -> None:
-        """Send on the left records up to ``watermark``, each with what held at its time."""
+    def _emit_joined(self, watermark: Timestamp) -> None:
+        """Emit the left records up to ``watermark``, each with the version valid at its time."""
         # Hot path: once for each left record.
         into, version_at, keeps_left = self._into, self._versions.at, self._keeps_left
         values: list[Any] = []
         stamps: list[Timestamp] = []
-        for at, keys, lefts in self._waiting.due(watermark):
+        for at, keys, lefts in self._pending.due(watermark):
             self._changed.add(keys)
             for key, left in zip(keys, lefts, strict=True):
                 found, right = version_at(key, at)
@@ -152,14 +150,14 @@ class AsOfJoinOperator(JoinOperator):
         self._emit(values, stamps)
 
     def _captured(self, keys: set[Hashable] | None) -> CapturedRows:
-        """What ``keys``, or all keys, have; all if changes are no less."""
-        waiting, versions = self._waiting.by_key(keys), list(self._versions.by_key(keys))
+        """Return the records of ``keys``, or of all keys if there are as many changes."""
+        pending, versions = self._pending.by_key(keys), list(self._versions.by_key(keys))
         if keys is not None:
-            records = sum(len(times) for times, _ in waiting.values()) + len(versions)
-            if too_many(keys, records, len(self._waiting) + len(self._versions)):
+            records = sum(len(times) for times, _ in pending.values()) + len(versions)
+            if too_many(keys, records, len(self._pending) + len(self._versions)):
                 return self._captured(None)
         rows = {
-            _WAITING: list(self._stored(waiting.items(), self._left_codec, "left")),
+            _PENDING: list(self._stored(pending.items(), self._left_codec, "left")),
             _VERSIONS: list(self._stored(versions, self._right_codec, "right")),
         }
         known = self._ahead.stored(self.watermark, self.context.key_groups)
@@ -184,44 +182,44 @@ class AsOfJoinOperator(JoinOperator):
         return zip(times, values, strict=True)
 
 
-class Waiting:
-    """Keys and values by timestamp (epoch ms); those of one timestamp in the order in which they came."""
+class PendingRecords:
+    """Keys and values by timestamp (epoch ms); those of equal timestamps are in the order of arrival."""
 
-    __slots__ = ("_heap", "_moments")
+    __slots__ = ("_heap", "_records")
 
     def __init__(self) -> None:
-        #: Keys and values of the records of a moment; never empty.
-        self._moments: dict[Timestamp, tuple[list[Hashable], list[Any]]] = {}
-        #: The keys of `_moments`.
+        #: Keys and values of the records of a timestamp; never empty.
+        self._records: dict[Timestamp, tuple[list[Hashable], list[Any]]] = {}
+        #: The timestamps in `_records`.
         self._heap: list[Timestamp] = []
 
     def add(self, at: Timestamp, key: Hashable, value: object) -> None:
-        """Let a record wait."""
+        """Buffer a record."""
         # Hot path: once for each left record of an as-of join.
         try:
-            keys, values = self._moments[at]
+            keys, values = self._records[at]
         except KeyError:
-            self._moments[at] = ([key], [value])
+            self._records[at] = ([key], [value])
             heappush(self._heap, at)
         else:
             keys.append(key)
             values.append(value)
 
     def due(self, watermark: Timestamp) -> Iterator[tuple[Timestamp, list[Hashable], list[Any]]]:
-        """Take the records up to ``watermark``, moment by moment."""
+        """Take the records up to ``watermark``, by timestamp."""
         heap = self._heap
         while heap and heap[0] <= watermark:
             at = heappop(heap)
-            yield at, *self._moments.pop(at)
+            yield at, *self._records.pop(at)
 
     def by_key(self, among: set[Hashable] | None = None) -> dict[Hashable, Columns]:
-        """The records of some keys, or of all, for a snapshot.
+        """Return the records of some keys, or of all, for a snapshot.
 
-        Passes over all that waits, which is what came since the last watermark or little more.
+        Passes over all buffered records: those since the last watermark or few more.
         """
         found: dict[Hashable, Columns] = {}
-        for at in sorted(self._moments):
-            keys, some = self._moments[at]
+        for at in sorted(self._records):
+            keys, some = self._records[at]
             if among is not None and among.isdisjoint(keys):
                 continue
             for key, value in zip(keys, some, strict=True):
@@ -232,10 +230,10 @@ class Waiting:
                 values.append(value)
         return found
 
-    def moments(self) -> int:
-        """How many moments are waited for."""
+    def timestamps(self) -> int:
+        """Count the distinct timestamps."""
         return len(self._heap)
 
     def __len__(self) -> int:
-        """How many records wait."""
-        return sum(len(values) for _, values in self._moments.values())
+        """Count the records."""
+        return sum(len(values) for _, values in self._records.values())

@@ -1,18 +1,16 @@
-"""What a window of two inputs holds for a key: the records of each, as two lists.
+"""Two streams in the same windows: the records of both at once (co-group), or all pairs of them (window join).
 
-Records are not marked with the input that they come from: assigners, triggers and evictors see them as they are, and
-side outputs get them so. Instead the step says, before a batch, whose it is. Only where an evictor sees the records of
-both inputs together, in the order of their arrival, must each know its own.
+Theory. The records of both inputs are added to the same windows of their key, which are those of a window step: any
+assigner, trigger and evictor, allowed lateness, windows that merge. A window is one, not two: its trigger is called for
+each record of either input, and a count trigger counts both. At a firing the function gets two lists.
 
-Two streams in the same windows: all records of both at once (co-group), or each with each (window join).
+A window that fires again emits *all* its results again, corrected: a refinement after a late record, or an early
+firing, repeats the pairs of the preceding firing. To emit each pair once, purge (``Purging(…)``), or allow neither
+lateness nor early firings; a ``Windowed`` has the number of its firing.
 
-Theory. Records of both inputs come into the same windows of their key, and what a window step does with them is done
-here too: any assigner, trigger and evictor, allowed lateness, windows that merge. A window is one, not two: its trigger
-is asked for each record of either input, and a count trigger counts both. At a firing the function gets two lists.
-
-A window that fires again gives *all* its results again, corrected: a refinement after a late record, or an early
-firing, repeats the pairs of the firing before. Where each pair shall be seen once, purge (``Purging(…)``) or have
-neither lateness nor early firings; a ``Windowed`` says which firing it is.
+Records are not marked with their input: assigners, triggers, evictors and side outputs get them unchanged. Instead the
+operator sets the input before each batch. Only for an evictor, which gets the records of both inputs together in the
+order of arrival, each element knows its input.
 """
 
 from __future__ import annotations
@@ -30,39 +28,39 @@ from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.base import RAISED, TwoInputOperator
 from aflow.operators.first_call import FirstCall
-from aflow.operators.joins.join import Into, Join
+from aflow.operators.joins.join import Join, JoinFunction
 from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
 from aflow.operators.windows.arrival_order import ArrivalOrder, Arrivals, ArrivalsCodec
-from aflow.operators.windows.contents import (
-    EMPTY,
-    Contents,
-    KeyWindow,
-    NumberedElement,
-    See,
-    in_order,
-)
 from aflow.operators.windows.factory import check_logic
 from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.operators.windows.logic import WindowLogic
+from aflow.operators.windows.window_contents import (
+    EMPTY,
+    KeyWindow,
+    NumberedElement,
+    OnContents,
+    WindowContents,
+    in_order,
+)
 from aflow.operators.windows.window_operator import WindowOperator
 from aflow.state.layouts import Many, state_codec
 
 
-class Input(Enum):
-    """Of which input a record is; the value is its place among the two lists."""
+class JoinSide(Enum):
+    """Input of a record; the value is the index of its list."""
 
     LEFT = 0
     RIGHT = 1
 
 
-class TwoListContents(Contents):
-    """What both kinds have in common. ``see`` gets a pair: left records and right ones, as lists of its own."""
+class TwoInputContents(WindowContents):
+    """Contents of two inputs. ``on_contents`` gets a pair of new lists: left records and right ones."""
 
-    #: Whose records are added.
-    adding = Input.LEFT
+    #: The input of the records that are added.
+    current_side = JoinSide.LEFT
 
 
-class TwoLists(TwoListContents):
+class TwoLists(TwoInputContents):
     """The records of each input in the order of arrival."""
 
     kind: ClassVar[str] = "records of two inputs"
@@ -74,7 +72,7 @@ class TwoLists(TwoListContents):
     def add(self, held: Any, value: Any, _timestamp: Timestamp, /) -> Any:
         if held is EMPTY:
             held = (Arrivals(), Arrivals())
-        self._order.add(held[self.adding.value], value)
+        self._order.add(held[self.current_side.value], value)
         return held
 
     def merge(self, held: Any, other: Any) -> Any:
@@ -83,10 +81,16 @@ class TwoLists(TwoListContents):
         return held
 
     def fire(
-        self, held: Any, window: TimeWindow, see: See, ctx: EvictorContext, *, last: bool
+        self,
+        held: Any,
+        window: TimeWindow,
+        on_contents: OnContents,
+        ctx: EvictorContext,
+        *,
+        last: bool,
     ) -> Any:
         lefts, rights = held
-        see((lefts.records.copy(), rights.records.copy()))
+        on_contents((lefts.records.copy(), rights.records.copy()))
         return held
 
     def encode(self, held: Any) -> bytes:
@@ -99,14 +103,14 @@ class TwoLists(TwoListContents):
 
 
 class SidedElement(NumberedElement):
-    """A record of a window for an evictor, which knows its input."""
+    """A record of a window for an evictor, with its input."""
 
-    # No slots: a named tuple has none to add to. One is made for each record, where there is an evictor.
+    # No slots: a named tuple cannot have any. One is made for each record, if there is an evictor.
 
-    input: Input
+    input: JoinSide
 
     @staticmethod
-    def of_input(value: Any, timestamp: Timestamp, number: int, which: Input) -> SidedElement:
+    def of_input(value: Any, timestamp: Timestamp, number: int, which: JoinSide) -> SidedElement:
         """Return a new element."""
         element = SidedElement(value, timestamp)
         element.number = number
@@ -114,8 +118,8 @@ class SidedElement(NumberedElement):
         return element
 
 
-class EvictedLists(TwoListContents):
-    """The elements of both inputs in the order of arrival, of which an evictor drops some at each firing."""
+class EvictedLists(TwoInputContents):
+    """The elements of both inputs in the order of arrival, from which an evictor drops some at each firing."""
 
     kind: ClassVar[str] = "records of two inputs with timestamps"
 
@@ -125,7 +129,7 @@ class EvictedLists(TwoListContents):
         self._order = ArrivalOrder()
 
     def add(self, held: Any, value: Any, timestamp: Timestamp, /) -> Any:
-        element = SidedElement.of_input(value, timestamp, self._order.number(), self.adding)
+        element = SidedElement.of_input(value, timestamp, self._order.number(), self.current_side)
         if held is EMPTY:
             return [element]
         held.append(element)
@@ -135,7 +139,13 @@ class EvictedLists(TwoListContents):
         return in_order(held + other)
 
     def fire(
-        self, held: Any, window: TimeWindow, see: See, ctx: EvictorContext, *, last: bool
+        self,
+        held: Any,
+        window: TimeWindow,
+        on_contents: OnContents,
+        ctx: EvictorContext,
+        *,
+        last: bool,
     ) -> Any:
         elements = self._known(self._evictor.before(held, window, ctx))
         if not elements:
@@ -143,7 +153,7 @@ class EvictedLists(TwoListContents):
         lists: tuple[list[Any], list[Any]] = ([], [])
         for element in elements:
             lists[element.input.value].append(element.value)
-        see(lists)
+        on_contents(lists)
         return self._known(self._evictor.after(elements, window, ctx)) or EMPTY
 
     def encode(self, held: Any) -> bytes:
@@ -156,21 +166,23 @@ class EvictedLists(TwoListContents):
 
     def decode(self, data: bytes) -> Any:
         inputs, values, timestamps, *more = _parts(data, 3, 4)
-        # Without numbers in an older snapshot: in the order in which they were stored.
+        # An older snapshot has no numbers: keep the stored order.
         numbers = map(self._order.restored, more[0] if more else range(len(values)))
         return [
             SidedElement.of_input(self._codecs[which.value].decode(value), at, number, which)
             for which, value, at, number in zip(
-                map(Input, inputs), values, timestamps, numbers, strict=True
+                map(JoinSide, inputs), values, timestamps, numbers, strict=True
             )
         ]
 
     def _known(self, elements: Any) -> list[SidedElement]:
-        """What an evictor gave back. Raises ``TypeError`` for elements of its own making: of which input are they?"""
+        """Return the elements that an evictor returned. Raises ``TypeError`` for new elements,
+        whose input is unknown.
+        """
         for element in elements:
             if not isinstance(element, SidedElement):
                 raise TypeError(
-                    f"{type(self._evictor).__name__} returned an element that it was not given; return those that stay"
+                    f"{type(self._evictor).__name__} returned an element that it was not given; return the ones to keep"
                 )
         return list(elements)
 
@@ -185,12 +197,12 @@ def _parts(data: bytes, *counts: int) -> Any:
     return found
 
 
-Both = tuple[list[Any], list[Any]]
-"""The left records of a window and the right ones, in the order of their arrival."""
+RecordLists = tuple[list[Any], list[Any]]
+"""The left records of a window and the right ones, in the order of arrival."""
 
 
 class TwoInputWindowOperator(WindowOperator, TwoInputOperator):
-    """A window step that reads two inputs; its function, or ``apply``, gets both lists of records as a pair.
+    """A window step with two inputs; its function, or ``apply``, gets both lists of records as a pair.
 
     Raises ``FlowDefinitionError`` as ``check_logic`` does.
     """
@@ -201,7 +213,7 @@ class TwoInputWindowOperator(WindowOperator, TwoInputOperator):
         check_logic(logic)
         super().__init__(logic)
         left, right = state_codec(left_type), state_codec(right_type)
-        self._lists: TwoListContents = (
+        self._lists: TwoInputContents = (
             TwoLists(left, right)
             if logic.evictor is None
             else EvictedLists(logic.evictor, left, right)
@@ -209,24 +221,24 @@ class TwoInputWindowOperator(WindowOperator, TwoInputOperator):
         self._contents = self._lists
 
     def process_left(self, batch: Batch[Any]) -> None:
-        self._lists.adding = Input.LEFT
+        self._lists.current_side = JoinSide.LEFT
         self.process(batch)
 
     def process_right(self, batch: Batch[Any]) -> None:
-        self._lists.adding = Input.RIGHT
+        self._lists.current_side = JoinSide.RIGHT
         self.process(batch)
 
     def _emit_late(self, batch: Batch[Any], late: list[int]) -> None:
         if late:
-            tag = LATE_LEFT if self._lists.adding is Input.LEFT else LATE_RIGHT
+            tag = LATE_LEFT if self._lists.current_side is JoinSide.LEFT else LATE_RIGHT
             self.output.side(tag, batch.pick(late))
 
 
 class CoGroupOperator(TwoInputWindowOperator):
-    """Emits ``Windowed(key, window, into(lefts, rights), firing)`` for each firing; one of the lists may be empty.
+    """Emit ``Windowed(key, window, into(lefts, rights), firing)`` for each firing; one of the lists may be empty.
 
     ``logic`` has no function of its own. ``left_type`` and ``right_type`` are the types of the records, which snapshots
-    need unless they are plain Python values. Late records go to ``LATE_LEFT`` and ``LATE_RIGHT``.
+    need unless they are plain Python values. Late records are emitted to ``LATE_LEFT`` and ``LATE_RIGHT``.
     """
 
     def __init__(
@@ -237,7 +249,7 @@ class CoGroupOperator(TwoInputWindowOperator):
         left_type: type[Any] | None = None,
         right_type: type[Any] | None = None,
     ) -> None:
-        _check_bare(logic)
+        _check_no_function(logic)
 
         def apply(both: Any) -> Any:
             return into(*both)
@@ -246,37 +258,37 @@ class CoGroupOperator(TwoInputWindowOperator):
 
 
 class WindowJoinOperator(TwoInputWindowOperator):
-    """Emits ``into(left, right)`` for each pair of records of one key in one window, with its last timestamp.
+    """Emit ``into(left, right)`` for each pair of records of one key in one window, with its last timestamp.
 
-    With an outer ``kind`` also ``into(left, None)``, or ``into(None, right)``, for windows in which the other input has
-    no record. Otherwise as ``CoGroupOperator``.
+    With an outer ``kind`` also emit ``into(left, None)``, or ``into(None, right)``, for windows in which the other
+    input has no record. Otherwise as ``CoGroupOperator``.
     """
 
     def __init__(
         self,
         logic: WindowLogic,
-        into: Into,
+        into: JoinFunction,
         *,
         kind: Join = Join.INNER,
         left_type: type[Any] | None = None,
         right_type: type[Any] | None = None,
     ) -> None:
-        _check_bare(logic)
+        _check_no_function(logic)
         pairs = _Pairs(into, kind)
         super().__init__(replace(logic, function=pairs), left_type=left_type, right_type=right_type)
 
-    def _failed_on(
+    def _record_failure(
         self, cause: BaseException, batch: Batch[Any], index: int, one: KeyWindow | None
     ) -> OperatorError:
-        return self._with_both(super()._failed_on(cause, batch, index, one))
+        return self._with_records(super()._record_failure(cause, batch, index, one))
 
-    def _failed_at(
+    def _timer_failure(
         self, cause: BaseException, timer: str, at: Timestamp, one: KeyWindow
     ) -> OperatorError:
-        return self._with_both(super()._failed_at(cause, timer, at, one))
+        return self._with_records(super()._timer_failure(cause, timer, at, one))
 
-    def _with_both(self, error: OperatorError) -> OperatorError:
-        """``error`` with both records, if they could not be joined."""
+    def _with_records(self, error: OperatorError) -> OperatorError:
+        """Return ``error`` with both records, if the function failed on them."""
         function = self._function
         if not isinstance(function, _Pairs) or function.failed is None:
             return error
@@ -290,21 +302,21 @@ class WindowJoinOperator(TwoInputWindowOperator):
         )
 
 
-class _Pairs(WindowFunction[Any, Both, Any]):
-    """Each left record with each right one; if there are none, with None where ``kind`` keeps it."""
+class _Pairs(WindowFunction[Any, RecordLists, Any]):
+    """Join each left record to each right one; if there are none, to None if ``kind`` keeps it."""
 
-    #: What could not be joined.
+    #: The pair on which the function failed.
     failed: tuple[Any, Any] | None = None
 
-    def __init__(self, into: Into, kind: Join) -> None:
+    def __init__(self, into: JoinFunction, kind: Join) -> None:
         self._into = into
         self._kind = kind
 
     def open(self) -> None:
-        # Not in ``__init__``: each subtask has a copy of its own, whose attribute is to be replaced.
+        # Not in ``__init__``: each subtask has its own copy, whose attribute is replaced.
         self._into = FirstCall(self, "_into", self._into, "a join")
 
-    def process(self, value: Both, ctx: WindowContext[Any]) -> list[Any]:
+    def process(self, value: RecordLists, ctx: WindowContext[Any]) -> list[Any]:
         lefts, rights = value
         into = self._into
         if not rights and self._kind.keeps_left:
@@ -323,8 +335,8 @@ class _Pairs(WindowFunction[Any, Both, Any]):
         return results
 
 
-def _check_bare(logic: WindowLogic) -> None:
-    """Refuse a logic that says what comes of one input's records."""
+def _check_no_function(logic: WindowLogic) -> None:
+    """Refuse a logic with a result of its own."""
     if logic.accumulation or logic.function or logic.apply or logic.of:
         raise FlowDefinitionError(
             "a join of windows has a function of its own and a type for each input; "

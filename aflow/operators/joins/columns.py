@@ -1,7 +1,7 @@
-"""The records that one input of a join holds for one key: columns in the order of time, and their bytes.
+"""Records of one input of a join for one key: columns in time order, and their encoding.
 
-Records come nearly in order, so adding one is an append; finding those of an interval is a binary search. No object is
-made for a record.
+Records arrive nearly in order, so adding one is an append; finding those of an interval is a binary search. No object
+is made for a record.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from aflow.model.codecs import PLAIN, Codec, CodecError
 from aflow.model.time import Timestamp
 
 Columns: TypeAlias = tuple[list[Timestamp], list[Any]]
-"""Timestamps (epoch ms), ascending, and values; of equal timestamps the one that came first is first."""
+"""Timestamps (epoch ms), ascending, and values; records with equal timestamps are in the order of arrival."""
 
 
 def insert(times: list[Timestamp], values: list[Any], at: Timestamp, value: object) -> int:
-    """Put a record in its place behind those of its timestamp; returns where that is."""
+    """Insert a record after those of its timestamp, and return its index."""
     index = len(times)
     if times and times[-1] > at:
         index = bisect_right(times, at)
@@ -27,19 +27,19 @@ def insert(times: list[Timestamp], values: list[Any], at: Timestamp, value: obje
 
 
 def cut(times: list[Timestamp], values: list[Any], until: Timestamp) -> int:
-    """Drop the records up to timestamp ``until``, inclusive; returns how many."""
+    """Drop the records up to timestamp ``until``, inclusive, and return their number."""
     count = bisect_right(times, until)
     del times[:count], values[:count]
     return count
 
 
 def encoded(times: list[Timestamp], values: list[Any], codec: Codec[Any], *more: object) -> bytes:
-    """The bytes of columns, with ``more`` plain values. Raises ``CodecError``."""
+    """Return columns as bytes, with ``more`` plain values. Raises ``CodecError``."""
     return PLAIN.encode([times, list(map(codec.encode, values)), *more])
 
 
 def decoded(data: bytes, codec: Codec[Any]) -> tuple[list[Timestamp], list[Any], list[Any]]:
-    """Timestamps, values, and the plain values that were stored with them. Raises ``CodecError``."""
+    """Return timestamps, values, and the plain values that were stored with them. Raises ``CodecError``."""
     stored: object = PLAIN.decode(data)
     if not isinstance(stored, list):
         raise CodecError(f"{len(data)} stored bytes are not the columns of a join")

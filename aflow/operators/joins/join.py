@@ -1,7 +1,4 @@
-"""What a join does with a record that meets nobody.
-
-What all joins have in common: two keyed inputs with event time, and a function that joins two records.
-"""
+"""Kinds of joins, and the base of joins: two keyed inputs with event time, and a function that joins two records."""
 
 from __future__ import annotations
 
@@ -30,47 +27,47 @@ from aflow.state.layouts import state_codec
 
 
 class Join(Enum):
-    """Which records come out alone, with ``None`` in place of the partner that they did not find."""
+    """Selects the records that are also emitted without a partner, with ``None`` in its place."""
 
     INNER = "inner"
-    """None: records come out in pairs only."""
+    """Pairs only."""
     LEFT = "left"
-    """Those of the left input."""
+    """Pairs, and left records without a partner."""
     RIGHT = "right"
-    """Those of the right input."""
+    """Pairs, and right records without a partner."""
     FULL = "full"
-    """Those of both."""
+    """Pairs, and records of both inputs without a partner."""
 
     @property
     def keeps_left(self) -> bool:
-        """True if a record of the left input that finds no partner comes out alone."""
+        """Return True if left records without a partner are emitted."""
         return self is Join.LEFT or self is Join.FULL
 
     @property
     def keeps_right(self) -> bool:
-        """True if a record of the right input that finds no partner comes out alone."""
+        """Return True if right records without a partner are emitted."""
         return self is Join.RIGHT or self is Join.FULL
 
 
-Into: TypeAlias = Callable[[Any, Any], Any]
-"""Makes a result of a left record and a right one, either of which may be None where the join is an outer one."""
+JoinFunction: TypeAlias = Callable[[Any, Any], Any]
+"""Returns the result for a left record and a right one; one of them may be None in an outer join."""
 
 
 class JoinOperator(TwoInputOperator):
-    """A step that joins two keyed inputs. ``left_type`` and ``right_type`` are the types of their records.
+    """Base of operators that join two keyed inputs. ``left_type`` and ``right_type`` are the types of their records.
 
     Snapshots need them, and ``key_type``, unless records and keys are plain Python values.
     """
 
     def __init__(
         self,
-        into: Into,
+        into: JoinFunction,
         *,
         left_type: type[Any] | None = None,
         right_type: type[Any] | None = None,
         key_type: type[Hashable] | None = None,
     ) -> None:
-        self._into: Into = FirstCall(self, "_into", into, "a join")
+        self._into: JoinFunction = FirstCall(self, "_into", into, "a join")
         self._left_codec = state_codec(left_type)
         self._right_codec = state_codec(right_type)
         self._key_type = key_type
@@ -79,14 +76,14 @@ class JoinOperator(TwoInputOperator):
         super().open(context)
         self._key_codec = key_group_codec(context, self._key_type)
         self._changed = ChangedKeys()
-        #: The watermarks of key groups that were restored from a subtask which was ahead of this one.
+        #: The watermarks of key groups that a restore found ahead of this subtask.
         self._ahead = no_group_ahead(context)
         self._known_keys = CheckedKeys()
 
     def _columns(
         self, batch: Batch[Any], side: str
     ) -> tuple[Sequence[Hashable], Sequence[Timestamp]]:
-        """Keys and timestamps of a batch. Raises ``OperatorError`` if its records have no timestamps."""
+        """Return keys and timestamps of a batch. Raises ``OperatorError`` if its records have no timestamps."""
         if batch.keys is None:
             raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
         if batch.timestamps is None:
@@ -99,16 +96,16 @@ class JoinOperator(TwoInputOperator):
         return batch.keys, batch.timestamps
 
     def _emit(self, values: list[Any], times: list[Timestamp]) -> None:
-        """Send results on, in batches of the usual size: a record may meet any number of others."""
+        """Emit results in batches of the usual size: a record may have any number of partners."""
         for batch in in_batches(values, times):
             self.output.emit(batch)
 
-    def _side(self, tag: str, batch: Batch[Any], some: list[int]) -> None:
-        """Send the records with these indexes to a side output."""
+    def _emit_side(self, tag: str, batch: Batch[Any], some: list[int]) -> None:
+        """Emit the records with these indexes to a side output."""
         if some:
             self.output.side(tag, batch.pick(some))
 
-    def _joined(self, key: Hashable, at: Timestamp, left: object, right: object) -> Any:
+    def _join_pair(self, key: Hashable, at: Timestamp, left: object, right: object) -> Any:
         try:
             return self._into(left, right)
         except RAISED as exc:
@@ -117,7 +114,7 @@ class JoinOperator(TwoInputOperator):
     def _failed(
         self, cause: BaseException, key: Hashable, at: Timestamp, left: object, right: object
     ) -> OperatorError:
-        """Describe ``cause``, raised by the function that joins two records, one of which has timestamp ``at``."""
+        """Describe ``cause``, raised by the function for two records, one of which has timestamp ``at``."""
         return OperatorError(
             f"step {self.name!r} failed to join left record {shown(left)} with right record {shown(right)}, "
             f"key {shown(key)}, timestamp {at} ({readable(at)}): {type(cause).__name__}: {cause}",
@@ -128,7 +125,7 @@ class JoinOperator(TwoInputOperator):
         )
 
     def _check_keys(self, batch: Batch[Any], keys: Sequence[Hashable]) -> None:
-        """Raise ``OperatorError`` if one of the keys cannot be one. Each is checked when it is first seen."""
+        """Raise ``OperatorError`` for a key of an unsupported type. Each key is checked when it is first seen."""
         known = self._known_keys
         try:
             for key in [key for key in set(keys) if key not in known]:

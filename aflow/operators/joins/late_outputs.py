@@ -1,11 +1,11 @@
-"""Where records of a join go that came too late."""
+"""Side outputs of the late records of joins."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Side output of the records of the left input that came too late.
+#: Side output of late records of the left input.
 LATE_LEFT: Final = "late-left"
 
-#: Side output of the records of the right input that came too late.
+#: Side output of late records of the right input.
 LATE_RIGHT: Final = "late-right"

@@ -1,15 +1,14 @@
-"""The versions of each key that a record may still have to be joined with.
+"""Versions of each key to which a later record may be joined.
 
-Theory. A version holds from its timestamp until that of the next one of its key, and with a ``tolerance`` not longer
-than that. Whoever asks from now on asks for a moment after the watermark W. So of the versions up to W only the newest
-one matters, and not even that once its timestamp plus the tolerance is at or before W; those after W all matter.
-Without a tolerance the newest version of each key that ever came is kept until the end of time.
+Theory. A version is valid from its timestamp until that of the next one of its key, and with a ``tolerance`` for no
+longer than that. Lookups are at times after the watermark W. So of the versions up to W only the newest one matters,
+and not even that once its timestamp plus the tolerance is at or before W; those after W all matter. Without a tolerance
+the newest version of each key is kept until the end of time.
 
-A version that comes at or behind W is still the truth about moments after W, unless a newer one up to W is known (or it
-is out of reach already): then it could not change any answer any more and is refused. Of versions with one timestamp
-the last to come holds.
+A version at or before W is still valid at times after W, unless a newer one up to W is known, or the tolerance has
+passed: then it cannot change any result and is rejected. Of versions with equal timestamps the last to arrive is valid.
 
-Versions that do not matter go when their key gets a new one, and for keys that get none, when the key is looked at.
+Versions that do not matter are dropped when their key gets a new one, and for keys that get none, when the key expires.
 """
 
 from __future__ import annotations
@@ -23,29 +22,28 @@ from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.changed_keys import ChangedKeys
 from aflow.operators.joins.columns import Columns
 
-#: Versions that do not matter are kept in vain for at most this long (ms) without a tolerance, and with one for
-#: this part of it.
+#: Longest time (ms) for which versions that do not matter are kept without a tolerance; with one, this part of it.
 _STRETCH: Final = 1000
 _STRETCHES: Final = 8
 
 
 class Versions:
-    """Versions by key. ``tolerance`` in ms; None: a version holds for any time."""
+    """Versions by key. ``tolerance`` in ms; None: a version is valid for any time."""
 
     def __init__(self, tolerance: int | None) -> None:
         self.tolerance: Final = tolerance
         self.watermark: Timestamp = MIN_TIMESTAMP
-        #: Timestamps, ascending and distinct, and values; never empty.
+        #: Timestamps, ascending and distinct, and values by key; never empty.
         self._held: dict[Hashable, Columns] = {}
-        #: Each key that holds something which will not matter one day: with a tolerance all of them.
+        #: Keys with versions that will not matter at some time: with a tolerance all keys.
         self.expiry: Final = Expiry(
             _STRETCH if tolerance is None else max(1, tolerance // _STRETCHES)
         )
-        #: Without a tolerance: those keys. None is noted twice, or each look would note it as often again.
-        self._noted: set[Hashable] = set()
+        #: Without a tolerance: the keys in ``expiry``, so that none is registered twice.
+        self._registered: set[Hashable] = set()
 
     def put(self, key: Hashable, at: Timestamp, value: object) -> bool:
-        """Add a version, or replace the one of that timestamp; False if it cannot matter any more."""
+        """Add a version, or replace the one of that timestamp; return False if it cannot matter."""
         tolerance, watermark = self.tolerance, self.watermark
         if tolerance is not None and at + tolerance <= watermark:
             return False
@@ -57,7 +55,7 @@ class Versions:
             return True
         times, values = held
         if times[0] <= watermark:
-            self._drop(times, values)
+            self._drop_outdated(times, values)
             if times and at < times[0] <= watermark:
                 return False
         index = len(times) if not times or times[-1] < at else bisect_left(times, at)
@@ -66,12 +64,14 @@ class Versions:
             return True
         times.insert(index, at)
         values.insert(index, value)
-        if tolerance is None and len(times) == 2 and key not in self._noted:
-            self._note(key, times[-1])
+        if tolerance is None and len(times) == 2 and key not in self._registered:
+            self._register(key, times[-1])
         return True
 
     def at(self, key: Hashable, moment: Timestamp) -> tuple[bool, Any]:
-        """Whether a version of ``key`` holds at ``moment``, which is not before the watermark; and which."""
+        """Return True and the version of ``key`` valid at ``moment``, which is not before the watermark; else False and
+        None.
+        """
         held = self._held.get(key)
         if held is None:
             return False, None
@@ -82,44 +82,41 @@ class Versions:
         return True, values[index]
 
     def advance(self, watermark: Timestamp, changed: ChangedKeys) -> None:
-        """Nobody asks for a moment up to ``watermark`` any more: drop what does not matter then.
-
-        ``changed`` is told of its keys.
-        """
+        """Drop the versions that do not matter for times after ``watermark``, and add their keys to ``changed``."""
         self.watermark = watermark
         if watermark == MAX_TIMESTAMP:
             changed.add(self._held)
             self._held.clear()
             self.expiry.clear()
-            self._noted.clear()
+            self._registered.clear()
             return
         due = list(self.expiry.due(watermark))
         changed.add(due)
         for key in due:
-            self._noted.discard(key)
+            self._registered.discard(key)
             if key in self._held:
-                self._look_at(key)
+                self._expire_key(key)
 
-    def _look_at(self, key: Hashable) -> None:
+    def _expire_key(self, key: Hashable) -> None:
         times, values = self._held[key]
-        self._drop(times, values)
+        self._drop_outdated(times, values)
         if not times:
             del self._held[key]
         elif self.tolerance is not None:
             self.expiry.note(key, times[-1] + self.tolerance)
         elif len(times) > 1:
-            self._note(key, times[-1])
+            self._register(key, times[-1])
 
-    def _note(self, key: Hashable, at: Timestamp) -> None:
-        self._noted.add(key)
+    def _register(self, key: Hashable, at: Timestamp) -> None:
+        self._registered.add(key)
         self.expiry.note(key, at)
 
-    def _drop(self, times: list[Timestamp], values: list[Any]) -> None:
-        count = self._passed(times)
+    def _drop_outdated(self, times: list[Timestamp], values: list[Any]) -> None:
+        count = self._outdated_count(times)
         del times[:count], values[:count]
 
-    def _passed(self, times: list[Timestamp]) -> int:
-        """How many of a key's versions do not matter any more."""
+    def _outdated_count(self, times: list[Timestamp]) -> int:
+        """Return the number of versions that do not matter."""
         newest = bisect_right(times, self.watermark) - 1
         if newest < 0:
             return 0
@@ -128,17 +125,17 @@ class Versions:
         return newest
 
     def by_key(self, among: set[Hashable] | None = None) -> Iterator[tuple[Hashable, Columns]]:
-        """The versions that matter, of some keys or of all, for a snapshot."""
+        """Yield the versions that matter, of some keys or of all, for a snapshot."""
         for key in self._held if among is None else among & self._held.keys():
             times, values = self._held[key]
-            count = self._passed(times)
+            count = self._outdated_count(times)
             if count < len(times):
                 yield key, (times[count:], values[count:])
 
     def __len__(self) -> int:
-        """How many keys have versions."""
+        """Count the keys with versions."""
         return len(self._held)
 
     def size(self) -> int:
-        """How many versions are held."""
+        """Count the versions."""
         return sum(len(times) for times, _ in self._held.values())

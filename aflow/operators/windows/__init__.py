@@ -1,13 +1,17 @@
-"""Windows. `logic` is what a step is told, `choice` says which operator does it.
+"""Operators of windows. Read ``logic`` first, the definition of a window step, then ``factory``, which chooses its
+operator.
 
-`general` does everything: any assigner, trigger, evictor and function. Its parts:
+``window_operator`` handles every assigner, trigger, evictor and function. Its parts:
 
-- `separate` and `merged`: the windows there are, for windows that stay as they are and for those that merge;
-- `contents`: what a key has in a window, folded, kept, or kept for an evictor;
-- `trigger_context`, `function_context`, `window_state`: what triggers and functions see and remember;
-- `timers`, `horizon`: when to look at a window, and when it is late or gone;
-- `filed`: all of it in a snapshot.
+- ``separate_windows`` and ``merging_windows``: the windows of a subtask, for windows that do not merge and that do;
+- ``window_contents``: the records or the accumulator of a key in a window, with ``arrival_order`` where windows merge;
+- ``function``, ``contexts``, ``window_state``: window functions, and the contexts and state of functions and triggers;
+- ``domain_timers``, ``lateness``: timers of both time domains, and when a window is late or cleaned up;
+- ``staggers``: shifted tumbling windows;
+- ``window_snapshots``: snapshots of windows and timers.
 
-Where all there is to do is fold, and give the result at the end of event time, others are faster. They share
-`incremental` and `folding`: `panes` with `two_stacks` (tumbling and sliding windows) and `sessions`.
+Steps that fold records and fire at the end of the window in event time have faster operators: ``panes`` with
+``two_stacks`` (tumbling and sliding windows) and ``sessions``. ``incremental_windows`` is their base.
+
+Not here: assigners, triggers and evictors (``aflow.machines.windows``), and joins (``aflow.operators.joins``).
 """

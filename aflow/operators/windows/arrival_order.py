@@ -1,7 +1,7 @@
 """Records in the order of their arrival, also where windows merge.
 
-Windows that merge keep a list of records each. Appended to each other, the lists would give the records by window. So
-each record is numbered when it arrives in its subtask, and lists are merged by these numbers. All records of a key
+Each of the merging windows keeps a list of records. Appended to each other, the lists would hold the records by window.
+So each record is numbered when it arrives in its subtask, and lists are merged by these numbers. All records of a key
 arrive in one subtask; the numbers of restored records are smaller than all that follow.
 """
 
@@ -17,7 +17,7 @@ from aflow.state.layouts import Many
 
 
 class Arrivals:
-    """Records, and for each its number, ascending."""
+    """Records and their numbers, ascending."""
 
     __slots__ = ("numbers", "records")
 
@@ -27,7 +27,7 @@ class Arrivals:
 
 
 class ArrivalOrder:
-    """Numbers the records of one subtask."""
+    """Numbers of the records of one subtask."""
 
     __slots__ = ("_next",)
 
@@ -53,7 +53,7 @@ class ArrivalOrder:
         return held
 
     def merge(self, held: Arrivals, other: Arrivals) -> Arrivals:
-        """Add the records of ``other``, which stays as it is, and return ``held``."""
+        """Add the records of ``other``, which is not changed, and return ``held``."""
         in_order = not held.numbers or not other.numbers or held.numbers[-1] < other.numbers[0]
         held.records += other.records
         held.numbers += other.numbers
@@ -71,7 +71,7 @@ class ArrivalOrder:
 
 
 class ArrivalsCodec:
-    """Stores records with their numbers. Lists that were stored without numbers are read in the order they have."""
+    """Codec of records with their numbers. Lists that were stored without numbers keep their order."""
 
     def __init__(self, order: ArrivalOrder, layout: Many[Any]) -> None:
         self._order = order
@@ -95,7 +95,7 @@ class ArrivalsCodec:
             held.records = self._layout.decode(data)
             numbers = list(range(len(held.records)))
         else:
-            raise CodecError(f"{type(stored).__name__} is no list of numbered records")
+            raise CodecError(f"{type(stored).__name__} is not a list of numbered records")
         if len(numbers) != len(held.records):
             raise CodecError(f"{len(held.records)} records are stored with {len(numbers)} numbers")
         held.numbers.extend(map(self._order.restored, numbers))
@@ -103,7 +103,7 @@ class ArrivalsCodec:
 
 
 def arrivals(fn: Callable[[list[Any]], Any], of: type[Any] | None) -> Accumulation:
-    """Keep the records, of type ``of``, and give ``fn(records)``: a list of its own, in the order of arrival."""
+    """Keep the records, of type ``of``, and return ``fn(records)``: a list of its own, in the order of arrival."""
     order = ArrivalOrder()
     return Accumulation(
         order.first,

@@ -1,7 +1,4 @@
-"""What triggers see: the timers and the memory of one key and window.
-
-What window functions see beside the value, and the function of those steps that have none.
-"""
+"""Contexts of triggers, evictors and window functions, and the function of steps that have none."""
 
 from __future__ import annotations
 
@@ -16,10 +13,10 @@ from aflow.operators.base import OperatorContext
 from aflow.operators.context import no_clock
 from aflow.operators.first_call import FirstCall
 from aflow.operators.side_outputs import SideOutputs
-from aflow.operators.windows.contents import KeyWindow
 from aflow.operators.windows.domain_timers import DomainTimers
 from aflow.operators.windows.function import WindowContext, WindowFunction
-from aflow.operators.windows.lateness import LATE, Horizon
+from aflow.operators.windows.lateness import LATE, WindowLifetime
+from aflow.operators.windows.window_contents import KeyWindow
 from aflow.operators.windows.window_state import WindowState, entries
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import StateSpec
@@ -27,27 +24,27 @@ from aflow.state.specs import StateSpec
 S = TypeVar("S")
 
 
-class KeyWindowContext:
+class WindowTriggerContext:
     """A ``MergeContext`` and ``EvictorContext`` that is made once and set to each key and window in turn.
 
-    A timer at the clean-up time is the clean-up timer, which asks the trigger in any case: setting it is nothing new,
-    and it cannot be deleted. One beyond the end of time would never ring and is not set.
+    A timer at the clean-up time is the clean-up timer, which asks the trigger in any case: setting it changes nothing,
+    and it cannot be deleted. A timer after the end of time would never fire and is not set.
     """
 
-    __slots__ = ("_clock", "_clocked", "_event", "_former", "_horizon", "_processing", "at")
+    __slots__ = ("_clock", "_clocked", "_event", "_former", "_lifetime", "_processing", "at")
 
     at: KeyWindow
-    """Whose timers and memory they are."""
+    """The key and window at hand."""
 
     def __init__(
-        self, horizon: Horizon, clock: Clock, timers: DomainTimers, *, clocked: bool = True
+        self, lifetime: WindowLifetime, clock: Clock, timers: DomainTimers, *, clocked: bool = True
     ) -> None:
-        self._horizon = horizon
+        self._lifetime = lifetime
         self._clock = clock
         self._clocked = clocked
         self._event = timers.event
         self._processing = timers.processing
-        #: During a merge: what the former windows remember.
+        #: During a merge: the memory of the former windows.
         self._former: Sequence[dict[str, object] | None] = ()
 
     @property
@@ -56,21 +53,21 @@ class KeyWindowContext:
 
     @property
     def watermark(self) -> Timestamp:
-        return self._horizon.watermark
+        return self._lifetime.watermark
 
     @property
     def processing_time(self) -> Timestamp:
         return self._clock.now()
 
-    # Hot path: asked once for each record by most triggers.
+    # Hot path: called once for each record by most triggers.
 
     def set_event_timer(self, at: Timestamp) -> None:
         here = self.at
-        if at == here.cleanup and self._horizon.domain is TimeDomain.EVENT:
+        if at == here.cleanup and self._lifetime.domain is TimeDomain.EVENT:
             return
-        if here.cleanup is None and self._horizon.watermark == MAX_TIMESTAMP:
-            # No watermark will come that could ring it. Set in a timer of this very watermark it would ring, and a
-            # trigger that goes on for as long as its window would go on until the end of time.
+        if here.cleanup is None and self._lifetime.watermark == MAX_TIMESTAMP:
+            # No later watermark would fire it. Set in a timer of this very watermark it would fire at once, and a
+            # trigger that sets timers for as long as its window exists would set them until the end of time.
             return
         if _never(at):
             return
@@ -78,26 +75,26 @@ class KeyWindowContext:
 
     def delete_event_timer(self, at: Timestamp) -> None:
         here = self.at
-        if at != here.cleanup or self._horizon.domain is not TimeDomain.EVENT:
+        if at != here.cleanup or self._lifetime.domain is not TimeDomain.EVENT:
             here.timers -= self._event.delete(at, here.window, here.key)
 
     def set_processing_timer(self, at: Timestamp) -> None:
         if not self._clocked:
             raise no_clock()
         here = self.at
-        if at == here.cleanup and self._horizon.domain is TimeDomain.PROCESSING:
+        if at == here.cleanup and self._lifetime.domain is TimeDomain.PROCESSING:
             return
         if not _never(at):
             here.timers += self._processing.set(at, here.window, here.key)
 
     def delete_processing_timer(self, at: Timestamp) -> None:
         here = self.at
-        if at != here.cleanup or self._horizon.domain is not TimeDomain.PROCESSING:
+        if at != here.cleanup or self._lifetime.domain is not TimeDomain.PROCESSING:
             here.timers -= self._processing.delete(at, here.window, here.key)
 
     def get(self, name: str, default: S) -> S:
         memory = self.at.memory
-        # What is remembered under a name has the type of what was put there: the trigger's own.
+        # A value has the type that the trigger itself put under this name.
         return default if memory is None else cast("S", memory.get(name, default))
 
     def put(self, name: str, value: object) -> None:
@@ -121,18 +118,18 @@ class KeyWindowContext:
         ]
 
     def merging(self, former: Sequence[KeyWindow]) -> None:
-        """``merged`` is about those windows from here on."""
+        """Let ``merged`` return the memory of these windows."""
         self._former = [each.memory for each in former]
 
 
 def window_text(window: TimeWindow) -> str:
-    """A window in an error."""
+    """Return a window as messages show it."""
     return f"window [{window.start}, {window.end})"
 
 
 def _never(at: Timestamp) -> bool:
     if type(at) is not int:
-        raise TypeError(f"a trigger sets its timers in epoch ms, not to {shown(at)}")
+        raise TypeError(f"a trigger sets its timers in epoch ms (an int), not to {shown(at)}")
     return at > MAX_TIMESTAMP
 
 
@@ -141,13 +138,13 @@ C = TypeVar("C")
 
 
 class AsWindowed(WindowFunction[Any, Any, Windowed[Any, Any]]):
-    """One ``Windowed`` for each firing, with the value as it is or with what ``apply`` makes of it."""
+    """Emit one ``Windowed`` for each firing, with the value as it is or with the result of ``apply``."""
 
     def __init__(self, apply: Callable[[list[Any]], Any] | None = None) -> None:
         self._apply = apply
 
     def open(self) -> None:
-        # Not in ``__init__``: each subtask has a copy of its own, whose attribute is to be replaced.
+        # Not in ``__init__``: each subtask has its own copy, whose attribute is replaced.
         if self._apply is not None:
             self._apply = FirstCall(self, "_apply", self._apply, "a window")
 
@@ -156,14 +153,14 @@ class AsWindowed(WindowFunction[Any, Any, Windowed[Any, Any]]):
         return (Windowed(ctx.key, ctx.window, result, ctx.firing),)
 
 
-class FiringContext(Generic[K]):
+class WindowFunctionContext(Generic[K]):
     """A ``WindowContext`` that is made once and set to each key and window in turn."""
 
     __slots__ = (
         "_at",
         "_backend",
         "_clock",
-        "_horizon",
+        "_lifetime",
         "_name",
         "_sides",
         "_specs",
@@ -174,7 +171,7 @@ class FiringContext(Generic[K]):
         self,
         context: OperatorContext,
         *,
-        horizon: Horizon,
+        lifetime: WindowLifetime,
         sides: SideOutputs,
         backend: MemoryBackend,
         specs: tuple[StateSpec[Any], ...],
@@ -182,7 +179,7 @@ class FiringContext(Generic[K]):
     ) -> None:
         self._name = context.name
         self._clock: Clock = context.clock
-        self._horizon = horizon
+        self._lifetime = lifetime
         self._sides = sides
         self._backend = backend
         self._specs: Final = {spec: backend.cell(spec) for spec in specs}
@@ -192,7 +189,7 @@ class FiringContext(Generic[K]):
         self._at: KeyWindow | None = None
 
     def enter(self, at: KeyWindow) -> None:
-        """A method of the function is called for ``at``."""
+        """Set the key and window for a call of the function."""
         self._at = at
         if self._specs:
             self._backend.key = at.key
@@ -200,7 +197,7 @@ class FiringContext(Generic[K]):
                 self._window_state.enter(at.key, at.window)
 
     def leave(self) -> None:
-        """It has returned."""
+        """Unset the key and window after the call."""
         self._at = None
         if self._specs:
             self._backend.leave()
@@ -209,7 +206,7 @@ class FiringContext(Generic[K]):
 
     @property
     def entries(self) -> int:
-        """How many states hold something, of keys and of windows."""
+        """Count the states of keys and windows that are not empty."""
         of_windows = 0 if self._window_state is None else self._window_state.entries
         return of_windows + entries(self._backend, self._specs)
 
@@ -227,30 +224,32 @@ class FiringContext(Generic[K]):
 
     @property
     def watermark(self) -> Timestamp:
-        return self._horizon.watermark
+        return self._lifetime.watermark
 
     @property
     def processing_time(self) -> Timestamp:
         return self._clock.now()
 
     def state(self, spec: StateSpec[C]) -> C:
-        """Raises ``FlowDefinitionError`` for a declaration that is no attribute of the function."""
+        """Return the cell of ``spec`` for the key. Raises ``FlowDefinitionError`` unless the function declares
+        ``spec``.
+        """
         return self._cell(self._specs, spec)
 
     def window_state(self, spec: StateSpec[C]) -> C:
-        """Raises ``FlowDefinitionError`` as ``state`` does, and where windows merge."""
+        """Return the cell of ``spec`` for key and window. Raises as ``state`` does, and where windows merge."""
         if self._window_state is None:
             raise FlowDefinitionError(
-                f"step {self._name!r} has windows that merge, so there is no state of one window; "
+                f"step {self._name!r} has windows that merge, so a window has no state of its own; "
                 f"use ctx.state(…), which belongs to the key"
             )
         return self._cell(self._window_state.cells, spec)
 
     def side(self, tag: Tag[S], value: S) -> None:
-        """Raises ``FlowDefinitionError`` for the name under which late records go out."""
+        """Emit ``value`` to a side output. Raises ``FlowDefinitionError`` for the name of the late output."""
         if tag.name == LATE:
             raise FlowDefinitionError(
-                f"side output {LATE!r} of step {self._name!r} is that of its late records; give the tag another name"
+                f"side output {LATE!r} of step {self._name!r} has its late records; give the tag another name"
             )
         self._sides.add(tag.name, value, self._here.window.max_timestamp)
 
@@ -259,7 +258,7 @@ class FiringContext(Generic[K]):
         if self._at is None:
             raise OperatorError(
                 f"step {self._name!r} used the context of a window function outside of its methods; "
-                f"it belongs to the window at hand: use it before the method returns",
+                f"it is valid for one window: use it before the method returns",
                 operator=self._name,
             )
         return self._at
@@ -269,7 +268,7 @@ class FiringContext(Generic[K]):
         if cell is None:
             known = ", ".join(repr(known.name) for known in cells) or "none"
             raise FlowDefinitionError(
-                f"{spec!r} is not declared; make it an attribute of the window function, so that snapshots know of it "
+                f"{spec!r} is not declared; make it an attribute of the window function, so that snapshots store it "
                 f"(declared: {known})"
             )
         return cell

@@ -1,4 +1,4 @@
-"""The timers of a window step in both domains: the alarm for them, and how they are filed in a snapshot."""
+"""Timers of a window step in both time domains, their alarm, and their rows in snapshots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aflow.operators.timer_alarm import TimerAlarm
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import Keyed, KeyGroupCodec, KeyRow, LazyRows, Members
 
-#: Under which names of a snapshot timers are filed.
+#: Names of the timers in snapshots.
 TIMER_NAMES: Final = {
     TimeDomain.EVENT: "@event timers",
     TimeDomain.PROCESSING: "@processing timers",
@@ -24,7 +24,7 @@ TIMER_NAMES: Final = {
 
 
 class DomainTimers:
-    """Timers by window and key; only the earliest processing timer is on the clock."""
+    """Timers by window and key; only the earliest processing-time timer is registered with the clock."""
 
     def __init__(self, alarm: Alarm) -> None:
         self.event: Final = WindowTimers[Hashable]()
@@ -33,35 +33,35 @@ class DomainTimers:
         self._kinds = KeyKinds()
 
     def of(self, domain: TimeDomain) -> WindowTimers[Hashable]:
-        """The timers of one domain."""
+        """Return the timers of one time domain."""
         return self.event if domain is TimeDomain.EVENT else self.processing
 
     def due(self, domain: TimeDomain, now: Timestamp) -> Iterator[DueWindow]:
-        """Take all timers up to ``now``, in time order, those that are set meanwhile included."""
+        """Take all timers up to ``now`` in time order, with those that are set meanwhile."""
         return self.of(domain).due(now)
 
     def arm(self) -> None:
-        """Set the alarm to the earliest processing timer, if it is not."""
+        """Set the alarm to the earliest processing-time timer, unless it is set."""
         self._wake.arm(self.processing.earliest)
 
-    def rang(self) -> None:
-        """The alarm rang, so it is set to nothing."""
+    def on_alarm(self) -> None:
+        """Mark the alarm as fired."""
         self._wake.on_fired()
 
     def entries(self, domain: TimeDomain) -> Iterator[KeyRow]:
-        """The timers of single keys, encoded; those of whole windows follow from the windows there are."""
-        return (_row((at, key, window)) for at, window, key in self.of(domain).of_keys())
+        """Return the encoded timers of single keys; those of whole windows follow from the windows."""
+        return (_row((at, key, window)) for at, window, key in self.of(domain).key_timers())
 
     def capture(self, *, changes: bool) -> Mapping[str, Members] | None:
-        """The timers of single keys; with ``changes`` those that have come and gone since the last capture.
+        """Return the timers of single keys; with ``changes`` those added and removed since the last capture.
 
-        None if that is not known: all are to be captured then.
+        None if the changes are not known: then all must be captured.
         """
         members: dict[str, Members] = {}
         for domain, name in TIMER_NAMES.items():
             known = self.of(domain).take_changes()
             if not changes:
-                all_timers = list(self.of(domain).of_keys())
+                all_timers = list(self.of(domain).key_timers())
                 self._kinds.see([key for _, _, key in all_timers])
                 rows = [(at, key, window) for at, window, key in all_timers]
                 members[name] = Members(LazyRows(rows, _row))
@@ -74,15 +74,17 @@ class DomainTimers:
         return None if changes and self._kinds.mixed else members
 
     def begin_changes(self) -> None:
-        """Note which timers come and go from here on."""
+        """Record added and removed timers from here on."""
         for domain in TimeDomain:
             self.of(domain).take_changes()
-            self._kinds.see([key for _, _, key in self.of(domain).of_keys()])
+            self._kinds.see([key for _, _, key in self.of(domain).key_timers()])
 
     def read(
         self, domain: TimeDomain, key_codec: KeyGroupCodec, keyed: Keyed
     ) -> Iterator[tuple[Hashable, Timestamp, TimeWindow]]:
-        """The timers in a snapshot for this subtask's keys. Raises ``RestoreError`` for bytes that are no timer."""
+        """Yield the timers in a snapshot for the keys of this subtask. Raises ``RestoreError`` for bytes that are no
+        timer.
+        """
         for key, data in key_codec.read(keyed, TIMER_NAMES[domain]):
             try:
                 at, start, end = cast("tuple[int, int, int]", PLAIN.decode(data))

@@ -1,6 +1,6 @@
-"""Which operator does what a window step is told, and what cannot be done at all.
+"""Creation of the operator of a window step, and the checks of its definition.
 
-Each rule that can do less than ``WindowOperator`` is there because it is faster; what they give is the same.
+Other operators than ``WindowOperator`` are faster and do less. They emit the same.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from aflow.operators.windows.sessions import SessionAggregateOperator
 from aflow.operators.windows.window_operator import WindowOperator
 from aflow.state.layouts import state_codec
 
-#: What is understood without being called. What a subclass of one of them does may be something else.
+#: Classes whose methods are known. A subclass may do something else.
 _KNOWN: Final = frozenset({TumblingWindows, SlidingWindows, SessionWindows, EventTime})
 
 
 def window_operator(logic: WindowLogic) -> Operator:
-    """A new operator for ``logic``, which ``check_logic`` has checked."""
+    """Return a new operator for ``logic``, which ``check_logic`` has checked."""
     fast = _incremental(logic)
     return WindowOperator(logic) if fast is None else fast
 
 
 def is_incremental(logic: WindowLogic) -> bool:
-    """True if records are folded as they come, and a window gives its result once event time has passed it."""
+    """Return True if records are folded when they arrive, and windows fire at their end in event time."""
     return _incremental(logic) is not None
 
 
 def check_logic(logic: WindowLogic) -> None:
-    """Raises ``FlowDefinitionError`` for what no operator can do."""
+    """Raise ``FlowDefinitionError`` for a definition that no operator supports."""
     _check_parts(logic)
     _check_result(logic)
     if logic.lateness < 0:
@@ -52,7 +52,7 @@ def check_logic(logic: WindowLogic) -> None:
 
 
 def check_assigner(assigner: object) -> None:
-    """Raises ``FlowDefinitionError`` for what is no ``WindowAssigner``, nor has all that one has."""
+    """Raise ``FlowDefinitionError`` for an object that is no ``WindowAssigner`` or lacks a member of it."""
     if isinstance(assigner, type):
         raise FlowDefinitionError(
             f"windows must be an object, not a class; write {assigner.__name__}(…)"
@@ -67,14 +67,14 @@ def check_assigner(assigner: object) -> None:
         if not isinstance(found, kind):
             raise FlowDefinitionError(
                 f"{type(assigner).__name__}.{name} must be a {kind.__name__}, not {shown(found)}; "
-                f"subclass WindowAssigner, which has one"
+                f"subclass WindowAssigner, which defines it"
             )
 
 
 def _incremental(logic: WindowLogic) -> Operator | None:
-    """A faster operator, if all there is to do is fold, and give the result once event time has passed the window.
+    """Return a faster operator if records are only folded, and windows fire at their end in event time.
 
-    Keeping records in a list is folding too.
+    Keeping records in a list is a fold too.
     """
     trigger, accumulation, of = logic.trigger, logic.accumulation, logic.of
     if accumulation is None and logic.apply is not None:
@@ -150,18 +150,20 @@ def _check_result(logic: WindowLogic) -> None:
     if logic.function is not None:
         check_window_function(logic.function)
     if logic.apply is not None and (logic.accumulation is not None or logic.function is not None):
-        raise FlowDefinitionError("apply takes the records themselves, so it stands alone")
+        raise FlowDefinitionError(
+            "apply takes the records themselves, so it excludes an accumulation and a function"
+        )
     if logic.accumulation is None and logic.function is None and logic.apply is None:
         raise FlowDefinitionError(
-            "a window needs an accumulation, a function or apply to give results"
+            "a window needs an accumulation, a function or apply to emit results"
         )
 
 
 def _check_merging(logic: WindowLogic) -> None:
     if not logic.trigger.merges:
         raise FlowDefinitionError(
-            f"{type(logic.assigner).__name__} has windows that merge, and {type(logic.trigger).__name__} does not say "
-            f"what becomes of its timers and memory then; give it on_merge, and merges = True, or use another trigger"
+            f"{type(logic.assigner).__name__} has windows that merge, and {type(logic.trigger).__name__} cannot merge "
+            f"its timers and memory; give it on_merge, and merges = True, or use another trigger"
         )
     if (
         logic.evictor is None
@@ -169,7 +171,7 @@ def _check_merging(logic: WindowLogic) -> None:
         and logic.accumulation.merge is None
     ):
         raise FlowDefinitionError(
-            f"{type(logic.assigner).__name__} has windows that merge, and nobody says how two accumulators become one; "
+            f"{type(logic.assigner).__name__} has windows that merge, but the accumulators cannot be merged; "
             f"give merge= to fold, or use aggregate"
         )
 

@@ -1,4 +1,4 @@
-"""A function of windows written as a class: it sees the window, and has state for each key and each window."""
+"""Window functions written as classes, with the window in their context, and state by key and by window."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ C = TypeVar("C")
 
 
 class WindowContext(Protocol[K_co]):
-    """What a ``WindowFunction`` sees beside the value. Good until the method returns."""
+    """The context of a ``WindowFunction``. It is valid until the method returns."""
 
     @property
     def key(self) -> K_co: ...
@@ -31,56 +31,62 @@ class WindowContext(Protocol[K_co]):
 
     @property
     def firing(self) -> int:
-        """Which result of this key and window this is, counted from 1; see ``Windowed.firing``."""
+        """Return the number of this firing for the key and window, counted from 1; see ``Windowed.firing``."""
         ...
 
     @property
     def watermark(self) -> Timestamp:
-        """How far event time has come (epoch ms)."""
+        """Return the current watermark (epoch ms)."""
         ...
 
     @property
     def processing_time(self) -> Timestamp:
-        """What the clock says (epoch ms)."""
+        """Return the current time of the clock (epoch ms)."""
         ...
 
     def state(self, spec: StateSpec[C]) -> C:
-        """The cell of a declaration, bound to the key: shared by all windows of it, and never cleared by itself."""
+        """Return the cell of a declared state for the key, shared by all its windows and never
+        cleared automatically.
+        """
         ...
 
     def window_state(self, spec: StateSpec[C]) -> C:
-        """The cell of a declaration, bound to key and window; cleared when the window goes.
+        """Return the cell of a declared state for key and window, cleared with the window.
 
-        A window without end (``Global``, ``Count``) never goes, also where its contents are purged: there it stays.
-        Raises ``FlowDefinitionError`` with windows that merge: which of the two states should stay?
+        A window without end (``Global``, ``Count``) is never cleaned up, so its state is kept, also when contents are
+        purged. Raises ``FlowDefinitionError`` with windows that merge: their states could not be merged.
         """
         ...
 
     def side(self, tag: Tag[S], value: S) -> None:
-        """Send ``value`` to side output ``tag``, with the window's last timestamp."""
+        """Emit ``value`` to side output ``tag``, with the window's last timestamp."""
         ...
 
 
 class WindowFunction(LifeCycle, Generic[K, V, U]):
-    """Subclass it to make results ``U`` of what a window of key ``K`` holds.
+    """Base of functions that turn the contents of a window of key ``K`` into results ``U``.
 
-    ``V`` is a ``list`` of the records in the order of their arrival, or behind an incremental function (``fold``,
-    ``reduce``, ``aggregate``) its result. State is declared as class attributes, as in a ``KeyedProcess``.
+    ``V`` is a ``list`` of the records in the order of arrival, or the result of an incremental function (``fold``,
+    ``reduce``, ``aggregate``). State is declared as class attributes, as in a ``KeyedProcess``.
     """
 
     @abstractmethod
     def process(self, value: V, ctx: WindowContext[K]) -> Iterable[U] | None:
-        """The results of a firing: a list, a tuple, a generator (run to its end at once) or None for none.
+        """Return the results of a firing: a list, a tuple, a generator (consumed at once), or None for no results.
 
         Results have the last timestamp of the window.
         """
 
     def on_clear(self, ctx: WindowContext[K]) -> None:
-        """The window goes: forget what is kept elsewhere about it (its ``window_state`` goes by itself)."""
+        """Release what is kept elsewhere for the window, which is cleaned up; its ``window_state`` is cleared
+        automatically.
+        """
         return None
 
 
 def check_window_function(function: object) -> None:
-    """Refuse what cannot run as a ``WindowFunction``, and two states of one name. Raises ``FlowDefinitionError``."""
+    """Raise ``FlowDefinitionError`` for an object that is no usable ``WindowFunction``, and for two
+    states of one name.
+    """
     check_kind(function, WindowFunction, handlers=("process", "on_clear", "open", "close"))
     declared_states(function)

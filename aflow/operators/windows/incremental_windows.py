@@ -1,9 +1,8 @@
-"""What the fast window steps have in common: event time, the default trigger, one accumulator instead of records.
+"""Base of the fast window steps, which keep accumulators instead of records, and the loops that fold batches.
 
-After a restore from subtasks with different watermarks, ``GroupWatermarks`` has the watermark of each key group that is
-ahead of the subtask: its windows have fired, and a record that was late for it is still late.
-
-Batches folded into accumulators, by key and piece of time: the loops in which fast window steps spend their time.
+They have windows of event time and the default trigger. After a restore from subtasks with different watermarks,
+``GroupWatermarks`` has the watermark of each key group that is ahead of the subtask: its windows have fired, and a
+record that was late for it is still late.
 """
 
 from __future__ import annotations
@@ -37,21 +36,21 @@ from aflow.state.keyed_entries import (
 )
 from aflow.state.snapshot import OperatorSnapshot
 
-#: Operator state: which windows the contents are of.
+#: Operator state: the windows whose contents are stored.
 _WINDOWS: Final = "@windows"
 
 Accumulators = dict[Hashable, Any]
 """Accumulators by key."""
 
-Row: TypeAlias = tuple[Any, ...]
-"""A key, an accumulator, and the numbers that say where it belongs."""
+StoredRow: TypeAlias = tuple[Any, ...]
+"""A key, an accumulator, and the numbers that identify its window or pane."""
 
 
 class IncrementalWindows(Operator):
     """Base of the fast window steps.
 
-    ``lateness`` in ms. ``of`` and ``key_type`` are the types of accumulators and keys, which snapshots need unless
-    they are plain Python values.
+    ``lateness`` in ms. ``of`` and ``key_type`` are the types of accumulators and keys, which snapshots need unless they
+    are plain Python values.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class IncrementalWindows(Operator):
         of: type[Any] | None,
         key_type: type[Hashable] | None,
     ) -> None:
-        #: Which windows these are, as far as what is stored of them depends on it.
+        #: Description of the windows: a snapshot with another one cannot be restored.
         self._windows = windows
         #: The name of the accumulators in snapshots.
         self._filed_as = filed_as
@@ -77,11 +76,11 @@ class IncrementalWindows(Operator):
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         self._key_codec = key_group_codec(context, self._key_type)
-        #: The watermarks of key groups that were restored from a subtask which was ahead of this one.
+        #: The watermarks of key groups that a restore found ahead of this subtask.
         self._ahead = no_group_ahead(context)
 
     def _columns(self, batch: Batch[Any]) -> tuple[Sequence[Hashable], list[Timestamp]]:
-        """Keys and timestamps of a batch. Raises ``OperatorError`` if it has no timestamps."""
+        """Return keys and timestamps of a batch. Raises ``OperatorError`` if it has no timestamps."""
         keys, times = batch.keys, batch.timestamps
         if keys is None:
             raise InternalError(f"step {self.name!r} got a batch without keys")
@@ -104,7 +103,7 @@ class IncrementalWindows(Operator):
         self._ahead = self._ahead.after(timestamp)
 
     def _copy(self, held: Any) -> Any:
-        """An accumulator like ``held`` that may be changed, or given away, while ``held`` is kept."""
+        """Return an accumulator equal to ``held`` that may be changed or emitted while ``held`` is kept."""
         accumulation = self._accumulation
         if accumulation.fresh is None or accumulation.merge is None:
             return held
@@ -122,7 +121,7 @@ class IncrementalWindows(Operator):
             raise self._failed(exc, key, window) from exc
 
     def _emit_window(self, window: TimeWindow, contents: Mapping[Hashable, Any]) -> None:
-        """Send on the first result of a window for each of some keys."""
+        """Emit the first result of a window for each key of ``contents``."""
         result = self._accumulation.result
         if result is None:
             values = [Windowed(key, window, held) for key, held in contents.items()]
@@ -132,14 +131,14 @@ class IncrementalWindows(Operator):
             self.output.emit(batch)
 
     def _emit_late(self, batch: Batch[Any], indexes: Sequence[int]) -> None:
-        """Send the records at ``indexes`` to the late output, as they were."""
+        """Emit the records at ``indexes`` to the late output, unchanged."""
         if indexes:
             self.output.side(LATE, batch.pick(indexes))
 
     def _failed(self, cause: BaseException, key: Hashable, window: TimeWindow) -> OperatorError:
-        """Describe ``cause``, raised by a user function that was given what ``key`` has in ``window``."""
+        """Describe ``cause``, raised by a user function for the accumulator of ``key`` in ``window``."""
         return OperatorError(
-            f"step {self.name!r} failed on what key {shown(key)} has in the {window_text(window)}: "
+            f"step {self.name!r} failed on the contents of key {shown(key)} in the {window_text(window)}: "
             f"{type(cause).__name__}: {cause}",
             operator=self.name,
             key=key,
@@ -148,11 +147,11 @@ class IncrementalWindows(Operator):
     # ------------------------------------------------------------------------------------- snapshots
 
     def snapshot(self) -> OperatorSnapshot:
-        """Raises ``CheckpointError`` for a key or an accumulator that cannot be encoded."""
+        """Return all rows. Raises ``CheckpointError`` for a key or an accumulator that cannot be encoded."""
         return self._captured(None, self._rows(None)).encoded()
 
     def capture(self, *, changes: bool) -> CapturedRows:
-        """Raises ``CheckpointError`` for an accumulator that cannot be encoded."""
+        """Return all rows or the changed ones. Raises ``CheckpointError`` for an accumulator that cannot be encoded."""
         keys = self._changed.take(changes=changes)
         rows = self._rows(keys)
         more = chain.from_iterable(self._more_rows(keys).values())
@@ -163,7 +162,7 @@ class IncrementalWindows(Operator):
         return self._captured(keys, rows)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        """The watermark goes on where the slowest of the former subtasks was."""
+        """Restore the rows, and continue at the smallest watermark of the former subtasks."""
         self._restore_watermark(snapshot)
         self._restore_rows(snapshot.keyed)
         more = chain.from_iterable(self._more_rows(None).values())
@@ -171,21 +170,21 @@ class IncrementalWindows(Operator):
 
     @abstractmethod
     def _restore_rows(self, keyed: Keyed) -> None:
-        """Hold what is stored of the keys of this subtask."""
+        """Restore the stored rows of the keys of this subtask."""
 
     @abstractmethod
-    def _rows(self, keys: set[Hashable] | None) -> list[Row]:
-        """What ``keys`` have, or all keys: accumulators with the numbers that say where they belong."""
+    def _rows(self, keys: set[Hashable] | None) -> list[StoredRow]:
+        """Return the rows of ``keys``, or of all keys."""
 
     @abstractmethod
     def _row_count(self) -> int:
-        """About how many rows there are, without looking at all."""
+        """Return an estimate of the number of rows, without a pass over them."""
 
     def _more_rows(self, keys: set[Hashable] | None) -> Mapping[str, Iterable[KeyRow]]:
-        """What else ``keys``, or all keys, have, by the name under which it is filed."""
+        """Return further rows of ``keys``, or of all keys, by their name in snapshots."""
         return {}
 
-    def _captured(self, keys: set[Hashable] | None, rows: list[Row]) -> CapturedRows:
+    def _captured(self, keys: set[Hashable] | None, rows: list[StoredRow]) -> CapturedRows:
         encoded: Iterable[KeyRow]
         if are_immutable([row[1] for row in rows]):
             encoded = LazyRows(rows, self._key_row)
@@ -194,21 +193,21 @@ class IncrementalWindows(Operator):
         named = {self._filed_as: encoded, **self._more_rows(keys)}
         return CapturedRows(self._key_codec, KeyedRows(named, keys), operator=self._known())
 
-    def _key_row(self, row: Row) -> KeyRow:
+    def _key_row(self, row: StoredRow) -> KeyRow:
         key, held, *numbers = row
         return key, self._encoded(key, held, *numbers)
 
     def _known(self) -> Mapping[str, tuple[bytes, ...]]:
-        """What is stored as operator state."""
+        """Return the operator state."""
         watermarks = self._ahead.stored(
             self.watermark, self.context.key_groups, outlived=self._row_count() > 0
         )
         return {**watermarks, _WINDOWS: (PLAIN.encode(self._windows),)}
 
     def _restore_watermark(self, snapshot: OperatorSnapshot) -> None:
-        """Continue with the smallest watermark of the former subtasks.
+        """Continue at the smallest watermark of the former subtasks.
 
-        Raises ``RestoreError`` for what was stored of other windows: it would be read as if it were of these.
+        Raises ``RestoreError`` for the contents of other windows.
         """
         known = {str(self._read(data)) for data in snapshot.operator.get(_WINDOWS, ())}
         if (known or snapshot.keyed) and known != {self._windows}:
@@ -223,12 +222,12 @@ class IncrementalWindows(Operator):
         self.watermark, self._ahead = restored
 
     def _encoded(self, key: Hashable, held: Any, *numbers: int) -> bytes:
-        """An accumulator with the numbers that say where it belongs. Raises ``CheckpointError``."""
+        """Return an accumulator as bytes, with the numbers of its window. Raises ``CheckpointError``."""
         try:
             return PLAIN.encode([self._codec.encode(held), *numbers])
         except CodecError as exc:
             raise CheckpointError(
-                f"step {self.name!r} cannot store what key {shown(key)} has in the window that begins at "
+                f"step {self.name!r} cannot store the contents of key {shown(key)} in the window that begins at "
                 f"{numbers[0]}: {exc}"
             ) from exc
 
@@ -250,7 +249,7 @@ class IncrementalWindows(Operator):
 
 
 def among(keys: set[Hashable] | None, contents: Mapping[Hashable, Any]) -> Iterable[Hashable]:
-    """Those of ``keys`` that are in ``contents``; all that are in it for None."""
+    """Return the keys that are in both; all keys of ``contents`` if ``keys`` is None."""
     return contents if keys is None else keys & contents.keys()
 
 
@@ -261,9 +260,9 @@ def fold_into(
     accumulation: Accumulation,
     step: Operator,
 ) -> None:
-    """Fold a batch that lies in one piece of time, whose ``contents`` are accumulators by key.
+    """Fold a batch into ``contents``, the accumulators by key of one pane or window.
 
-    Raises ``OperatorError`` of ``step`` for what can be no key, and for what fails in the accumulation.
+    Raises ``OperatorError`` of ``step`` for a key that cannot be one, and for a failure of the accumulation.
     """
     # Hot path (benchmark `keyed_window`, and `spark` for sums).
     add, first, number_of = accumulation.add, accumulation.first, accumulation.number_of
@@ -279,7 +278,7 @@ def fold_into(
                 if number_of is None:
                     contents[key] = add(held, value)
                 elif type(number := number_of(value)) is int:
-                    held[0] += number  # as `add` does, whose call would take as long as all of this
+                    held[0] += number  # as `add` does, whose call would double the time
                 else:
                     plus(held, number)
     except RAISED as exc:
@@ -288,18 +287,19 @@ def fold_into(
 
 def fold_by_time(
     contents_at: Callable[[Timestamp], dict[Hashable, Any]],
-    piece_at: Callable[[Timestamp], tuple[Timestamp, Timestamp]],
+    pane_at: Callable[[Timestamp], tuple[Timestamp, Timestamp]],
     batch: Batch[Any],
     keys: Sequence[Hashable],
     times: Sequence[Timestamp],
     accumulation: Accumulation,
     step: Operator,
 ) -> None:
-    """Fold a batch that lies in several pieces of time: ``piece_at(time)`` is where one begins and ends (exclusive).
+    """Fold a batch that lies in several panes; ``pane_at(time)`` returns start and end (exclusive) of the pane of
+    ``time``.
 
-    ``contents_at`` is given where it begins. Raises as ``fold_into``.
+    ``contents_at`` returns the accumulators of the pane with that start. Raises as ``fold_into``.
     """
-    # Hot path (benchmark `sliding`): nearly all records of a batch are in two or three pieces.
+    # Hot path (benchmark `sliding`): nearly all records of a batch are in two or three panes.
     add, first = accumulation.add, accumulation.first
     low = high = 0
     contents: dict[Hashable, Any] = {}
@@ -307,7 +307,7 @@ def fold_by_time(
     try:
         for key, time, value in zip(keys, times, left, strict=False):
             if not low <= time < high:
-                low, high = piece_at(time)
+                low, high = pane_at(time)
                 contents = contents_at(low)
             try:
                 held = contents[key]

@@ -1,7 +1,4 @@
-"""Where records go that came too late.
-
-How long windows are kept: until event time, or the clock, has passed their end by the allowed lateness.
-"""
+"""Allowed lateness: when a record is late, and when a window is cleaned up."""
 
 from __future__ import annotations
 
@@ -10,17 +7,17 @@ from typing import Final
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
 
-#: Side output of the records that came too late for all their windows.
+#: Side output of the records that were late for all their windows.
 LATE: Final = "late"
 
 
-class Horizon:
-    """What is too late in one subtask, by the watermark; ``lateness`` in ms, heeded in event time only."""
+class WindowLifetime:
+    """Lateness of records and clean-up times of windows in one subtask; ``lateness`` in ms, used in event time only."""
 
     __slots__ = ("_lateness", "domain", "watermark")
 
     watermark: Timestamp
-    """How far event time has come in this subtask."""
+    """The watermark of the subtask, or of the key at hand after a restore."""
 
     def __init__(self, domain: TimeDomain, lateness: int) -> None:
         self.domain = domain
@@ -29,17 +26,17 @@ class Horizon:
 
     @property
     def late(self) -> Timestamp:
-        """A record of this timestamp, or of an earlier one, is late if it has no window."""
+        """Return the largest timestamp of a record that is late if it has no window."""
         if self.domain is TimeDomain.PROCESSING:
             return MIN_TIMESTAMP - 1
         return self.watermark - self._lateness
 
     def cleanup(self, window: TimeWindow) -> Timestamp | None:
-        """Return when ``window`` is cleaned up; None for never: a global one, or one kept beyond the end of time.
+        """Return the clean-up time of ``window``; None for a global window, or one kept beyond the end of time.
 
-        The watermark reaches the last timestamp of a window once no record can be in it. The clock does so one
-        millisecond later, at the window's end: records may still arrive in the last millisecond. A window that ends
-        beyond the largest timestamp is cleaned up when event time ends, whatever the allowed lateness.
+        The watermark reaches the last timestamp of a window when no further record can be in it. The clock reaches the
+        window's end one millisecond later: records may arrive in the last millisecond. A window that ends beyond the
+        largest timestamp is cleaned up at the end of event time, whatever the allowed lateness.
         """
         if self.domain is TimeDomain.PROCESSING:
             return window.end if window.end < MAX_TIMESTAMP else None
@@ -50,6 +47,6 @@ class Horizon:
         return at if at < MAX_TIMESTAMP else None
 
     def gone(self, cleanup: Timestamp | None) -> bool:
-        """True if a window with that clean-up time has been cleaned up, so that a record comes too late for it."""
+        """Return True if a window with this clean-up time has been cleaned up."""
         event = self.domain is TimeDomain.EVENT
         return event and cleanup is not None and cleanup <= self.watermark

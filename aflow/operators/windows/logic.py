@@ -1,4 +1,4 @@
-"""Everything that a window step is told, and which operator does it."""
+"""The definition of a window step."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from aflow.operators.windows.function import WindowFunction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowLogic:
-    """Which windows there are, when they fire, and what comes of them."""
+    """Assigner, trigger, evictor and result of a window step."""
 
     assigner: WindowAssigner[Any]
     trigger: Trigger[Any]
     evictor: Evictor[Any] | None = None
     lateness: int = 0
-    """Ms; heeded by windows of event time only."""
+    """Allowed lateness (ms); ignored by windows of processing time."""
     accumulation: Accumulation | None = None
-    """Records are folded as they come; None: they are kept one by one, and ``function`` gets a list of them.
+    """Folds records when they arrive. None: records are kept in a list, which ``function`` gets.
 
-    With an evictor they are kept anyhow and folded at each firing.
+    With an evictor records are kept in any case, and folded at each firing.
     """
     function: WindowFunction[Any, Any, Any] | None = None
-    """Makes the results. None: each firing gives one ``Windowed`` with the accumulation's result, or ``apply``'s."""
+    """Returns the results. None: each firing emits a ``Windowed`` with the result of the accumulation or of ``apply``.
+    """
     apply: Callable[[list[Any]], Any] | None = None
-    """Without accumulation and function: gives the value of the ``Windowed`` for the list of records."""
+    """Without accumulation and function: returns the value of the ``Windowed`` for the list of records."""
     of: type[Any] | None = None
-    """The type by which snapshots store accumulators (or records, where they are kept)."""
+    """The type by which snapshots store accumulators, or records where they are kept."""
     key_type: type[Hashable] | None = None

@@ -34,7 +34,7 @@ from aflow.operators.group_watermarks import GroupWatermarks
 from aflow.operators.windows.incremental_windows import (
     Accumulators,
     IncrementalWindows,
-    Row,
+    StoredRow,
     among,
     fold_by_time,
     fold_into,
@@ -52,10 +52,10 @@ _FIRINGS: Final = "@firings"
 
 
 class PaneAggregateOperator(IncrementalWindows):
-    """Fold each record into its pane, and emit a ``Windowed`` for each key and window when the watermark passes.
+    """Fold each record into its pane, and emit a ``Windowed`` for each key and window at the end of the window.
 
-    ``lateness`` in ms. ``of`` and ``key_type`` are the types of accumulators and keys, which snapshots need unless
-    they are plain Python values. Overlapping windows share panes if ``shared``, and if accumulators can be merged.
+    ``lateness`` in ms. ``of`` and ``key_type`` are the types of accumulators and keys, which snapshots need unless they
+    are plain Python values. Overlapping windows share panes if ``shared``, and if accumulators can be merged.
 
     An emitted accumulator is not changed afterwards, with one exception: an accumulator that ``add`` changes, that is
     itself the result, and that has no ``merge`` by which it could be copied, changes with late records.
@@ -152,7 +152,7 @@ class PaneAggregateOperator(IncrementalWindows):
             start, count = cast("tuple[int, int]", self._read(data))
             self._count(start, key, count)
 
-    def _rows(self, keys: set[Hashable] | None) -> list[Row]:
+    def _rows(self, keys: set[Hashable] | None) -> list[StoredRow]:
         return [
             (key, contents[key], start)
             for start, contents in self._panes.items()
@@ -252,7 +252,7 @@ class PaneAggregateOperator(IncrementalWindows):
     def _add_each(
         self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]
     ) -> None:
-        """Fold record by record: batches with late records, windows with gaps, keys with different windows."""
+        """Fold record by record: for late records, windows with gaps, and keys with different windows."""
         late: list[int] = []
         for index, (key, time) in enumerate(zip(keys, times, strict=True)):
             if self._staggers is not None:
@@ -283,7 +283,7 @@ class PaneAggregateOperator(IncrementalWindows):
         times = cast("Sequence[Timestamp]", batch.timestamps)
         pane = self._pane_at(times[index])[0]
         known = self._fold(batch, index, key, pane)
-        self._stacks.came(pane, key)
+        self._stacks.on_record(pane, key)
         again = range(windows.start, min(windows[-1], fired) + 1, self._slide)
         if again:
             self._fire_again(key, pane, again, known)
@@ -338,7 +338,7 @@ class PaneAggregateOperator(IncrementalWindows):
         key: Hashable = None
         try:
             if self._stacks is not None:
-                return self._stacks.move(window.start, window.end)
+                return self._stacks.slide_to(window.start, window.end)
             contents = self._panes[window.start]
             if window.start <= self._last_gone(self.watermark):
                 return contents
@@ -407,7 +407,7 @@ class PaneAggregateOperator(IncrementalWindows):
         if self._stacks is not None:
             bound = self._first_after(gone)
             try:
-                self._stacks.leave(bound)
+                self._stacks.release_before(bound)
             except RAISED as exc:
                 raise OperatorError.of(self.name, exc, key=self._stacks.key) from exc
         for contents in self._panes.drop_before(bound):

@@ -1,4 +1,4 @@
-"""Windows that do not merge: for each window its keys, so that its end is one timer however many there are."""
+"""Windows that do not merge: each with its keys, so that the end of a window is one timer for all keys."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from aflow.machines.windows.window_timers import WindowTimers
 from aflow.model.keys import check_key
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow
-from aflow.operators.windows.contents import EMPTY, KeyWindow
-from aflow.operators.windows.lateness import Horizon
+from aflow.operators.windows.lateness import WindowLifetime
 from aflow.operators.windows.staggers import Staggers
+from aflow.operators.windows.window_contents import EMPTY, KeyWindow
 
-Place: TypeAlias = Callable[[Hashable, Any, Timestamp], Iterable[KeyWindow]]
-"""Where a record of a key belongs: what there is of its windows, made if need be; none that is gone."""
+RecordWindows: TypeAlias = Callable[[Hashable, Any, Timestamp], Iterable[KeyWindow]]
+"""Returns the ``KeyWindow`` of each window of a record, created on demand, without windows that are gone."""
 
 
 class OpenWindow:
-    """A window, and what its keys have in it."""
+    """A window with its keys."""
 
     __slots__ = ("cleanup", "keys", "window")
 
@@ -34,7 +34,7 @@ class OpenWindow:
         self.keys: dict[Hashable, KeyWindow] = {}
 
     def of(self, key: Hashable) -> KeyWindow:
-        """What ``key`` has in it, made if need be. Raises ``UnsupportedKey``."""
+        """Return the entry of ``key``, created on demand. Raises ``UnsupportedKey``."""
         found = self.keys.get(key)
         if found is None:
             check_key(key)
@@ -45,28 +45,29 @@ class OpenWindow:
 class SeparateWindows:
     """All windows of a subtask, each with its keys and one clean-up timer."""
 
-    kind = "windows that stay as they are"
+    kind = "windows that do not merge"
 
-    #: How many things are remembered about windows themselves.
+    #: State entries of the windows themselves.
     entries = 0
 
     def __init__(
         self,
         assigner: WindowAssigner[Any],
-        horizon: Horizon,
+        lifetime: WindowLifetime,
         timers: WindowTimers[Hashable],
         staggers: Staggers | None = None,
     ) -> None:
         self._assign = assigner.assign
         self._staggers = staggers
-        self._horizon = horizon
-        #: Those of the windows' own time domain.
+        self._lifetime = lifetime
+        #: The timers of the windows' time domain.
         self._timers = timers
         self._windows: dict[TimeWindow, OpenWindow] = {}
-        #: The windows of a place on the grid, as far as they are not gone; good while none goes. Nothing of late ones.
+        #: The kept windows by their start on the grid, a cache that is cleared when a window is removed. It has no late
+        #: windows.
         self._grid: dict[Timestamp, list[OpenWindow]] = {}
         start_of = _grid(assigner)
-        self.place: Final[Place] = (
+        self.place: Final[RecordWindows] = (
             self._on_staggered_grid(staggers)
             if staggers is not None
             else self._anywhere
@@ -75,7 +76,7 @@ class SeparateWindows:
         )
 
     def find(self, window: TimeWindow, keys: Sequence[Hashable] | None) -> list[KeyWindow]:
-        """What there is of a window and ``keys``; of all its keys if that is None."""
+        """Return the entries of ``keys`` in a window, or of all its keys if ``keys`` is None."""
         opened = self._windows.get(window)
         if opened is None:
             return []
@@ -83,13 +84,13 @@ class SeparateWindows:
             return list(opened.keys.values())
         return [opened.keys[key] for key in keys if key in opened.keys]
 
-    def settle(self, one: KeyWindow) -> None:
-        """Forget ``one``, if it is of a window that never goes and has nothing left in it."""
+    def discard_if_empty(self, one: KeyWindow) -> None:
+        """Remove ``one`` if its window is never cleaned up and it holds nothing."""
         if one.cleanup is None and one.held is EMPTY and one.memory is None and not one.timers:
             self.remove(one)
 
     def remove(self, one: KeyWindow) -> None:
-        """Forget what a key has in a window; it has to be there."""
+        """Remove the entry of a key in a window; it must exist."""
         opened = self._windows[one.window]
         del opened.keys[one.key]
         if not opened.keys:
@@ -101,7 +102,7 @@ class SeparateWindows:
             yield from opened.keys.values()
 
     def of(self, keys: set[Hashable]) -> Iterator[KeyWindow]:
-        """What ``keys`` have in their windows."""
+        """Yield the entries of ``keys`` in all windows."""
         for opened in self._windows.values():
             for key in keys & opened.keys.keys():
                 yield opened.keys[key]
@@ -110,19 +111,19 @@ class SeparateWindows:
         return sum(len(opened.keys) for opened in self._windows.values())
 
     def encode(self, one: KeyWindow) -> list[int]:
-        """Where ``one`` is, for a snapshot."""
+        """Return the window of ``one`` for a snapshot."""
         return [one.window.start, one.window.end]
 
     def restore(self, key: Hashable, where: Sequence[int]) -> KeyWindow:
-        """What a snapshot has at ``where``, still without anything in it."""
+        """Return a new, empty entry in the window that ``encode`` returned."""
         start, end = where
         return self._opened(TimeWindow(start, end)).of(key)
 
-    def _on_grid(self, start_of: Callable[[Timestamp], Timestamp]) -> Place:
+    def _on_grid(self, start_of: Callable[[Timestamp], Timestamp]) -> RecordWindows:
         grid, kept, assign = self._grid, self._kept, self._assign
 
         def place(key: Hashable, value: Any, time: Timestamp) -> list[KeyWindow]:
-            # Hot path: windows on a grid are looked up by where they start; neither they nor their hashes are made.
+            # Hot path: windows on a grid are looked up by their start; neither a window nor its hash is made.
             start = start_of(time)
             windows = grid.get(start)
             if windows is None:
@@ -133,11 +134,11 @@ class SeparateWindows:
 
         return place
 
-    def _on_staggered_grid(self, staggers: Staggers) -> Place:
+    def _on_staggered_grid(self, staggers: Staggers) -> RecordWindows:
         grid, kept, size = self._grid, self._kept, staggers.size
 
         def place(key: Hashable, value: Any, time: Timestamp) -> list[KeyWindow]:
-            # Windows of two staggers never start at the same moment, so the start alone names a window.
+            # Windows of different staggers never start at the same time, so the start identifies a window.
             start = staggers.of(key).start_of(time)
             windows = grid.get(start)
             if windows is None:
@@ -149,17 +150,17 @@ class SeparateWindows:
         return place
 
     def _anywhere(self, key: Hashable, value: Any, time: Timestamp) -> Iterator[KeyWindow]:
-        # One at a time: an assigner may name a window twice, and it may have been forgotten after the first.
+        # One at a time: an assigner may return a window twice, and the window may be removed after the first.
         for window in self._assign(value, time):
             for opened in self._kept((window,)):
                 yield opened.of(key)
 
     def place_alone(self, key: Hashable, value: Any, time: Timestamp) -> Iterator[KeyWindow]:
-        """Place a record as ``place`` does, where a window that is gone for its key may be there for others."""
+        """Return the windows of a record whose key may have another watermark than other keys."""
         staggers = self._staggers
         assign = self._assign if staggers is None else staggers.of(key).assign
         for window in assign(value, time):
-            if not self._horizon.gone(self._horizon.cleanup(window)):
+            if not self._lifetime.gone(self._lifetime.cleanup(window)):
                 yield self._opened(window).of(key)
 
     def _kept(self, windows: Sequence[TimeWindow]) -> list[OpenWindow]:
@@ -167,7 +168,7 @@ class SeparateWindows:
         for window in windows:
             opened = self._windows.get(window)
             if opened is None:
-                if self._horizon.gone(self._horizon.cleanup(window)):
+                if self._lifetime.gone(self._lifetime.cleanup(window)):
                     continue
                 opened = self._opened(window)
             kept.append(opened)
@@ -176,15 +177,15 @@ class SeparateWindows:
     def _opened(self, window: TimeWindow) -> OpenWindow:
         opened = self._windows.get(window)
         if opened is None:
-            cleanup = self._horizon.cleanup(window)
+            cleanup = self._lifetime.cleanup(window)
             opened = self._windows[window] = OpenWindow(window, cleanup)
             if cleanup is not None:
-                self._timers.set_whole(cleanup, window)
+                self._timers.set_for_all_keys(cleanup, window)
         return opened
 
 
 def _grid(assigner: WindowAssigner[Any]) -> Callable[[Timestamp], Timestamp] | None:
-    """What tells records of the same windows from others without looking at them; None if there is nothing."""
+    """Return the function from a timestamp to the start that identifies its windows; None if there is none."""
     if type(assigner) is TumblingWindows:
         return assigner.start_of
     if type(assigner) is SlidingWindows and assigner.size % assigner.slide == 0:

@@ -1,15 +1,15 @@
 """Event-time sessions that keep one accumulator: a fixed gap, the default trigger, accumulations that can be merged.
 
-Theory. A record makes a session of its own, from its timestamp until the gap after it; sessions of a key that touch
-become one. A session fires when the watermark reaches its last timestamp, and is then kept for the allowed lateness: a
-record that touches it in that time is merged into it. If the session still lies behind the watermark it fires again at
-once, else when the watermark reaches its new end. So a record may join a session that has fired and one that has not:
-what comes of it fires once, at its end, and counts its firings on from the greater count. Late is a record that touches
-no session and whose own is gone already.
+Theory. A record creates a session from its timestamp until the gap after it; sessions of a key that touch merge. A
+session fires when the watermark reaches its last timestamp, and is then kept for the allowed lateness: a record that
+touches it in that time is merged into it. If the watermark has passed the end of the merged session, it fires again at
+once, else when the watermark reaches its new end. So a record may merge a session that has fired and one that has not:
+the merged session fires once, at its end, and continues the greater count of firings. A record is late if it touches no
+session and its own is gone.
 
-Nearly every record comes into the newest session of its key and at most makes its end later. Such a record costs one
-look into a dict, and no timer is touched: a session has one timer, which is looked at when it is due, and set again if
-the session has grown since.
+Nearly every record falls into the newest session of its key and at most moves its end. Such a record costs one lookup
+in a dict, and no timer is changed: a session has one timer, which is checked when it is due, and set again if the
+session has grown since.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, StateSize
-from aflow.operators.windows.incremental_windows import IncrementalWindows, Row
+from aflow.operators.windows.incremental_windows import IncrementalWindows, StoredRow
 from aflow.operators.windows.lateness import LATE
 from aflow.state.keyed_entries import Keyed
 
-#: Keyed state: an accumulator with start and end of its session, how often it has fired, and if it has as it is now.
+#: Keyed state: an accumulator with start and end of its session, its firings, and 1 if it has fired in its present
+#: form.
 _SESSIONS: Final = "@sessions"
 
 
 class _Session:
-    """The records of a key between two gaps, as far as they are known."""
+    """The records of a key between two gaps."""
 
     __slots__ = ("end", "fired", "firings", "held", "key", "retired", "start")
 
@@ -57,7 +58,7 @@ class _Session:
         self.firings = firings
         #: True if the watermark has reached the last timestamp: the session has fired, and is kept for late records.
         self.fired = fired
-        #: True once another session has taken its place; its timer means nothing any more.
+        #: True once the session was merged into another; its timer has no effect then.
         self.retired = False
 
 
@@ -66,7 +67,7 @@ _Result = tuple[TimeWindow, Hashable, Any, int]
 
 
 class SessionAggregateOperator(IncrementalWindows):
-    """Folds the records of each session, and emits a ``Windowed`` for each when the watermark passes its end.
+    """Fold the records of each session, and emit a ``Windowed`` for each when the watermark passes its end.
 
     ``gap`` and ``lateness`` in ms. ``of`` and ``key_type`` are the types of accumulators and keys, which snapshots need
     unless they are plain Python values. Raises ``FlowDefinitionError`` for an accumulation without ``merge``.
@@ -83,7 +84,7 @@ class SessionAggregateOperator(IncrementalWindows):
     ) -> None:
         if accumulation.merge is None:
             raise FlowDefinitionError(
-                "sessions need accumulators that can be merged, since a record may join two; give the fold a merge="
+                "sessions need accumulators that can be merged, since a record may merge two; give the fold a merge="
             )
         if gap <= 0:
             raise FlowDefinitionError(f"gap of sessions must be longer than 0 ms, not {gap} ms")
@@ -97,15 +98,15 @@ class SessionAggregateOperator(IncrementalWindows):
         )
         self._merge = accumulation.merge
         self._gap = gap
-        #: The newest session of a key, if it has not fired. No other session of the key can touch what follows it.
+        #: The newest session of a key, if it has not fired. Later records can touch no other session of the key.
         self._newest: dict[Hashable, _Session] = {}
-        #: The other sessions of a key in the order of time: those that have fired, and older ones; never empty.
+        #: The other sessions of a key in time order: older ones, and those that have fired; never empty.
         self._others: dict[Hashable, list[_Session]] = {}
-        #: When to look at a session: not after it is to fire, or to be cleaned up if it has fired. As many share
-        #: a moment, only the moments are a heap.
+        #: Sessions by the time of their timer: not after the session fires, or is cleaned up if it has fired. Many
+        #: share a time, so only the times are a heap.
         self._timers: dict[Timestamp, list[_Session]] = {}
-        self._moments: list[Timestamp] = []
-        #: Results of this batch for sessions that have fired again.
+        self._timer_times: list[Timestamp] = []
+        #: Results of this batch for sessions that fired again.
         self._again: list[_Result] = []
 
     def process(self, batch: Batch[Any]) -> None:
@@ -136,13 +137,13 @@ class SessionAggregateOperator(IncrementalWindows):
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:
-            return  # after a restore the inputs catch up with what was known
+            return  # after a restore the inputs repeat watermarks
         self._advance(timestamp)
-        moments = self._moments
+        timer_times = self._timer_times
         results: list[_Result] = []
         changed: list[Hashable] = []
-        while moments and moments[0] <= timestamp:
-            at = heappop(moments)
+        while timer_times and timer_times[0] <= timestamp:
+            at = heappop(timer_times)
             for session in self._timers.pop(at):
                 if session.retired:
                     continue
@@ -165,11 +166,11 @@ class SessionAggregateOperator(IncrementalWindows):
             self._file(_Session(key, start, end, held, firings, bool(fired)))
 
     def size(self) -> StateSize:
-        """Entries are sessions; each is one timer, waiting to fire or to be cleaned up."""
+        """Count sessions as entries; each has one timer."""
         timers = sum(not session.retired for some in self._timers.values() for session in some)
         return StateSize(sum(1 for _ in self._all()), event_timers=timers)
 
-    def _rows(self, keys: set[Hashable] | None) -> list[Row]:
+    def _rows(self, keys: set[Hashable] | None) -> list[StoredRow]:
         return [
             (s.key, s.held, s.start, s.end, s.firings, int(s.fired))
             for s in (self._all() if keys is None else self._of(keys))
@@ -181,7 +182,7 @@ class SessionAggregateOperator(IncrementalWindows):
     # --------------------------------------------------------------------------------------- records
 
     def _place(self, key: Hashable, time: Timestamp, value: object) -> bool:
-        """Fold a record into the sessions that it touches, or into one of its own; False if it is late."""
+        """Fold a record into the sessions that it touches, or into a new one; return False if it is late."""
         end = time + self._gap
         watermark = self._watermark_for(key)
         touched = self._touched(key, time, end)
@@ -192,7 +193,7 @@ class SessionAggregateOperator(IncrementalWindows):
             session = _Session(key, time, end, self._accumulation.first(value))
             self._keep(session, watermark)
         elif len(touched) == 1 and (not touched[0].fired or end - 1 <= watermark):
-            session = touched[0]  # goes on as it is, and its timer with it
+            session = touched[0]  # kept with its timer
             self._fold(session, time, end, value)
             if session.fired:
                 self._again.append(self._fire(session))
@@ -208,7 +209,7 @@ class SessionAggregateOperator(IncrementalWindows):
         session.end = max(session.end, end)
 
     def _merged(self, former: list[_Session]) -> _Session:
-        """One session in place of several, or of one that has fired and is to fire at its end once more."""
+        """Return one session in place of several, or of one that has fired and fires again at its end."""
         first, last = former[0], former[-1]
         held = first.held
         for session in former[1:]:
@@ -221,13 +222,13 @@ class SessionAggregateOperator(IncrementalWindows):
         )
 
     def _keep(self, session: _Session, watermark: Timestamp) -> None:
-        """Take a session up; it fires at once if it lies behind the watermark."""
+        """Store a session; it fires at once if the watermark has passed its end."""
         if min(session.end - 1, MAX_TIMESTAMP) <= watermark:
             self._again.append(self._fire(session))
         self._file(session)
 
     def _file(self, session: _Session) -> None:
-        """Put a session where it belongs, with a timer."""
+        """Store a session as the newest or an older one of its key, with a timer."""
         key = session.key
         self._set_timer(session, self._due(session))
         older: _Session | None = session
@@ -240,7 +241,9 @@ class SessionAggregateOperator(IncrementalWindows):
             insort(self._others.setdefault(key, []), older, key=_start)
 
     def _due(self, session: _Session) -> Timestamp:
-        """Return when a session fires, or is cleaned up if it has fired: at the end of time at the latest."""
+        """Return the time at which a session fires, or is cleaned up if it has fired: at the end of
+        time at the latest.
+        """
         kept = self._lateness if session.fired else 0
         return min(session.end - 1 + kept, MAX_TIMESTAMP)
 
@@ -248,7 +251,7 @@ class SessionAggregateOperator(IncrementalWindows):
         some = self._timers.get(due)
         if some is None:
             self._timers[due] = [session]
-            heappush(self._moments, due)
+            heappush(self._timer_times, due)
         else:
             some.append(session)
 
@@ -263,7 +266,7 @@ class SessionAggregateOperator(IncrementalWindows):
             del self._others[key]
 
     def _touched(self, key: Hashable, start: Timestamp, end: Timestamp) -> list[_Session]:
-        """The sessions of a key that touch a stretch of time, in the order of time."""
+        """Return the sessions of a key that touch an interval, in time order."""
         newest, others = self._newest.get(key), self._others.get(key)
         touched = [] if others is None else [s for s in others if s.start <= end and start <= s.end]
         if newest is not None and newest.start <= end and start <= newest.end:
@@ -284,7 +287,7 @@ class SessionAggregateOperator(IncrementalWindows):
     # --------------------------------------------------------------------------------------- firings
 
     def _fired(self, session: _Session) -> _Result:
-        """Fire a session at its time, and take it up again if it is kept for late records."""
+        """Fire a session at its time, and store it again if it is kept for late records."""
         try:
             result = self._fire(session)
         except RAISED as exc:

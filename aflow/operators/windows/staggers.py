@@ -1,8 +1,8 @@
-"""The staggers of one window step in one subtask: how far the windows of which keys are shifted.
+"""Staggers of one window step in one subtask: the shift of the windows of each key.
 
 A subtask draws its stagger when it receives its first record, and stores it with the key groups that it owns. After a
-restore each key keeps the stagger that it had, whatever the parallelism is now. So a window that was open is continued,
-never split in two. A subtask that owns key groups of several former subtasks has several staggers.
+restore each key keeps its stagger, whatever the parallelism. So an open window is continued, never split in two. A
+subtask that owns key groups of several former subtasks has several staggers.
 
 Over history windows are aligned: there is neither a clock nor a load to spread. A live job that continues from the
 state of a backfill keeps them aligned.
@@ -27,14 +27,14 @@ _STAGGERS: Final = "@staggers"
 
 
 class Staggers:
-    """The windows of each key of a subtask, which are those of ``windows`` but for their stagger."""
+    """The windows of each key of a subtask: ``windows``, shifted by a stagger."""
 
     def __init__(self, windows: TumblingWindows, context: OperatorContext) -> None:
         self._windows = windows
         self._context = context
-        #: The stagger of all key groups but ``_others``; None until the first record, unless it was restored.
+        #: The stagger of all key groups but those in ``_others``; None until the first record or a restore.
         self._own: int | None = None
-        #: The staggers of key groups that were restored with another one.
+        #: The staggers of key groups that were restored with a different one.
         self._others: dict[int, int] = {}
         #: Windows by their stagger.
         self._staggered: dict[int, TumblingWindows] = {}
@@ -50,7 +50,7 @@ class Staggers:
         return self._windows.size
 
     def own(self) -> TumblingWindows:
-        """Return the windows of all keys, or of those that have no other stagger. The first call draws it."""
+        """Return the windows of all keys without a different stagger. The first call draws the stagger."""
         if self._own is None:
             self._own = self._drawn()
         return self._staggered_by(self._own)
@@ -109,7 +109,7 @@ class Staggers:
 
 
 def stored_staggers(staggers: Staggers | None) -> Mapping[str, tuple[bytes, ...]]:
-    """Return the staggers of a step as operator state; nothing for a step without."""
+    """Return the staggers of a step as operator state; empty for a step without."""
     return {} if staggers is None else staggers.stored()
 
 

@@ -1,18 +1,18 @@
-"""Aggregates of a stretch of panes that slides forwards: the two-stacks algorithm, for all keys of a step at once.
+"""Aggregates of a sliding sequence of panes: the two-stacks algorithm, for all keys of a step at once.
 
-Theory. To know the aggregate of the newest n of a row of parts, one would merge n of them each time the row moves on.
-Two stacks do it with two merges a step on average: the *front* holds, for each of the older parts, the aggregate from
-it up to the end of the front, so that the oldest part leaves by a pop; the *back* is the running aggregate of the
-newer parts, so that a part enters by one merge. Their sum is asked for by one more merge. When the front is used up,
-it is made anew from all that is there. It needs no inverse, and it keeps the order of the parts. (Tangwongsan,
-Hirzel, Schneider, Wu: "General incremental sliding-window aggregation", VLDB 2015; the queue made of two stacks is
-folklore.)
+Theory. The aggregate of the newest n parts of a sequence would take n merges for each part that is added. Two stacks
+take two merges on average. The *front* has, for each of the older parts, the aggregate from it to the end of the front,
+so the oldest part is removed by a pop. The *back* is the running aggregate of the newer parts, so a part is added by
+one merge. One more merge yields their sum. When the front is empty, it is made anew from all parts. The algorithm needs
+no inverse, and it keeps the order of the parts. (Tangwongsan, Hirzel, Schneider, Wu: "General incremental
+sliding-window aggregation", VLDB 2015; the queue made of two stacks is folklore.)
 
 Here the parts are panes, dicts of accumulators by key. The front is a stack for each key, with an aggregate for each
-pane that has the key, so a pane leaves at the cost of its own keys and aggregates are as many as accumulators.
+pane that has the key. So removing a pane costs as much as it has keys, and there are as many aggregates as
+accumulators.
 
-The aggregates are made from the panes and can be made again from them at any time. They are nowhere given away, and
-never changed once made, except for those of the back, which belong to it alone.
+The aggregates are made from the panes and can be made again from them at any time. They are not emitted, and not
+changed once made, except for those of the back, which belong to it alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from aflow.operators.windows.incremental_windows import Accumulators
 
 
 class Panes(dict[Timestamp, Accumulators]):
-    """Accumulators by key, by the start of their pane; ``order`` has the starts in the order of time."""
+    """Accumulators by key, by the start of their pane; ``order`` has the starts in time order."""
 
     __slots__ = ("order",)
 
@@ -36,18 +36,18 @@ class Panes(dict[Timestamp, Accumulators]):
         self.order: list[Timestamp] = []
 
     def __missing__(self, start: Timestamp) -> Accumulators:
-        """Make a pane."""
+        """Add an empty pane."""
         self.order.insert(bisect_left(self.order, start), start)
         contents = self[start] = {}
         return contents
 
     def between(self, low: Timestamp, high: Timestamp) -> list[Timestamp]:
-        """The starts from ``low`` up to ``high`` (exclusive)."""
+        """Return the starts from ``low`` up to ``high`` (exclusive)."""
         order = self.order
         return order[bisect_left(order, low) : bisect_left(order, high)]
 
     def drop_before(self, bound: Timestamp) -> list[Accumulators]:
-        """Forget the panes that start before ``bound``; returns what was in them."""
+        """Remove the panes that start before ``bound``, and return their contents."""
         count = bisect_left(self.order, bound)
         dropped = [self.pop(start) for start in self.order[:count]]
         del self.order[:count]
@@ -62,30 +62,32 @@ class TwoStacks:
         self._panes = panes
         self._merge = accumulation.merge
         self._fresh = accumulation.fresh
-        # Before all panes: that of the first timestamp may begin before it.
+        # Before all panes: the pane of the first timestamp may start before it.
         self._low = self._high = 2 * MIN_TIMESTAMP
-        #: Panes before it are in the front, the others in the back.
+        #: The front has the panes before it, the back the others.
         self._middle = self._low
-        #: For each key the aggregates from each pane that has it to the end of the front, that of the oldest pane last.
+        #: For each key the aggregates from each of its panes to the end of the front, that of the oldest pane last.
         self._front: dict[Hashable, list[Any]] = {}
         self._back: Accumulators = {}
-        #: Keys with records that came into panes which are aggregated already.
+        #: Keys with new records in panes that are aggregated already.
         self._stale: set[Hashable] = set()
-        #: The key at work, for whoever has to say where ``merge`` failed.
+        #: The current key, for a message about a failed ``merge``.
         self.key: Hashable = None
 
     def __len__(self) -> int:
-        """How many aggregates are kept."""
+        """Count the aggregates."""
         return sum(map(len, self._front.values())) + len(self._back)
 
-    def came(self, start: Timestamp, key: Hashable) -> None:
-        """A record of ``key`` has come into the pane that begins at ``start``."""
+    def on_record(self, start: Timestamp, key: Hashable) -> None:
+        """Mark ``key`` as stale: the pane that starts at ``start`` has a new record of it."""
         if self._low <= start < self._high:
             self._stale.add(key)
 
-    def move(self, low: Timestamp, high: Timestamp) -> Accumulators:
-        """Slide on, and give the aggregates of all keys, which the caller may change."""
-        self.leave(low)
+    def slide_to(self, low: Timestamp, high: Timestamp) -> Accumulators:
+        """Slide to panes from ``low`` to ``high``, and return the aggregates of all keys, which the
+        caller may change.
+        """
+        self.release_before(low)
         if self._middle < low:
             self._front = self._suffixes(low, high)
             self._back = {}
@@ -95,11 +97,11 @@ class TwoStacks:
         self._high = high
         return self._sums()
 
-    def leave(self, low: Timestamp) -> None:
-        """Let go of the panes that start before ``low``. To be called before they are dropped."""
+    def release_before(self, low: Timestamp) -> None:
+        """Release the panes that start before ``low``; called before they are dropped."""
         self._refresh()
         if low > self._middle:
-            # The back cannot lose its oldest pane: what is left of it is taken up again by the next move.
+            # The back cannot release its oldest pane: the next move adds its remaining panes again.
             self._front, self._back = {}, {}
             self._high = low
         else:
@@ -146,7 +148,7 @@ class TwoStacks:
         return sums
 
     def _refresh(self) -> None:
-        """Make the aggregates of the stale keys anew."""
+        """Make the aggregates of stale keys anew."""
         if not self._stale:
             return
         older = self._panes.between(self._low, self._middle)

@@ -1,17 +1,17 @@
-"""Windows of every kind: any assigner, also of windows that merge, any trigger, evictors, functions of all records.
+"""Windows of every kind: any assigner, also of windows that merge, any trigger, evictor and window function.
 
-What happens, in order. A record is put into each of its windows that is not gone, the trigger is asked, and what it
-says is done: a firing before a purge. When a timer is due, the trigger is asked in the same way, and if it is the
-clean-up timer, everything about the window goes after that: contents, the trigger's memory, the function's state. A
-timer of a window that was purged asks the trigger, but no function is called without contents; a timer of a window
-that is gone does nothing.
+Order of effects. A record is added to each of its windows that is not gone, the trigger is called, and its result is
+applied: a firing before a purge. When a timer fires, the trigger is called in the same way. If it is the clean-up
+timer, all state of the window is cleared after that: contents, the trigger's memory, the function's state. A timer of a
+purged window calls the trigger, but no function is called without contents. A timer of a window that is gone has no
+effect.
 
 In windows of processing time the time of a record is that of the clock when its batch is processed. Such a window ends
 when the clock reaches its end. A window that has not fired when the input ends does not fire: only the clock ends it,
 while the end of the input ends all event time.
 
-A window that never goes (a global one) begins anew when its contents are purged: results are counted from 1 again,
-and nothing stays behind for a key of which the trigger remembers nothing and for which no timer is set.
+A window without clean-up time (a global one) begins anew when its contents are purged: firings are counted from 1
+again, and nothing is kept for a key without trigger memory and timers.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import TAKEN, iterable
 from aflow.operators.keyed_state import memory_backend, touch
 from aflow.operators.process import ProcessFunctionOperator
-from aflow.operators.windows.contents import EMPTY, KeyWindow, contents_for
 from aflow.operators.windows.contexts import (
     AsWindowed,
-    FiringContext,
-    KeyWindowContext,
+    WindowFunctionContext,
+    WindowTriggerContext,
     window_text,
 )
 from aflow.operators.windows.domain_timers import TIMER_NAMES, DomainTimers
 from aflow.operators.windows.function import WindowFunction
-from aflow.operators.windows.lateness import LATE, Horizon
+from aflow.operators.windows.lateness import LATE, WindowLifetime
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.merging_windows import MergingWindows
-from aflow.operators.windows.separate_windows import Place, SeparateWindows
+from aflow.operators.windows.separate_windows import RecordWindows, SeparateWindows
 from aflow.operators.windows.staggers import staggers_of, stored_staggers
+from aflow.operators.windows.window_contents import EMPTY, KeyWindow, contents_for
 from aflow.operators.windows.window_snapshots import WindowSnapshots
-from aflow.operators.windows.window_state import WindowState, of_keys
+from aflow.operators.windows.window_state import WindowState, without_window_states
 from aflow.state.keyed_entries import CapturedRows, KeyedRows, merge_keyed, merge_rows
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import declared_states
 
 
 class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
-    """Does what ``logic`` says, one key and window after the other; ``check_logic`` says what it takes."""
+    """Executes a ``WindowLogic`` that ``check_logic`` accepts, one key and window after the other."""
 
     def __init__(self, logic: WindowLogic) -> None:
         super().__init__(AsWindowed(logic.apply) if logic.function is None else logic.function)
@@ -66,30 +66,30 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         logic = self._logic
         merging = logic.assigner.merging
         specs = declared_states(self._function)
-        #: Whether the function has state of its own.
+        #: True if the function has declared state.
         self._stateful = bool(specs)
         self._changed = ChangedKeys()
-        self._horizon = Horizon(logic.assigner.domain, logic.lateness)
-        #: The watermarks of key groups that were restored from a subtask which was ahead of this one.
+        self._lifetime = WindowLifetime(logic.assigner.domain, logic.lateness)
+        #: The watermarks of key groups that a restore found ahead of this subtask.
         self._ahead = no_group_ahead(context)
         self._timers = DomainTimers(context.alarm)
-        self._asked = KeyWindowContext(
-            self._horizon, context.clock, self._timers, clocked=context.clocked
+        self._trigger_context = WindowTriggerContext(
+            self._lifetime, context.clock, self._timers, clocked=context.clocked
         )
         self._staggers = staggers_of(logic.assigner, context)
-        self._windows = self._kept_windows()
+        self._windows = self._new_windows()
         self._backend = memory_backend(context, logic.key_type)
         self._window_state = None if merging else WindowState(context, logic.key_type, specs)
-        self._filed = WindowSnapshots(
+        self._snapshots = WindowSnapshots(
             self._backend.key_codec, self._contents, self._windows, self._timers
         )
-        #: Results that were not emitted yet, and their timestamps.
+        #: Buffered results, and their timestamps.
         self._values: list[Any] = []
         self._times: list[Timestamp] = []
         super().open(context)
-        self._firing: FiringContext[Any] = FiringContext(
+        self._function_context: WindowFunctionContext[Any] = WindowFunctionContext(
             context,
-            horizon=self._horizon,
+            lifetime=self._lifetime,
             sides=self._sides,
             backend=self._backend,
             specs=specs,
@@ -108,26 +108,26 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         else:
             self._add(batch, keys, self._windows.place)
         self._changed.add(keys)
-        self._handled()
+        self._flush_outputs()
 
     def _add_restored(self, batch: Batch[Any], keys: Sequence[Hashable]) -> None:
         """Add records one by one, each at the watermark of its key."""
-        horizon = self._horizon
+        lifetime = self._lifetime
         try:
             for index, key in enumerate(keys):
-                horizon.watermark = self._ahead.of(key, self.watermark)
+                lifetime.watermark = self._ahead.of(key, self.watermark)
                 one = batch.pick([index])
                 self._add(one, (key,), self._windows.place_alone)
         finally:
-            horizon.watermark = self.watermark
+            lifetime.watermark = self.watermark
 
-    def _add(self, batch: Batch[Any], keys: Sequence[Hashable], place: Place) -> None:
-        """Put records into their windows, and do what the trigger says."""
-        # Hot path: nothing is made for a record but the list of where it belongs.
+    def _add(self, batch: Batch[Any], keys: Sequence[Hashable], place: RecordWindows) -> None:
+        """Add records to their windows, and apply the results of the trigger."""
+        # Hot path: the list of a record's windows is the only object made for it.
         add, ask = self._contents.add, self._logic.trigger.on_element
-        asked, late_until = self._asked, self._horizon.late
-        go_on = TriggerResult.CONTINUE
-        moments = self._moments(batch)
+        trigger_context, late_until = self._trigger_context, self._lifetime.late
+        proceed = TriggerResult.CONTINUE
+        moments = self._record_times(batch)
         late: list[int] = []
         one: KeyWindow | None = None
         left = iter(batch.values)
@@ -135,42 +135,44 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             for value, key, time in zip(left, keys, moments, strict=False):
                 one = None
                 for one in place(key, value, time):
-                    asked.at = one
+                    trigger_context.at = one
                     one.held = add(one.held, value, time)
-                    said = ask(value, time, one.window, asked)
-                    if said is not go_on:
-                        self._obey(said, one)
+                    decision = ask(value, time, one.window, trigger_context)
+                    if decision is not proceed:
+                        self._apply(decision, one)
                         if one.cleanup is None:
-                            self._windows.settle(one)
+                            self._windows.discard_if_empty(one)
                 if one is None and time <= late_until:
                     late.append(len(batch) - length_hint(left) - 1)
         except RAISED as exc:
             index = len(batch) - length_hint(left) - 1
-            raise self._failed_on(exc, batch, index, one) from exc
+            raise self._record_failure(exc, batch, index, one) from exc
         self._emit_late(batch, late)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:
-            return  # after a restore the inputs catch up with what was known
-        self._ring(TimeDomain.EVENT, timestamp, timestamp)
-        if timestamp == MAX_TIMESTAMP and self._horizon.domain is TimeDomain.EVENT:
-            self._clean_kept()
+            return  # after a restore the inputs repeat watermarks
+        self._fire_timers(TimeDomain.EVENT, timestamp, timestamp)
+        if timestamp == MAX_TIMESTAMP and self._lifetime.domain is TimeDomain.EVENT:
+            self._clean_up_kept()
         self._ahead = self._ahead.after(timestamp)
         super().on_watermark(timestamp)
 
     def on_processing_time(self, now: Timestamp) -> None:
-        self._timers.rang()
-        self._ring(TimeDomain.PROCESSING, now, self.watermark)
+        self._timers.on_alarm()
+        self._fire_timers(TimeDomain.PROCESSING, now, self.watermark)
 
     def snapshot(self) -> OperatorSnapshot:
-        """Raises ``CheckpointError`` for what cannot be encoded: a key, contents, what a trigger remembers, state."""
-        keyed = merge_keyed(self._backend.snapshot(), self._filed.snapshot())
+        """Return all state. Raises ``CheckpointError`` for a key, contents, trigger memory or state that cannot be
+        encoded.
+        """
+        keyed = merge_keyed(self._backend.snapshot(), self._snapshots.snapshot())
         if self._window_state is not None:
             keyed = merge_keyed(keyed, self._window_state.snapshot())
         return OperatorSnapshot(keyed, self._known(), members=frozenset(TIMER_NAMES.values()))
 
     def capture(self, *, changes: bool) -> CapturedRows:
-        """Raises ``CheckpointError`` for what cannot be encoded: contents, what a trigger remembers, state."""
+        """Return all state or the changes. Raises ``CheckpointError`` for values that cannot be encoded."""
         rows = self._captured_rows(self._changed.take(changes=changes))
         timers = self._timers.capture(changes=rows.keys is not None)
         if timers is None or not self._changed.trusted(rows):
@@ -181,23 +183,23 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         return CapturedRows(key_codec, rows, timers, self._known())
 
     def _captured_rows(self, keys: set[Hashable] | None) -> KeyedRows:
-        """What ``keys``, or all keys, have; all if changes are no less."""
+        """Return the rows of ``keys``, or of all keys if there are as many changes."""
         states = self._captured_states(changes=keys is not None)
         if any(part.keys is None for part in states):
             keys = None
         if keys is None:
             if any(part.keys is not None for part in states):
                 states = self._captured_states(changes=False)
-            return merge_rows([KeyedRows(self._filed.capture(self._windows)), *states])
+            return merge_rows([KeyedRows(self._snapshots.capture(self._windows)), *states])
         for part in states:
-            keys.update(part.keys or ())  # state of a key may have gone out of date by itself
+            keys.update(part.keys or ())  # state of a key may have expired
         found = list(self._windows.of(keys))
         if too_many(keys, len(found), len(self._windows)):
             return self._captured_rows(None)
-        return merge_rows([KeyedRows(self._filed.capture(found), keys), *states])
+        return merge_rows([KeyedRows(self._snapshots.capture(found), keys), *states])
 
     def _captured_states(self, *, changes: bool) -> list[KeyedRows]:
-        """What the function has stored for keys and for windows."""
+        """Return the function's state of keys and of windows."""
         if not self._stateful:
             return []
         states = [self._backend.capture(changes=changes)]
@@ -206,49 +208,54 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         return states
 
     def _known(self) -> Mapping[str, tuple[bytes, ...]]:
-        """What is stored as operator state."""
+        """Return the operator state."""
         outlived = len(self._windows) > 0 and not isinstance(self._logic.assigner, GlobalWindows)
         groups = self.context.key_groups
         watermark = self._ahead.stored(self.watermark, groups, outlived=outlived)
-        return {**watermark, **stored_staggers(self._staggers), **self._filed.kind()}
+        return {**watermark, **stored_staggers(self._staggers), **self._snapshots.kind()}
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Continue with the smallest watermark of the former subtasks."""
         self.watermark, self._ahead = restored_watermarks(snapshot, self.watermark, self.context)
-        self._horizon.watermark = self.watermark
+        self._lifetime.watermark = self.watermark
         if self._staggers is not None:
             self._staggers.restore(snapshot)
-        self._backend.restore(of_keys(snapshot.keyed))
+        self._backend.restore(without_window_states(snapshot.keyed))
         if self._window_state is not None:
             self._window_state.restore(snapshot.keyed)
-        self._filed.restore(snapshot)
+        self._snapshots.restore(snapshot)
         self._changed.begin([one.key for one in self._windows])
 
     def size(self) -> StateSize:
         windows = sum(one.entries for one in self._windows)
         return StateSize(
-            entries=windows + self._windows.entries + self._firing.entries,
+            entries=windows + self._windows.entries + self._function_context.entries,
             event_timers=len(self._timers.event),
             processing_timers=len(self._timers.processing),
         )
 
-    def _kept_windows(self) -> SeparateWindows | MergingWindows:
-        logic, horizon = self._logic, self._horizon
-        timers = self._timers.of(horizon.domain)
+    def _new_windows(self) -> SeparateWindows | MergingWindows:
+        logic, lifetime = self._logic, self._lifetime
+        timers = self._timers.of(lifetime.domain)
         if not logic.assigner.merging:
-            return SeparateWindows(logic.assigner, horizon, timers, self._staggers)
+            return SeparateWindows(logic.assigner, lifetime, timers, self._staggers)
         return MergingWindows(
-            logic.assigner, horizon, timers, logic.trigger, self._asked, self._contents.merge
+            logic.assigner,
+            lifetime,
+            timers,
+            logic.trigger,
+            self._trigger_context,
+            self._contents.merge,
         )
 
-    def _moments(self, batch: Batch[Any]) -> Iterable[Timestamp]:
-        """The time of each record, as windows and triggers see it."""
-        if self._horizon.domain is TimeDomain.PROCESSING:
+    def _record_times(self, batch: Batch[Any]) -> Iterable[Timestamp]:
+        """Return the time of each record for windows and triggers."""
+        if self._lifetime.domain is TimeDomain.PROCESSING:
             return repeat(self.context.clock.now())
         if batch.timestamps is not None:
             return batch.timestamps
         if isinstance(self._logic.assigner, GlobalWindows):
-            return repeat(MIN_TIMESTAMP)  # there is but one window, whatever the time
+            return repeat(MIN_TIMESTAMP)  # all times are in the same window
         raise OperatorError(
             f"step {self.name!r} needs event time, but its records have no timestamps; "
             f"call .event_time(…) before .key_by(…)",
@@ -256,38 +263,38 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             record=batch.values[0],
         )
 
-    def _ring(self, domain: TimeDomain, now: Timestamp, watermark: Timestamp) -> None:
-        """Ask the trigger for each timer that is due, and clean up the windows whose time has come."""
-        trigger, asked = self._logic.trigger, self._asked
-        horizon, ahead = self._horizon, self._ahead
-        horizon.watermark = watermark
+    def _fire_timers(self, domain: TimeDomain, now: Timestamp, watermark: Timestamp) -> None:
+        """Call the trigger for each due timer, and clean up the windows at their clean-up time."""
+        trigger, trigger_context = self._logic.trigger, self._trigger_context
+        lifetime, ahead = self._lifetime, self._ahead
+        lifetime.watermark = watermark
         ask = trigger.on_event_time if domain is TimeDomain.EVENT else trigger.on_processing_time
-        own = domain is self._horizon.domain
+        own = domain is self._lifetime.domain
         self._sides.begin()
         for at, window, keys in self._timers.due(domain, now):
-            for one in self._touched(self._windows.find(window, keys)):
-                asked.at = one
+            for one in self._mark_changed(self._windows.find(window, keys)):
+                trigger_context.at = one
                 if ahead:
-                    horizon.watermark = max(watermark, ahead.of(one.key, watermark))
+                    lifetime.watermark = max(watermark, ahead.of(one.key, watermark))
                 cleanup = own and one.cleanup == at
                 one.timers -= not cleanup
                 try:
-                    said = ask(at, window, asked)
-                    if said is not TriggerResult.CONTINUE:
-                        self._obey(said, one, last=cleanup)
+                    decision = ask(at, window, trigger_context)
+                    if decision is not TriggerResult.CONTINUE:
+                        self._apply(decision, one, last=cleanup)
                     if cleanup:
-                        self._clean(one)
+                        self._clean_up(one)
                 except RAISED as exc:
-                    raise self._failed_at(exc, f"{domain.value} timer", at, one) from exc
+                    raise self._timer_failure(exc, f"{domain.value} timer", at, one) from exc
                 if one.cleanup is None:
-                    self._windows.settle(one)
+                    self._windows.discard_if_empty(one)
                 if len(self._values) >= BATCH_RECORDS:
                     self._flush()
-        horizon.watermark = watermark
-        self._handled()
+        lifetime.watermark = watermark
+        self._flush_outputs()
 
-    def _touched(self, found: list[KeyWindow]) -> Iterator[KeyWindow]:
-        """Those whose timers ring, a batch at a time, after it was noted that their keys come up."""
+    def _mark_changed(self, found: list[KeyWindow]) -> Iterator[KeyWindow]:
+        """Yield windows whose timers fire, a batch at a time, after their keys were marked as changed."""
         if not self._stateful and not self._changed.noted:
             yield from found
             return
@@ -299,61 +306,63 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
                 self._backend.touch(keys)
             yield from some
 
-    def _obey(self, said: TriggerResult, one: KeyWindow, *, last: bool = False) -> None:
-        """Do what the trigger said about ``one``; ``last`` if that goes then."""
-        if not isinstance(said, TriggerResult):  # pyright: ignore[reportUnnecessaryIsInstance]
+    def _apply(self, decision: TriggerResult, one: KeyWindow, *, last: bool = False) -> None:
+        """Apply the trigger's result to ``one``; ``last`` if the window is cleaned up next."""
+        if not isinstance(decision, TriggerResult):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
-                f"{type(self._logic.trigger).__name__} answered {shown(said)}, not a TriggerResult"
+                f"{type(self._logic.trigger).__name__} returned {shown(decision)}, not a TriggerResult"
             )
-        if said.fires and one.held is not EMPTY:
-            self._fire(one, last=last or said.purges)
-        if said.purges:
+        if decision.fires and one.held is not EMPTY:
+            self._fire(one, last=last or decision.purges)
+        if decision.purges:
             one.held = EMPTY
         if one.cleanup is None and one.held is EMPTY:
             one.firing = 0
 
     def _fire(self, one: KeyWindow, *, last: bool) -> None:
-        one.held = self._contents.fire(one.held, one.window, self._call, self._asked, last=last)
+        one.held = self._contents.fire(
+            one.held, one.window, self._call_function, self._trigger_context, last=last
+        )
 
-    def _call(self, value: Any) -> None:
-        """Let the function make the results of a firing, for whom the trigger was just asked."""
-        one = self._asked.at
+    def _call_function(self, value: Any) -> None:
+        """Call the window function for the key and window of the trigger context."""
+        one = self._trigger_context.at
         one.firing += 1
-        self._firing.enter(one)
-        results = self._function.process(value, self._firing)
+        self._function_context.enter(one)
+        results = self._function.process(value, self._function_context)
         if results is not None:
             self._values.extend(results if type(results) in TAKEN else iterable(results))
             missing = len(self._values) - len(self._times)
             self._times.extend([one.window.max_timestamp] * missing)
-        self._firing.leave()
+        self._function_context.leave()
 
-    def _clean(self, one: KeyWindow) -> None:
-        """All about ``one`` goes."""
-        self._logic.trigger.clear(one.window, self._asked)
-        self._firing.enter(one)
-        self._function.on_clear(self._firing)
-        self._firing.leave()
+    def _clean_up(self, one: KeyWindow) -> None:
+        """Clear all state of ``one``."""
+        self._logic.trigger.clear(one.window, self._trigger_context)
+        self._function_context.enter(one)
+        self._function.on_clear(self._function_context)
+        self._function_context.leave()
         if self._window_state is not None:
             self._window_state.clear(one.key, one.window)
         self._windows.remove(one)
 
-    def _clean_kept(self) -> None:
-        """Clean up the windows that were to be kept beyond the end of event time; global ones stay."""
+    def _clean_up_kept(self) -> None:
+        """Clean up the windows that were kept beyond the end of event time, except global ones."""
         kept = [one for one in self._windows if one.window != GLOBAL_WINDOW]
         self._sides.begin()
-        for one in self._touched(kept):
-            self._asked.at = one
+        for one in self._mark_changed(kept):
+            self._trigger_context.at = one
             try:
-                self._clean(one)
+                self._clean_up(one)
             except RAISED as exc:
-                raise self._failed_at(exc, "end of event time", MAX_TIMESTAMP, one) from exc
-        self._handled()
+                raise self._timer_failure(exc, "end of event time", MAX_TIMESTAMP, one) from exc
+        self._flush_outputs()
 
     def _emit_late(self, batch: Batch[Any], late: list[int]) -> None:
         if late:
             self.output.side(LATE, batch.pick(late))
 
-    def _handled(self) -> None:
+    def _flush_outputs(self) -> None:
         self._timers.arm()
         self._flush()
         self._sides.emit(self.output)
@@ -364,7 +373,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         for batch in in_batches(values, times):
             self.output.emit(batch)
 
-    def _failed_on(
+    def _record_failure(
         self, cause: BaseException, batch: Batch[Any], index: int, one: KeyWindow | None
     ) -> OperatorError:
         error = self.failure_at(cause, batch, index)
@@ -378,7 +387,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             timestamp=error.timestamp,
         )
 
-    def _failed_at(
+    def _timer_failure(
         self, cause: BaseException, timer: str, at: Timestamp, one: KeyWindow
     ) -> OperatorError:
         return OperatorError(

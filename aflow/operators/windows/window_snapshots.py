@@ -1,4 +1,4 @@
-"""How a window step's windows and timers are stored: filed by key, so that another parallelism can pick its share."""
+"""Snapshots of the windows and timers of a window step, by key group, for a restore with any parallelism."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Final, cast
 from aflow.errors import CheckpointError, RestoreError, shown
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import TimeDomain
-from aflow.operators.windows.contents import EMPTY, Contents, KeyWindow
 from aflow.operators.windows.contexts import window_text
 from aflow.operators.windows.domain_timers import TIMER_NAMES, DomainTimers
 from aflow.operators.windows.merging_windows import MergingWindows
 from aflow.operators.windows.separate_windows import SeparateWindows
+from aflow.operators.windows.window_contents import EMPTY, KeyWindow, WindowContents
 from aflow.operators.windows.window_state import PREFIX
 from aflow.state.keyed_entries import Keyed, KeyGroupCodec, KeyRow
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import RESERVED
 from aflow.state.tables import TOUCHED
 
-#: Keyed state: what each key has in each window, and where that is.
+#: Keyed state: window, firings, trigger memory and contents of each key.
 WINDOW_ROWS: Final = "@key windows"
 
-#: Operator state: of which windows these are, and what is kept in them.
+#: Operator state: the kinds of windows and contents.
 _KIND: Final = "@kind of windows"
 
-#: What begins with "@" and may stand beside them; the last one is the backend's.
+#: Other names with "@" beside the windows; the last one belongs to the backend.
 _KNOWN: Final = frozenset({WINDOW_ROWS, *TIMER_NAMES.values(), "@states"})
 
 
 class WindowSnapshots:
-    """Writes windows and timers into snapshots and reads them again. Clean-up timers follow from the windows."""
+    """Encodes and restores windows and timers. Clean-up timers follow from the windows."""
 
     def __init__(
         self,
         key_codec: KeyGroupCodec,
-        contents: Contents,
+        contents: WindowContents,
         windows: SeparateWindows | MergingWindows,
         timers: DomainTimers,
     ) -> None:
@@ -46,20 +46,22 @@ class WindowSnapshots:
         self._kind = f"{windows.kind}, each with {contents.kind}"
 
     def kind(self) -> Mapping[str, tuple[bytes, ...]]:
-        """Operator state by which ``restore`` knows whether it can read what is stored."""
+        """Return the operator state by which ``restore`` checks that it can read a snapshot."""
         return {_KIND: (PLAIN.encode(self._kind),)}
 
     def snapshot(self) -> Keyed:
-        """Raises ``CheckpointError`` for a key, contents or trigger memory without encoding."""
+        """Return all rows. Raises ``CheckpointError`` for a key, contents or trigger memory that cannot be encoded."""
         timers = {TIMER_NAMES[domain]: self._timers.entries(domain) for domain in TimeDomain}
         return self._key_codec.file({WINDOW_ROWS: self._entries(self._windows), **timers})
 
     def capture(self, found: Iterable[KeyWindow]) -> Mapping[str, list[KeyRow]]:
-        """What is known of some keys in their windows. Raises ``CheckpointError`` for what has no encoding."""
+        """Return the rows of some windows. Raises ``CheckpointError`` for values that cannot be encoded."""
         return {WINDOW_ROWS: list(self._entries(found))}
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        """Raises ``RestoreError`` for bytes that are no window, and for what another kind of step has written."""
+        """Restore windows and timers. Raises ``RestoreError`` for rows of another kind of step, or bytes that are no
+        window.
+        """
         keyed = snapshot.keyed
         self._check_names(keyed)
         self._check_kind(snapshot.operator.get(_KIND, ()))
@@ -82,7 +84,7 @@ class WindowSnapshots:
                 yield one.key, PLAIN.encode(entry)
             except CodecError as exc:
                 raise CheckpointError(
-                    f"step {self._key_codec.operator!r} cannot store what key {shown(one.key)} has in the "
+                    f"step {self._key_codec.operator!r} cannot store the contents of key {shown(one.key)} in the "
                     f"{window_text(one.window)}: {exc}"
                 ) from exc
 
@@ -97,7 +99,7 @@ class WindowSnapshots:
             one.held = EMPTY if held is None else self._contents.decode(held)
         except CodecError as exc:
             raise RestoreError(
-                f"step {self._key_codec.operator!r} cannot read what key {shown(key)} had in a window: {exc}"
+                f"step {self._key_codec.operator!r} cannot read the contents of key {shown(key)} in a window: {exc}"
             ) from exc
 
     def _check_kind(self, stored: Iterable[bytes]) -> None:
@@ -113,6 +115,5 @@ class WindowSnapshots:
             if name.startswith(RESERVED) and not name.startswith((PREFIX, TOUCHED)):
                 raise RestoreError(
                     f"the snapshot of step {self._key_codec.operator!r} holds {name!r}, which this kind of window step "
-                    f"does not know; were its windows, its trigger or its function of another kind? "
-                    f"Give the changed step a new name"
+                    f"cannot restore; if its windows, trigger or function have changed, give the step a new name"
                 )

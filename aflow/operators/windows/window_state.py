@@ -1,4 +1,4 @@
-"""State that a window function has for each key and window: declared like that of keys, gone with the window."""
+"""State of a window function by key and window: declared like keyed state, and cleared with the window."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import STATES, Entry
 from aflow.state.specs import StateSpec
 
-#: The names of its states in a snapshot begin so, since the state of keys may have the same names.
+#: Prefix of the state's names in snapshots, since keyed state may have the same names.
 PREFIX: Final = "@window state "
 
 
 class WindowState:
-    """A backend whose keys are a key and a window, with the cells of ``specs``."""
+    """A backend whose keys are pairs of key and window, with the cells of ``specs``."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class WindowState:
         key_type: type[Hashable] | None,
         specs: Iterable[StateSpec[Any]],
     ) -> None:
-        #: Files what belongs to keys alone too.
+        #: Places the rows of keys and those of keys and windows.
         self.key_codec: Final = _KeyAndWindowCodec(
             operator=context.name,
             key_type=key_type,
@@ -39,17 +39,17 @@ class WindowState:
         self.cells: Final = {spec: self._backend.cell(spec) for spec in specs}
 
     def enter(self, key: Hashable, window: TimeWindow) -> None:
-        """The cells are about ``key`` and ``window`` from here on."""
+        """Set the key and window of the cells."""
         at = KeyAndWindow(key, window)
         self._backend.touch((at,))
         self._backend.key = at
 
     def leave(self) -> None:
-        """The cells are about nothing; who uses one raises ``OperatorError``."""
+        """Unset the key and window; using a cell then raises ``OperatorError``."""
         self._backend.leave()
 
     def clear(self, key: Hashable, window: TimeWindow) -> None:
-        """Forget all about ``key`` and ``window``."""
+        """Clear all state of ``key`` and ``window``."""
         if self.cells:
             self.enter(key, window)
             for cell in self.cells.values():
@@ -58,11 +58,11 @@ class WindowState:
 
     @property
     def entries(self) -> int:
-        """How many cells hold something, counted by key and window."""
+        """Count the cells that are not empty, by key and window."""
         return entries(self._backend, self.cells)
 
     def snapshot(self) -> Keyed:
-        """Raises ``CheckpointError`` for what cannot be encoded."""
+        """Return all rows. Raises ``CheckpointError`` for values that cannot be encoded."""
         return {
             group: {
                 name if name == STATES else f"{PREFIX}{name}": (
@@ -74,7 +74,9 @@ class WindowState:
         }
 
     def capture(self, *, changes: bool) -> KeyedRows:
-        """As a backend does, with keys and windows as keys. Raises ``CheckpointError`` for what cannot be encoded."""
+        """Return the rows as a backend does, by key and window. Raises ``CheckpointError`` for values that cannot be
+        encoded.
+        """
         captured = self._backend.capture(changes=changes)
         return KeyedRows(
             {f"{PREFIX}{name}": rows for name, rows in captured.rows.items()},
@@ -83,7 +85,7 @@ class WindowState:
         )
 
     def restore(self, keyed: Keyed) -> None:
-        """Raises ``RestoreError`` as a backend does."""
+        """Restore the rows of windows. Raises ``RestoreError`` as a backend does."""
         self._backend.restore(
             {
                 group: {
@@ -99,8 +101,8 @@ class WindowState:
         )
 
 
-def of_keys(keyed: Keyed) -> Keyed:
-    """Of all state, that which belongs to keys and not to windows."""
+def without_window_states(keyed: Keyed) -> Keyed:
+    """Return the rows that belong to keys and not to windows."""
     return {
         group: {
             **{name: rows for name, rows in names.items() if not name.startswith(PREFIX)},
@@ -111,24 +113,24 @@ def of_keys(keyed: Keyed) -> Keyed:
 
 
 def entries(backend: MemoryBackend, specs: Iterable[StateSpec[Any]]) -> int:
-    """How many keys have something, counted for each of ``specs``."""
+    """Count the keys that have state, for each of ``specs``."""
     return sum(len(backend.keys(spec.name)) for spec in specs)
 
 
 class KeyAndWindow(NamedTuple):
-    """To what a state of a window belongs."""
+    """Key of a state of a window."""
 
     key: Hashable
     window: TimeWindow
 
 
 def _renamed(states: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Descriptions of states of windows, apart from those of keys."""
+    """Return descriptions of states with the prefix of windows."""
     return tuple((PREFIX.encode() + name, described) for name, described in states)
 
 
 def _states(names: Mapping[str, tuple[Entry, ...]], *, of_windows: bool) -> tuple[Entry, ...]:
-    """The descriptions of the states of windows under their own names, or those of the states of keys."""
+    """Return the descriptions of the states of windows without their prefix, or those of the states of keys."""
     prefix = PREFIX.encode()
     return tuple(
         (name.removeprefix(prefix), described)
@@ -138,7 +140,7 @@ def _states(names: Mapping[str, tuple[Entry, ...]], *, of_windows: bool) -> tupl
 
 
 class _KeyAndWindowCodec(KeyGroupCodec):
-    """Files what belongs to a key and a window under the key group of the key, and so what belongs to the key alone."""
+    """Places the state of a key and window, like that of a key, in the key group of the key."""
 
     def place(self, key: Hashable) -> tuple[int, bytes]:
         if not isinstance(key, KeyAndWindow):

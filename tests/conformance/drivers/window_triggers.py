@@ -25,7 +25,7 @@ from aflow.testing.harness import Element
 from tests.conformance.driver import Driver, Outcome
 from tests.conformance.drivers.window_operator import assigner_of
 from tests.conformance.scenarios import Json, UnknownWord
-from tests.machines.windows.trigger_driver import Answers, Asked, OneWindowContext
+from tests.machines.windows.trigger_driver import Answers, OneWindowContext, TriggerDriver
 
 Bounds = Sequence[int]
 
@@ -93,7 +93,7 @@ def window_triggers(
     ):
         made: Driver = PurgingAnswers()
     elif assigner is None:
-        made = AskedTrigger(_trigger_of(trigger))
+        made = DrivenTrigger(_trigger_of(trigger))
     else:
         return StepWithTrigger(assigner, _trigger_of(trigger), function, allowed_lateness or 0)
     if function is not None or allowed_lateness is not None:
@@ -101,51 +101,51 @@ def window_triggers(
     return made
 
 
-class AskedTrigger(Driver):
+class DrivenTrigger(Driver):
     """A trigger alone."""
 
     def __init__(self, trigger: Trigger[Any]) -> None:
-        self._asked = Asked(trigger)
+        self._driver = TriggerDriver(trigger)
 
     def do_on_element(self, value: int, window: Bounds) -> Outcome:
         # The data give no timestamp; one inside of the window is what such a record would have.
-        return {"returns": self._asked.element(TimeWindow(*window), value=value).name.lower()}
+        return {"returns": self._driver.element(TimeWindow(*window), value=value).name.lower()}
 
     def do_on_event_time(self, ts: int, window: Bounds) -> Outcome:
-        return {"returns": self._asked.event_time(ts, TimeWindow(*window)).name.lower()}
+        return {"returns": self._driver.event_time(ts, TimeWindow(*window)).name.lower()}
 
     def do_watermark(self, ts: int) -> Outcome:
-        return {"trigger_results": _shown(self._asked.advance_watermark(ts))}
+        return {"trigger_results": _shown(self._driver.advance_watermark(ts))}
 
     def do_merge(self, windows: Sequence[Bounds], into: Bounds) -> None:
-        self._asked.merge([TimeWindow(*each) for each in windows], TimeWindow(*into))
+        self._driver.merge([TimeWindow(*each) for each in windows], TimeWindow(*into))
 
     def do_clear(self, window: Bounds) -> None:
-        self._asked.clear(TimeWindow(*window))
+        self._driver.clear(TimeWindow(*window))
 
     def see_state_entries(self) -> int:
-        return self._asked.entries
+        return self._driver.entries
 
     def see_state_entries_of(self, expected: Sequence[Json]) -> list[Json]:
         return [
             {
                 "window": each["window"],
-                "count": len(self._asked.memory.get(TimeWindow(*each["window"]), {})),
+                "count": len(self._driver.memory.get(TimeWindow(*each["window"]), {})),
             }
             for each in expected
         ]
 
     def see_event_time_timers(self) -> int:
-        return len(list(self._asked.event))
+        return len(list(self._driver.event))
 
     def see_processing_time_timers(self) -> int:
-        return len(list(self._asked.processing))
+        return len(list(self._driver.processing))
 
     def see_event_time_timers_of(self, expected: Sequence[Json]) -> list[Json]:
         return [
             {
                 "window": each["window"],
-                "count": len(self._asked.event.of(TimeWindow(*each["window"]))),
+                "count": len(self._driver.event.of(TimeWindow(*each["window"]))),
             }
             for each in expected
         ]
@@ -156,26 +156,26 @@ class PurgingAnswers(Driver):
 
     def __init__(self) -> None:
         self._inner = Told()
-        self._asked = Asked(Purging(self._inner))
+        self._driver = TriggerDriver(Purging(self._inner))
         self._window = TimeWindow(0, 2)
 
     def do_on_element(self, inner: str) -> Outcome:
-        return self._answer(inner, lambda: self._asked.element(self._window))
+        return self._answer(inner, lambda: self._driver.element(self._window))
 
     def do_on_event_time(self, inner: str) -> Outcome:
-        return self._answer(inner, lambda: self._asked.event_time(1, self._window))
+        return self._answer(inner, lambda: self._driver.event_time(1, self._window))
 
     def do_on_processing_time(self, inner: str) -> Outcome:
-        return self._answer(inner, lambda: self._asked.processing_time(1, self._window))
+        return self._answer(inner, lambda: self._driver.processing_time(1, self._window))
 
     def do_merge(self, windows: Sequence[Bounds], into: Bounds) -> None:
         # Only what is asked of the inner trigger: `clear` of the former windows is a call of the step's own.
-        self._asked.trigger.on_merge(
-            TimeWindow(*into), OneWindowContext(self._asked, TimeWindow(*into))
+        self._driver.trigger.on_merge(
+            TimeWindow(*into), OneWindowContext(self._driver, TimeWindow(*into))
         )
 
     def do_clear(self, window: Bounds) -> None:
-        self._asked.clear(TimeWindow(*window))
+        self._driver.clear(TimeWindow(*window))
 
     def see_inner_on_merge_calls(self) -> int:
         return self._inner.merged

@@ -11,10 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from aflow.errors import FlowDefinitionError, InternalError
 from aflow.machines.windows.merging_window_set import (
-    Joined,
+    AddedWindow,
     Merge,
     Merged,
-    Merging,
+    MergeFunction,
     MergingWindowSet,
     merge_touching,
 )
@@ -26,7 +26,7 @@ W = TimeWindow
 windows = st.tuples(st.integers(-30, 30), st.integers(0, 8)).map(lambda at: W(at[0], sum(at)))
 
 
-def added(*some: TimeWindow, merging: Merging = merge_touching) -> MergingWindowSet:
+def added(*some: TimeWindow, merging: MergeFunction = merge_touching) -> MergingWindowSet:
     made = MergingWindowSet(merging)
     for window in some:
         made.add(window)
@@ -70,7 +70,7 @@ def test_a_window_that_touches_none_is_filed_under_itself() -> None:
 
     joined = some.add(W(6, 9))
 
-    assert joined == Joined(W(6, 9), None)
+    assert joined == AddedWindow(W(6, 9), None)
     assert dict(some) == {W(0, 5): W(0, 5), W(6, 9): W(6, 9)}
 
 
@@ -79,8 +79,8 @@ def test_a_window_that_grows_stays_filed_under_what_it_was_when_it_began() -> No
 
     first, second = some.add(W(3, 6)), some.add(W(9, 12))
 
-    assert first == Joined(W(3, 9), Merge(W(3, 9), W(5, 9), [W(5, 9)], []))
-    assert second == Joined(W(3, 12), Merge(W(3, 12), W(5, 9), [W(3, 9)], []))
+    assert first == AddedWindow(W(3, 9), Merge(W(3, 9), W(5, 9), [W(5, 9)], []))
+    assert second == AddedWindow(W(3, 12), Merge(W(3, 12), W(5, 9), [W(3, 9)], []))
     assert some.state_window(W(3, 12)) == W(5, 9)
     assert some.state_window(W(5, 9)) is None
 
@@ -100,7 +100,7 @@ def test_of_windows_that_become_one_the_state_window_of_the_first_is_kept() -> N
 def test_a_window_inside_of_one_that_is_there_changes_nothing(inside: TimeWindow) -> None:
     some = added(W(0, 5), W(5, 9))
 
-    assert some.add(inside) == Joined(W(0, 9), None)
+    assert some.add(inside) == AddedWindow(W(0, 9), None)
     assert dict(some) == {W(0, 9): W(0, 5)}
 
 
@@ -110,7 +110,7 @@ def test_a_retired_window_is_gone_and_may_begin_anew() -> None:
     some.retire(W(0, 8))
 
     assert (len(some), some.state_window(W(0, 8))) == (0, None)
-    assert some.add(W(0, 8)) == Joined(W(0, 8), None)
+    assert some.add(W(0, 8)) == AddedWindow(W(0, 8), None)
 
 
 def test_a_window_that_was_merged_into_another_cannot_be_retired() -> None:
@@ -130,7 +130,7 @@ def test_what_iterating_gives_restores_the_set() -> None:
     assert dict(restored) == dict(some) == {W(0, 8): W(0, 5), W(20, 30): W(20, 30)}
 
 
-def always(*merged: Merged) -> Merging:
+def always(*merged: Merged) -> MergeFunction:
     """Merges the same windows, whichever there are, once there are two."""
     return lambda some: list(merged) if len(some) > 1 else []
 

@@ -23,7 +23,7 @@ from aflow.machines.windows.triggers import (
     Purging,
 )
 from aflow.model.windows import TimeWindow
-from tests.machines.windows.trigger_driver import Asked
+from tests.machines.windows.trigger_driver import TriggerDriver
 
 TENS: Final = TumblingWindows(10)
 
@@ -63,8 +63,8 @@ class History:
     """A trigger, asked about the windows of one key as a window step would ask it: sessions if they may merge."""
 
     def __init__(self, trigger: Trigger[Any]) -> None:
-        self.asked = Asked(trigger)
-        self.asked.watermark = self.asked.clock = -40
+        self.driver = TriggerDriver(trigger)
+        self.driver.watermark = self.driver.clock = -40
         self.windows = MergingWindowSet(merge_touching if trigger.merges else lambda some: [])
         #: Windows that were cleared or merged, and have not come again.
         self.gone: set[TimeWindow] = set()
@@ -75,24 +75,24 @@ class History:
             case "record":
                 self.record(number, length)
             case "watermark":
-                self.asked.advance_watermark(self.asked.watermark + number)
+                self.driver.advance_watermark(self.driver.watermark + number)
             case "clock":
-                self.asked.advance_clock(self.asked.clock + number)
+                self.driver.advance_clock(self.driver.clock + number)
             case _:
                 for window in list(self.there())[number : number + 1]:
                     self.clear(window)
 
     def record(self, at: int, length: int) -> None:
-        (own,) = (SessionWindows(length) if self.asked.trigger.merges else TENS).assign(None, at)
+        (own,) = (SessionWindows(length) if self.driver.trigger.merges else TENS).assign(None, at)
         window, merge = self.windows.add(own)
         if merge is not None:
-            self.asked.merge(merge.sources, merge.target)
+            self.driver.merge(merge.sources, merge.target)
             self.gone.update(merge.sources)
         self.gone.discard(window)
-        self.asked.element(window, at, value=at)
+        self.driver.element(window, at, value=at)
 
     def clear(self, window: TimeWindow) -> None:
-        self.asked.clear(window)
+        self.driver.clear(window)
         self.windows.retire(window)
         self.gone.add(window)
 
@@ -113,16 +113,16 @@ def test_nothing_is_remembered_and_no_timer_is_set_for_windows_that_are_gone(
     trigger: Trigger[Any], happens: list[tuple[str, int, int]]
 ) -> None:
     history = History(trigger)
-    asked = history.asked
+    driver = history.driver
 
     for step in happens:
         history.play(step)
 
-        assert asked.memory.keys() <= set(history.there())
+        assert driver.memory.keys() <= set(history.there())
     for window in list(history.there()):
         history.clear(window)
-    assert asked.memory == {}
-    left = {*asked.event, *asked.processing}
+    assert driver.memory == {}
+    left = {*driver.event, *driver.processing}
     if leaves_its_end(trigger):
         left -= {(window.max_timestamp, window) for window in history.gone}
     assert left == set()
@@ -134,14 +134,14 @@ def test_event_time_waits_for_the_end_of_each_window_that_has_not_ended(
     trigger: Trigger[Any], happens: list[tuple[str, int, int]]
 ) -> None:
     history = History(EventTime[Any](early=trigger))
-    asked = history.asked
+    driver = history.driver
 
     for step in happens:
         history.play(step)
 
         for window in history.there():
-            ended = window.max_timestamp <= asked.watermark
-            assert ended or window.max_timestamp in asked.event.of(window)
+            ended = window.max_timestamp <= driver.watermark
+            assert ended or window.max_timestamp in driver.event.of(window)
 
 
 @settings(max_examples=200, deadline=None)
@@ -151,13 +151,13 @@ def test_a_multiple_that_is_remembered_is_always_waited_for(
 ) -> None:
     trigger = ContinuousProcessingTime(every) if on_the_clock else ContinuousEventTime(every)
     history = History(trigger)
-    asked = history.asked
-    timers = asked.processing if on_the_clock else asked.event
+    driver = history.driver
+    timers = driver.processing if on_the_clock else driver.event
 
     for step in happens:
         history.play(step)
 
-        for window, names in asked.memory.items():
+        for window, names in driver.memory.items():
             assert names["next"] in timers.of(window)
 
 
@@ -167,10 +167,10 @@ def test_a_late_trigger_waits_for_the_multiple_that_it_remembers(
     every: timedelta, happens: list[tuple[str, int, int]]
 ) -> None:
     history = History(EventTime[Any](late=ContinuousProcessingTime(every)))
-    asked = history.asked
+    driver = history.driver
 
     for step in happens:
         history.play(step)
 
-        for window, names in asked.memory.items():
-            assert names["late.next"] in asked.processing.of(window)
+        for window, names in driver.memory.items():
+            assert names["late.next"] in driver.processing.of(window)

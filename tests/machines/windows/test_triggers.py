@@ -18,7 +18,7 @@ from aflow.machines.windows.triggers import (
     Purging,
 )
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
-from tests.machines.windows.trigger_driver import Asked
+from tests.machines.windows.trigger_driver import TriggerDriver
 from tests.stable_ids import stable
 
 CONTINUE = TriggerResult.CONTINUE
@@ -38,154 +38,154 @@ def none(one: object, other: object) -> float:
 
 
 def test_event_time_fires_once_when_the_watermark_reaches_the_end() -> None:
-    asked = Asked(EventTime())
+    driver = TriggerDriver(EventTime())
 
-    answers = [asked.element(FIRST, at) for at in (0, 9)]
+    answers = [driver.element(FIRST, at) for at in (0, 9)]
 
     assert answers == [CONTINUE, CONTINUE]
-    assert asked.advance_watermark(8) == []
-    assert asked.advance_watermark(9) == [(FIRST, FIRE)]
-    assert asked.advance_watermark(100) == []
-    assert asked.empty
+    assert driver.advance_watermark(8) == []
+    assert driver.advance_watermark(9) == [(FIRST, FIRE)]
+    assert driver.advance_watermark(100) == []
+    assert driver.empty
 
 
 def test_event_time_fires_for_each_late_record_and_sets_no_timer() -> None:
-    asked = Asked(EventTime())
-    asked.advance_watermark(9)
+    driver = TriggerDriver(EventTime())
+    driver.advance_watermark(9)
 
-    assert [asked.element(FIRST), asked.element(FIRST)] == [FIRE, FIRE]
-    assert asked.empty
+    assert [driver.element(FIRST), driver.element(FIRST)] == [FIRE, FIRE]
+    assert driver.empty
 
 
 def test_event_time_does_nothing_at_times_that_are_not_its_own() -> None:
-    asked = Asked(EventTime())
-    asked.element(FIRST)
+    driver = TriggerDriver(EventTime())
+    driver.element(FIRST)
 
-    assert asked.event_time(12, FIRST) is CONTINUE
-    assert asked.processing_time(9, FIRST) is CONTINUE
+    assert driver.event_time(12, FIRST) is CONTINUE
+    assert driver.processing_time(9, FIRST) is CONTINUE
 
 
 def test_event_time_waits_for_windows_before_1970_too() -> None:
-    asked = Asked(EventTime())
+    driver = TriggerDriver(EventTime())
     before = TimeWindow(-20, -10)
-    asked.element(before)
+    driver.element(before)
 
-    assert asked.event.of(before) == [-11]
-    assert asked.advance_watermark(-11) == [(before, FIRE)]
+    assert driver.event.of(before) == [-11]
+    assert driver.advance_watermark(-11) == [(before, FIRE)]
 
 
 def test_event_time_waits_for_the_end_of_the_merged_window_only() -> None:
-    asked = Asked(EventTime())
-    asked.element(FIRST)
-    asked.element(SECOND)
+    driver = TriggerDriver(EventTime())
+    driver.element(FIRST)
+    driver.element(SECOND)
 
-    asked.merge([FIRST, SECOND], BOTH)
+    driver.merge([FIRST, SECOND], BOTH)
 
-    assert list(asked.event) == [(19, BOTH)]
-    assert asked.advance_watermark(19) == [(BOTH, FIRE)]
+    assert list(driver.event) == [(19, BOTH)]
+    assert driver.advance_watermark(19) == [(BOTH, FIRE)]
 
 
 def test_event_time_sets_no_timer_for_a_merged_window_that_has_ended() -> None:
-    asked = Asked(EventTime())
-    asked.advance_watermark(19)
+    driver = TriggerDriver(EventTime())
+    driver.advance_watermark(19)
 
-    asked.merge([FIRST, SECOND], BOTH)
+    driver.merge([FIRST, SECOND], BOTH)
 
-    assert asked.empty
+    assert driver.empty
 
 
 # Early and late.
 
 
 def test_early_fires_before_the_end_and_event_time_at_it() -> None:
-    asked = Asked(EventTime(early=Count(2)))
+    driver = TriggerDriver(EventTime(early=Count(2)))
 
-    assert [asked.element(FIRST) for _ in range(5)] == [CONTINUE, FIRE, CONTINUE, FIRE, CONTINUE]
-    assert asked.advance_watermark(9) == [(FIRST, FIRE)]
+    assert [driver.element(FIRST) for _ in range(5)] == [CONTINUE, FIRE, CONTINUE, FIRE, CONTINUE]
+    assert driver.advance_watermark(9) == [(FIRST, FIRE)]
 
 
 def test_late_decides_about_late_records_in_place_of_firing_for_each() -> None:
-    asked = Asked(EventTime(late=Count(2)))
-    asked.element(FIRST)
-    asked.advance_watermark(9)
+    driver = TriggerDriver(EventTime(late=Count(2)))
+    driver.element(FIRST)
+    driver.advance_watermark(9)
 
-    assert [asked.element(FIRST) for _ in range(4)] == [CONTINUE, FIRE, CONTINUE, FIRE]
+    assert [driver.element(FIRST) for _ in range(4)] == [CONTINUE, FIRE, CONTINUE, FIRE]
 
 
 def test_a_record_that_was_counted_early_does_not_count_for_late() -> None:
-    asked = Asked(EventTime(early=Count(2), late=Count(2)))
-    asked.element(FIRST)
-    asked.advance_watermark(9)
+    driver = TriggerDriver(EventTime(early=Count(2), late=Count(2)))
+    driver.element(FIRST)
+    driver.advance_watermark(9)
 
-    assert [asked.element(FIRST), asked.element(FIRST)] == [CONTINUE, FIRE]
+    assert [driver.element(FIRST), driver.element(FIRST)] == [CONTINUE, FIRE]
 
 
 def test_with_never_as_late_no_late_record_fires() -> None:
-    asked = Asked(EventTime(late=Never()))
-    asked.element(FIRST)
+    driver = TriggerDriver(EventTime(late=Never()))
+    driver.element(FIRST)
 
-    assert asked.advance_watermark(9) == [(FIRST, FIRE)]
-    assert asked.element(FIRST) is CONTINUE
+    assert driver.advance_watermark(9) == [(FIRST, FIRE)]
+    assert driver.element(FIRST) is CONTINUE
 
 
 def test_early_is_not_asked_about_timers_behind_the_end() -> None:
-    asked = Asked(EventTime(early=ProcessingTime()))
-    asked.element(FIRST)
-    asked.advance_watermark(9)
+    driver = TriggerDriver(EventTime(early=ProcessingTime()))
+    driver.element(FIRST)
+    driver.advance_watermark(9)
 
-    assert asked.advance_clock(100) == [(FIRST, CONTINUE)]
+    assert driver.advance_clock(100) == [(FIRST, CONTINUE)]
 
 
 def test_early_is_asked_about_its_timers_until_the_end() -> None:
-    asked = Asked(EventTime(early=ProcessingTime()))
-    asked.element(FIRST)
+    driver = TriggerDriver(EventTime(early=ProcessingTime()))
+    driver.element(FIRST)
 
-    assert asked.advance_clock(10) == [(FIRST, FIRE)]
+    assert driver.advance_clock(10) == [(FIRST, FIRE)]
 
 
 def test_late_is_asked_about_its_timers_behind_the_end() -> None:
-    asked = Asked(EventTime(late=ProcessingTime()))
-    asked.advance_watermark(9)
-    asked.element(FIRST)
+    driver = TriggerDriver(EventTime(late=ProcessingTime()))
+    driver.advance_watermark(9)
+    driver.element(FIRST)
 
-    assert asked.advance_clock(10) == [(FIRST, FIRE)]
+    assert driver.advance_clock(10) == [(FIRST, FIRE)]
 
 
 def test_of_merged_windows_that_have_not_ended_the_early_counts_are_added_up() -> None:
-    asked = Asked(EventTime(early=Count(3), late=Count(3)))
-    asked.element(FIRST)
-    asked.element(SECOND)
+    driver = TriggerDriver(EventTime(early=Count(3), late=Count(3)))
+    driver.element(FIRST)
+    driver.element(SECOND)
 
-    asked.merge([FIRST, SECOND], BOTH)
+    driver.merge([FIRST, SECOND], BOTH)
 
-    assert asked.element(BOTH) is FIRE
-    assert list(asked.event) == [(19, BOTH)]
+    assert driver.element(BOTH) is FIRE
+    assert list(driver.event) == [(19, BOTH)]
 
 
 def test_of_merged_windows_that_have_ended_the_late_counts_are_added_up() -> None:
-    asked = Asked(EventTime(early=Count(3), late=Count(3)))
-    asked.element(FIRST)
-    asked.advance_watermark(19)
-    asked.element(FIRST)
-    asked.element(SECOND)
+    driver = TriggerDriver(EventTime(early=Count(3), late=Count(3)))
+    driver.element(FIRST)
+    driver.advance_watermark(19)
+    driver.element(FIRST)
+    driver.element(SECOND)
 
-    asked.merge([FIRST, SECOND], BOTH)
+    driver.merge([FIRST, SECOND], BOTH)
 
-    assert asked.element(BOTH) is FIRE
-    assert asked.empty
+    assert driver.element(BOTH) is FIRE
+    assert driver.empty
 
 
 def test_a_window_that_has_grown_beyond_the_watermark_forgets_what_late_waited_for() -> None:
-    asked = Asked(EventTime(late=Count(2)))
-    asked.advance_watermark(9)
-    asked.element(FIRST)
+    driver = TriggerDriver(EventTime(late=Count(2)))
+    driver.advance_watermark(9)
+    driver.element(FIRST)
 
-    asked.merge([FIRST], BOTH)
-    asked.element(BOTH)
-    at_end = asked.advance_watermark(19)
+    driver.merge([FIRST], BOTH)
+    driver.element(BOTH)
+    at_end = driver.advance_watermark(19)
 
     assert at_end == [(BOTH, FIRE)]
-    assert [asked.element(BOTH), asked.element(BOTH)] == [CONTINUE, FIRE]
+    assert [driver.element(BOTH), driver.element(BOTH)] == [CONTINUE, FIRE]
 
 
 def test_windows_merge_with_event_time_if_they_do_with_its_parts() -> None:
@@ -225,176 +225,176 @@ class Bell(Trigger[object]):
 def test_timers_of_early_in_event_time_count_until_the_end(
     trigger: Trigger[Any], watermarks: tuple[int, ...], answers: list[TriggerResult]
 ) -> None:
-    asked = Asked(trigger)
-    asked.element(FIRST)
+    driver = TriggerDriver(trigger)
+    driver.element(FIRST)
 
-    said = [answer for at in watermarks for _, answer in asked.advance_watermark(at)]
+    said = [answer for at in watermarks for _, answer in driver.advance_watermark(at)]
 
     assert said == answers
 
 
 def test_timers_of_late_in_event_time_count_behind_the_end() -> None:
-    asked = Asked(EventTime(late=Bell(30)))
-    asked.advance_watermark(9)
-    asked.element(FIRST)
+    driver = TriggerDriver(EventTime(late=Bell(30)))
+    driver.advance_watermark(9)
+    driver.element(FIRST)
 
-    assert asked.advance_watermark(30) == [(FIRST, FIRE)]
+    assert driver.advance_watermark(30) == [(FIRST, FIRE)]
 
 
 # Processing time.
 
 
 def test_processing_time_fires_once_when_the_clock_reaches_the_end() -> None:
-    asked = Asked(ProcessingTime())
+    driver = TriggerDriver(ProcessingTime())
 
-    assert [asked.element(FIRST), asked.element(FIRST)] == [CONTINUE, CONTINUE]
-    assert asked.advance_clock(9) == []
-    assert asked.advance_clock(10) == [(FIRST, FIRE)]
-    assert asked.empty
+    assert [driver.element(FIRST), driver.element(FIRST)] == [CONTINUE, CONTINUE]
+    assert driver.advance_clock(9) == []
+    assert driver.advance_clock(10) == [(FIRST, FIRE)]
+    assert driver.empty
 
 
 def test_processing_time_does_nothing_at_times_that_are_not_its_own() -> None:
-    asked = Asked(ProcessingTime())
+    driver = TriggerDriver(ProcessingTime())
 
-    assert asked.processing_time(5, FIRST) is CONTINUE
-    assert asked.event_time(9, FIRST) is CONTINUE
+    assert driver.processing_time(5, FIRST) is CONTINUE
+    assert driver.event_time(9, FIRST) is CONTINUE
 
 
 @pytest.mark.parametrize(("clock", "timers"), [(19, [(20, BOTH)]), (20, [])], ids=str)
 def test_processing_time_waits_for_a_merged_window_that_has_not_ended(
     clock: int, timers: list[tuple[int, TimeWindow]]
 ) -> None:
-    asked = Asked(ProcessingTime())
-    asked.element(FIRST)
-    asked.element(SECOND)
-    asked.clock = clock
+    driver = TriggerDriver(ProcessingTime())
+    driver.element(FIRST)
+    driver.element(SECOND)
+    driver.clock = clock
 
-    asked.merge([FIRST, SECOND], BOTH)
+    driver.merge([FIRST, SECOND], BOTH)
 
-    assert list(asked.processing) == timers
+    assert list(driver.processing) == timers
 
 
 # Count.
 
 
 def test_count_fires_at_each_nth_record_of_each_window() -> None:
-    asked = Asked(Count(3))
+    driver = TriggerDriver(Count(3))
 
-    first = [asked.element(FIRST) for _ in range(7)]
-    second = [asked.element(SECOND) for _ in range(3)]
+    first = [driver.element(FIRST) for _ in range(7)]
+    second = [driver.element(SECOND) for _ in range(3)]
 
     assert first == [CONTINUE, CONTINUE, FIRE, CONTINUE, CONTINUE, FIRE, CONTINUE]
     assert second == [CONTINUE, CONTINUE, FIRE]
-    assert asked.entries == 1
+    assert driver.entries == 1
 
 
 def test_a_count_of_one_fires_always_and_remembers_nothing() -> None:
-    asked = Asked(Count(1))
+    driver = TriggerDriver(Count(1))
 
-    assert [asked.element(FIRST), asked.element(FIRST)] == [FIRE, FIRE]
-    assert asked.empty
+    assert [driver.element(FIRST), driver.element(FIRST)] == [FIRE, FIRE]
+    assert driver.empty
 
 
 def test_count_does_nothing_at_the_end_of_a_window() -> None:
-    asked = Asked(Count(3))
-    asked.element(FIRST)
+    driver = TriggerDriver(Count(3))
+    driver.element(FIRST)
 
-    assert asked.event_time(9, FIRST) is CONTINUE
-    assert asked.processing_time(9, FIRST) is CONTINUE
+    assert driver.event_time(9, FIRST) is CONTINUE
+    assert driver.processing_time(9, FIRST) is CONTINUE
 
 
 def test_records_of_merged_windows_are_added_up_and_looked_at_when_the_next_one_comes() -> None:
-    asked = Asked(Count(3))
+    driver = TriggerDriver(Count(3))
     for window in (FIRST, FIRST, SECOND, SECOND):
-        asked.element(window)
+        driver.element(window)
 
-    asked.merge([FIRST, SECOND], BOTH)
+    driver.merge([FIRST, SECOND], BOTH)
 
-    assert asked.memory == {BOTH: {"count": 4}}
-    assert [asked.element(BOTH), asked.element(BOTH)] == [FIRE, CONTINUE]
+    assert driver.memory == {BOTH: {"count": 4}}
+    assert [driver.element(BOTH), driver.element(BOTH)] == [FIRE, CONTINUE]
 
 
 def test_windows_without_a_count_merge_into_one_without() -> None:
-    asked = Asked(Count(3))
+    driver = TriggerDriver(Count(3))
 
-    asked.merge([FIRST, SECOND], BOTH)
+    driver.merge([FIRST, SECOND], BOTH)
 
-    assert asked.empty
+    assert driver.empty
 
 
 # Delta.
 
 
-def drift(threshold: float = 5) -> Asked:
-    return Asked(Delta[float](threshold, lambda last, value: abs(value - last)))
+def drift(threshold: float = 5) -> TriggerDriver:
+    return TriggerDriver(Delta[float](threshold, lambda last, value: abs(value - last)))
 
 
 def test_delta_fires_when_a_record_differs_by_more_than_the_threshold_from_the_last_that_fired() -> (
     None
 ):
-    asked = drift()
+    driver = drift()
 
-    answers = [asked.element(FIRST, value=value) for value in (10, 15, 16, 21, 10)]
+    answers = [driver.element(FIRST, value=value) for value in (10, 15, 16, 21, 10)]
 
     assert answers == [CONTINUE, CONTINUE, FIRE, CONTINUE, FIRE]
 
 
 def test_delta_is_asked_with_the_last_that_fired_before_the_record() -> None:
-    asked = Asked(Delta[float](5, lambda last, value: value - last))
+    driver = TriggerDriver(Delta[float](5, lambda last, value: value - last))
 
-    answers = [asked.element(FIRST, value=value) for value in (10, 0, 16, 10, 22)]
+    answers = [driver.element(FIRST, value=value) for value in (10, 0, 16, 10, 22)]
 
     assert answers == [CONTINUE, CONTINUE, FIRE, CONTINUE, FIRE]
 
 
 def test_delta_remembers_each_window_apart() -> None:
-    asked = drift()
-    asked.element(FIRST, value=0)
+    driver = drift()
+    driver.element(FIRST, value=0)
 
-    assert asked.element(SECOND, value=100) is CONTINUE
-    assert asked.element(FIRST, value=6) is FIRE
+    assert driver.element(SECOND, value=100) is CONTINUE
+    assert driver.element(FIRST, value=6) is FIRE
 
 
 def test_delta_takes_none_for_a_record_like_others() -> None:
-    asked = Asked(Delta[Any](0, lambda last, value: float(last is not value)))
+    driver = TriggerDriver(Delta[Any](0, lambda last, value: float(last is not value)))
 
-    answers = [asked.element(FIRST, value=value) for value in (None, None, 1, None)]
+    answers = [driver.element(FIRST, value=value) for value in (None, None, 1, None)]
 
     assert answers == [CONTINUE, CONTINUE, FIRE, FIRE]
 
 
 def test_a_difference_that_is_no_number_does_not_fire() -> None:
-    asked = drift()
+    driver = drift()
 
-    answers = [asked.element(FIRST, value=value) for value in (0.0, float("nan"), 6.0)]
+    answers = [driver.element(FIRST, value=value) for value in (0.0, float("nan"), 6.0)]
 
     assert answers == [CONTINUE, CONTINUE, FIRE]
 
 
 def test_delta_is_not_for_windows_that_merge() -> None:
-    asked = drift()
+    driver = drift()
 
-    assert not asked.trigger.merges
+    assert not driver.trigger.merges
     with pytest.raises(NotImplementedError, match="Delta says that it merges and has no on_merge"):
-        asked.merge([FIRST], BOTH)
+        driver.merge([FIRST], BOTH)
 
 
 # Never.
 
 
 def test_never_does_not_fire() -> None:
-    asked = Asked(Never())
+    driver = TriggerDriver(Never())
 
     answers = [
-        asked.element(GLOBAL_WINDOW),
-        asked.event_time(9, GLOBAL_WINDOW),
-        asked.processing_time(9, GLOBAL_WINDOW),
+        driver.element(GLOBAL_WINDOW),
+        driver.event_time(9, GLOBAL_WINDOW),
+        driver.processing_time(9, GLOBAL_WINDOW),
     ]
-    asked.merge([FIRST, SECOND], BOTH)
+    driver.merge([FIRST, SECOND], BOTH)
 
     assert answers == [CONTINUE] * 3
-    assert asked.trigger.merges
-    assert asked.empty
+    assert driver.trigger.merges
+    assert driver.empty
 
 
 # All.
@@ -417,18 +417,18 @@ def test_never_does_not_fire() -> None:
 def test_clear_leaves_the_other_windows_as_they_are_and_nothing_of_its_own(
     trigger: Trigger[Any],
 ) -> None:
-    asked, alone = Asked(trigger), Asked(trigger)
+    driver, alone = TriggerDriver(trigger), TriggerDriver(trigger)
     for window in (FIRST, SECOND):
-        asked.element(window, value=1)
+        driver.element(window, value=1)
     alone.element(SECOND, value=1)
 
-    asked.clear(FIRST)
+    driver.clear(FIRST)
 
-    assert asked.memory == alone.memory
-    assert list(asked.event) == list(alone.event)
-    assert list(asked.processing) == list(alone.processing)
-    asked.clear(SECOND)
-    assert asked.empty
+    assert driver.memory == alone.memory
+    assert list(driver.event) == list(alone.event)
+    assert list(driver.processing) == list(alone.processing)
+    driver.clear(SECOND)
+    assert driver.empty
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_the_timer_of_a_whole_window_stands_for_those_of_its_keys() -> None:
     timers = WindowTimers[str]()
     timers.set(9, EARLY, "a")
     timers.set(9, EARLY, "b")
-    timers.set_whole(9, EARLY)
+    timers.set_for_all_keys(9, EARLY)
 
     again = timers.set(9, EARLY, "c"), timers.delete(9, EARLY, "a")
 
@@ -119,9 +119,9 @@ def test_timers_that_come_and_go_leave_no_heap_behind() -> None:
 def test_only_the_timers_of_keys_are_listed_for_a_snapshot() -> None:
     timers = WindowTimers[str]()
     timers.set(9, EARLY, "a")
-    timers.set_whole(19, LATER)
+    timers.set_for_all_keys(19, LATER)
 
-    assert list(timers.of_keys()) == [(9, EARLY, "a")]
+    assert list(timers.key_timers()) == [(9, EARLY, "a")]
 
 
 def test_timers_of_keys_are_gone_when_one_of_the_whole_window_takes_their_place() -> None:
@@ -130,7 +130,7 @@ def test_timers_of_keys_are_gone_when_one_of_the_whole_window_takes_their_place(
     timers.take_changes()
 
     timers.set(9, EARLY, "b")
-    timers.set_whole(9, EARLY)
+    timers.set_for_all_keys(9, EARLY)
 
     assert timers.take_changes() == Changes([], [Timer(9, "a", EARLY)])
 
@@ -185,7 +185,7 @@ class AsASet(RuleBasedStateMachine):
     def as_many_and_the_same_first(self) -> None:
         assert len(self.timers) == len(self.model)
         assert self.timers.earliest == min((time for time, *_ in self.model), default=None)
-        assert set(self.timers.of_keys()) == self.model
+        assert set(self.timers.key_timers()) == self.model
 
 
 TestAsASet = AsASet.TestCase

@@ -47,7 +47,7 @@ class Timers:
         return first
 
 
-class Asked:
+class TriggerDriver:
     """A trigger, asked about the windows of one key as a window step would ask it."""
 
     def __init__(self, trigger: Trigger[Any]) -> None:
@@ -118,43 +118,46 @@ class OneWindowContext:
     """The ``MergeContext`` of one window."""
 
     def __init__(
-        self, asked: Asked, window: TimeWindow, former: Sequence[dict[str, object]] | None = None
+        self,
+        driver: TriggerDriver,
+        window: TimeWindow,
+        former: Sequence[dict[str, object]] | None = None,
     ) -> None:
-        self._asked = asked
+        self._driver = driver
         self._window = window
         self._former = former
 
     @property
     def watermark(self) -> Timestamp:
-        return self._asked.watermark
+        return self._driver.watermark
 
     @property
     def processing_time(self) -> Timestamp:
-        return self._asked.clock
+        return self._driver.clock
 
     def set_event_timer(self, at: Timestamp) -> None:
-        self._asked.event.set(at, self._window)
+        self._driver.event.set(at, self._window)
 
     def delete_event_timer(self, at: Timestamp) -> None:
-        self._asked.event.delete(at, self._window)
+        self._driver.event.delete(at, self._window)
 
     def set_processing_timer(self, at: Timestamp) -> None:
-        self._asked.processing.set(at, self._window)
+        self._driver.processing.set(at, self._window)
 
     def delete_processing_timer(self, at: Timestamp) -> None:
-        self._asked.processing.delete(at, self._window)
+        self._driver.processing.delete(at, self._window)
 
     def get(self, name: str, default: S) -> S:
-        return cast("S", self._asked.memory.get(self._window, {}).get(name, default))
+        return cast("S", self._driver.memory.get(self._window, {}).get(name, default))
 
     def put(self, name: str, value: object) -> None:
-        self._asked.memory.setdefault(self._window, {})[name] = value
+        self._driver.memory.setdefault(self._window, {})[name] = value
 
     def drop(self, name: str) -> None:
-        names = self._asked.memory.get(self._window, {})
+        names = self._driver.memory.get(self._window, {})
         names.pop(name, None)
         if not names:
-            self._asked.memory.pop(self._window, None)
+            self._driver.memory.pop(self._window, None)
 
     def merged(self, name: str, default: S) -> list[S]:
         assert self._former is not None, "only on_merge may ask what former windows remember"

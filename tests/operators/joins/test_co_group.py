@@ -443,7 +443,7 @@ def test_each_input_is_stored_by_its_own_type() -> None:
     step.snapshot()
     right(step, 1)
 
-    with pytest.raises(CheckpointError, match="cannot store what key 'a' has"):
+    with pytest.raises(CheckpointError, match="cannot store the contents of key 'a'"):
         step.snapshot()
 
 

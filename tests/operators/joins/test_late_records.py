@@ -80,7 +80,9 @@ def test_an_interval_join_joins_all_records_on_time_and_emits_all_others_as_late
     came = list(arrivals(history))
     lefts = [one for is_left, one, is_late in came if is_left and not is_late]
     rights = [one for is_left, one, is_late in came if not is_left and not is_late]
-    assert sorted(step.values, key=repr) == sorted(_joined(lefts, rights, between, kind), key=repr)
+    assert sorted(step.values, key=repr) == sorted(
+        _join_pair(lefts, rights, between, kind), key=repr
+    )
     assert late(step, LATE_LEFT) == sorted(one for left, one, is_late in came if left and is_late)
     assert late(step, LATE_RIGHT) == sorted(
         one for left, one, is_late in came if not left and is_late
@@ -88,7 +90,7 @@ def test_an_interval_join_joins_all_records_on_time_and_emits_all_others_as_late
     assert behind_the_watermark(step) == []
 
 
-def _joined(
+def _join_pair(
     lefts: list[Record], rights: list[Record], between: tuple[int, int], kind: Join
 ) -> list[Pair]:
     lower, upper = between

@@ -136,12 +136,12 @@ class FormerEvictor(Evictor[Any]):
         ({"lateness": -1}, "must not be negative, it is -1 ms"),
         ({"of": object}, "object"),
         ({"key_type": object}, "object"),
-        ({"accumulation": SUM, "apply": len}, "stands alone"),
+        ({"accumulation": SUM, "apply": len}, "excludes an accumulation"),
         ({"function": Function}, "not its class"),
         ({"accumulation": None}, "needs an accumulation, a function or apply"),
         (
             {"assigner": SESSIONS, "trigger": Says(TriggerResult.FIRE)},
-            "SessionWindows has windows that merge, and Says does not say",
+            "SessionWindows has windows that merge, and Says cannot merge",
         ),
         (
             {"assigner": SESSIONS, "accumulation": UNMERGED},

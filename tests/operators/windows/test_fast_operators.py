@@ -25,7 +25,7 @@ from aflow.operators.windows.window_operator import WindowOperator
 from aflow.testing import OperatorHarness
 
 Event = tuple[str, int]
-Row = tuple[int, str, int, Any, int]
+StoredRow = tuple[int, str, int, Any, int]
 """End, key, start, value, firing."""
 
 
@@ -94,13 +94,13 @@ accumulations = pytest.mark.parametrize(
 )
 
 
-def outcome(what: Steps, operator: Operator) -> tuple[list[list[Row]], list[Event]]:
+def outcome(what: Steps, operator: Operator) -> tuple[list[list[StoredRow]], list[Event]]:
     """The results of each step, those of the watermark by end and key, and the late records."""
     step: OperatorHarness[Event, Any] = OperatorHarness(
         lambda: operator, key=lambda event: event[0]
     )
     now, number, taken = 0, 0, 0
-    found: list[list[Row]] = []
+    found: list[list[StoredRow]] = []
     for one in [*what, MAX_TIMESTAMP]:
         if isinstance(one, int):
             now = min(now + one, MAX_TIMESTAMP)

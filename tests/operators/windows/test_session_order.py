@@ -142,5 +142,5 @@ def test_records_that_were_stored_without_numbers_keep_their_order_and_come_firs
 def test_bytes_that_are_no_numbered_records_are_refused() -> None:
     codec = ArrivalsCodec(ArrivalOrder(), Many(state_codec(int)))
 
-    with pytest.raises(CodecError, match="str is no list"):
+    with pytest.raises(CodecError, match="str is not a list"):
         codec.decode(PLAIN.encode("records"))

@@ -21,7 +21,7 @@ from aflow.testing import Mode, OperatorHarness
 
 Event = tuple[str, int]
 Harness = OperatorHarness[Event, Windowed[str, Any]]
-Row = tuple[str, int, int, Any, int]
+StoredRow = tuple[str, int, int, Any, int]
 """Key, start, end, value, firing."""
 
 
@@ -59,7 +59,7 @@ def harness(
     )
 
 
-def rows(step: Harness) -> list[Row]:
+def rows(step: Harness) -> list[StoredRow]:
     return [(w.key, w.window.start, w.window.end, w.value, w.firing) for w in step.values]
 
 
@@ -283,7 +283,7 @@ def test_sessions_move_with_their_keys_to_any_parallelism(after: int) -> None:
     snapshot = first.snapshot()
     assert snapshot is not None
 
-    found: list[Row] = []
+    found: list[StoredRow] = []
     for subtask in range(after):
         step = harness(lateness=100, parallelism=after, subtask=subtask)
         step.restore(snapshot)
@@ -394,10 +394,10 @@ steps = st.lists(
 )
 
 
-def run(what: Steps, step: Harness) -> tuple[list[Row], list[Event]]:
+def run(what: Steps, step: Harness) -> tuple[list[StoredRow], list[Event]]:
     """Results in the order of emission, those of one moment in the order of keys, and the late records."""
     now, number = 0, 0
-    found: list[Row] = []
+    found: list[StoredRow] = []
     for one in what:
         if isinstance(one, int):
             now += one
@@ -412,14 +412,14 @@ def run(what: Steps, step: Harness) -> tuple[list[Row], list[Event]]:
     return found, late(step)
 
 
-def in_order(found: list[Row], *, sort: bool) -> list[Row]:
+def in_order(found: list[StoredRow], *, sort: bool) -> list[StoredRow]:
     """Timers of one moment are due in any order, so keys may change places there, and only there."""
     ends = [end for _, _, end, _, _ in found]
     assert not sort or ends == sorted(ends)
     return sorted(found, key=lambda row: (row[2], row[0])) if sort else found
 
 
-def merged_by_hand(what: Steps, gap: int) -> list[Row]:
+def merged_by_hand(what: Steps, gap: int) -> list[StoredRow]:
     """The sessions of all records, whatever order they came in."""
     now, number = 0, 0
     records: dict[str, list[tuple[int, int]]] = {}
@@ -430,7 +430,7 @@ def merged_by_hand(what: Steps, gap: int) -> list[Row]:
         for key, time in one:
             records.setdefault(key, []).append((now + time, number))
             number += 1
-    found: list[Row] = []
+    found: list[StoredRow] = []
     for key, of_key in records.items():
         session: list[tuple[int, int]] = []
         for record in [*sorted(of_key), None]:

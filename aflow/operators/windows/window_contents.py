@@ -1,8 +1,7 @@
-"""What a key has in a window, and how records become part of it.
+"""Contents of a key in a window, and how records become part of them.
 
-``Contents`` is the choice that a window step makes once: to fold records as they come, to keep them in a list, or to
-keep them with their timestamps for an evictor. What it keeps is opaque to everybody else, and ``EMPTY`` if there is
-nothing.
+A window step uses one kind of ``WindowContents``: it folds records when they arrive, keeps them in a list, or keeps
+them with their timestamps for an evictor. The contents are opaque to other parts, and ``EMPTY`` without records.
 """
 
 from __future__ import annotations
@@ -27,73 +26,82 @@ class Empty(Enum):
     EMPTY = "no contents"
 
 
-#: In place of contents: there was no record, or they were purged. None would not do, which a fold may come to.
+#: Marks absent contents: no record arrived, or they were purged. ``None`` cannot mark absence: it is a valid
+#: accumulator.
 EMPTY: Final = Empty.EMPTY
 
 
 class KeyWindow:
-    """What is remembered of one key in one window."""
+    """Contents, timers and trigger memory of one key in one window."""
 
     __slots__ = ("cleanup", "firing", "held", "key", "memory", "timers", "window")
 
     def __init__(self, key: Hashable, window: TimeWindow, cleanup: Timestamp | None) -> None:
         self.key = key
         self.window = window
-        #: When the window goes; None for never.
+        #: The time of its clean-up; None for never.
         self.cleanup = cleanup
-        #: Its contents, in the form that `Contents` has chosen.
+        #: The contents, as the step's `WindowContents` represents them.
         self.held: Any = EMPTY
-        #: How many results there were.
+        #: The number of firings.
         self.firing = 0
-        #: What the trigger remembers; never an empty dict.
+        #: The trigger's memory; never an empty dict.
         self.memory: dict[str, object] | None = None
-        #: How many timers the trigger has set for this key and window, in both domains; the clean-up timer is not one.
+        #: The number of the trigger's timers in both domains, without the clean-up timer.
         self.timers = 0
 
     @property
     def entries(self) -> int:
-        """How many things are remembered: the contents, and each name of the trigger's memory."""
+        """Count the contents, and each name in the trigger's memory."""
         return (self.held is not EMPTY) + len(self.memory or ())
 
 
-See: TypeAlias = Callable[[Any], None]
-"""Takes what the window's function is to see."""
+OnContents: TypeAlias = Callable[[Any], None]
+"""Callback with the value for the window's function."""
 
 
-class Contents(Protocol):
-    """How the records of a key and window are kept."""
+class WindowContents(Protocol):
+    """Representation of the records of a key in a window."""
 
-    #: What is kept: encoded contents of another kind cannot be read.
+    #: Name of the representation: contents of another kind cannot be decoded.
     kind: ClassVar[str]
 
     def add(self, held: Any, value: Any, timestamp: Timestamp, /) -> Any:
-        """The contents with one more record; ``held`` may be ``EMPTY`` and may be changed and returned."""
+        """Return the contents with one more record; ``held`` may be ``EMPTY`` and may be changed and returned."""
         ...
 
     def merge(self, held: Any, other: Any) -> Any:
-        """The contents of two windows, neither of them ``EMPTY``; ``held`` may be changed and returned."""
+        """Return the contents of two windows, neither ``EMPTY``; ``held`` may be changed and returned."""
         ...
 
     def fire(
-        self, held: Any, window: TimeWindow, see: See, ctx: EvictorContext, *, last: bool
+        self,
+        held: Any,
+        window: TimeWindow,
+        on_contents: OnContents,
+        ctx: EvictorContext,
+        *,
+        last: bool,
     ) -> Any:
-        """Show ``see`` what the contents amount to, unless that is nothing, and return those that stay.
+        """Call ``on_contents`` with the value of the contents, unless they are empty, and return the remaining
+        contents.
 
-        What is shown may be changed and given away. ``last`` if nothing stays, so that nothing need be copied.
+        The callback may change and keep the value. ``last`` if the contents are dropped next, so that no copy is
+        needed.
         """
         ...
 
     def encode(self, held: Any) -> bytes:
-        """Raises ``CodecError``."""
+        """Return the contents as bytes. Raises ``CodecError``."""
         ...
 
     def decode(self, data: bytes) -> Any:
-        """Raises ``CodecError``."""
+        """Return the contents that ``encode`` stored. Raises ``CodecError``."""
         ...
 
 
-def contents_for(logic: WindowLogic) -> Contents:
-    """The one that does the least: only evictors need timestamps, and only they undo a fold."""
+def contents_for(logic: WindowLogic) -> WindowContents:
+    """Return the cheapest representation: only evictors need timestamps, and only they prevent folding."""
     layout = layout_of_records(logic.apply, logic.of)
     if logic.evictor is not None:
         merging = logic.assigner.merging
@@ -125,12 +133,18 @@ class Folded:
         return self._merge(held, other)
 
     def fire(
-        self, held: Any, window: TimeWindow, see: See, ctx: EvictorContext, *, last: bool
+        self,
+        held: Any,
+        window: TimeWindow,
+        on_contents: OnContents,
+        ctx: EvictorContext,
+        *,
+        last: bool,
     ) -> Any:
         shown = held
         if not last and self._fresh is not None and self._merge is not None:
             shown = self._merge(self._fresh(), held)
-        see(shown if self._result is None else self._result(shown))
+        on_contents(shown if self._result is None else self._result(shown))
         return held
 
     def encode(self, held: Any) -> bytes:
@@ -141,7 +155,7 @@ class Folded:
 
 
 class Listed:
-    """A list of the records in the order of their arrival, of windows that do not merge."""
+    """A list of the records in the order of arrival, for windows that do not merge."""
 
     kind: ClassVar[str] = "records"
 
@@ -159,9 +173,15 @@ class Listed:
         return held
 
     def fire(
-        self, held: Any, window: TimeWindow, see: See, ctx: EvictorContext, *, last: bool
+        self,
+        held: Any,
+        window: TimeWindow,
+        on_contents: OnContents,
+        ctx: EvictorContext,
+        *,
+        last: bool,
     ) -> Any:
-        see(held if last else held.copy())
+        on_contents(held if last else held.copy())
         return held
 
     def encode(self, held: Any) -> bytes:
@@ -172,7 +192,7 @@ class Listed:
 
 
 class Arrived:
-    """The records in the order of their arrival, of windows that merge."""
+    """The records in the order of arrival, for windows that merge."""
 
     kind: ClassVar[str] = "records"
 
@@ -187,9 +207,15 @@ class Arrived:
         return self._order.merge(held, other)
 
     def fire(
-        self, held: Any, window: TimeWindow, see: See, ctx: EvictorContext, *, last: bool
+        self,
+        held: Any,
+        window: TimeWindow,
+        on_contents: OnContents,
+        ctx: EvictorContext,
+        *,
+        last: bool,
     ) -> Any:
-        see(held.records if last else held.records.copy())
+        on_contents(held.records if last else held.records.copy())
         return held
 
     def encode(self, held: Any) -> bytes:
@@ -200,7 +226,7 @@ class Arrived:
 
 
 class NumberedElement(Element[Any]):
-    """An element for an evictor, with the number by which windows that merge keep the order of arrival."""
+    """An element for an evictor, with the number by which merging windows keep the order of arrival."""
 
     # No slots: a named tuple has none to add to.
 
@@ -215,26 +241,26 @@ class NumberedElement(Element[Any]):
 
 
 def in_order(elements: list[Any]) -> list[Any]:
-    """Return elements in the order of arrival; one that an evictor has made comes before all others."""
+    """Return elements in the order of arrival; an element made by an evictor precedes all others."""
     return sorted(elements, key=number_of_element)
 
 
 def number_of_element(element: Any) -> int:
-    """Return the number of an element; -1 for one that an evictor has made."""
+    """Return the number of an element; -1 for one made by an evictor."""
     return getattr(element, "number", -1)
 
 
-def _that_stay(elements: Iterable[Element[Any]] | None, method: str) -> list[Element[Any]]:
-    """Return what an evictor's ``method`` gave as a list. Raises ``TypeError`` if it is None."""
+def _kept_elements(elements: Iterable[Element[Any]] | None, method: str) -> list[Element[Any]]:
+    """Return the elements that an evictor's ``method`` returned. Raises ``TypeError`` for None."""
     if elements is None:
         raise TypeError(
-            f"{method}() of the evictor returned None: it must return the elements that stay"
+            f"{method}() of the evictor returned None: it must return the elements to keep"
         )
     return list(elements)
 
 
 class Evicted:
-    """A list of the records with their timestamps, of which an evictor drops some at each firing."""
+    """A list of the records with their timestamps, from which an evictor drops some at each firing."""
 
     kind: ClassVar[str] = "records with timestamps"
 
@@ -250,7 +276,7 @@ class Evicted:
         self._accumulation = accumulation
         self._layout = layout
         self._order = ArrivalOrder()
-        #: True if windows merge, so that the order of arrival must be known.
+        #: True if windows merge: then elements are numbered.
         self._numbered = numbered
 
     def add(self, held: Any, value: Any, timestamp: Timestamp, /) -> Any:
@@ -268,13 +294,19 @@ class Evicted:
         return in_order(held + other)
 
     def fire(
-        self, held: Any, window: TimeWindow, see: See, ctx: EvictorContext, *, last: bool
+        self,
+        held: Any,
+        window: TimeWindow,
+        on_contents: OnContents,
+        ctx: EvictorContext,
+        *,
+        last: bool,
     ) -> Any:
-        elements = _that_stay(self._evictor.before(held, window, ctx), "before")
+        elements = _kept_elements(self._evictor.before(held, window, ctx), "before")
         if not elements:
             return EMPTY
-        see(self._folded([element.value for element in elements]))
-        return _that_stay(self._evictor.after(elements, window, ctx), "after") or EMPTY
+        on_contents(self._folded([element.value for element in elements]))
+        return _kept_elements(self._evictor.after(elements, window, ctx), "after") or EMPTY
 
     def encode(self, held: Any) -> bytes:
         values = self._layout.encode([element.value for element in held])
@@ -288,7 +320,7 @@ class Evicted:
         values = self._layout.decode(stored)
         if not self._numbered:
             return list(map(Element, values, timestamps))
-        # Without numbers in an older snapshot: in the order in which they were stored.
+        # An older snapshot has no numbers: keep the stored order.
         numbers = map(self._order.restored, more[0] if more else range(len(values)))
         return list(map(NumberedElement.of, values, timestamps, numbers))
 
