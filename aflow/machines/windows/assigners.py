@@ -1,14 +1,13 @@
-"""Which windows a record is in.
+"""Window assigners: the windows of a record.
 
-Theory. Windows of most kinds lie on a grid, which begins at ``offset`` ms after 1970-01-01T00:00Z and goes on in both
+Theory. Windows of most kinds lie on a grid, which begins at ``offset`` ms after 1970-01-01T00:00Z and extends in both
 directions, in steps of ``size`` (tumbling) or ``slide`` (sliding). A window includes its start and excludes its end.
-Every timestamp is in exactly one tumbling window, and in ``size / slide`` sliding ones, rounded down or up where the
-slide does not divide the size. If the slide is longer than the size there are gaps between the windows, and what falls
-into one is in no window at all.
+Every timestamp is in exactly one tumbling window, and in ``size / slide`` sliding ones, rounded down or up if the slide
+does not divide the size. If the slide is longer than the size there are gaps between the windows, and a record in a gap
+is in no window.
 
-*Sessions* depend on the data. To begin with each record has a session of its own, from its timestamp to a gap after it;
-sessions of a key that overlap or touch become one. A record with a short gap therefore never ends a session earlier
-than another record of it wants.
+*Sessions* depend on the data. Each record has a session of its own at first, from its timestamp to a gap after it;
+sessions of a key that overlap or touch merge. A record with a short gap therefore never shortens a session.
 
 All lengths are ms, all timestamps epoch ms.
 """
@@ -29,30 +28,34 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class WindowAssigner(Protocol[T_contra]):
-    """Says which windows a record is in. Subclass it, or write a class with the same members; it keeps no state."""
+    """Assigns windows to records. Subclass it, or write a class with the same members; it keeps no state."""
 
     @property
     def domain(self) -> TimeDomain:
-        """Whether windows are of event time or of processing time, which is then the ``timestamp`` of ``assign``."""
+        """Return the time domain of the windows; the clock provides the ``timestamp`` of ``assign``
+        in processing time.
+        """
         return TimeDomain.EVENT
 
     @property
     def merging(self) -> bool:
-        """True if windows of a key may become one."""
+        """Return True if windows of a key may merge."""
         return False
 
     def merge(self, windows: Sequence[TimeWindow]) -> Sequence[Merged]:
-        """Which of a key's windows become one, asked where ``merging`` is true; by default those that touch."""
+        """Return the windows of a key that merge, called if ``merging`` is true; by default those that touch."""
         return merge_touching(windows)
 
     def assign(self, value: T_contra, timestamp: Timestamp) -> Sequence[TimeWindow]:
-        """The windows that a record of ``timestamp`` (epoch ms) is in; none: it is dropped, as late if it is."""
+        """Return the windows of a record of ``timestamp`` (epoch ms); without any the record is dropped, as late if it
+        is.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TumblingWindows(WindowAssigner[object]):
-    """Windows of ``size`` ms side by side. Raises ``FlowDefinitionError`` unless size > 0 and abs(offset) < size.
+    """Adjacent windows of ``size`` ms. Raises ``FlowDefinitionError`` unless size > 0 and abs(offset) < size.
 
     ``stagger`` is applied by the window step: the windows of one subtask are those of ``shifted``. The methods of this
     assigner do not apply it.
@@ -77,12 +80,12 @@ class TumblingWindows(WindowAssigner[object]):
         return TumblingWindows(self.size, (self.offset + by) % self.size, self.domain)
 
     def start_of(self, timestamp: Timestamp) -> Timestamp:
-        """The start of the window that ``timestamp`` is in."""
+        """Return the start of the window that contains ``timestamp``."""
         # Hot path: once for each batch, or for each record of a batch that lies in several windows.
         return timestamp - (timestamp - self.offset) % self.size
 
     def assign(self, value: object, timestamp: Timestamp) -> list[TimeWindow]:
-        """The one window that ``timestamp`` is in."""
+        """Return the one window that contains ``timestamp``."""
         start = self.start_of(timestamp)
         return [TimeWindow(start, start + self.size)]
 
@@ -108,11 +111,13 @@ class SlidingWindows(WindowAssigner[object]):
         return f"sliding ({self.size} ms every {self.slide} ms, offset {self.offset} ms)"
 
     def start_of(self, timestamp: Timestamp) -> Timestamp:
-        """The start of the latest window that begins at or before ``timestamp``; with gaps, it may end before."""
+        """Return the start of the latest window that begins at or before ``timestamp``; with gaps,
+        it may end before.
+        """
         return timestamp - (timestamp - self.offset) % self.slide
 
     def assign(self, value: object, timestamp: Timestamp) -> list[TimeWindow]:
-        """The windows that ``timestamp`` is in, by start; none if it falls into a gap."""
+        """Return the windows that contain ``timestamp``, by start; none if it is in a gap."""
         latest = self.start_of(timestamp)
         starts = range(latest, timestamp - self.size, -self.slide)
         return [TimeWindow(start, start + self.size) for start in reversed(starts)]
@@ -120,7 +125,7 @@ class SlidingWindows(WindowAssigner[object]):
 
 @dataclass(frozen=True, slots=True)
 class SessionWindows(WindowAssigner[object]):
-    """Windows of records that are ``gap`` ms apart at most. Raises ``FlowDefinitionError`` unless gap > 0."""
+    """Windows of records that are at most ``gap`` ms apart. Raises ``FlowDefinitionError`` unless gap > 0."""
 
     gap: int
     domain: TimeDomain = TimeDomain.EVENT  # pyright: ignore[reportIncompatibleMethodOverride] - read-only, as frozen
@@ -133,13 +138,13 @@ class SessionWindows(WindowAssigner[object]):
         return True
 
     def assign(self, value: object, timestamp: Timestamp) -> list[TimeWindow]:
-        """The session that a record would have for itself."""
+        """Return the session of a record alone."""
         return [TimeWindow(timestamp, timestamp + self.gap)]
 
 
 @dataclass(frozen=True)
 class DynamicSessionWindows(WindowAssigner[T_contra], Generic[T_contra]):
-    """Sessions in which ``gap_of(value)`` says how many ms a record lets the next one wait."""
+    """Sessions whose gap (ms) after a record is ``gap_of(value)``."""
 
     gap_of: Callable[[T_contra], int]
     domain: TimeDomain = TimeDomain.EVENT  # pyright: ignore[reportIncompatibleMethodOverride] - read-only, as frozen
@@ -149,25 +154,25 @@ class DynamicSessionWindows(WindowAssigner[T_contra], Generic[T_contra]):
         return True
 
     def assign(self, value: T_contra, timestamp: Timestamp) -> list[TimeWindow]:
-        """The session that a record would have for itself. Raises ``FlowDefinitionError`` unless its gap > 0."""
+        """Return the session of a record alone. Raises ``FlowDefinitionError`` unless its gap > 0."""
         gap = self.gap_of(value)
         if type(gap) is not int:
             raise FlowDefinitionError(
-                f"the gap of a session is a whole number of ms, not {shown(gap)} as behind {shown(value)}"
+                f"the gap of a session is a whole number of ms, not {shown(gap)} as after {shown(value)}"
             )
         if gap <= 0:
             raise FlowDefinitionError(
-                f"the gap of a session must be longer than 0 ms, not {gap} ms as behind {shown(value)}"
+                f"the gap of a session must be longer than 0 ms, not {gap} ms as after {shown(value)}"
             )
         return [TimeWindow(timestamp, timestamp + gap)]
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalWindows(WindowAssigner[object]):
-    """One window for everything."""
+    """One window for all records of a key."""
 
     def assign(self, value: object, timestamp: Timestamp) -> list[TimeWindow]:
-        """The one window."""
+        """Return the one window."""
         return [GLOBAL_WINDOW]
 
 

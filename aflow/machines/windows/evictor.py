@@ -1,8 +1,8 @@
-"""Which records of a window are dropped when it fires.
+"""The contract of evictors, which drop records of a window when it fires.
 
-Theory. An evictor looks at all records of one key and window, in the order of their arrival, when the window fires:
-``before`` the window's function sees them, ``after`` it has, or both. What it does not return is gone for good, also
-from later firings. A window with an evictor therefore keeps every record, whatever its function is.
+Theory. When the window fires, an evictor gets all records of one key and window, in the order of arrival: ``before``
+the window's function, ``after`` it, or both. Records that it does not return are dropped for later firings too. A
+window with an evictor therefore keeps every record, whatever its function is.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ class Element(NamedTuple, Generic[T]):
 
 
 class EvictorContext(Protocol):
-    """The firing that an evictor is asked about, besides its records and its window."""
+    """Key and time of the firing."""
 
     @property
     def key(self) -> Hashable:
-        """The key whose window fires."""
+        """Return the key whose window fires."""
         ...
 
     @property
     def watermark(self) -> Timestamp:
-        """The current event time of the step (epoch ms)."""
+        """Return the current watermark of the step (epoch ms)."""
         ...
 
     @property
     def processing_time(self) -> Timestamp:
-        """The current time of the clock (epoch ms)."""
+        """Return the current time of the clock (epoch ms)."""
         ...
 
 
 class Evictor(ABC, Generic[T]):
-    """Decides which records of a window stay. Override ``before``, ``after`` or both, and return the records in order.
+    """Selects the records of a window to keep. Override ``before``, ``after`` or both, and return the records in order.
 
-    One object serves all keys and windows, so what it returns may only depend on its arguments.
+    One object serves all keys and windows, so its result may only depend on its arguments.
     """
 
     def before(
@@ -58,5 +58,5 @@ class Evictor(ABC, Generic[T]):
     def after(
         self, elements: Sequence[Element[T]], window: TimeWindow, ctx: EvictorContext
     ) -> Sequence[Element[T]]:
-        """Return the records that stay in the window after its function got ``elements``."""
+        """Return the records to keep in the window after its function got ``elements``."""
         return elements

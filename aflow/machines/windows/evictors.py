@@ -1,4 +1,4 @@
-"""The evictors that there are. What evictors do, and when, is said in ``evictor``."""
+"""The evictors that aflow has; their contract is in ``evictor``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _OnceEvictor(Evictor[T]):
-    """Drops before the window's function sees the records, or with ``after_function`` once it has seen them."""
+    """Base of evictors that drop records before the window's function, or with ``after_function`` after it."""
 
     after_function: bool = field(default=False, kw_only=True)
 
     @abstractmethod
     def _kept(self, elements: Sequence[Element[T]]) -> Sequence[Element[T]]:
-        """Which of ``elements`` stay; there is one at least."""
+        """Return the elements to keep; there is at least one."""
 
     def before(
         self, elements: Sequence[Element[T]], window: TimeWindow, ctx: EvictorContext
@@ -39,7 +39,7 @@ class _OnceEvictor(Evictor[T]):
 
 @dataclass(frozen=True)
 class Count(_OnceEvictor[Any]):
-    """Keeps the last ``size`` records, in order of arrival. Raises ``FlowDefinitionError`` unless size ≥ 1."""
+    """Keep the last ``size`` records, in order of arrival. Raises ``FlowDefinitionError`` unless size ≥ 1."""
 
     size: int
 
@@ -55,7 +55,7 @@ class Count(_OnceEvictor[Any]):
 
 @dataclass(frozen=True)
 class Time(_OnceEvictor[Any]):
-    """Keeps the records that are less than ``size`` older than the newest one, whatever the order of their arrival.
+    """Keep the records that are less than ``size`` older than the newest one, in any order of arrival.
 
     Raises ``FlowDefinitionError`` unless size > 0.
     """
@@ -73,7 +73,7 @@ class Time(_OnceEvictor[Any]):
 
 @dataclass(frozen=True)
 class Delta(_OnceEvictor[T], Generic[T]):
-    """Keeps the records for which ``delta(value, newest)`` is below ``threshold``; ``newest`` is the last to arrive."""
+    """Keep the records for which ``delta(value, newest)`` is below ``threshold``; ``newest`` is the last to arrive."""
 
     threshold: float
     delta: Callable[[T, T], float]
@@ -88,8 +88,8 @@ class Delta(_OnceEvictor[T], Generic[T]):
 
 
 def check_delta(threshold: object, delta: object, what: str) -> None:
-    """Refuse what is no number and no function. Raises ``FlowDefinitionError``."""
-    # NaN is the one number that is not itself: nothing would ever be above it, or below.
+    """Raise ``FlowDefinitionError`` unless ``threshold`` is a number and ``delta`` a function."""
+    # NaN is the only number unequal to itself; no number would be above or below it.
     if (
         not isinstance(threshold, int | float)
         or isinstance(threshold, bool)

@@ -1,24 +1,24 @@
-"""When a window gives its result.
+"""The contract of triggers, which decide when a window fires.
 
-Theory. A trigger is asked for each record that comes into a window, and whenever a timer that it set is due; it
-answers with a ``TriggerResult``. One trigger object serves all keys and windows of a step, so what it has to remember
-of a window it keeps in the ``TriggerContext``, which belongs to one key and window and is part of snapshots.
+Theory. A trigger is called for each record that is added to a window, and for each timer that it set; it returns a
+``TriggerResult``. One trigger object serves all keys and windows of a step. So it keeps its memory of a window in the
+``TriggerContext``, which belongs to one key and window and is part of snapshots.
 
 Contract.
 
-- ``on_element`` is called after the record was put into the window's contents, so ``FIRE`` includes it.
-- Timers are those of the key and window: setting the same moment twice sets one, and deleting one that is not there
-  does nothing. The clean-up timer of a window (its end plus the allowed lateness) belongs to the step, and when it is
-  due the trigger is asked too; a trigger that sets a timer for that very moment shares it.
+- ``on_element`` is called after the record was added to the window's contents, so ``FIRE`` includes it.
+- Timers belong to the key and window: setting the same time twice sets one timer, and deleting one that is not set has
+  no effect. The clean-up timer of a window (its end plus the allowed lateness) belongs to the step. The trigger is
+  called for it too; a timer that the trigger sets for the same time is the same timer.
 - A window of event time ends when the watermark reaches ``window.max_timestamp``, one of processing time when the clock
   reaches ``window.end``: until then records of its last millisecond may arrive.
-- A timer that is set for a moment which has come is due at once, in the same pass. So a trigger that answers each timer
-  by setting one for the same moment never comes to an end; set a later one.
-- ``PURGE`` empties the contents. What the trigger remembers, and its timers, stay until ``clear``.
-- ``clear`` is called when the window goes: forget what is remembered and delete the timers that may still be set.
-- Where windows merge, ``on_merge`` is called for the merged window, with what the former windows remembered still to be
-  read; then ``clear`` for each of the former ones. For one that takes in others and stays what it was ``clear`` comes
-  before ``on_merge``: its timers are the merged window's. Merging windows take no trigger without ``on_merge``.
+- A timer that is set for a past time is due at once, in the same pass. So a trigger that sets a timer for the same time
+  in each timer never terminates; set a later one.
+- ``PURGE`` clears the contents. The trigger's memory and its timers are kept until ``clear``.
+- ``clear`` is called when the window is cleaned up: clear the memory and delete the timers that may be set.
+- When windows merge, ``on_merge`` is called for the merged window, and can read the memory of the former windows; then
+  ``clear`` is called for each of the former ones. If one of them equals the merged window, ``clear`` is called for it
+  before ``on_merge``: its timers are the merged window's. Merging windows require a trigger with ``on_merge``.
 
 Times are epoch ms.
 """
@@ -37,25 +37,25 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class TriggerResult(Enum):
-    """What becomes of a window now."""
+    """The decision of a trigger about a window."""
 
     CONTINUE = "continue"
-    """Nothing."""
+    """No action."""
     FIRE = "fire"
-    """It gives its result and keeps its contents."""
+    """Emit the result and keep the contents."""
     PURGE = "purge"
-    """Its contents are dropped without a result."""
+    """Clear the contents without a result."""
     FIRE_AND_PURGE = "fire and purge"
-    """It gives its result, then its contents are dropped."""
+    """Emit the result, then clear the contents."""
 
     @property
     def fires(self) -> bool:
-        """True if the window gives its result."""
+        """Return True if the window fires."""
         return self is TriggerResult.FIRE or self is TriggerResult.FIRE_AND_PURGE
 
     @property
     def purges(self) -> bool:
-        """True if the window's contents are dropped."""
+        """Return True if the window's contents are cleared."""
         return self is TriggerResult.PURGE or self is TriggerResult.FIRE_AND_PURGE
 
 
@@ -64,61 +64,63 @@ class TriggerContext(Protocol):
 
     @property
     def watermark(self) -> Timestamp:
-        """How far event time has come; ``MIN_TIMESTAMP`` before the first watermark."""
+        """Return the current watermark; ``MIN_TIMESTAMP`` before the first one."""
         ...
 
     @property
     def processing_time(self) -> Timestamp:
-        """What the clock says."""
+        """Return the current time of the clock."""
         ...
 
     def set_event_timer(self, at: Timestamp) -> None:
-        """Have ``on_event_time`` called once the watermark reaches ``at``."""
+        """Have ``on_event_time`` called when the watermark reaches ``at``."""
         ...
 
     def delete_event_timer(self, at: Timestamp) -> None: ...
 
     def set_processing_timer(self, at: Timestamp) -> None:
-        """Have ``on_processing_time`` called once the clock reaches ``at``."""
+        """Have ``on_processing_time`` called when the clock reaches ``at``."""
         ...
 
     def delete_processing_timer(self, at: Timestamp) -> None: ...
 
     def get(self, name: str, default: S) -> S:
-        """What is remembered under ``name``; ``default`` if nothing is."""
+        """Return the value stored under ``name``, or ``default``."""
         ...
 
     def put(self, name: str, value: object) -> None:
-        """Remember a plain value (int, float, str, bool, tuple, list, dict …) under ``name``."""
+        """Store a plain value (int, float, str, bool, tuple, list, dict …) under ``name``."""
         ...
 
     def drop(self, name: str) -> None:
-        """Forget what is remembered under ``name``; nothing if nothing is."""
+        """Clear the value stored under ``name``, if any."""
         ...
 
 
 class MergeContext(TriggerContext, Protocol):
-    """What ``on_merge`` sees: the merged window's context, and what the former windows remembered."""
+    """The context of ``on_merge``: that of the merged window, with the memory of the former windows."""
 
     def merged(self, name: str, default: S) -> list[S]:
-        """What each of the former windows remembers under ``name``; ``default`` for those that remember nothing."""
+        """Return the value of each former window under ``name``; ``default`` for those without."""
         ...
 
 
 class Trigger(ABC, Generic[T_contra]):
-    """Decides when a window gives its result; see the module's comment for the contract. Frozen: it has no state."""
+    """Decides when a window fires; the contract is in the module's docstring. It is immutable: memory is in the
+    context.
+    """
 
     @property
     def merges(self) -> bool:
-        """True if windows with this trigger may merge: then ``on_merge`` is there."""
+        """Return True if the trigger supports windows that merge: then it has ``on_merge``."""
         return False
 
     @property
     def periods(self) -> tuple[int, ...]:
-        """Periods in ms: watermarks stop at each multiple of each of them, so that batches make no difference.
+        """Return periods in ms: watermarks stop at each multiple of each of them, so that batches make no difference.
 
-        A watermark is sent after a batch. A trigger that fires at multiples of a period would otherwise find more
-        records in a window the larger batches are.
+        A watermark is emitted after a batch. Otherwise a trigger that fires at multiples of a period would find more
+        records in a window the larger the batches are.
         """
         return ()
 
@@ -126,23 +128,25 @@ class Trigger(ABC, Generic[T_contra]):
     def on_element(
         self, value: T_contra, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """A record came into ``window``. ``timestamp`` is that of the clock for windows of processing time."""
+        """Return the result for a record added to ``window``; in processing time ``timestamp`` is that of the clock."""
 
     def on_event_time(
         self, at: Timestamp, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """The watermark has reached ``at``, for which a timer was set (or at which the window is cleaned up)."""
+        """Return the result for a watermark that reached ``at``, the time of a timer or of the clean-up."""
         return TriggerResult.CONTINUE
 
     def on_processing_time(
         self, at: Timestamp, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """The clock has reached ``at``, for which a timer was set (or at which the window is cleaned up)."""
+        """Return the result for a clock that reached ``at``, the time of a timer or of the clean-up."""
         return TriggerResult.CONTINUE
 
     def on_merge(self, window: TimeWindow, ctx: MergeContext) -> None:
-        """``window`` has come of several: take over what they remembered, set what timers it needs."""
-        raise NotImplementedError(f"{type(self).__name__} says that it merges and has no on_merge")
+        """Take over the memory of the windows that were merged into ``window``, and set its timers."""
+        raise NotImplementedError(
+            f"{type(self).__name__}.merges is True, but it has no on_merge; define it"
+        )
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """``window`` goes: forget what is remembered of it and delete its timers."""
+        """Clear the memory of ``window`` and delete its timers, because it is cleaned up."""

@@ -1,7 +1,4 @@
-"""A part of what a trigger remembers, so that a trigger made of others can give each of them its own.
-
-The triggers that there are. What triggers are asked, and when, is said in ``trigger``.
-"""
+"""The triggers that aflow has; their contract is in ``trigger``."""
 
 from __future__ import annotations
 
@@ -20,7 +17,9 @@ S = TypeVar("S")
 
 
 class TriggerScope:
-    """The context of a window, in which names stand behind a prefix. Timers are those of the window, as they are."""
+    """A context with a prefix for names, so that each part of a composed trigger has memory of its own. Timers are
+    shared.
+    """
 
     __slots__ = ("_ctx", "_prefix")
 
@@ -58,7 +57,7 @@ class TriggerScope:
         self._ctx.drop(f"{self._prefix}.{name}")
 
     def merged(self, name: str, default: S) -> list[S]:
-        """Only within ``on_merge``, whose context has it."""
+        """Return the values of the former windows; only within ``on_merge``, whose context has them."""
         return cast("MergeContext", self._ctx).merged(f"{self._prefix}.{name}", default)
 
 
@@ -67,7 +66,7 @@ T = TypeVar("T")
 CONTINUE: Final = TriggerResult.CONTINUE
 FIRE: Final = TriggerResult.FIRE
 
-#: Names under which triggers remember things.
+#: Names in the memory of triggers.
 _NEXT: Final = "next"
 _COUNT: Final = "count"
 _LAST: Final = "last"
@@ -75,13 +74,13 @@ _LAST: Final = "last"
 
 @dataclass(frozen=True)
 class EventTime(Trigger[T], Generic[T]):
-    """Fires once when the watermark has reached the window's end, and again for each late record that still counts.
+    """Fire once when the watermark has reached the window's end, and again for each late record within the lateness.
 
-    ``early`` may fire the window before that: until then it is asked about each record and each of its timers. ``late``
-    decides about the late records in place of firing for each of them. Each remembers what it wants under names of its
-    own until the window goes, ``early`` also beyond the end, where nobody asks it any more: a record that was counted
-    early does not count for ``late``. Of windows that merge, what ``early`` remembers is kept if the merged window has
-    not ended, else what ``late`` does. What ``early`` purges is not in the result at the end.
+    ``early`` may fire the window before its end: until then it is called for each record and each of its timers.
+    ``late`` replaces the firing for each late record. Each has memory of its own until the window is cleaned up;
+    ``early`` is not called after the end: a record that it counted does not count for ``late``. When windows merge, the
+    memory of ``early`` is kept if the merged window has not ended, else that of ``late``. Contents that ``early``
+    purges are not in the result at the end.
     """
 
     early: Trigger[T] | None = None
@@ -138,8 +137,8 @@ class EventTime(Trigger[T], Generic[T]):
         )
 
     def on_merge(self, window: TimeWindow, ctx: MergeContext) -> None:
-        # What the other one remembers is of no use any more. Above all, that `late` has set a timer: in a window that
-        # has grown beyond the watermark that timer is not for `late`, which would go on waiting for it.
+        # The memory of the other trigger is dropped. In particular, `late` may have stored that it set a timer. In a
+        # window that has grown beyond the watermark that timer is not for `late`, and `late` would set no other.
         name, trigger = ("late", self.late)
         if window.max_timestamp > ctx.watermark:
             ctx.set_event_timer(window.max_timestamp)
@@ -159,7 +158,7 @@ class EventTime(Trigger[T], Generic[T]):
 
 @dataclass(frozen=True)
 class ProcessingTime(Trigger[Any]):
-    """Fires once when the clock has reached the window's end: the default for windows of processing time.
+    """Fire once when the clock has reached the window's end: the default for windows of processing time.
 
     The end is exclusive, so a record that arrives in the last millisecond is in the window.
     """
@@ -189,9 +188,9 @@ class ProcessingTime(Trigger[Any]):
 
 @dataclass(frozen=True)
 class _ContinuousTrigger(Trigger[Any]):
-    """Fires at a multiple of ``every`` if a record has come since it last did so.
+    """Base of triggers that fire at a multiple of ``every`` if a record was added since the last firing.
 
-    So a window in which nothing has changed does not give the same result at one multiple after the other.
+    So a window without new records does not emit the same result at each multiple.
     """
 
     every: timedelta
@@ -206,19 +205,19 @@ class _ContinuousTrigger(Trigger[Any]):
         return True
 
     def _after(self, time: Timestamp) -> Timestamp:
-        """The first multiple of ``every`` after ``time``, or the end of time if that comes first."""
+        """Return the first multiple of ``every`` after ``time``, at most the end of time."""
         return min(time - time % self._millis + self._millis, MAX_TIMESTAMP)
 
 
 @dataclass(frozen=True)
 class ContinuousEventTime(_ContinuousTrigger):
-    """Fires when the watermark reaches a multiple of ``every`` since 1970-01-01T00:00Z, and at the window's end.
+    """Fire when the watermark reaches a multiple of ``every`` since 1970-01-01T00:00Z, and at the window's end.
 
-    It fires at a multiple only if a record has come since it last fired at one. The multiple is the first after the
-    watermark that the record meets, whatever the timestamp of the record; before the first watermark it is the first
-    after the timestamp. At the window's end it always fires. Late records fire at once. The timer for the window's end
-    is not deleted when the window goes before it, which it does where windows merge; it has no effect then. Raises
-    ``FlowDefinitionError`` unless every > 0.
+    It fires at a multiple only if a record was added since it last fired at one. The multiple is the first after the
+    current watermark, whatever the timestamp of the record; before the first watermark it is the first after the
+    timestamp. At the window's end it always fires. Late records fire at once. When a window is cleared before its end,
+    as in a merge, its timer for the end is not deleted; it has no effect then. Raises ``FlowDefinitionError`` unless
+    every > 0.
     """
 
     @property
@@ -231,7 +230,8 @@ class ContinuousEventTime(_ContinuousTrigger):
         if window.max_timestamp <= ctx.watermark:
             return FIRE
         if window.max_timestamp < MAX_TIMESTAMP:
-            # A window without end needs none: what comes is behind a multiple before that, and the timer would stay.
+            # A window without end needs none: all records precede a multiple before that, and the timer would not be
+            # cleared.
             ctx.set_event_timer(window.max_timestamp)
         known = _next_firing(ctx)
         before_all = ctx.watermark == MIN_TIMESTAMP
@@ -255,8 +255,8 @@ class ContinuousEventTime(_ContinuousTrigger):
         if window.max_timestamp > ctx.watermark:
             ctx.set_event_timer(window.max_timestamp)
         following = _earliest_firing(ctx)
-        # `EventTime` does not ask its `early` trigger about a multiple that passes after the end of a former window.
-        # The record that merged the windows sets the next one.
+        # `EventTime` does not call its `early` trigger for a multiple after the end of a former window. The record that
+        # merged the windows sets the next one.
         if following is not None and following > ctx.watermark:
             ctx.put(_NEXT, following)
             ctx.set_event_timer(following)
@@ -270,11 +270,11 @@ class ContinuousEventTime(_ContinuousTrigger):
 
 @dataclass(frozen=True)
 class ContinuousProcessingTime(_ContinuousTrigger):
-    """Fires when the clock reaches a multiple of ``every`` since 1970-01-01T00:00Z, and the end of its window.
+    """Fire when the clock reaches a multiple of ``every`` since 1970-01-01T00:00Z, and the end of its window.
 
-    It fires only if a record has come since it last did. The end is that of windows of processing time: a window of
-    event time does not fire at its end. For results before that end use it as the ``early`` trigger of ``EventTime``.
-    Raises ``FlowDefinitionError`` unless every > 0.
+    It fires only if a record was added since the last firing. The end is that of windows of processing time: a window
+    of event time does not fire at its end. For results before that end use it as the ``early`` trigger of
+    ``EventTime``. Raises ``FlowDefinitionError`` unless every > 0.
     """
 
     def on_element(
@@ -312,9 +312,9 @@ class ContinuousProcessingTime(_ContinuousTrigger):
 
 @dataclass(frozen=True)
 class Count(Trigger[Any]):
-    """Fires at each ``n``-th record of a window. It knows nothing of the window's end.
+    """Fire at each ``n``-th record of a window, and not at the window's end.
 
-    The records of merged windows are added up, and looked at when the next one comes. Raises ``FlowDefinitionError``
+    The counts of merged windows are added, and compared with ``n`` at the next record. Raises ``FlowDefinitionError``
     unless n ≥ 1.
     """
 
@@ -351,10 +351,10 @@ class Count(Trigger[Any]):
 
 @dataclass(frozen=True)
 class Delta(Trigger[T], Generic[T]):
-    """Fires when a record differs from the last one that fired: ``delta(last, value) > threshold``.
+    """Fire when a record differs from the last one that fired: ``delta(last, value) > threshold``.
 
-    To begin with the window's first record stands for the last one that fired. It is remembered as it is, so snapshots
-    need it to be a plain Python value. Windows that merge are refused: whose last record would it be?
+    Until the first firing the window's first record takes its place. The record is stored unchanged, so snapshots need
+    it to be a plain Python value. Windows that merge are refused: their last records could not be merged.
     """
 
     threshold: float
@@ -379,7 +379,7 @@ class Delta(Trigger[T], Generic[T]):
 
 @dataclass(frozen=True)
 class Purging(Trigger[T], Generic[T]):
-    """Does as ``trigger`` does, and drops the window's contents whenever it fires."""
+    """Apply ``trigger``, and clear the window's contents whenever it fires."""
 
     trigger: Trigger[T]
 
@@ -419,7 +419,7 @@ class Purging(Trigger[T], Generic[T]):
 
 @dataclass(frozen=True)
 class Never(Trigger[Any]):
-    """Never fires."""
+    """Never fire."""
 
     @property
     def merges(self) -> bool:
@@ -431,7 +431,7 @@ class Never(Trigger[Any]):
         return CONTINUE
 
     def on_merge(self, window: TimeWindow, ctx: MergeContext) -> None:
-        """Nothing is remembered."""
+        """Do nothing: there is no memory."""
 
 
 def _purged(result: TriggerResult) -> TriggerResult:
@@ -439,7 +439,7 @@ def _purged(result: TriggerResult) -> TriggerResult:
 
 
 def _next_firing(ctx: TriggerContext) -> Timestamp | None:
-    """When a continuous trigger fires next."""
+    """Return the time of the next firing of a continuous trigger."""
     return ctx.get(_NEXT, cast("Timestamp | None", None))
 
 

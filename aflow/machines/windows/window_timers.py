@@ -1,14 +1,14 @@
 """Timers of windows: of one key in a window, or of a window with all its keys.
 
-Theory. At the end of a window as many timers are due as it has keys, all at one moment. So timers are kept in groups,
-by moment and window, with the keys behind each: a million keys that wait for the end of one window are a million
-entries of a dict and one entry of the heap. A timer of the whole window stands for all its keys, whichever they are
-when it is due. A group has the timers of keys or the one of the window, never both: the latter sees to all keys.
+Theory. At the end of a window as many timers are due as it has keys, all at one time. So timers are kept in groups, by
+time and window, with the keys of each group: a million keys with a timer for the end of one window are a million
+entries of a dict and one entry of the heap. A timer of the whole window is a timer of all the keys that it has when the
+timer is due. A group has the timers of keys or the one of the window, never both: the latter covers all keys.
 
-A timer is its identity, (time, window, key); setting it again is no second timer. Groups leave in the order of time,
-and those of one time in the order in which they came to be. As in ``TimerQueue``, the dict of groups is the truth and
-an entry of the heap without a group is dead; when the dead outnumber the living, the heap is made anew. As there, once
-``take_changes`` was called, it is noted, net, which timers of single keys come and go.
+A timer is identified by time, window and key; setting it again adds no second timer. Groups are taken in time order,
+and those of one time in the order of their creation. As in ``TimerQueue``, the dict of groups is authoritative, and an
+entry of the heap without a group is dead; when more entries are dead than alive, the heap is rebuilt. As there, once
+``take_changes`` was called, added and removed timers of single keys are recorded, net.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from aflow.model.windows import TimeWindow
 
 K = TypeVar("K", bound=Hashable)
 
-#: Dead entries that are never worth making a heap anew.
+#: Dead entries for which the heap is not rebuilt.
 _FEW: Final = 64
 
 
 class DueWindow(NamedTuple):
-    """Timers of ``window`` that are due: those of ``keys``, or the one of the whole window if that is None."""
+    """Due timers of ``window``: those of ``keys``, or the one of the whole window if ``keys`` is None."""
 
     time: Timestamp
     window: TimeWindow
@@ -37,36 +37,38 @@ class DueWindow(NamedTuple):
 
 
 class WindowTimers(Generic[K]):
-    """The timers of one time domain. Setting and deleting cost a dict entry, and O(log n) for the first of a group."""
+    """Timers of one time domain. Setting and deleting cost a dict entry, and O(log n) for the first
+    timer of a group.
+    """
 
     __slots__ = ("_changes", "_count", "_groups", "_heap", "_numbers")
 
     def __init__(self) -> None:
         #: The keys of each group in the order of setting; None for the timer of a whole window. Never empty.
         self._groups: dict[tuple[Timestamp, TimeWindow], dict[K, None] | None] = {}
-        #: (time, number, window) for each group, and for some that are gone.
+        #: (time, number, window) for each group, and for some that no longer exist.
         self._heap: list[tuple[Timestamp, int, TimeWindow]] = []
         self._numbers = count()
         self._count = 0
-        #: True for each timer of a key that has come since changes were taken last, False for each that has gone; None:
-        #: nothing is noted.
+        #: True for each timer of a key added since changes were last taken, False for each removed one; None: not
+        #: recorded.
         self._changes: dict[tuple[Timestamp, K, TimeWindow], bool] | None = None
 
     def __len__(self) -> int:
-        """How many timers there are; the one of a whole window is one."""
+        """Count timers; the one of a whole window counts as one."""
         return self._count
 
     @property
     def earliest(self) -> Timestamp | None:
-        """The time of the timer that is due first (epoch ms); None if there is none."""
+        """Return the time of the earliest timer (epoch ms); None without timers."""
         heap, groups = self._heap, self._groups
         while heap and (heap[0][0], heap[0][2]) not in groups:
             heappop(heap)
         return heap[0][0] if heap else None
 
     def set(self, time: Timestamp, window: TimeWindow, key: K) -> bool:
-        """Add a timer of ``key``; False if it is there already, or if the whole window has one for that time."""
-        # Hot path: once for each record where a trigger waits for something else than the end of its window.
+        """Add a timer of ``key``; return False if it is set, or if the whole window has a timer for that time."""
+        # Hot path: once for each record if the trigger sets other timers than that for the end of its window.
         place = (time, window)
         groups = self._groups
         if place in groups:
@@ -83,7 +85,7 @@ class WindowTimers(Generic[K]):
         return True
 
     def set_for_all_keys(self, time: Timestamp, window: TimeWindow) -> None:
-        """Add a timer of all keys of ``window``, in place of those that single keys have for that time."""
+        """Add a timer of all keys of ``window``, in place of those of single keys for that time."""
         place = (time, window)
         known = place in self._groups
         replaced = self._groups.get(place)
@@ -96,7 +98,7 @@ class WindowTimers(Generic[K]):
             self._note_removed(time, window, replaced)
 
     def delete(self, time: Timestamp, window: TimeWindow, key: K) -> bool:
-        """Remove a timer of ``key``; False if it has none of its own for that time."""
+        """Remove a timer of ``key``; return False if it has no timer of its own for that time."""
         place = (time, window)
         keys = self._groups.get(place)
         if keys is None or key not in keys:
@@ -111,9 +113,9 @@ class WindowTimers(Generic[K]):
         return True
 
     def due(self, now: Timestamp) -> Iterator[DueWindow]:
-        """Take the groups with a time at or before ``now``, one by one; one is gone once it is handed out.
+        """Take the groups with a time at or before ``now``, one by one.
 
-        Timers set or deleted meanwhile are heeded, in groups that were not handed out yet.
+        Timers that are set or deleted meanwhile count, in groups that were not taken yet.
         """
         heap, groups = self._heap, self._groups
         while heap and heap[0][0] <= now:
@@ -126,13 +128,15 @@ class WindowTimers(Generic[K]):
             yield DueWindow(time, window, None if keys is None else list(keys))
 
     def key_timers(self) -> Iterator[tuple[Timestamp, TimeWindow, K]]:
-        """All timers of single keys, for a snapshot; setting them in this order restores them. Do not change any."""
+        """Yield all timers of single keys for a snapshot; setting them in this order restores them. Do not change any
+        meanwhile.
+        """
         for (time, window), keys in self._groups.items():
             for key in keys or ():
                 yield time, window, key
 
     def take_changes(self) -> Changes[K, TimeWindow] | None:
-        """Which timers of single keys have come and gone since the last call; None if this is the first."""
+        """Return the timers of single keys added and removed since the last call; None for the first call."""
         changes, self._changes = self._changes, {}
         return None if changes is None else changes_of(changes)
 
@@ -143,6 +147,6 @@ class WindowTimers(Generic[K]):
 
     def _compact(self) -> None:
         if len(self._heap) > 2 * len(self._groups) + _FEW:
-            # In place: a pass of `due` may be looking at it. In the order of numbers, which is that of the dict.
+            # In place, since a pass of `due` may be using it; in the order of numbers, which is that of the dict.
             self._heap[:] = [(time, next(self._numbers), window) for time, window in self._groups]
             heapify(self._heap)

@@ -154,7 +154,7 @@ def test_an_assigner_that_merges_into_a_window_that_it_leaves_out_is_told() -> N
 
     some = added(W(0, 9), W(3, 5), merging=last_two)
 
-    with pytest.raises(FlowDefinitionError, match="left out that there is such a window"):
+    with pytest.raises(FlowDefinitionError, match="exists but is not among them"):
         some.add(W(4, 6))
 
 

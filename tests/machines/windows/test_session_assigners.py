@@ -56,7 +56,7 @@ def test_a_dynamic_gap_that_is_none_names_the_value_it_was_asked_for(gap: int) -
     windows = DynamicSessionWindows[str](lambda value: gap)
 
     with pytest.raises(
-        FlowDefinitionError, match=rf"longer than 0 ms, not {gap} ms as behind 'flight 7'"
+        FlowDefinitionError, match=rf"longer than 0 ms, not {gap} ms as after 'flight 7'"
     ):
         windows.assign("flight 7", 5)
 
@@ -66,7 +66,7 @@ def test_a_dynamic_gap_that_is_no_whole_number_is_refused(gap: object) -> None:
     windows = DynamicSessionWindows[str](lambda value: cast("int", gap))
 
     with pytest.raises(
-        FlowDefinitionError, match=rf"whole number of ms, not '?{gap}'? as behind 'flight 7'"
+        FlowDefinitionError, match=rf"whole number of ms, not '?{gap}'? as after 'flight 7'"
     ):
         windows.assign("flight 7", 5)
 

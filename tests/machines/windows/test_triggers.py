@@ -375,7 +375,7 @@ def test_delta_is_not_for_windows_that_merge() -> None:
     driver = drift()
 
     assert not driver.trigger.merges
-    with pytest.raises(NotImplementedError, match="Delta says that it merges and has no on_merge"):
+    with pytest.raises(NotImplementedError, match="Delta.merges is True, but it has no on_merge"):
         driver.merge([FIRST], BOTH)
 
 
