@@ -143,7 +143,7 @@ class MergingWindowSet:
             )
         if merged.window in existing and merged.window not in sources:
             raise FlowDefinitionError(
-                f"an assigner merged {merged.windows} into {merged.window}, which exists but is not among them; "
+                f"an assigner merged {merged.windows} into {merged.window}, which exists but was left out; "
                 f"merge it too"
             )
 

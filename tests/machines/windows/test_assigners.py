@@ -1,4 +1,4 @@
-"""Which windows a timestamp falls into."""
+"""The windows of a timestamp."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_timestamp_between_sliding_windows_is_in_none() -> None:
     assert windows.assign(None, 5) == []
 
 
-def test_a_size_that_is_no_multiple_of_the_slide_gives_now_more_windows_now_fewer() -> None:
+def test_a_size_that_is_no_multiple_of_the_slide_has_two_numbers_of_windows() -> None:
     windows = SlidingWindows(size=5, slide=2)
 
     assert windows.assign(None, 4) == [TimeWindow(0, 5), TimeWindow(2, 7), TimeWindow(4, 9)]
@@ -93,9 +93,7 @@ def test_a_size_that_is_no_multiple_of_the_slide_gives_now_more_windows_now_fewe
     ],
     ids=str,
 )
-def test_tumbling_windows_that_make_no_sense_are_refused(
-    size: int, offset: int, complaint: str
-) -> None:
+def test_invalid_tumbling_windows_are_refused(size: int, offset: int, complaint: str) -> None:
     with pytest.raises(FlowDefinitionError, match=complaint):
         TumblingWindows(size, offset)
 
@@ -111,7 +109,7 @@ def test_tumbling_windows_that_make_no_sense_are_refused(
     ],
     ids=str,
 )
-def test_sliding_windows_that_make_no_sense_are_refused(
+def test_invalid_sliding_windows_are_refused(
     size: int, slide: int, offset: int, complaint: str
 ) -> None:
     with pytest.raises(FlowDefinitionError, match=complaint):
@@ -119,7 +117,7 @@ def test_sliding_windows_that_make_no_sense_are_refused(
 
 
 @given(tumbling(), st.integers(-50, 50), st.integers(-3, 3))
-def test_an_offset_that_is_refused_would_have_given_the_windows_that_the_message_names(
+def test_a_refused_offset_means_the_windows_that_the_message_names(
     windows: TumblingWindows, at: int, turns: int
 ) -> None:
     shifted = windows.offset + turns * windows.size

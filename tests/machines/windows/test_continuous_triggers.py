@@ -1,4 +1,4 @@
-"""Triggers that fire again and again: at multiples of an interval, if a record has come since."""
+"""Triggers that fire at multiples of an interval, if a record was added since the last firing."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ LATER = TimeWindow(-5, 60)
 MERGED = TimeWindow(-60, 60)
 
 
-# On event time.
+# Event time.
 
 
-def test_event_time_fires_at_the_first_multiple_behind_a_record_and_at_the_end() -> None:
+def test_event_time_fires_at_the_first_multiple_after_a_record_and_at_the_end() -> None:
     driver = TriggerDriver(ContinuousEventTime(TEN))
 
     assert driver.element(WINDOW, 33) is CONTINUE
@@ -46,7 +46,7 @@ def test_event_time_fires_at_the_first_multiple_behind_a_record_and_at_the_end()
     assert driver.advance_watermark(99) == [(WINDOW, FIRE)]
 
 
-def test_a_record_at_a_multiple_waits_for_the_next_one() -> None:
+def test_a_record_at_a_multiple_fires_at_the_next_one() -> None:
     driver = TriggerDriver(ContinuousEventTime(TEN))
 
     driver.element(WINDOW, 30)
@@ -121,13 +121,13 @@ def test_a_multiple_that_was_taken_from_a_timestamp_is_replaced_once_there_is_a_
     ],
     ids=stable,
 )
-def test_a_trigger_says_at_multiples_of_which_periods_of_event_time_it_fires(
+def test_a_trigger_has_the_periods_of_event_time_at_whose_multiples_it_fires(
     trigger: Trigger[Any], periods: tuple[int, ...]
 ) -> None:
     assert trigger.periods == periods
 
 
-def test_a_record_behind_the_watermark_waits_for_a_multiple_that_is_still_to_come() -> None:
+def test_a_record_before_the_watermark_fires_at_a_later_multiple() -> None:
     driver = TriggerDriver(ContinuousEventTime(TEN))
     driver.advance_watermark(55)
 
@@ -135,7 +135,7 @@ def test_a_record_behind_the_watermark_waits_for_a_multiple_that_is_still_to_com
     assert driver.event.of(WINDOW) == [60, 99]
 
 
-def test_late_records_fire_at_once_and_leave_nothing() -> None:
+def test_late_records_fire_at_once_and_keep_no_state() -> None:
     driver = TriggerDriver(ContinuousEventTime(TEN))
     driver.advance_watermark(99)
 
@@ -153,7 +153,7 @@ def test_a_multiple_at_the_last_moment_of_the_window_fires_once() -> None:
     assert not driver.memory
 
 
-def test_a_multiple_behind_the_end_does_not_fire() -> None:
+def test_a_multiple_after_the_end_does_not_fire() -> None:
     driver = TriggerDriver(ContinuousEventTime(TEN))
     window = TimeWindow(0, 38)
     driver.element(window, 33)
@@ -203,7 +203,7 @@ def test_a_merged_window_fires_at_the_earliest_multiple_of_its_parts_and_at_its_
     assert driver.advance_watermark(-30) == [(MERGED, FIRE)]
 
 
-def test_the_multiples_of_windows_that_were_merged_are_not_waited_for() -> None:
+def test_the_multiples_of_merged_windows_have_no_timers() -> None:
     driver = TriggerDriver(ContinuousEventTime(TEN))
     driver.element(EARLIER, -33)
     driver.element(LATER, 7)
@@ -227,7 +227,7 @@ def test_the_multiple_at_the_epoch_survives_a_merge(other: int | None) -> None:
     assert driver.advance_watermark(0)[-1] == (MERGED, FIRE)
 
 
-def test_of_windows_that_have_fired_the_merged_one_waits_for_its_end_only() -> None:
+def test_a_merged_window_of_fired_ones_has_a_timer_for_its_end_only() -> None:
     driver = TriggerDriver(ContinuousEventTime(TEN))
     driver.element(EARLIER, -33)
     driver.advance_watermark(-30)
@@ -238,7 +238,7 @@ def test_of_windows_that_have_fired_the_merged_one_waits_for_its_end_only() -> N
     assert not driver.memory
 
 
-def test_a_merged_window_that_has_ended_waits_for_nothing() -> None:
+def test_a_merged_window_that_has_ended_has_no_timers() -> None:
     driver = TriggerDriver(ContinuousEventTime(TEN))
     driver.advance_watermark(59)
 
@@ -247,7 +247,7 @@ def test_a_merged_window_that_has_ended_waits_for_nothing() -> None:
     assert not list(driver.event)
 
 
-def test_clear_leaves_the_timer_for_the_end_alone() -> None:
+def test_clear_does_not_delete_the_timer_for_the_end() -> None:
     driver = TriggerDriver(ContinuousEventTime(TEN))
     driver.element(WINDOW, 33)
 
@@ -258,10 +258,10 @@ def test_clear_leaves_the_timer_for_the_end_alone() -> None:
     assert driver.advance_watermark(40) == []
 
 
-# On the clock.
+# Processing time.
 
 
-def test_the_clock_fires_at_the_first_multiple_behind_a_record() -> None:
+def test_the_clock_fires_at_the_first_multiple_after_a_record() -> None:
     driver = TriggerDriver(ContinuousProcessingTime(TEN))
     driver.clock = 33
 
@@ -290,7 +290,7 @@ def test_all_records_before_a_multiple_of_the_clock_fire_once() -> None:
     assert driver.advance_clock(100) == [(WINDOW, FIRE)]
 
 
-def test_the_clock_does_nothing_at_times_that_are_not_its_own() -> None:
+def test_the_clock_does_not_fire_at_other_times() -> None:
     driver = TriggerDriver(ContinuousProcessingTime(TEN))
     driver.element(WINDOW)
 
@@ -298,7 +298,7 @@ def test_the_clock_does_nothing_at_times_that_are_not_its_own() -> None:
     assert driver.event_time(10, WINDOW) is CONTINUE
 
 
-def test_the_clock_fires_at_the_end_of_a_window_if_a_record_has_come_since() -> None:
+def test_the_clock_fires_at_the_end_of_a_window_with_a_new_record() -> None:
     driver = TriggerDriver(ContinuousProcessingTime(TEN))
     window = TimeWindow(0, 15)
     driver.element(window)
@@ -337,7 +337,7 @@ def test_clear_deletes_the_timer_of_the_clock() -> None:
     assert not list(driver.processing)
 
 
-# As parts of others.
+# Parts of other triggers.
 
 
 def test_early_results_on_event_time_then_one_at_the_end() -> None:
@@ -348,7 +348,7 @@ def test_early_results_on_event_time_then_one_at_the_end() -> None:
     assert driver.advance_watermark(200) == [(WINDOW, FIRE)]
 
 
-def test_event_time_deletes_the_timer_for_the_end_that_a_continuous_part_leaves() -> None:
+def test_event_time_deletes_the_timer_for_the_end_that_a_continuous_part_does_not() -> None:
     driver = TriggerDriver(EventTime(early=ContinuousEventTime(TEN), late=ContinuousEventTime(TEN)))
     driver.element(WINDOW, 33)
 
@@ -358,7 +358,7 @@ def test_event_time_deletes_the_timer_for_the_end_that_a_continuous_part_leaves(
     assert not list(driver.event)
 
 
-def test_late_records_may_be_gathered_for_a_while_on_the_clock() -> None:
+def test_late_records_may_be_collected_for_an_interval_of_the_clock() -> None:
     driver = TriggerDriver(EventTime(late=ContinuousProcessingTime(TEN)))
     driver.advance_watermark(99)
 
@@ -368,7 +368,7 @@ def test_late_records_may_be_gathered_for_a_while_on_the_clock() -> None:
     assert driver.advance_clock(20) == [(WINDOW, FIRE)]
 
 
-def test_late_goes_on_gathering_once_a_window_that_grew_has_ended_again() -> None:
+def test_late_collects_records_again_once_a_window_that_grew_has_ended() -> None:
     driver = TriggerDriver(EventTime(late=ContinuousProcessingTime(TEN)))
     driver.advance_watermark(-6)
     driver.element(EARLIER)
@@ -385,7 +385,7 @@ def test_late_goes_on_gathering_once_a_window_that_grew_has_ended_again() -> Non
     assert driver.advance_clock(20) == [(MERGED, FIRE)]
 
 
-def test_an_early_timer_that_nobody_answered_rings_again_once_the_window_has_grown() -> None:
+def test_an_ignored_early_timer_is_set_again_once_the_window_has_grown() -> None:
     driver = TriggerDriver(EventTime(early=ContinuousProcessingTime(TEN)))
     driver.element(EARLIER)
     driver.advance_watermark(-6)
@@ -411,7 +411,7 @@ def test_a_multiple_that_passed_after_the_end_does_not_fire_once_the_window_has_
     assert driver.advance_watermark(59) == [(MERGED, FIRE)]
 
 
-def test_purging_drops_what_continuous_triggers_fire() -> None:
+def test_purging_clears_contents_that_continuous_triggers_fire() -> None:
     event, clock = (
         TriggerDriver(Purging(ContinuousEventTime(TEN))),
         TriggerDriver(Purging(ContinuousProcessingTime(TEN))),
@@ -434,7 +434,7 @@ def test_purging_drops_what_continuous_triggers_fire() -> None:
     ],
     ids=str,
 )
-def test_an_interval_that_is_none_is_refused_by_name(
+def test_an_interval_that_is_not_positive_is_refused_by_name(
     kind: Callable[[timedelta], Trigger[Any]], every: object, complaint: str
 ) -> None:
     name = cast("type", kind).__name__

@@ -1,4 +1,4 @@
-"""Which records of a window stay when it fires."""
+"""The records that evictors keep when a window fires."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def above(value: float, newest: float) -> float:
 
 
 def elements(*times: int) -> list[Element[int]]:
-    """Records whose values are their timestamps."""
+    """Return records whose values are their timestamps."""
     return [Element(at, at) for at in times]
 
 
 class Now:
-    """An ``EvictorContext``: no evictor of aflow looks at it."""
+    """An ``EvictorContext``, which no evictor of aflow uses."""
 
     key = "key"
     watermark = 0
@@ -54,7 +54,7 @@ def test_count_keeps_all_if_there_are_no_more() -> None:
     assert before(Count(3), 3) == [3]
 
 
-def test_time_keeps_what_is_less_than_its_size_older_than_the_newest() -> None:
+def test_time_keeps_records_less_than_its_size_older_than_the_newest() -> None:
     assert before(Time(FIVE), 4, 5, 6, 10) == [6, 10]
 
 
@@ -66,19 +66,19 @@ def test_time_keeps_all_records_of_the_newest_moment() -> None:
     assert before(Time(timedelta(milliseconds=1)), 7, 7, 6, 7) == [7, 7, 7]
 
 
-def test_time_goes_on_before_1970() -> None:
+def test_time_supports_timestamps_before_1970() -> None:
     assert before(Time(FIVE), -10, -4, -6, -5, -9) == [-4, -6, -5]
     assert before(Time(FIVE), -4, 0, 1) == [0, 1]
     assert before(Time(FIVE), -3, 0, 1) == [-3, 0, 1]
 
 
-def test_delta_keeps_what_lies_below_its_threshold_from_the_last_to_arrive() -> None:
+def test_delta_keeps_records_below_its_threshold_from_the_last_to_arrive() -> None:
     evictor = Delta[float](3, above)
 
     assert before(evictor, 1, 7, 8, 9, 10) == [8, 9, 10]
 
 
-def test_delta_drops_what_lies_at_its_threshold() -> None:
+def test_delta_drops_records_at_its_threshold() -> None:
     assert before(Delta[float](3, above), 7, 10) == [10]
 
 
@@ -90,7 +90,7 @@ def test_delta_drops_the_last_record_too_if_it_is_not_below_the_threshold_itself
     assert before(Delta[float](0, above), 5, 5) == []
 
 
-def test_delta_sees_values_not_timestamps() -> None:
+def test_delta_compares_values_not_timestamps() -> None:
     some = [Element("long", 1), Element("no", 2), Element("it", 3)]
     evictor = Delta[str](1, lambda value, newest: abs(len(value) - len(newest)))
 
@@ -114,13 +114,13 @@ def test_records_are_dropped_on_one_side_of_the_function_only(
     assert times(shown) == ([1, 10] if after else [10])
     assert times(left) == [10]
     assert times(some) == [1, 10]
-    # On its other side it drops nothing, whatever it is shown there.
+    # The other method keeps all records.
     assert times((evictor.before if after else evictor.after)(some, WINDOW, Now())) == [1, 10]
     assert evictor.before([], WINDOW, Now()) == []
     assert evictor.after([], WINDOW, Now()) == []
 
 
-def test_an_evictor_that_says_nothing_else_keeps_all() -> None:
+def test_an_evictor_without_methods_keeps_all() -> None:
     class Keeps(Evictor[int]):
         pass
 
@@ -139,14 +139,14 @@ def test_an_evictor_that_says_nothing_else_keeps_all() -> None:
         ]
     ),
 )
-def test_what_is_kept_stays_in_order_and_to_evict_again_drops_no_more(
+def test_kept_records_are_in_order_and_a_second_eviction_drops_no_more(
     some: list[Element[int]], evictor: Evictor[Any]
 ) -> None:
     kept = evictor.before(some, WINDOW, Now())
 
     left = iter(some)
     assert all(any(element is one for one in left) for element in kept)
-    # Delta may drop the record that it measured from; then it measures from another one.
+    # Delta may drop the newest record; then it compares with another one.
     if not isinstance(evictor, Delta) or not some or (kept and kept[-1] is some[-1]):
         assert list(evictor.before(kept, WINDOW, Now())) == list(kept)
 
@@ -167,7 +167,7 @@ def test_what_is_kept_stays_in_order_and_to_evict_again_drops_no_more(
     ],
     ids=range(10),
 )
-def test_what_makes_no_evictor_is_refused_by_name(
+def test_invalid_arguments_of_evictors_are_refused_by_name(
     make: Callable[[], object], complaint: str
 ) -> None:
     with pytest.raises(FlowDefinitionError, match=complaint):

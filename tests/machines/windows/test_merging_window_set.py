@@ -1,4 +1,4 @@
-"""Windows that become one, and the state windows under which what they hold is filed."""
+"""Windows that merge, and the state windows of their contents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aflow.model.windows import TimeWindow
 
 W = TimeWindow
 
-#: A small world, so that windows meet; those of no length are points.
+#: Few timestamps, so that windows touch; those of no length are points.
 windows = st.tuples(st.integers(-30, 30), st.integers(0, 8)).map(lambda at: W(at[0], sum(at)))
 
 
@@ -53,7 +53,7 @@ def test_windows_before_1970_are_merged_like_others() -> None:
 
 
 @given(st.lists(windows, max_size=12))
-def test_merged_groups_lie_apart_and_cover_what_they_are_made_of(some: list[TimeWindow]) -> None:
+def test_merged_groups_do_not_touch_and_cover_their_windows(some: list[TimeWindow]) -> None:
     groups = merge_touching(some)
 
     alone = [window for window in some if not any(window in group.windows for group in groups)]
@@ -65,7 +65,7 @@ def test_merged_groups_lie_apart_and_cover_what_they_are_made_of(some: list[Time
         assert cover == W(min(w.start for w in members), max(w.end for w in members))
 
 
-def test_a_window_that_touches_none_is_filed_under_itself() -> None:
+def test_a_window_that_touches_none_is_its_own_state_window() -> None:
     some = added(W(0, 5))
 
     joined = some.add(W(6, 9))
@@ -74,7 +74,7 @@ def test_a_window_that_touches_none_is_filed_under_itself() -> None:
     assert dict(some) == {W(0, 5): W(0, 5), W(6, 9): W(6, 9)}
 
 
-def test_a_window_that_grows_stays_filed_under_what_it_was_when_it_began() -> None:
+def test_a_window_that_grows_keeps_its_state_window() -> None:
     some = added(W(5, 9))
 
     first, second = some.add(W(3, 6)), some.add(W(9, 12))
@@ -85,7 +85,7 @@ def test_a_window_that_grows_stays_filed_under_what_it_was_when_it_began() -> No
     assert some.state_window(W(5, 9)) is None
 
 
-def test_of_windows_that_become_one_the_state_window_of_the_first_is_kept() -> None:
+def test_of_windows_that_merge_the_state_window_of_the_first_is_kept() -> None:
     some = added(W(8, 10), W(2, 4), W(5, 6))
 
     joined = some.add(W(4, 8))
@@ -97,14 +97,14 @@ def test_of_windows_that_become_one_the_state_window_of_the_first_is_kept() -> N
 
 
 @pytest.mark.parametrize("inside", [W(0, 9), W(0, 4), W(4, 9), W(3, 3), W(9, 9)], ids=str)
-def test_a_window_inside_of_one_that_is_there_changes_nothing(inside: TimeWindow) -> None:
+def test_a_window_inside_an_existing_one_changes_nothing(inside: TimeWindow) -> None:
     some = added(W(0, 5), W(5, 9))
 
     assert some.add(inside) == AddedWindow(W(0, 9), None)
     assert dict(some) == {W(0, 9): W(0, 5)}
 
 
-def test_a_retired_window_is_gone_and_may_begin_anew() -> None:
+def test_a_retired_window_may_be_added_again() -> None:
     some = added(W(0, 5), W(4, 8))
 
     some.retire(W(0, 8))
@@ -120,7 +120,7 @@ def test_a_window_that_was_merged_into_another_cannot_be_retired() -> None:
         some.retire(W(0, 5))
 
 
-def test_what_iterating_gives_restores_the_set() -> None:
+def test_the_items_of_an_iteration_restore_the_set() -> None:
     some = added(W(0, 5), W(4, 8), W(20, 30))
     restored = MergingWindowSet()
 
@@ -131,7 +131,7 @@ def test_what_iterating_gives_restores_the_set() -> None:
 
 
 def always(*merged: Merged) -> MergeFunction:
-    """Merges the same windows, whichever there are, once there are two."""
+    """Merge the same windows, once there are two windows."""
     return lambda some: list(merged) if len(some) > 1 else []
 
 
@@ -140,7 +140,7 @@ def always(*merged: Merged) -> MergeFunction:
     [[W(6, 9)], [W(6, 9), W(1, 2)], [W(0, 5), W(0, 5), W(6, 9)]],
     ids=["with nothing", "with one that is not there", "with one twice"],
 )
-def test_an_assigner_that_merges_what_is_not_there_is_told(members: list[TimeWindow]) -> None:
+def test_merging_windows_that_do_not_exist_is_refused(members: list[TimeWindow]) -> None:
     some = added(W(0, 5), merging=always(Merged(W(0, 9), members)))
 
     with pytest.raises(FlowDefinitionError, match=r"each once: \[TimeWindow\(start=0, end=5\)\]"):
@@ -148,17 +148,17 @@ def test_an_assigner_that_merges_what_is_not_there_is_told(members: list[TimeWin
     assert dict(some) == {W(0, 5): W(0, 5)}
 
 
-def test_an_assigner_that_merges_into_a_window_that_it_leaves_out_is_told() -> None:
+def test_merging_into_an_existing_window_that_was_left_out_is_refused() -> None:
     def last_two(some: Sequence[TimeWindow]) -> list[Merged]:
         return [Merged(W(0, 9), list(some[-2:]))] if len(some) > 2 else []
 
     some = added(W(0, 9), W(3, 5), merging=last_two)
 
-    with pytest.raises(FlowDefinitionError, match="exists but is not among them"):
+    with pytest.raises(FlowDefinitionError, match="exists but was left out"):
         some.add(W(4, 6))
 
 
-def test_an_assigner_that_lets_a_window_begin_twice_is_told() -> None:
+def test_adding_a_window_that_was_merged_is_refused() -> None:
     def up_to_eight(some: Sequence[TimeWindow]) -> list[Merged]:
         return [group for group in merge_touching(some) if group.windows != [W(0, 5), W(0, 8)]]
 
@@ -168,7 +168,7 @@ def test_an_assigner_that_lets_a_window_begin_twice_is_told() -> None:
         some.add(W(0, 5))
 
 
-def test_a_group_without_the_window_that_was_added_waits_until_one_of_it_is() -> None:
+def test_a_group_without_the_added_window_is_merged_when_one_of_it_is_added() -> None:
     some = added(merging=lambda some: merge_touching(some) if len(some) > 2 else [])
     some.add(W(0, 5))
     some.add(W(5, 9))
@@ -179,14 +179,16 @@ def test_a_group_without_the_window_that_was_added_waits_until_one_of_it_is() ->
 
 
 class MergingWindows(RuleBasedStateMachine):
-    """Against the union of intervals, and a file cabinet that does with its folders what it is told."""
+    """Rules that compare the set with the union of intervals, and the contents with those that an
+    operator would store.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.set = MergingWindowSet()
-        #: By brute force: what each window is the union of.
+        #: By brute force: the windows that each window is the union of.
         self.unions: dict[TimeWindow, list[TimeWindow]] = {}
-        #: What the operator has filed, by state window.
+        #: The operator's contents, by state window.
         self.filed: dict[TimeWindow, list[TimeWindow]] = {}
         self.ever_added: set[TimeWindow] = set()
 
@@ -251,8 +253,10 @@ class MergingWindows(RuleBasedStateMachine):
     def _joined_by_force(
         self, window: TimeWindow
     ) -> tuple[TimeWindow, list[TimeWindow], list[TimeWindow]]:
-        """What ``window`` becomes, the windows that it takes in, by start, and all that it is made of then."""
-        # Of half milliseconds: a point is one, and windows that touch share one.
+        """Return the merged window of ``window``, the windows in it by start, and the windows that
+        they were made of.
+        """
+        # In half milliseconds: a point is one, and windows that touch share one.
         taken = set(range(2 * window.start, 2 * window.end + 1))
         touched: list[TimeWindow] = []
         while more := [

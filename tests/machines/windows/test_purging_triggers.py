@@ -1,4 +1,4 @@
-"""Triggers that purge what others fire, alone and as parts of others."""
+"""Triggers that purge when another trigger fires, alone and as parts of others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECOND = TimeWindow(10, 20)
 BOTH = TimeWindow(0, 20)
 
 
-def test_purging_drops_what_event_time_fires_at_the_end_and_late() -> None:
+def test_purging_clears_contents_that_event_time_fires_at_the_end_and_late() -> None:
     driver = TriggerDriver(Purging(EventTime()))
     driver.element(FIRST)
 
@@ -45,7 +45,7 @@ def test_purging_inside_of_event_time_purges_the_firings_of_its_part_only() -> N
     assert driver.element(FIRST) is FIRE
 
 
-def test_purging_drops_what_fires_on_the_clock() -> None:
+def test_purging_clears_contents_that_fire_in_processing_time() -> None:
     driver = TriggerDriver(Purging(ProcessingTime()))
     driver.element(FIRST)
 
@@ -70,7 +70,7 @@ def test_windows_merge_with_purging_if_they_do_with_its_trigger() -> None:
     assert not Purging(Delta[Any](1, lambda one, other: 0)).merges
 
 
-def test_the_parts_of_nested_triggers_remember_things_apart() -> None:
+def test_the_parts_of_nested_triggers_have_separate_memory() -> None:
     driver = TriggerDriver(EventTime(early=Purging(EventTime(early=Count(2))), late=Count(2)))
     driver.element(FIRST)
     driver.advance_watermark(9)

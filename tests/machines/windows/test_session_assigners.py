@@ -1,4 +1,4 @@
-"""Windows that depend on the data, the window of all time, and assigners of users."""
+"""Windows that depend on the data, the global window, and custom assigners."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_later_record_with_a_smaller_gap_never_ends_a_session_earlier() -> Non
 
 
 @pytest.mark.parametrize("gap", [0, -1], ids=str)
-def test_a_dynamic_gap_that_is_none_names_the_value_it_was_asked_for(gap: int) -> None:
+def test_a_dynamic_gap_that_is_not_positive_names_its_value(gap: int) -> None:
     windows = DynamicSessionWindows[str](lambda value: gap)
 
     with pytest.raises(
@@ -72,7 +72,7 @@ def test_a_dynamic_gap_that_is_no_whole_number_is_refused(gap: object) -> None:
 
 
 @pytest.mark.parametrize("gap", [0, -1], ids=str)
-def test_a_fixed_gap_that_is_none_is_refused_at_once(gap: int) -> None:
+def test_a_fixed_gap_that_is_not_positive_is_refused_at_once(gap: int) -> None:
     with pytest.raises(FlowDefinitionError, match=f"gap of a window .* not {gap} ms"):
         SessionWindows(gap)
 
@@ -113,7 +113,7 @@ def test_only_sessions_merge_and_event_time_is_the_default(
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_windows_of_the_clock_lie_as_those_of_event_time_do(
+def test_windows_of_processing_time_have_the_grid_of_event_time(
     of_events: WindowAssigner[Any], of_the_clock: WindowAssigner[Any]
 ) -> None:
     assert of_the_clock.domain is TimeDomain.PROCESSING
@@ -122,9 +122,7 @@ def test_windows_of_the_clock_lie_as_those_of_event_time_do(
         assert of_the_clock.assign(4, at) == of_events.assign(4, at)
 
 
-def test_an_assigner_of_the_user_is_of_event_time_does_not_merge_and_could_merge_what_touches() -> (
-    None
-):
+def test_a_custom_assigner_is_of_event_time_and_does_not_merge_by_default() -> None:
     class Days(WindowAssigner[object]):
         def assign(self, value: object, timestamp: int) -> list[TimeWindow]:
             return [TimeWindow(0, 5)]

@@ -1,4 +1,4 @@
-"""By how much the windows of a subtask are shifted."""
+"""The shift of the windows of a subtask."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ def test_a_shift_is_shorter_than_the_window(
     by=st.integers(0, 999),
     at=st.integers(-(10**6), 10**6),
 )
-def test_windows_that_are_shifted_start_by_so_much_later(
-    size: int, offset: int, by: int, at: int
-) -> None:
+def test_shifted_windows_start_later_by_the_shift(size: int, offset: int, by: int, at: int) -> None:
     windows = TumblingWindows(size, offset % size, stagger=WindowStagger.RANDOM)
 
     (window,) = windows.shifted(by).assign(None, at)

@@ -1,4 +1,4 @@
-"""Whatever happens to its windows, a trigger leaves nothing behind once they are cleared."""
+"""Triggers without memory and timers after their windows were cleared, in any history."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ separate: Final[st.SearchStrategy[Trigger[Any]]] = st.floats(0, 5).map(
     lambda threshold: EventTime[Any](early=Delta(threshold, lambda last, value: value - last))
 )
 
-#: Records (time, length of the window), and how far the watermark and the clock go on.
+#: Records (time, length of the window), and the advance of the watermark and the clock.
 records: Final = st.tuples(st.just("record"), st.integers(-40, 40), st.integers(1, 15))
 steps: Final = st.lists(
     records
@@ -60,13 +60,13 @@ steps: Final = st.lists(
 
 
 class History:
-    """A trigger, asked about the windows of one key as a window step would ask it: sessions if they may merge."""
+    """A trigger with the windows of one key, called as by a window step; sessions if it supports merges."""
 
     def __init__(self, trigger: Trigger[Any]) -> None:
         self.driver = TriggerDriver(trigger)
         self.driver.watermark = self.driver.clock = -40
         self.windows = MergingWindowSet(merge_touching if trigger.merges else lambda some: [])
-        #: Windows that were cleared or merged, and have not come again.
+        #: Windows that were cleared or merged, and not created again.
         self.gone: set[TimeWindow] = set()
 
     def play(self, step: tuple[str, int, int]) -> None:
@@ -101,7 +101,7 @@ class History:
 
 
 def leaves_its_end(trigger: Trigger[Any]) -> bool:
-    """True for the one trigger that leaves the timer for a window's end where it is, also if it purges."""
+    """Return True for the trigger that does not delete the timer for a window's end, also if it purges."""
     while isinstance(trigger, Purging):
         trigger = trigger.trigger
     return isinstance(trigger, ContinuousEventTime)
@@ -109,7 +109,7 @@ def leaves_its_end(trigger: Trigger[Any]) -> bool:
 
 @settings(max_examples=300, deadline=None)
 @given(merging | separate, steps)
-def test_nothing_is_remembered_and_no_timer_is_set_for_windows_that_are_gone(
+def test_windows_that_are_gone_have_neither_memory_nor_timers(
     trigger: Trigger[Any], happens: list[tuple[str, int, int]]
 ) -> None:
     history = History(trigger)
@@ -130,7 +130,7 @@ def test_nothing_is_remembered_and_no_timer_is_set_for_windows_that_are_gone(
 
 @settings(max_examples=200, deadline=None)
 @given(merging, steps)
-def test_event_time_waits_for_the_end_of_each_window_that_has_not_ended(
+def test_event_time_has_a_timer_for_the_end_of_each_window_that_has_not_ended(
     trigger: Trigger[Any], happens: list[tuple[str, int, int]]
 ) -> None:
     history = History(EventTime[Any](early=trigger))
@@ -146,7 +146,7 @@ def test_event_time_waits_for_the_end_of_each_window_that_has_not_ended(
 
 @settings(max_examples=200, deadline=None)
 @given(EVERY, steps, st.booleans())
-def test_a_multiple_that_is_remembered_is_always_waited_for(
+def test_a_stored_multiple_has_a_timer(
     every: timedelta, happens: list[tuple[str, int, int]], on_the_clock: bool
 ) -> None:
     trigger = ContinuousProcessingTime(every) if on_the_clock else ContinuousEventTime(every)
@@ -163,7 +163,7 @@ def test_a_multiple_that_is_remembered_is_always_waited_for(
 
 @settings(max_examples=200, deadline=None)
 @given(EVERY, steps)
-def test_a_late_trigger_waits_for_the_multiple_that_it_remembers(
+def test_a_late_trigger_has_a_timer_for_its_stored_multiple(
     every: timedelta, happens: list[tuple[str, int, int]]
 ) -> None:
     history = History(EventTime[Any](late=ContinuousProcessingTime(every)))

@@ -1,4 +1,4 @@
-"""When windows give their results: triggers of time, of counts and differences, and early and late ones."""
+"""Results of triggers: triggers of time, of counts and differences, and early and late ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BOTH = TimeWindow(0, 20)
 
 
 def none(one: object, other: object) -> float:
-    """No difference."""
+    """Return no difference."""
     return 0
 
 
@@ -57,7 +57,7 @@ def test_event_time_fires_for_each_late_record_and_sets_no_timer() -> None:
     assert driver.empty
 
 
-def test_event_time_does_nothing_at_times_that_are_not_its_own() -> None:
+def test_event_time_does_not_fire_at_other_times() -> None:
     driver = TriggerDriver(EventTime())
     driver.element(FIRST)
 
@@ -65,7 +65,7 @@ def test_event_time_does_nothing_at_times_that_are_not_its_own() -> None:
     assert driver.processing_time(9, FIRST) is CONTINUE
 
 
-def test_event_time_waits_for_windows_before_1970_too() -> None:
+def test_event_time_fires_windows_before_1970_too() -> None:
     driver = TriggerDriver(EventTime())
     before = TimeWindow(-20, -10)
     driver.element(before)
@@ -74,7 +74,7 @@ def test_event_time_waits_for_windows_before_1970_too() -> None:
     assert driver.advance_watermark(-11) == [(before, FIRE)]
 
 
-def test_event_time_waits_for_the_end_of_the_merged_window_only() -> None:
+def test_event_time_has_a_timer_for_the_end_of_the_merged_window_only() -> None:
     driver = TriggerDriver(EventTime())
     driver.element(FIRST)
     driver.element(SECOND)
@@ -128,7 +128,7 @@ def test_with_never_as_late_no_late_record_fires() -> None:
     assert driver.element(FIRST) is CONTINUE
 
 
-def test_early_is_not_asked_about_timers_behind_the_end() -> None:
+def test_early_is_not_called_for_timers_after_the_end() -> None:
     driver = TriggerDriver(EventTime(early=ProcessingTime()))
     driver.element(FIRST)
     driver.advance_watermark(9)
@@ -136,14 +136,14 @@ def test_early_is_not_asked_about_timers_behind_the_end() -> None:
     assert driver.advance_clock(100) == [(FIRST, CONTINUE)]
 
 
-def test_early_is_asked_about_its_timers_until_the_end() -> None:
+def test_early_is_called_for_its_timers_until_the_end() -> None:
     driver = TriggerDriver(EventTime(early=ProcessingTime()))
     driver.element(FIRST)
 
     assert driver.advance_clock(10) == [(FIRST, FIRE)]
 
 
-def test_late_is_asked_about_its_timers_behind_the_end() -> None:
+def test_late_is_called_for_its_timers_after_the_end() -> None:
     driver = TriggerDriver(EventTime(late=ProcessingTime()))
     driver.advance_watermark(9)
     driver.element(FIRST)
@@ -175,7 +175,7 @@ def test_of_merged_windows_that_have_ended_the_late_counts_are_added_up() -> Non
     assert driver.empty
 
 
-def test_a_window_that_has_grown_beyond_the_watermark_forgets_what_late_waited_for() -> None:
+def test_a_window_that_has_grown_beyond_the_watermark_clears_the_memory_of_late() -> None:
     driver = TriggerDriver(EventTime(late=Count(2)))
     driver.advance_watermark(9)
     driver.element(FIRST)
@@ -198,7 +198,7 @@ def test_windows_merge_with_event_time_if_they_do_with_its_parts() -> None:
 
 
 class Bell(Trigger[object]):
-    """Wants to be asked at a moment, and fires then."""
+    """Sets a timer for one time, and fires then."""
 
     def __init__(self, at: int) -> None:
         self._at = at
@@ -233,7 +233,7 @@ def test_timers_of_early_in_event_time_count_until_the_end(
     assert said == answers
 
 
-def test_timers_of_late_in_event_time_count_behind_the_end() -> None:
+def test_timers_of_late_in_event_time_count_after_the_end() -> None:
     driver = TriggerDriver(EventTime(late=Bell(30)))
     driver.advance_watermark(9)
     driver.element(FIRST)
@@ -253,7 +253,7 @@ def test_processing_time_fires_once_when_the_clock_reaches_the_end() -> None:
     assert driver.empty
 
 
-def test_processing_time_does_nothing_at_times_that_are_not_its_own() -> None:
+def test_processing_time_does_not_fire_at_other_times() -> None:
     driver = TriggerDriver(ProcessingTime())
 
     assert driver.processing_time(5, FIRST) is CONTINUE
@@ -261,7 +261,7 @@ def test_processing_time_does_nothing_at_times_that_are_not_its_own() -> None:
 
 
 @pytest.mark.parametrize(("clock", "timers"), [(19, [(20, BOTH)]), (20, [])], ids=str)
-def test_processing_time_waits_for_a_merged_window_that_has_not_ended(
+def test_processing_time_has_a_timer_for_a_merged_window_that_has_not_ended(
     clock: int, timers: list[tuple[int, TimeWindow]]
 ) -> None:
     driver = TriggerDriver(ProcessingTime())
@@ -288,14 +288,14 @@ def test_count_fires_at_each_nth_record_of_each_window() -> None:
     assert driver.entries == 1
 
 
-def test_a_count_of_one_fires_always_and_remembers_nothing() -> None:
+def test_a_count_of_one_fires_always_and_has_no_memory() -> None:
     driver = TriggerDriver(Count(1))
 
     assert [driver.element(FIRST), driver.element(FIRST)] == [FIRE, FIRE]
     assert driver.empty
 
 
-def test_count_does_nothing_at_the_end_of_a_window() -> None:
+def test_count_does_not_fire_at_the_end_of_a_window() -> None:
     driver = TriggerDriver(Count(3))
     driver.element(FIRST)
 
@@ -303,7 +303,7 @@ def test_count_does_nothing_at_the_end_of_a_window() -> None:
     assert driver.processing_time(9, FIRST) is CONTINUE
 
 
-def test_records_of_merged_windows_are_added_up_and_looked_at_when_the_next_one_comes() -> None:
+def test_counts_of_merged_windows_are_added_and_compared_at_the_next_record() -> None:
     driver = TriggerDriver(Count(3))
     for window in (FIRST, FIRST, SECOND, SECOND):
         driver.element(window)
@@ -339,7 +339,7 @@ def test_delta_fires_when_a_record_differs_by_more_than_the_threshold_from_the_l
     assert answers == [CONTINUE, CONTINUE, FIRE, CONTINUE, FIRE]
 
 
-def test_delta_is_asked_with_the_last_that_fired_before_the_record() -> None:
+def test_delta_is_called_with_the_last_record_that_fired_first() -> None:
     driver = TriggerDriver(Delta[float](5, lambda last, value: value - last))
 
     answers = [driver.element(FIRST, value=value) for value in (10, 0, 16, 10, 22)]
@@ -347,7 +347,7 @@ def test_delta_is_asked_with_the_last_that_fired_before_the_record() -> None:
     assert answers == [CONTINUE, CONTINUE, FIRE, CONTINUE, FIRE]
 
 
-def test_delta_remembers_each_window_apart() -> None:
+def test_delta_has_memory_for_each_window() -> None:
     driver = drift()
     driver.element(FIRST, value=0)
 
@@ -375,7 +375,7 @@ def test_delta_is_not_for_windows_that_merge() -> None:
     driver = drift()
 
     assert not driver.trigger.merges
-    with pytest.raises(NotImplementedError, match="Delta.merges is True, but it has no on_merge"):
+    with pytest.raises(NotImplementedError, match=r"Delta\.merges is True, but it has no on_merge"):
         driver.merge([FIRST], BOTH)
 
 
@@ -414,7 +414,7 @@ def test_never_does_not_fire() -> None:
     ],
     ids=stable,
 )
-def test_clear_leaves_the_other_windows_as_they_are_and_nothing_of_its_own(
+def test_clear_clears_its_window_and_no_other(
     trigger: Trigger[Any],
 ) -> None:
     driver, alone = TriggerDriver(trigger), TriggerDriver(trigger)
@@ -456,7 +456,7 @@ def test_clear_leaves_the_other_windows_as_they_are_and_nothing_of_its_own(
     ],
     ids=range(10),
 )
-def test_what_makes_no_trigger_is_refused_by_name(
+def test_invalid_arguments_of_triggers_are_refused_by_name(
     make: Callable[[], object], complaint: str
 ) -> None:
     with pytest.raises(FlowDefinitionError, match=complaint):

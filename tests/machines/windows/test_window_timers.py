@@ -1,4 +1,4 @@
-"""Timers in groups, by moment and window: identity, order, whole windows, and what a pass may change."""
+"""Timers in groups, by time and window: identity, order, timers of whole windows, and changes during a pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def due(timers: WindowTimers[str], now: int) -> list[DueWindow]:
     return list(timers.due(now))
 
 
-def test_the_keys_of_a_window_that_wait_for_one_moment_are_due_together() -> None:
+def test_the_keys_of_a_window_with_timers_for_one_time_are_due_together() -> None:
     timers = WindowTimers[str]()
     timers.set(9, EARLY, "a")
     timers.set(9, EARLY, "b")
@@ -65,7 +65,7 @@ def test_a_deleted_timer_is_not_due() -> None:
     assert due(timers, 9) == [(9, EARLY, ["b"])]
 
 
-def test_the_timer_of_a_whole_window_stands_for_those_of_its_keys() -> None:
+def test_the_timer_of_a_whole_window_covers_those_of_its_keys() -> None:
     timers = WindowTimers[str]()
     timers.set(9, EARLY, "a")
     timers.set(9, EARLY, "b")
@@ -104,7 +104,7 @@ def test_a_timer_that_is_deleted_while_others_are_due_is_not_due() -> None:
     assert seen == [5]
 
 
-def test_timers_that_come_and_go_leave_no_heap_behind() -> None:
+def test_added_and_deleted_timers_do_not_grow_the_heap() -> None:
     timers = WindowTimers[int]()
     timers.set(10**6, EARLY, 0)
 
@@ -124,7 +124,7 @@ def test_only_the_timers_of_keys_are_listed_for_a_snapshot() -> None:
     assert list(timers.key_timers()) == [(9, EARLY, "a")]
 
 
-def test_timers_of_keys_are_gone_when_one_of_the_whole_window_takes_their_place() -> None:
+def test_timers_of_keys_are_replaced_by_one_of_the_whole_window() -> None:
     timers = WindowTimers[str]()
     timers.set(9, EARLY, "a")
     timers.take_changes()
@@ -136,7 +136,7 @@ def test_timers_of_keys_are_gone_when_one_of_the_whole_window_takes_their_place(
 
 
 class AsASet(RuleBasedStateMachine):
-    """The timers of keys are a set that is searched from end to end."""
+    """A reference that searches a set of timers of keys."""
 
     TIMES = st.integers(0, 20)
     WINDOWS = st.sampled_from([EARLY, LATER])
@@ -146,7 +146,7 @@ class AsASet(RuleBasedStateMachine):
         super().__init__()
         self.timers = WindowTimers[str]()
         self.model: set[tuple[int, TimeWindow, str]] = set()
-        #: What there was when changes were taken last.
+        #: The timers when changes were last taken.
         self.taken: set[tuple[int, TimeWindow, str]] | None = None
 
     @rule(time=TIMES, window=WINDOWS, key=KEYS)

@@ -1,7 +1,7 @@
-"""A trigger with all windows of one key in memory: what it remembers and what timers it has set can be counted.
+"""Driver of a trigger with all windows of one key in memory, which counts the trigger's memory and timers.
 
-There is no clean-up time here and there are no contents: a window is there from when the trigger is first asked about
-it, and what is left of it after ``clear`` is what the trigger has left behind.
+It has neither clean-up times nor contents: a window exists from the first call of the trigger for it, and its memory
+and timers after ``clear`` are those that the trigger failed to clear.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Timers:
         self._all.pop((at, window), None)
 
     def of(self, window: TimeWindow) -> list[Timestamp]:
-        """When those of ``window`` are due, earliest first."""
+        """Return the times of the timers of ``window``, earliest first."""
         return sorted(at for at, of in self._all if of == window)
 
     def take(self, now: Timestamp) -> tuple[Timestamp, TimeWindow] | None:
-        """The next one that is due at ``now``, which is gone then."""
+        """Remove and return the next timer that is due at ``now``."""
         due = [timer for timer in self._all if timer[0] <= now]
         if not due:
             return None
@@ -48,7 +48,7 @@ class Timers:
 
 
 class TriggerDriver:
-    """A trigger, asked about the windows of one key as a window step would ask it."""
+    """Calls a trigger for the windows of one key as a window step does."""
 
     def __init__(self, trigger: Trigger[Any]) -> None:
         self.trigger = trigger
@@ -56,46 +56,46 @@ class TriggerDriver:
         self.clock = 0
         self.event = Timers()
         self.processing = Timers()
-        #: What is remembered of each window; no empty dicts.
+        #: The memory of each window; no empty dicts.
         self.memory: dict[TimeWindow, dict[str, object]] = {}
 
     @property
     def entries(self) -> int:
-        """How many things are remembered, of all windows."""
+        """Count the values in the memory of all windows."""
         return sum(len(names) for names in self.memory.values())
 
     @property
     def empty(self) -> bool:
-        """True if nothing is remembered and no timer is set."""
+        """Return True without memory and timers."""
         return not self.memory and not list(self.event) and not list(self.processing)
 
     def element(
         self, window: TimeWindow, at: Timestamp | None = None, value: Any = None
     ) -> TriggerResult:
-        """A record, at the window's start unless told otherwise."""
+        """Add a record, by default at the window's start."""
         moment = window.start if at is None else at
         return self.trigger.on_element(value, moment, window, OneWindowContext(self, window))
 
     def event_time(self, at: Timestamp, window: TimeWindow) -> TriggerResult:
-        """A timer that the trigger has not set, as that of a clean-up."""
+        """Fire a timer that the trigger has not set, as that of a clean-up."""
         return self.trigger.on_event_time(at, window, OneWindowContext(self, window))
 
     def processing_time(self, at: Timestamp, window: TimeWindow) -> TriggerResult:
-        """A timer that the trigger has not set, as that of a clean-up."""
+        """Fire a timer that the trigger has not set, as that of a clean-up."""
         return self.trigger.on_processing_time(at, window, OneWindowContext(self, window))
 
     def advance_watermark(self, to: Timestamp) -> Answers:
-        """What the trigger says to each timer that is due."""
+        """Return the trigger's result for each due timer."""
         self.watermark = to
         return self._ring(self.event, to, self.event_time)
 
     def advance_clock(self, to: Timestamp) -> Answers:
-        """What the trigger says to each timer that is due."""
+        """Return the trigger's result for each due timer."""
         self.clock = to
         return self._ring(self.processing, to, self.processing_time)
 
     def merge(self, windows: Sequence[TimeWindow], into: TimeWindow) -> None:
-        """``windows`` become ``into``, which is none of them."""
+        """Merge ``windows`` into ``into``, which is none of them."""
         former = [self.memory.get(window, {}) for window in windows]
         self.trigger.on_merge(into, OneWindowContext(self, into, former))
         for window in windows:

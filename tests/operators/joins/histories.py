@@ -1,4 +1,4 @@
-"""What may happen to a step with two inputs: records on time, in any order, watermarks between them, restarts."""
+"""Histories of a step with two inputs: records on time, in any order, watermarks between them, restarts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aflow.testing import At, TwoInputHarness
 
 
 class Record(NamedTuple):
-    """A record knows its key and its timestamp; the number tells it from its like."""
+    """A record with its key and timestamp; the number distinguishes equal ones."""
 
     key: str
     at: int
@@ -40,14 +40,14 @@ class Right:
 
 @dataclass(frozen=True)
 class Advance:
-    """Event time advances on both inputs."""
+    """A watermark of both inputs."""
 
     to: int
 
 
 @dataclass(frozen=True)
 class Restart:
-    """The step goes on from a snapshot of it."""
+    """A restore of the step from its snapshot."""
 
 
 Step: TypeAlias = Left | Right | Advance | Restart
@@ -62,9 +62,9 @@ def histories(
     late_lefts: bool = False,
     late_rights: bool = False,
 ) -> list[Step]:
-    """Steps in which no record is late: records come up to ``span`` ms after the watermark, never at it.
+    """Return a strategy of steps without late records: records are up to ``span`` ms after the watermark, never at it.
 
-    With ``late_lefts`` and ``late_rights`` records of that input come up to ``span`` ms before it too.
+    With ``late_lefts`` and ``late_rights`` records of that input are up to ``span`` ms before it too.
     """
     late = {"l": late_lefts, "r": late_rights}
     steps: list[Step] = []
@@ -94,7 +94,7 @@ def rights(history: Iterable[Step]) -> list[Record]:
 
 
 def play(step: Harness, history: Iterable[Step]) -> None:
-    """Do all of it, then end the inputs."""
+    """Play all steps, then end the inputs."""
     for each in history:
         match each:
             case Left(records):
@@ -109,12 +109,12 @@ def play(step: Harness, history: Iterable[Step]) -> None:
 
 
 def records(step: Harness) -> list[At[Any]]:
-    """All that came out, without the watermarks."""
+    """Return the emitted records, without the watermarks."""
     return [one for one in step.output if isinstance(one, At)]
 
 
-def behind_the_watermark(step: Harness) -> list[At[Any]]:
-    """What came out at or behind a watermark that came out before it: it would be late downstream."""
+def late_downstream(step: Harness) -> list[At[Any]]:
+    """Return the records emitted at or before an earlier watermark: they would be late downstream."""
     watermark = MIN_TIMESTAMP
     late: list[At[Any]] = []
     for one in step.output:

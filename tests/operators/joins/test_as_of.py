@@ -1,4 +1,4 @@
-"""As-of joins: which version a record meets, in which order they come out, late versions, what is kept."""
+"""As-of joins: the version for a record, the order of emission, late versions, kept state."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.operators.joins.histories import (
     Record,
     Right,
     Step,
-    behind_the_watermark,
     histories,
+    late_downstream,
     lefts,
     play,
     records,
@@ -84,7 +84,9 @@ every_way = pytest.mark.parametrize("mode", Mode)
 
 
 @every_way
-def test_a_record_meets_the_newest_version_up_to_its_time_whatever_came_first(mode: Mode) -> None:
+def test_a_record_is_joined_to_the_newest_version_up_to_its_time_in_any_order_of_arrival(
+    mode: Mode,
+) -> None:
     step = harness(mode=mode)
     one = left(step, 10)
     right(step, 11)
@@ -97,7 +99,9 @@ def test_a_record_meets_the_newest_version_up_to_its_time_whatever_came_first(mo
 
 
 @every_way
-def test_a_version_of_the_same_moment_is_met_and_the_last_to_come_counts(mode: Mode) -> None:
+def test_of_versions_with_the_timestamp_of_the_record_the_last_to_arrive_is_joined(
+    mode: Mode,
+) -> None:
     step = harness(mode=mode)
     right(step, 10, 1)
     one = left(step, 10)
@@ -110,7 +114,7 @@ def test_a_version_of_the_same_moment_is_met_and_the_last_to_come_counts(mode: M
 
 
 @every_way
-def test_a_record_waits_for_its_time_and_comes_out_before_that_watermark(mode: Mode) -> None:
+def test_a_record_is_buffered_until_its_time_and_emitted_before_that_watermark(mode: Mode) -> None:
     step = harness(mode=mode)
     one = left(step, 10)
 
@@ -121,7 +125,7 @@ def test_a_record_waits_for_its_time_and_comes_out_before_that_watermark(mode: M
 
 
 @every_way
-def test_records_come_out_in_the_order_of_time(mode: Mode) -> None:
+def test_records_are_emitted_in_time_order(mode: Mode) -> None:
     step = harness(mode=mode)
     for at, key in ((30, A), (10, B), (20, A)):
         left(step, at, key=key)
@@ -132,7 +136,7 @@ def test_records_come_out_in_the_order_of_time(mode: Mode) -> None:
 
 
 @every_way
-def test_a_version_meets_any_number_of_records(mode: Mode) -> None:
+def test_a_version_is_joined_to_any_number_of_records(mode: Mode) -> None:
     step = harness(mode=mode)
     met = right(step, 1)
     step.watermark(5)
@@ -146,7 +150,7 @@ def test_a_version_meets_any_number_of_records(mode: Mode) -> None:
 
 
 @every_way
-def test_without_a_version_a_left_join_gives_the_record_alone_and_an_inner_one_nothing(
+def test_without_a_version_a_left_join_emits_the_record_with_none_and_an_inner_one_nothing(
     mode: Mode,
 ) -> None:
     for kind, count in ((Join.LEFT, 1), (Join.INNER, 0)):
@@ -161,7 +165,7 @@ def test_without_a_version_a_left_join_gives_the_record_alone_and_an_inner_one_n
 
 
 @every_way
-def test_a_version_older_than_the_tolerance_is_none(mode: Mode) -> None:
+def test_a_version_older_than_the_tolerance_is_not_joined(mode: Mode) -> None:
     step = harness(tolerance=5, mode=mode)
     met = right(step, 10)
     left(step, 15)
@@ -173,7 +177,7 @@ def test_a_version_older_than_the_tolerance_is_none(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("kind", [Join.RIGHT, Join.FULL])
-def test_right_records_do_not_come_out_alone(kind: Join) -> None:
+def test_right_records_are_not_emitted_without_a_left_one(kind: Join) -> None:
     with pytest.raises(FlowDefinitionError, match=f"INNER or LEFT, not {kind.name}"):
         AsOfJoinOperator(pair, kind=kind)
 
@@ -187,7 +191,7 @@ def test_a_negative_tolerance_is_refused() -> None:
 
 
 @every_way
-def test_a_left_record_at_or_behind_the_watermark_goes_to_the_late_output(mode: Mode) -> None:
+def test_a_left_record_at_or_before_the_watermark_is_emitted_to_the_late_output(mode: Mode) -> None:
     step = harness(mode=mode)
     step.watermark(10)
 
@@ -199,7 +203,7 @@ def test_a_left_record_at_or_behind_the_watermark_goes_to_the_late_output(mode: 
 
 
 @every_way
-def test_a_late_version_holds_for_records_still_to_come(mode: Mode) -> None:
+def test_a_late_version_is_valid_for_later_records(mode: Mode) -> None:
     step = harness(mode=mode)
     right(step, 5)
     step.watermark(10)
@@ -213,7 +217,7 @@ def test_a_late_version_holds_for_records_still_to_come(mode: Mode) -> None:
 
 
 @every_way
-def test_a_late_version_replaces_one_of_its_moment(mode: Mode) -> None:
+def test_a_late_version_replaces_one_with_its_timestamp(mode: Mode) -> None:
     step = harness(mode=mode)
     right(step, 8, 1)
     step.watermark(10)
@@ -226,7 +230,7 @@ def test_a_late_version_replaces_one_of_its_moment(mode: Mode) -> None:
 
 
 @every_way
-def test_a_late_version_that_a_newer_one_has_ended_goes_to_the_late_output(mode: Mode) -> None:
+def test_a_late_version_superseded_by_a_newer_one_is_emitted_to_the_late_output(mode: Mode) -> None:
     step = harness(mode=mode)
     right(step, 5)
     right(step, 8)
@@ -239,7 +243,7 @@ def test_a_late_version_that_a_newer_one_has_ended_goes_to_the_late_output(mode:
 
 
 @every_way
-def test_a_late_version_beyond_the_tolerance_goes_to_the_late_output(mode: Mode) -> None:
+def test_a_late_version_beyond_the_tolerance_is_emitted_to_the_late_output(mode: Mode) -> None:
     step = harness(tolerance=5, mode=mode)
     step.watermark(10)
 
@@ -262,7 +266,7 @@ def test_a_record_without_a_timestamp_is_an_error_that_names_the_step_and_the_in
 
 
 @every_way
-def test_after_the_end_of_time_nothing_is_held(mode: Mode) -> None:
+def test_no_state_is_kept_after_the_end_of_time(mode: Mode) -> None:
     step = harness(mode=mode)
     for at in range(20):
         left(step, at, key=f"left {at}")
@@ -285,7 +289,7 @@ def test_of_a_busy_key_only_the_versions_that_matter_are_kept() -> None:
     assert most <= 7
 
 
-def test_superseded_versions_go_although_their_key_gets_no_new_one() -> None:
+def test_superseded_versions_are_dropped_although_their_key_gets_no_new_one() -> None:
     step = harness()
     for at in range(10):
         right(step, at)
@@ -295,7 +299,7 @@ def test_superseded_versions_go_although_their_key_gets_no_new_one() -> None:
     assert (step.size.entries, step.size.event_timers) == (1, 0)
 
 
-def test_with_a_tolerance_keys_that_never_come_back_leave_nothing_behind() -> None:
+def test_with_a_tolerance_keys_without_further_records_keep_no_state() -> None:
     step = harness(tolerance=100)
     most = 0
     for at in range(0, 10_000, 10):
@@ -309,7 +313,7 @@ def test_with_a_tolerance_keys_that_never_come_back_leave_nothing_behind() -> No
     assert (step.size.entries, step.size.event_timers) == (0, 0)
 
 
-def test_with_a_tolerance_a_busy_key_that_falls_silent_leaves_nothing_behind() -> None:
+def test_with_a_tolerance_a_busy_key_that_becomes_idle_keeps_no_state() -> None:
     step = harness(tolerance=100)
     for at in range(0, 1000, 10):
         right(step, at)
@@ -323,7 +327,7 @@ def test_with_a_tolerance_a_busy_key_that_falls_silent_leaves_nothing_behind() -
 # ------------------------------------------------------------------------------ failures and state
 
 
-def test_what_the_function_raises_names_the_key_and_both_records() -> None:
+def test_an_error_of_the_function_names_the_key_and_both_records() -> None:
     def fail(one: Record, other: Record) -> None:
         raise ValueError("no")
 
@@ -344,7 +348,7 @@ def test_a_record_without_an_encoding_fails_the_checkpoint_and_is_named() -> Non
         step.snapshot()
 
 
-def test_state_goes_to_whoever_owns_the_key_when_the_parallelism_changes() -> None:
+def test_state_is_restored_by_the_owner_of_the_key_at_another_parallelism() -> None:
     before = harness()
     keys = [f"key-{number}" for number in range(20)]
     for key in keys:
@@ -374,7 +378,7 @@ kinds = st.sampled_from([Join.LEFT, Join.INNER])
 
 
 def newest(one: Record, versions: list[Record], tolerance: int | None) -> Record | None:
-    """The version that ``merge_asof`` finds, of several with one timestamp the last in the list."""
+    """Return the version that ``merge_asof`` finds; of several with one timestamp the last in the list."""
     good = [
         (other.at, index)
         for index, other in enumerate(versions)
@@ -386,7 +390,7 @@ def newest(one: Record, versions: list[Record], tolerance: int | None) -> Record
 
 
 @given(history=histories(), tolerance=tolerances, kind=kinds, mode=st.sampled_from(Mode))
-def test_any_order_in_which_nothing_is_late_gives_the_join_of_all_records(
+def test_any_order_without_late_records_has_the_join_of_all_records(
     history: list[Step], tolerance: int | None, kind: Join, mode: Mode
 ) -> None:
     step = harness(kind, tolerance=tolerance, mode=mode)
@@ -399,13 +403,13 @@ def test_any_order_in_which_nothing_is_late_gives_the_join_of_all_records(
     assert sorted(step.values, key=repr) == sorted(expected, key=repr)
     times = [one.timestamp for one in records(step)]
     assert times == sorted(one.at for one, _ in expected)
-    assert behind_the_watermark(step) == []
+    assert late_downstream(step) == []
     assert step.size.entries == 0
 
 
 @dataclass
-class ThatForgetsNothing:
-    """An as-of join that keeps every version there ever was, and asks all of them."""
+class KeepsAllVersions:
+    """A reference that keeps and searches every version."""
 
     tolerance: int | None
     versions: list[Record] = field(default_factory=list[Record])
@@ -430,11 +434,11 @@ class ThatForgetsNothing:
 
 
 @given(history=histories(late_rights=True), tolerance=tolerances, mode=st.sampled_from(Mode))
-def test_versions_that_are_dropped_or_refused_would_have_made_no_difference(
+def test_versions_that_are_dropped_or_rejected_make_no_difference(
     history: list[Step], tolerance: int | None, mode: Mode
 ) -> None:
     step = harness(tolerance=tolerance, mode=mode)
-    model = ThatForgetsNothing(tolerance)
+    model = KeepsAllVersions(tolerance)
 
     play(step, history)
     model.play(history)

@@ -49,7 +49,7 @@ def pair(left: Record | None, right: Record | None) -> tuple[int | None, int | N
 
 
 def logic(**parts: Any) -> WindowLogic:
-    """Windows of 10 ms with the default trigger, unless told otherwise."""
+    """Return a logic; by default windows of 10 ms with the default trigger."""
     given: dict[str, Any] = {"assigner": TumblingWindows(10), "trigger": EventTime(), **parts}
     return WindowLogic(**given)
 
@@ -96,7 +96,7 @@ every_way = pytest.mark.parametrize("mode", Mode)
 
 @dataclass(frozen=True)
 class Sessions(WindowAssigner[Record]):
-    """Windows that merge, longer after a record whose number is large: the assigner looks at the records."""
+    """Windows that merge, longer after a record with a large number."""
 
     @property
     def merging(self) -> bool:
@@ -118,7 +118,7 @@ class OnNumber(Trigger[Record]):
 
 @dataclass(frozen=True)
 class AtEnd(Trigger[Record]):
-    """Fires when the window ends, and may be used where windows merge."""
+    """Fires at the end of the window, and supports windows that merge."""
 
     @property
     def merges(self) -> bool:
@@ -143,7 +143,7 @@ class AtEnd(Trigger[Record]):
 
 
 class LastTwo(Evictor[Record]):
-    """Only the two that came last stay."""
+    """Keeps the last two records."""
 
     def before(
         self, elements: Sequence[Element[Record]], window: TimeWindow, ctx: EvictorContext
@@ -152,7 +152,7 @@ class LastTwo(Evictor[Record]):
 
 
 class Inventor(Evictor[Record]):
-    """Returns what it was not given."""
+    """Returns an element that it was not given."""
 
     def before(
         self, elements: Sequence[Element[Record]], window: TimeWindow, ctx: EvictorContext
@@ -191,7 +191,7 @@ def test_a_co_group_fires_for_windows_in_which_only_one_input_has_records(mode: 
 
 
 @every_way
-def test_windows_wait_for_the_input_that_is_behind(mode: Mode) -> None:
+def test_windows_fire_at_the_smaller_watermark_of_the_inputs(mode: Mode) -> None:
     step = co_group(mode)
     left(step, 3, 1)
     step.left_watermark(100)
@@ -231,7 +231,7 @@ def test_windows_of_both_inputs_merge(mode: Mode) -> None:
 
 
 @every_way
-def test_assigners_and_triggers_see_the_records_themselves(mode: Mode) -> None:
+def test_assigners_and_triggers_get_the_records_themselves(mode: Mode) -> None:
     step = co_group(mode, assigner=Sessions(), trigger=AtEnd())
     right(step, 0, 101)
     ends = co_group(mode, trigger=OnNumber())
@@ -245,7 +245,7 @@ def test_assigners_and_triggers_see_the_records_themselves(mode: Mode) -> None:
 
 
 @every_way
-def test_an_evictor_sees_both_inputs_in_the_order_of_arrival(mode: Mode) -> None:
+def test_an_evictor_gets_both_inputs_in_the_order_of_arrival(mode: Mode) -> None:
     step = co_group(mode, evictor=LastTwo())
     left(step, 1, 1)
     right(step, 1, 2)
@@ -257,7 +257,7 @@ def test_an_evictor_sees_both_inputs_in_the_order_of_arrival(mode: Mode) -> None
 
 
 @every_way
-def test_what_an_evictor_drops_is_gone_from_later_firings(mode: Mode) -> None:
+def test_records_that_an_evictor_drops_are_not_in_later_firings(mode: Mode) -> None:
     step = co_group(mode, evictor=LastTwo(), lateness=5)
     for number in (1, 2, 3):
         left(step, 1, number)
@@ -268,7 +268,7 @@ def test_what_an_evictor_drops_is_gone_from_later_firings(mode: Mode) -> None:
     assert [w.value for w in step.values] == [([2, 3], []), ([3], [4])]
 
 
-def test_an_evictor_that_makes_up_elements_is_named() -> None:
+def test_an_evictor_that_returns_new_elements_is_named() -> None:
     step = co_group(evictor=Inventor())
     left(step, 1)
 
@@ -277,7 +277,7 @@ def test_an_evictor_that_makes_up_elements_is_named() -> None:
 
 
 @every_way
-def test_a_late_record_goes_to_the_late_output_of_its_input_as_it_was(mode: Mode) -> None:
+def test_a_late_record_is_emitted_unchanged_to_the_late_output_of_its_input(mode: Mode) -> None:
     step = co_group(mode)
     step.watermark(9)
 
@@ -307,7 +307,7 @@ def test_lists_are_the_functions_own(mode: Mode) -> None:
 
 
 @every_way
-def test_each_left_record_of_a_window_meets_each_right_one(mode: Mode) -> None:
+def test_each_left_record_of_a_window_is_joined_to_each_right_one(mode: Mode) -> None:
     step = window_join(mode=mode)
     for number, at in ((1, 1), (2, 2)):
         left(step, at, number)
@@ -330,7 +330,7 @@ def test_each_left_record_of_a_window_meets_each_right_one(mode: Mode) -> None:
         (Join.FULL, {(1, None), (None, 2)}),
     ],
 )
-def test_where_the_other_input_has_none_the_kept_ones_come_out_alone(
+def test_without_records_of_the_other_input_the_kept_ones_are_emitted_with_none(
     mode: Mode, kind: Join, alone: set[Any]
 ) -> None:
     step = window_join(kind, mode)
@@ -345,7 +345,7 @@ def test_where_the_other_input_has_none_the_kept_ones_come_out_alone(
 
 
 @every_way
-def test_a_refinement_gives_all_pairs_again(mode: Mode) -> None:
+def test_a_refinement_emits_all_pairs_again(mode: Mode) -> None:
     step = window_join(mode=mode, lateness=5)
     left(step, 1, 1)
     right(step, 1, 2)
@@ -357,7 +357,7 @@ def test_a_refinement_gives_all_pairs_again(mode: Mode) -> None:
 
 
 @every_way
-def test_after_the_end_of_time_nothing_is_held(mode: Mode) -> None:
+def test_no_state_is_kept_after_the_end_of_time(mode: Mode) -> None:
     for step in (window_join(mode=mode), co_group(mode, evictor=LastTwo(), lateness=3)):
         for at in range(20):
             left(step, at, key=f"left {at}")
@@ -369,7 +369,7 @@ def test_after_the_end_of_time_nothing_is_held(mode: Mode) -> None:
         assert (step.size.entries, step.size.event_timers) == (0, 0)
 
 
-def test_windows_that_have_passed_leave_nothing_behind() -> None:
+def test_windows_that_are_gone_keep_no_state() -> None:
     step = window_join(Join.FULL)
     most = 0
     for at in range(1000):
@@ -384,7 +384,7 @@ def test_windows_that_have_passed_leave_nothing_behind() -> None:
 # ------------------------------------------------------------------------------ failures and state
 
 
-def test_what_joins_a_pair_fails_with_key_and_both_records() -> None:
+def test_an_error_of_the_join_function_names_key_and_both_records() -> None:
     def fail(one: Record, other: Record) -> None:
         if other.number == 3:
             raise ValueError("no")
@@ -399,7 +399,7 @@ def test_what_joins_a_pair_fails_with_key_and_both_records() -> None:
     assert isinstance(e.value.__cause__, ValueError)
 
 
-def test_what_joins_a_pair_at_a_refinement_fails_with_both_records_too() -> None:
+def test_an_error_of_the_join_function_at_a_refinement_names_both_records_too() -> None:
     def fail(one: Record, other: Record) -> None:
         raise ValueError("no")
 
@@ -413,7 +413,7 @@ def test_what_joins_a_pair_at_a_refinement_fails_with_both_records_too() -> None
     assert (e.value.key, e.value.record) == (A, (one, Record(A, 2, 2)))
 
 
-def test_what_groups_fails_with_the_key_and_the_window() -> None:
+def test_an_error_of_the_group_function_names_the_key_and_the_window() -> None:
     def fail(one: list[Record], other: list[Record]) -> None:
         raise ValueError("no")
 
@@ -448,7 +448,7 @@ def test_each_input_is_stored_by_its_own_type() -> None:
 
 
 @pytest.mark.parametrize("evictor", [None, LastTwo()])
-def test_state_goes_to_whoever_owns_the_key_when_the_parallelism_changes(
+def test_state_is_restored_by_the_owner_of_the_key_at_another_parallelism(
     evictor: LastTwo | None,
 ) -> None:
     before = co_group(evictor=evictor)
@@ -488,7 +488,7 @@ assigners = st.sampled_from([TumblingWindows(10), SlidingWindows(12, 4), Sliding
     kind=st.sampled_from(Join),
     mode=st.sampled_from(Mode),
 )
-def test_any_order_in_which_nothing_is_late_gives_the_pairs_of_each_window(
+def test_any_order_without_late_records_has_the_pairs_of_each_window(
     history: list[Step],
     assigner: TumblingWindows | SlidingWindows,
     kind: Join,
@@ -506,7 +506,7 @@ def test_any_order_in_which_nothing_is_late_gives_the_pairs_of_each_window(
 def expected(
     history: list[Step], assigner: TumblingWindows | SlidingWindows, kind: Join
 ) -> list[tuple[int, tuple[int | None, int | None]]]:
-    """The pairs of all windows."""
+    """Return the pairs of all windows."""
     groups: dict[tuple[str, TimeWindow], tuple[list[Record], list[Record]]] = {}
     for place, some in enumerate((lefts(history), rights(history))):
         for one in some:

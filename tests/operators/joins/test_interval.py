@@ -1,4 +1,4 @@
-"""Interval joins: pairs, bounds, lateness, records that come out alone, clean-up, state."""
+"""Interval joins: pairs, bounds, lateness, records without a partner, clean-up, state."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.operators.joins.histories import (
     Harness,
     Record,
     Step,
-    behind_the_watermark,
     histories,
+    late_downstream,
     lefts,
     play,
     records,
@@ -77,7 +77,7 @@ every_way = pytest.mark.parametrize("mode", Mode)
 
 
 @every_way
-def test_a_pair_comes_out_when_its_second_record_comes_whichever_that_is(mode: Mode) -> None:
+def test_a_pair_is_emitted_when_its_second_record_arrives_from_either_input(mode: Mode) -> None:
     step = harness(mode=mode)
 
     first = left(step, 10), right(step, 12)
@@ -98,7 +98,7 @@ def test_a_pair_has_the_larger_timestamp_of_its_records(mode: Mode) -> None:
 
 
 @every_way
-def test_records_of_different_keys_are_no_pair(mode: Mode) -> None:
+def test_records_of_different_keys_are_not_joined(mode: Mode) -> None:
     step = harness(mode=mode)
 
     left(step, 10, key=A)
@@ -116,7 +116,7 @@ def test_records_of_different_keys_are_no_pair(mode: Mode) -> None:
         ({"upper_inclusive": False}, [8, 9, 12]),
     ],
 )
-def test_bounds_are_inclusive_unless_they_are_not(
+def test_bounds_are_inclusive_unless_set_exclusive(
     mode: Mode, options: dict[str, bool], met: list[int]
 ) -> None:
     step = harness(-2, 3, mode=mode, **options)
@@ -129,7 +129,7 @@ def test_bounds_are_inclusive_unless_they_are_not(
 
 
 @every_way
-def test_partners_come_in_the_order_of_time_and_those_of_one_moment_as_they_came(
+def test_partners_are_in_time_order_and_those_of_one_timestamp_in_the_order_of_arrival(
     mode: Mode,
 ) -> None:
     step = harness(mode=mode)
@@ -147,7 +147,9 @@ def test_bounds_without_a_timestamp_between_them_are_refused() -> None:
 
 
 @every_way
-def test_a_record_behind_the_watermark_goes_to_the_late_output_of_its_input(mode: Mode) -> None:
+def test_a_record_before_the_watermark_is_emitted_to_the_late_output_of_its_input(
+    mode: Mode,
+) -> None:
     step = harness(mode=mode)
     right(step, 10, 1)
     left(step, 10, 2)
@@ -162,7 +164,7 @@ def test_a_record_behind_the_watermark_goes_to_the_late_output_of_its_input(mode
 
 
 @every_way
-@pytest.mark.parametrize("scale", [1, 100])  # a hundredfold, memory is given back later
+@pytest.mark.parametrize("scale", [1, 100])  # a hundredfold, memory is released later
 @pytest.mark.parametrize("kind", Join)
 def test_a_record_at_the_watermark_is_late_and_a_millisecond_later_it_finds_all_its_partners(
     mode: Mode, scale: int, kind: Join
@@ -199,7 +201,7 @@ def test_a_record_without_a_timestamp_is_an_error_that_names_the_step_and_the_in
 
 
 @every_way
-def test_an_inner_join_sends_watermarks_on_as_they_come(mode: Mode) -> None:
+def test_an_inner_join_emits_watermarks_without_delay(mode: Mode) -> None:
     step = harness(mode=mode)
 
     step.watermark(10)
@@ -218,7 +220,7 @@ def test_an_inner_join_sends_watermarks_on_as_they_come(mode: Mode) -> None:
         (Join.RIGHT, 2, 5, 0),
     ],
 )
-def test_an_outer_join_holds_its_watermark_back_by_how_long_a_partner_may_come(
+def test_an_outer_join_delays_its_watermark_by_the_time_for_which_a_partner_may_arrive(
     mode: Mode, kind: Join, lower: int, upper: int, delay: int
 ) -> None:
     step = harness(lower, upper, mode=mode, kind=kind)
@@ -231,7 +233,7 @@ def test_an_outer_join_holds_its_watermark_back_by_how_long_a_partner_may_come(
 
 
 @every_way
-def test_a_record_comes_out_alone_at_the_first_watermark_that_rules_a_partner_out(
+def test_a_record_is_emitted_with_none_at_the_first_watermark_that_excludes_a_partner(
     mode: Mode,
 ) -> None:
     step = harness(-2, 3, mode=mode, kind=Join.FULL)
@@ -248,7 +250,7 @@ def test_a_record_comes_out_alone_at_the_first_watermark_that_rules_a_partner_ou
 
 
 @every_way
-def test_a_record_that_met_one_partner_does_not_come_out_alone(mode: Mode) -> None:
+def test_a_record_with_a_partner_is_not_emitted_with_none(mode: Mode) -> None:
     step = harness(-2, 3, mode=mode, kind=Join.FULL)
 
     found = left(step, 10), right(step, 10)
@@ -258,7 +260,7 @@ def test_a_record_that_met_one_partner_does_not_come_out_alone(mode: Mode) -> No
 
 
 @every_way
-def test_who_found_a_partner_is_known_of_each_record_when_older_ones_have_gone(mode: Mode) -> None:
+def test_each_record_with_a_partner_is_known_when_older_ones_have_expired(mode: Mode) -> None:
     step = harness(0, 3, mode=mode, kind=Join.LEFT)
     alone, paired, last = left(step, 10), left(step, 20), left(step, 30)
     partner = right(step, 21)
@@ -272,7 +274,7 @@ def test_who_found_a_partner_is_known_of_each_record_when_older_ones_have_gone(m
 
 @every_way
 @pytest.mark.parametrize(("kind", "sides"), [(Join.LEFT, ["left"]), (Join.RIGHT, ["right"])])
-def test_only_the_kept_side_comes_out_alone(mode: Mode, kind: Join, sides: list[str]) -> None:
+def test_only_the_kept_side_is_emitted_with_none(mode: Mode, kind: Join, sides: list[str]) -> None:
     step = harness(mode=mode, kind=kind)
     left(step, 10)
     right(step, 20)
@@ -283,7 +285,7 @@ def test_only_the_kept_side_comes_out_alone(mode: Mode, kind: Join, sides: list[
 
 
 @every_way
-def test_a_record_whose_partners_had_to_come_before_it_comes_out_alone_at_once(mode: Mode) -> None:
+def test_a_record_whose_partners_must_precede_it_is_emitted_with_none_at_once(mode: Mode) -> None:
     step = harness(-9, -5, mode=mode, kind=Join.LEFT)
     step.watermark(10)
 
@@ -294,7 +296,7 @@ def test_a_record_whose_partners_had_to_come_before_it_comes_out_alone_at_once(m
 
 
 @every_way
-def test_those_who_come_out_alone_together_come_in_the_order_of_time(mode: Mode) -> None:
+def test_records_without_a_partner_are_emitted_in_time_order(mode: Mode) -> None:
     step = harness(-2, 3, mode=mode, kind=Join.FULL)
     left(step, 30, key=A)
     right(step, 20, key=B)
@@ -310,7 +312,7 @@ def test_those_who_come_out_alone_together_come_in_the_order_of_time(mode: Mode)
 
 @every_way
 @pytest.mark.parametrize("kind", Join)
-def test_after_the_end_of_time_nothing_is_held(mode: Mode, kind: Join) -> None:
+def test_no_state_is_kept_after_the_end_of_time(mode: Mode, kind: Join) -> None:
     step = harness(mode=mode, kind=kind)
     for at in range(50):
         left(step, at, key=f"left {at}")
@@ -323,7 +325,7 @@ def test_after_the_end_of_time_nothing_is_held(mode: Mode, kind: Join) -> None:
 
 
 @pytest.mark.parametrize("kind", Join)
-def test_keys_that_never_come_back_leave_nothing_behind(kind: Join) -> None:
+def test_keys_without_further_records_keep_no_state(kind: Join) -> None:
     step = harness(-100, 100, kind=kind)
     most = 0
     for at in range(0, 20_000, 10):
@@ -332,12 +334,12 @@ def test_keys_that_never_come_back_leave_nothing_behind(kind: Join) -> None:
         step.watermark(at)
         most = max(most, step.size.entries)
 
-    # What is 100 ms old may go: 10 records of each side; a stretch of 25 ms later it has gone, 3 more.
+    # Records may expire after 100 ms: 10 of each side; they have at most 25 ms later, 3 more.
     assert most <= 2 * (10 + 3 + 1)
 
 
 @pytest.mark.parametrize("kind", Join)
-def test_what_a_key_holds_is_bounded_however_long_it_comes(kind: Join) -> None:
+def test_the_state_of_a_key_is_bounded_however_many_records_arrive(kind: Join) -> None:
     step = harness(-100, 100, kind=kind)
     most = 0
     for at in range(0, 20_000, 10):
@@ -348,7 +350,7 @@ def test_what_a_key_holds_is_bounded_however_long_it_comes(kind: Join) -> None:
     assert most <= 12
 
 
-def test_a_busy_key_that_falls_silent_leaves_nothing_behind() -> None:
+def test_a_busy_key_that_becomes_idle_keeps_no_state() -> None:
     step = harness(-100, 100)
     for at in range(0, 1000, 10):
         left(step, at)
@@ -359,7 +361,7 @@ def test_a_busy_key_that_falls_silent_leaves_nothing_behind() -> None:
     assert step.size.entries == 0
 
 
-def test_a_snapshot_has_only_what_may_still_meet_somebody() -> None:
+def test_a_snapshot_has_only_records_that_may_find_a_partner() -> None:
     step = harness(-200, 300)
     left(step, 700, key=A)
     left(step, 800, key=B)
@@ -375,7 +377,7 @@ def test_a_snapshot_has_only_what_may_still_meet_somebody() -> None:
 
 
 @pytest.mark.parametrize("batch_is_on_time", [True, False])
-def test_what_the_function_raises_names_the_key_and_both_records(batch_is_on_time: bool) -> None:
+def test_an_error_of_the_function_names_the_key_and_both_records(batch_is_on_time: bool) -> None:
     def fail(one: Record, other: Record) -> None:
         raise ValueError("no")
 
@@ -392,7 +394,7 @@ def test_what_the_function_raises_names_the_key_and_both_records(batch_is_on_tim
     assert isinstance(e.value.__cause__, ValueError)
 
 
-def test_what_the_function_raises_for_a_record_alone_names_it() -> None:
+def test_an_error_of_the_function_for_a_record_without_a_partner_names_it() -> None:
     def fail(one: Record, other: Record | None) -> None:
         raise ValueError("no")
 
@@ -426,7 +428,7 @@ def test_a_record_without_an_encoding_fails_the_checkpoint_and_is_named() -> Non
         step.snapshot()
 
 
-def test_state_goes_to_whoever_owns_the_key_when_the_parallelism_changes() -> None:
+def test_state_is_restored_by_the_owner_of_the_key_at_another_parallelism() -> None:
     before = harness(-5, 5)
     keys = [f"key-{number}" for number in range(20)]
     for key in keys:
@@ -474,7 +476,7 @@ def test_an_outer_join_can_become_an_inner_one() -> None:
 
 
 def expected(history: list[Step], lower: int, upper: int, kind: Join) -> list[tuple[int, Pair]]:
-    """The join of all lefts with all rights."""
+    """Return the join of all left records with all right ones."""
     pairs = [
         (one, other)
         for one in lefts(history)
@@ -496,7 +498,7 @@ bounds = st.tuples(st.integers(-15, 15), st.integers(0, 15)).map(
 
 
 @given(history=histories(), between=bounds, kind=st.sampled_from(Join), mode=st.sampled_from(Mode))
-def test_any_order_in_which_nothing_is_late_gives_the_join_of_all_records(
+def test_any_order_without_late_records_has_the_join_of_all_records(
     history: list[Step], between: tuple[int, int], kind: Join, mode: Mode
 ) -> None:
     step = harness(*between, kind=kind, mode=mode)
@@ -505,5 +507,5 @@ def test_any_order_in_which_nothing_is_late_gives_the_join_of_all_records(
 
     found = [(one.timestamp, one.value) for one in records(step)]
     assert sorted(found, key=repr) == sorted(expected(history, *between, kind), key=repr)
-    assert behind_the_watermark(step) == []
+    assert late_downstream(step) == []
     assert step.size.entries == 0

@@ -21,8 +21,8 @@ from tests.operators.joins.histories import (
     Record,
     Right,
     Step,
-    behind_the_watermark,
     histories,
+    late_downstream,
     play,
 )
 
@@ -34,7 +34,7 @@ def pair(left: Record | None, right: Record | None) -> Pair:
 
 
 def arrivals(history: Iterable[Step]) -> Iterator[tuple[bool, Record, bool]]:
-    """Each record: whether it is a left one, the record, and whether it is at or behind the watermark."""
+    """Return each record, with True for a left one, and True if it is at or before the watermark."""
     watermark = MIN_TIMESTAMP
     for step in history:
         match step:
@@ -87,7 +87,7 @@ def test_an_interval_join_joins_all_records_on_time_and_emits_all_others_as_late
     assert late(step, LATE_RIGHT) == sorted(
         one for left, one, is_late in came if not left and is_late
     )
-    assert behind_the_watermark(step) == []
+    assert late_downstream(step) == []
 
 
 def _join_pair(
@@ -134,4 +134,4 @@ def test_an_as_of_join_emits_each_left_record_once_joined_or_late(
     assert sorted(left for left, _ in step.values) == sorted(on_time)
     assert late(step, LATE_LEFT) == sorted(one for left, one, is_late in came if left and is_late)
     assert rights_on_time.isdisjoint(late(step, LATE_RIGHT))
-    assert behind_the_watermark(step) == []
+    assert late_downstream(step) == []

@@ -1,4 +1,4 @@
-"""The versions that an as-of join holds: what they cost beside what they are."""
+"""The versions of an as-of join: their number and their cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aflow.operators.joins.versions import Versions
 
 
 @pytest.mark.parametrize("tolerance", [None, 5_000])
-def test_a_key_waits_for_one_look_however_often_it_got_a_new_version(tolerance: int | None) -> None:
+def test_a_key_is_checked_once_however_often_it_got_a_new_version(tolerance: int | None) -> None:
     versions = Versions(tolerance)
 
     for second in range(50):
@@ -22,7 +22,7 @@ def test_a_key_waits_for_one_look_however_often_it_got_a_new_version(tolerance: 
     assert list(versions.expiry.due(MAX_TIMESTAMP - 1)) == ["key"]
 
 
-def test_a_key_that_was_looked_at_is_looked_at_again_for_later_versions() -> None:
+def test_a_key_that_was_checked_is_checked_again_for_later_versions() -> None:
     versions = Versions(None)
     for at in (0, 1_000):
         versions.put("key", at, at)

@@ -1,4 +1,4 @@
-"""The loops in which fast window steps fold batches give what one ``add`` after the other gives."""
+"""The loops that fold batches in fast window steps, compared with one ``add`` after the other."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ def test_a_batch_is_folded_as_its_records_would_be(
 
 
 @pytest.mark.parametrize("first", [1, "no number"])
-def test_what_is_no_number_is_told_with_its_record_and_changes_nothing_else(first: object) -> None:
+def test_a_value_that_is_no_number_fails_with_its_record_and_changes_nothing_else(
+    first: object,
+) -> None:
     values = [first, "no number", 5] if first == 1 else [first, 5]
     contents: dict[Hashable, Any] = {}
 
@@ -92,7 +94,7 @@ def test_what_is_no_number_is_told_with_its_record_and_changes_nothing_else(firs
     assert contents == ({"a": [1]} if first == 1 else {})
 
 
-def test_what_can_be_no_key_is_refused_with_its_record() -> None:
+def test_an_unsupported_key_is_refused_with_its_record() -> None:
     keys: list[Any] = ["a", ["b"]]
     with pytest.raises(OperatorError) as caught:
         fold_into({}, Batch([1, 2]), keys, SUMS, step())

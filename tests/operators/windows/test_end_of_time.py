@@ -77,7 +77,7 @@ def found(harness: OperatorHarness[Event, Any]) -> dict[int, int]:
 @pytest.mark.parametrize("kept", [0, 500])
 @pytest.mark.parametrize("at", NEAR_THE_ENDS)
 @pytest.mark.parametrize("name", [name for name in STEPS if name not in ("gaps", "early")])
-def test_each_window_of_a_record_near_an_end_of_time_gives_it_by_the_end(
+def test_each_window_of_a_record_near_an_end_of_time_emits_it_by_the_end(
     name: str, at: int, kept: int, mode: Mode
 ) -> None:
     step = OperatorHarness[Event, Any](STEPS[name](kept), key=lambda event: event[0], mode=mode)

@@ -1,4 +1,4 @@
-"""Which operator does a window step, and which steps are refused before anything runs."""
+"""The operator of a window step by its definition, and definitions that are refused early."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def made(**parts: Any) -> WindowLogic:
     ],
     ids=stable,
 )
-def test_what_the_fast_operators_cannot_do_is_done_by_the_general_one(
+def test_logic_beyond_the_fast_operators_has_the_general_operator(
     parts: dict[str, Any],
 ) -> None:
     logic = made(**parts)
@@ -150,7 +150,9 @@ class FormerEvictor(Evictor[Any]):
     ],
     ids=lambda part: str(part)[:60],
 )
-def test_what_nobody_can_do_is_refused_with_advice(parts: dict[str, Any], says: str) -> None:
+def test_logic_that_no_operator_supports_is_refused_with_advice(
+    parts: dict[str, Any], says: str
+) -> None:
     with pytest.raises(FlowDefinitionError, match=says):
         check_logic(made(**parts))
 
@@ -224,7 +226,7 @@ def refused(*_: object) -> int:
     [(TUMBLING, "[0, 10)"), (SlidingWindows(10, 5), "[0, 10)"), (SESSIONS, "[6, 16)")],
     ids=str,
 )
-def test_what_fails_at_the_end_of_a_window_names_step_key_and_window(
+def test_a_failure_at_the_end_of_a_window_names_step_key_and_window(
     assigner: WindowAssigner[Any], window: str, accumulation: Accumulation, trigger: Trigger[Any]
 ) -> None:
     logic = made(assigner=assigner, accumulation=accumulation, trigger=trigger, lateness=50)

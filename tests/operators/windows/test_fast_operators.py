@@ -1,4 +1,4 @@
-"""The fast operators of sessions and panes give what the general window operator gives on the same input."""
+"""The fast operators of sessions and panes, compared with the general window operator on the same input."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LARGEST = reducing(max)
 
 
 class OwnWindows(SlidingWindows):
-    """What it assigns is its own business."""
+    """A subclass of an assigner, which may assign other windows."""
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ SUMS = WindowLogic(assigner=SessionWindows(5), trigger=DEFAULT, accumulation=SUM
     ],
     ids=["early", "purging", "evictor", "apply with an evictor"],
 )
-def test_whatever_else_is_asked_for_the_general_operator_does(logic: WindowLogic) -> None:
+def test_all_other_logic_has_the_general_operator(logic: WindowLogic) -> None:
     assert type(window_operator(logic)) is WindowOperator
 
 
@@ -95,7 +95,7 @@ accumulations = pytest.mark.parametrize(
 
 
 def outcome(what: Steps, operator: Operator) -> tuple[list[list[StoredRow]], list[Event]]:
-    """The results of each step, those of the watermark by end and key, and the late records."""
+    """Return the results of each step, those of the watermark by end and key, and the late records."""
     step: OperatorHarness[Event, Any] = OperatorHarness(
         lambda: operator, key=lambda event: event[0]
     )

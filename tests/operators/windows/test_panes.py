@@ -1,4 +1,4 @@
-"""Sliding windows that share panes: the same results as windows kept one by one, at the cost of panes."""
+"""Sliding windows that share panes: the results of windows with panes of their own, at the cost of shared panes."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def merged(a: list[int], b: list[int]) -> list[int]:
 
 
 SUM = folding(int, lambda total, event: total + event[1], lambda a, b: a + b)
-#: Changes its accumulators in place and gives them away as they are.
+#: Changes its accumulators in place and emits them unchanged.
 SORTED = folding(list[int], inserted, merged)
-#: Keeps the order of panes, so that it shows whether they are merged in the order of time.
+#: Keeps the order of panes, which shows whether they are merged in time order.
 ORDERED = folding(list[int], extended, concatenated)
 #: Values without a neutral element.
 LARGEST = reducing(max)
@@ -132,7 +132,7 @@ def test_a_record_whose_first_windows_have_fired_counts_in_the_others_only(mode:
 
 
 @every_way
-def test_records_behind_fired_windows_do_not_spoil_the_panes_of_the_others(mode: Mode) -> None:
+def test_records_of_fired_windows_do_not_change_the_panes_of_the_others(mode: Mode) -> None:
     step = harness(mode, windows=SlidingWindows(40, 10), accumulation=SORTED)
     step.push_batch([("a", number) for number in range(4)], [0, 10, 20, 30])
     step.watermark(39)
@@ -151,7 +151,9 @@ def test_records_behind_fired_windows_do_not_spoil_the_panes_of_the_others(mode:
 
 
 @every_way
-def test_a_record_without_a_window_any_more_goes_to_the_late_output_as_it_was(mode: Mode) -> None:
+def test_a_record_whose_windows_are_gone_is_emitted_unchanged_to_the_late_output(
+    mode: Mode,
+) -> None:
     step = harness(mode)
     step.watermark(29)
 
@@ -184,7 +186,7 @@ def test_within_the_lateness_a_record_fires_each_of_its_fired_windows_again(mode
 
 
 @every_way
-def test_firing_again_does_not_spoil_the_panes(mode: Mode) -> None:
+def test_firing_again_does_not_change_the_panes(mode: Mode) -> None:
     step = harness(mode, windows=SlidingWindows(40, 10), accumulation=SORTED, lateness=100)
     step.push_batch([("a", number) for number in range(4)], [0, 10, 20, 30])
     step.watermark(39)
@@ -202,7 +204,7 @@ def test_firing_again_does_not_spoil_the_panes(mode: Mode) -> None:
 
 
 @every_way
-def test_what_falls_between_windows_is_in_none_and_late_only_behind_the_watermark(
+def test_a_record_between_windows_is_in_none_and_late_only_before_the_watermark(
     mode: Mode,
 ) -> None:
     step = harness(mode, windows=SlidingWindows(3, 10))
@@ -273,7 +275,7 @@ def test_a_firing_takes_a_bounded_number_of_merges_for_a_key_on_average() -> Non
     assert counted.merges <= 6 * 3000
 
 
-def test_an_idle_key_leaves_nothing_behind() -> None:
+def test_an_idle_key_keeps_no_state() -> None:
     step = harness(windows=SlidingWindows(50, 7), lateness=20)
     for time in range(300):
         step.push((f"key-{time // 30}", 1), time)
@@ -322,7 +324,7 @@ def owns(step: Harness, event: Event) -> bool:
     return key_group(event[0], context.key_group_count) in context.key_groups
 
 
-def test_keys_of_a_subtask_that_was_ahead_go_on_where_they_were() -> None:
+def test_keys_of_a_subtask_that_was_ahead_keep_their_watermark() -> None:
     halves = [harness(parallelism=2, subtask=subtask) for subtask in range(2)]
     events = [next(e for e in map(event, range(99)) if owns(half, e)) for half in halves]
     for half, one, watermark in zip(halves, events, (29, 9), strict=True):
@@ -376,7 +378,7 @@ def test_records_without_timestamps_are_refused_with_what_to_call() -> None:
 
 
 @pytest.mark.parametrize("watermark", [0, 19])
-def test_what_the_function_raises_names_the_record(watermark: int) -> None:
+def test_an_error_of_the_function_names_the_record(watermark: int) -> None:
     step = harness()
     step.watermark(watermark)
 
@@ -386,7 +388,7 @@ def test_what_the_function_raises_names_the_record(watermark: int) -> None:
     assert (info.value.record, info.value.key, info.value.timestamp) == (("a", "x"), "a", 12)
 
 
-def test_what_merge_raises_names_the_key() -> None:
+def test_an_error_of_merge_names_the_key() -> None:
     def refuse(a: int, b: int) -> int:
         raise ValueError(f"no {a} and {b}")
 
@@ -399,7 +401,7 @@ def test_what_merge_raises_names_the_key() -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """Windows, lateness, and what comes: batches of keys with timestamps, or watermarks by how far they go on."""
+    """Windows, lateness and input: batches of keys with timestamps, or watermarks by their distance to the last one."""
 
     windows: SlidingWindows
     lateness: int
@@ -429,7 +431,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def run(case: Case, step: Harness) -> tuple[list[Any], list[Event]]:
-    """Results in the order of emission, those of one window by key, and the late records."""
+    """Return the results in the order of emission, those of one window by key, and the late records."""
     now, number = 0, 0
     for what in case.steps:
         if isinstance(what, int):
@@ -445,7 +447,7 @@ def run(case: Case, step: Harness) -> tuple[list[Any], list[Event]]:
 
 
 def grouped(found: list[Any]) -> list[Any]:
-    """The same with each run of first results of one window in the order of keys."""
+    """Return the rows with each run of first results of one window in the order of keys."""
     done: list[Any] = []
     for row in found:
         at = len(done)
@@ -459,7 +461,7 @@ def grouped(found: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("mode", Mode)
 @given(case=cases())
 @settings(max_examples=120, deadline=None)
-def test_windows_that_share_panes_give_what_windows_kept_one_by_one_give(
+def test_windows_that_share_panes_have_the_results_of_windows_with_their_own(
     mode: Mode, accumulation: Accumulation, case: Case
 ) -> None:
     reference = harness(

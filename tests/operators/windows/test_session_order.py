@@ -1,4 +1,4 @@
-"""Sessions give the records that they keep in the order of arrival, however their parts have merged."""
+"""The order of records in sessions that keep them: that of arrival, in every order of merges."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def windows(**parts: Any) -> Callable[[], Operator]:
 
 
 class All(Evictor[Event]):
-    """Evicts nothing."""
+    """An evictor that keeps all records."""
 
 
 STEPS: dict[str, Callable[[], Operator]] = {
@@ -129,7 +129,7 @@ def _keys_of(half: OperatorHarness[Event, Any]) -> list[str]:
     return [next(key for key in map(str, range(99)) if key_group(key) in context.key_groups)]
 
 
-def test_records_that_were_stored_without_numbers_keep_their_order_and_come_first() -> None:
+def test_records_that_were_stored_without_numbers_keep_their_order_and_precede_others() -> None:
     order, layout = ArrivalOrder(), Many(state_codec(int))
     codec = ArrivalsCodec(order, layout)
 

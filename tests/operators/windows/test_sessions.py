@@ -1,4 +1,4 @@
-"""Sessions of a fixed gap: merging, firing, lateness, state; straight and with a restore after every step."""
+"""Sessions of a fixed gap: merging, firing, lateness, state; without and with a restore after every step."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def extend(a: list[int], b: list[int]) -> list[int]:
 
 
 SUM = folding(int, lambda total, event: total + event[1], lambda a, b: a + b)
-#: Changes its accumulators in place and gives them away as they are.
+#: Changes its accumulators in place and emits them unchanged.
 LISTED = folding(list[int], append, extend)
 LARGEST = reducing(max)
 
@@ -86,7 +86,7 @@ def test_a_session_lasts_from_its_first_record_until_the_gap_after_its_last(mode
 
 
 @every_way
-def test_results_have_the_last_timestamp_of_the_session_and_come_before_the_watermark(
+def test_results_have_the_last_timestamp_of_the_session_and_precede_the_watermark(
     mode: Mode,
 ) -> None:
     step = harness(mode)
@@ -189,7 +189,7 @@ def test_a_fired_session_that_grows_beyond_the_watermark_fires_at_its_new_end(mo
 
 
 @every_way
-def test_what_comes_of_a_fired_and_an_open_session_fires_once_and_counts_on(mode: Mode) -> None:
+def test_a_fired_and_an_open_session_merged_fire_once_and_continue_the_count(mode: Mode) -> None:
     step = harness(mode, lateness=50)
     step.push(("a", 1), 10)
     step.watermark(25)
@@ -209,7 +209,7 @@ def test_what_comes_of_a_fired_and_an_open_session_fires_once_and_counts_on(mode
 
 
 @every_way
-def test_of_two_sessions_that_have_fired_the_greater_count_goes_on(mode: Mode) -> None:
+def test_of_two_sessions_that_have_fired_the_greater_count_is_continued(mode: Mode) -> None:
     step = harness(mode, lateness=100)
     step.push_batch([("a", 1), ("a", 2)], [10, 30])
     step.watermark(50)
@@ -243,7 +243,7 @@ def test_a_session_whose_clean_up_time_lies_beyond_the_end_of_time_is_kept_until
 
 
 @every_way
-def test_years_and_times_before_1970_are_nothing_special(mode: Mode) -> None:
+def test_long_sessions_and_times_before_1970_are_supported(mode: Mode) -> None:
     step = harness(mode)
     step.push(("a", 1), -(10**15))
     step.push(("a", 2), 10**15)
@@ -257,7 +257,7 @@ def test_years_and_times_before_1970_are_nothing_special(mode: Mode) -> None:
     ]
 
 
-def test_state_is_gone_with_the_sessions() -> None:
+def test_state_is_cleared_with_the_sessions() -> None:
     step = harness(lateness=5)
     for number in range(100):
         step.push((f"key-{number}", 1), 10 * number)
@@ -296,7 +296,7 @@ def test_sessions_move_with_their_keys_to_any_parallelism(after: int) -> None:
     )
 
 
-def test_keys_of_a_subtask_that_was_ahead_go_on_where_they_were() -> None:
+def test_keys_of_a_subtask_that_was_ahead_keep_their_watermark() -> None:
     halves = [harness(parallelism=2, subtask=subtask) for subtask in range(2)]
     named = [(f"key-{number}", number) for number in range(1, 99)]
     fast, slow = (next(event for event in named if owns(half, event)) for half in halves)
@@ -326,7 +326,7 @@ def test_a_fold_without_merge_is_refused() -> None:
         SessionAggregateOperator(10, Accumulation(lambda v: v, lambda a, _: a))
 
 
-def test_a_gap_that_is_no_time_is_refused() -> None:
+def test_a_gap_that_is_not_positive_is_refused() -> None:
     with pytest.raises(FlowDefinitionError, match="gap"):
         SessionAggregateOperator(0, SUM)
 
@@ -354,7 +354,7 @@ def test_a_key_that_cannot_be_one_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("times", [[1, 2], [20, 1]])
-def test_what_the_function_raises_names_the_record(times: list[int]) -> None:
+def test_an_error_of_the_function_names_the_record(times: list[int]) -> None:
     step = harness()
     step.push(("a", 1), 1)
 
@@ -364,7 +364,7 @@ def test_what_the_function_raises_names_the_record(times: list[int]) -> None:
     assert (info.value.record, info.value.key, info.value.timestamp) == (("a", "x"), "a", times[1])
 
 
-def test_what_result_raises_for_a_late_record_is_reported_once() -> None:
+def test_an_error_of_result_for_a_late_record_is_reported_once() -> None:
     def fail(total: int) -> int:
         raise ValueError(f"no {total}")
 
@@ -395,7 +395,7 @@ steps = st.lists(
 
 
 def run(what: Steps, step: Harness) -> tuple[list[StoredRow], list[Event]]:
-    """Results in the order of emission, those of one moment in the order of keys, and the late records."""
+    """Return the results in the order of emission, those of one time by key, and the late records."""
     now, number = 0, 0
     found: list[StoredRow] = []
     for one in what:
@@ -413,14 +413,14 @@ def run(what: Steps, step: Harness) -> tuple[list[StoredRow], list[Event]]:
 
 
 def in_order(found: list[StoredRow], *, sort: bool) -> list[StoredRow]:
-    """Timers of one moment are due in any order, so keys may change places there, and only there."""
+    """Sort rows of one time by key: timers of one time fire in any order."""
     ends = [end for _, _, end, _, _ in found]
     assert not sort or ends == sorted(ends)
     return sorted(found, key=lambda row: (row[2], row[0])) if sort else found
 
 
 def merged_by_hand(what: Steps, gap: int) -> list[StoredRow]:
-    """The sessions of all records, whatever order they came in."""
+    """Return the sessions of all records, in any order of arrival."""
     now, number = 0, 0
     records: dict[str, list[tuple[int, int]]] = {}
     for one in what:
@@ -446,7 +446,7 @@ def merged_by_hand(what: Steps, gap: int) -> list[StoredRow]:
 @pytest.mark.parametrize("mode", Mode)
 @given(what=steps, gap=st.integers(1, 30))
 @settings(max_examples=150, deadline=None)
-def test_any_order_that_makes_no_record_late_gives_the_sessions_of_all_records(
+def test_any_order_without_late_records_has_the_sessions_of_all_records(
     mode: Mode, what: Steps, gap: int
 ) -> None:
     step = harness(mode, gap=gap)
@@ -454,8 +454,8 @@ def test_any_order_that_makes_no_record_late_gives_the_sessions_of_all_records(
     for one in what:
         if isinstance(one, int):
             now += one
-            # Records are not behind now - 40. With a watermark of now - 41 a session that ends there would have fired
-            # already, and a record of that moment, though not late, would begin another one.
+            # Records are not before now - 40. With a watermark of now - 41 a session that ends there would have fired,
+            # and a record of that time, though not late, would create another one.
             step.watermark(now - 42)
         else:
             events = [(key, number + index) for index, (key, _) in enumerate(one)]

@@ -1,4 +1,4 @@
-"""Staggered tumbling windows: one shift for each subtask, which its keys keep through restores at any parallelism."""
+"""Staggered tumbling windows: one shift for each subtask, which its keys keep in restores at any parallelism."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _fast(made: WindowLogic) -> Operator:
     return PaneAggregateOperator(made.assigner, SUM, lateness=made.lateness)
 
 
-#: The operator that is chosen for sums, and the one for everything else.
+#: The operator for sums, and the general one.
 OPERATORS: Final[dict[str, Callable[[WindowLogic], Operator]]] = {
     "fast": _fast,
     "general": WindowOperator,
@@ -82,7 +82,7 @@ def test_the_fast_operator_is_chosen_for_staggered_windows_too() -> None:
 
 @every_operator
 @every_way
-def test_windows_start_where_the_clock_was_at_the_first_record(of: str, mode: Mode) -> None:
+def test_windows_start_at_the_clock_time_of_the_first_record(of: str, mode: Mode) -> None:
     windows = step(of, mode, start=1_030)
 
     windows.push(("a", 1), 30)
@@ -116,7 +116,7 @@ def test_the_stagger_is_added_to_the_offset(of: str) -> None:
 
 
 @every_operator
-def test_a_random_stagger_comes_from_the_randomness_of_the_job(of: str) -> None:
+def test_a_random_stagger_is_drawn_from_the_random_source_of_the_job(of: str) -> None:
     drawn = 0.25
 
     class Chances(PaneAggregateOperator):
@@ -144,7 +144,7 @@ def test_a_random_stagger_comes_from_the_randomness_of_the_job(of: str) -> None:
 
 
 @every_operator
-def test_a_record_behind_the_watermark_is_late_for_its_staggered_window(of: str) -> None:
+def test_a_record_before_the_watermark_is_late_for_its_staggered_window(of: str) -> None:
     windows = step(of, start=30)
     windows.push(("a", 1), 150)
     windows.watermark(129)
@@ -158,7 +158,7 @@ def test_a_record_behind_the_watermark_is_late_for_its_staggered_window(of: str)
 
 
 @every_operator
-def test_keys_of_two_subtasks_keep_their_windows_when_one_subtask_goes_on(of: str) -> None:
+def test_keys_of_two_subtasks_keep_their_windows_when_one_subtask_continues(of: str) -> None:
     first = step(of, start=30, subtask=0, parallelism=2)
     second = step(of, start=70, subtask=1, parallelism=2)
     first.push((FIRST, 1), 100)
@@ -200,7 +200,7 @@ def test_keys_keep_their_windows_when_one_of_two_watermarks_was_ahead(of: str) -
 
 
 @every_operator
-def test_keys_keep_their_windows_when_two_subtasks_go_on_and_become_two_again(of: str) -> None:
+def test_keys_keep_their_windows_when_two_subtasks_become_one_and_two_again(of: str) -> None:
     first = step(of, start=30, subtask=0, parallelism=2)
     second = step(of, start=70, subtask=1, parallelism=2)
     first.push((FIRST, 1), 100)
@@ -230,8 +230,8 @@ def test_a_subtask_without_records_draws_its_stagger_after_a_restore(of: str) ->
 
 
 @every_operator
-def test_windows_are_aligned_where_there_is_no_clock(of: str) -> None:
-    """As over history."""
+def test_windows_are_aligned_without_a_clock(of: str) -> None:
+    """A backfill has no clock."""
 
     class History(PaneAggregateOperator):
         def open(self, context: OperatorContext) -> None:

@@ -1,4 +1,4 @@
-"""Event-time windows: firing, lateness, clean-up, state; straight and with a restore after every step."""
+"""Tumbling windows, and sliding ones without shared panes: firing, lateness, clean-up, state; in all modes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_window_fires_when_the_watermark_reaches_its_last_timestamp(mode: Mode
 
 
 @every_way
-def test_results_have_the_last_timestamp_of_the_window_and_come_before_the_watermark(
+def test_results_have_the_last_timestamp_of_the_window_and_precede_the_watermark(
     mode: Mode,
 ) -> None:
     step = harness(mode)
@@ -97,7 +97,9 @@ def test_windows_that_are_due_together_fire_in_the_order_of_time(mode: Mode) -> 
 
 
 @every_way
-def test_a_record_without_a_window_any_more_goes_to_the_late_output_as_it_was(mode: Mode) -> None:
+def test_a_record_whose_windows_are_gone_is_emitted_unchanged_to_the_late_output(
+    mode: Mode,
+) -> None:
     step = harness(mode)
     step.watermark(9)
 
@@ -129,7 +131,7 @@ def test_within_the_lateness_a_record_fires_its_window_again_for_its_key_only(mo
 
 
 @every_way
-def test_results_say_which_firing_of_their_key_and_window_they_are(mode: Mode) -> None:
+def test_results_have_the_number_of_the_firing_of_their_key_and_window(mode: Mode) -> None:
     step = harness(mode, lateness=20)
     step.push(("a", 1), 1)
     step.push(("a", 1), 11)
@@ -153,7 +155,7 @@ def test_results_say_which_firing_of_their_key_and_window_they_are(mode: Mode) -
 
 
 @every_way
-def test_a_result_that_was_given_away_does_not_grow_with_late_records(mode: Mode) -> None:
+def test_an_emitted_result_does_not_change_with_late_records(mode: Mode) -> None:
     def append(so_far: list[int], event: Event) -> list[int]:
         so_far.append(event[1])
         return so_far
@@ -190,7 +192,7 @@ def test_a_window_is_one_timer_however_many_keys_it_has() -> None:
     assert step.size == StateSize()
 
 
-def test_keys_of_a_subtask_that_was_ahead_go_on_where_they_were() -> None:
+def test_keys_of_a_subtask_that_was_ahead_keep_their_watermark() -> None:
     halves = [harness(parallelism=2, subtask=subtask) for subtask in range(2)]
     groups = [half.operator.context.key_groups for half in halves]
     keys = [next(f"k{n}" for n in range(99) if key_group(f"k{n}") in own) for own in groups]
@@ -244,7 +246,7 @@ def test_a_record_is_in_each_of_its_sliding_windows_that_is_not_gone(mode: Mode)
     assert late(step) == []
 
 
-def test_state_is_gone_with_the_windows() -> None:
+def test_state_is_cleared_with_the_windows() -> None:
     step = harness(lateness=5)
     step.push(("a", 1), 1)
     step.watermark(9)
@@ -296,7 +298,7 @@ def test_records_without_timestamps_are_refused_with_what_to_call() -> None:
         harness().push(("a", 1))
 
 
-def test_what_the_function_raises_names_the_record() -> None:
+def test_an_error_of_the_function_names_the_record() -> None:
     step = harness()
 
     with pytest.raises(OperatorError, match="'step'") as info:
@@ -339,7 +341,7 @@ def test_a_restore_after_every_step_changes_nothing(
     assert [late(step) for step in restored] == [late(straight)] * 2
 
 
-def test_windows_of_another_size_do_not_read_what_was_stored() -> None:
+def test_windows_of_another_size_do_not_restore_stored_contents() -> None:
     before = harness(assigner=TumblingWindows(10))
     before.push(("a", 1), 5)
     stored = before.snapshot()
@@ -353,7 +355,7 @@ def test_windows_of_another_size_do_not_read_what_was_stored() -> None:
         harness(assigner=SlidingWindows(10, 5)).restore(stored)
 
 
-def test_what_the_general_step_has_stored_is_refused_too() -> None:
+def test_a_snapshot_of_the_general_step_is_refused_too() -> None:
     logic = WindowLogic(assigner=TumblingWindows(10), trigger=Count(2), apply=len)
     general: Harness = OperatorHarness(
         lambda: window_operator(logic), key=lambda event: event[0], name="step"

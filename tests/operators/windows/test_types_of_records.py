@@ -1,4 +1,4 @@
-"""The type of the records of a window is taken from annotations by every step that keeps records."""
+"""The type of kept records, taken from annotations by every step that keeps records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EARLY = EventTime[Any](early=Count(9))
     ],
     ids=["fast", "sessions", "trigger", "trigger, sessions", "evictor", "evictor, sessions"],
 )
-def test_records_whose_type_annotations_tell_are_restored(parts: dict[str, Any]) -> None:
+def test_records_with_an_annotated_type_are_restored(parts: dict[str, Any]) -> None:
     made = logic(apply=pages, **parts)
     step = OperatorHarness[View, Any](lambda: window_operator(made), key=lambda view: view.page)
     step.push(View("home"), 1)

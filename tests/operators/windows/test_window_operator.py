@@ -1,4 +1,4 @@
-"""Windows of any kind that do not merge: triggers, contents, timers, clean-up; also restored after each step."""
+"""Windows that do not merge: triggers, contents, timers, clean-up; without and with a restore after each step."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_apply_gets_the_records_of_a_window_in_the_order_of_their_arrival(mode: 
 
 
 @every_way
-def test_what_apply_does_to_its_list_is_not_seen_by_a_later_firing(mode: Mode) -> None:
+def test_a_change_that_apply_makes_to_its_list_is_not_in_a_later_firing(mode: Mode) -> None:
     def emptied(events: list[Any]) -> int:
         count = len(events)
         events.clear()
@@ -72,7 +72,7 @@ def test_what_apply_does_to_its_list_is_not_seen_by_a_later_firing(mode: Mode) -
 
 
 @every_way
-def test_results_have_the_last_timestamp_of_the_window_and_come_before_the_watermark(
+def test_results_have_the_last_timestamp_of_the_window_and_precede_the_watermark(
     mode: Mode,
 ) -> None:
     harness = step(mode)
@@ -129,7 +129,7 @@ def test_a_record_is_late_only_if_all_its_windows_are_gone(mode: Mode) -> None:
 
 
 @every_way
-def test_a_record_in_no_window_is_late_only_if_it_is_behind_the_watermark(mode: Mode) -> None:
+def test_a_record_in_no_window_is_late_only_if_it_is_before_the_watermark(mode: Mode) -> None:
     harness = step(mode, assigner=SlidingWindows(2, 10), apply=numbers)
     harness.watermark(20)
 
@@ -158,7 +158,7 @@ def test_records_without_timestamps_are_refused_where_event_time_is_needed() -> 
 
 
 @every_way
-def test_windows_of_the_users_own_are_those_that_it_assigns(mode: Mode) -> None:
+def test_a_custom_assigner_assigns_the_windows(mode: Mode) -> None:
     class ByValue(WindowAssigner[tuple[str, int]]):
         def assign(self, value: tuple[str, int], timestamp: Timestamp) -> list[TimeWindow]:
             return [TimeWindow(0, value[1]), TimeWindow(0, 100)]
@@ -180,7 +180,7 @@ def test_windows_of_the_users_own_are_those_that_it_assigns(mode: Mode) -> None:
 
 
 @every_way
-def test_a_purged_window_begins_anew_and_goes_on_counting_its_firings(mode: Mode) -> None:
+def test_a_purged_window_starts_empty_and_continues_counting_its_firings(mode: Mode) -> None:
     harness = step(mode, trigger=Purging(Count(2)))
 
     for number in range(5):
@@ -192,7 +192,7 @@ def test_a_purged_window_begins_anew_and_goes_on_counting_its_firings(mode: Mode
 
 
 @every_way
-def test_a_window_without_end_counts_from_one_again_after_a_purge_and_remembers_nothing(
+def test_a_window_without_end_counts_from_one_again_after_a_purge_and_keeps_no_state(
     mode: Mode,
 ) -> None:
     harness = step(mode, assigner=Everywhere(), trigger=Purging(Count(2)))
@@ -208,7 +208,7 @@ def test_a_window_without_end_counts_from_one_again_after_a_purge_and_remembers_
 
 
 class Twice(WindowAssigner[object]):
-    """The window of all time, named twice."""
+    """Assigns the global window twice."""
 
     def assign(self, value: object, timestamp: Timestamp) -> list[TimeWindow]:
         return [GLOBAL_WINDOW, GLOBAL_WINDOW]
@@ -229,7 +229,7 @@ def test_a_record_that_is_in_a_window_twice_counts_twice(
 
 
 @every_way
-def test_what_a_trigger_remembers_of_a_window_without_end_outlives_a_purge(mode: Mode) -> None:
+def test_the_memory_of_a_trigger_in_a_window_without_end_outlives_a_purge(mode: Mode) -> None:
     class EverySecond(Says):
         def on_element(
             self, value: object, timestamp: int, window: TimeWindow, ctx: TriggerContext
@@ -248,7 +248,7 @@ def test_what_a_trigger_remembers_of_a_window_without_end_outlives_a_purge(mode:
 
 
 @every_way
-def test_a_window_that_was_left_empty_opens_again(mode: Mode) -> None:
+def test_an_empty_window_is_opened_again(mode: Mode) -> None:
     harness = step(mode, lateness=MAX_TIMESTAMP, trigger=Purging(Count(1)))
 
     harness.push_batch([("a", 1), ("a", 2), ("b", 3)], [1, 2, 3])
@@ -276,7 +276,7 @@ def test_a_timer_beyond_the_end_of_time_is_not_set(mode: Mode) -> None:
 
 
 @every_way
-def test_the_timer_of_a_purged_window_asks_the_trigger_and_calls_no_function(mode: Mode) -> None:
+def test_the_timer_of_a_purged_window_calls_the_trigger_and_no_function(mode: Mode) -> None:
     asked: list[int] = []
 
     class Early(Trigger[object]):
@@ -302,7 +302,7 @@ def test_the_timer_of_a_purged_window_asks_the_trigger_and_calls_no_function(mod
 
 
 @every_way
-def test_a_trigger_remembers_for_each_key_and_window(mode: Mode) -> None:
+def test_a_trigger_has_memory_for_each_key_and_window(mode: Mode) -> None:
     class EverySecond(Trigger[object]):
         def on_element(
             self, value: object, timestamp: int, window: TimeWindow, ctx: TriggerContext
@@ -348,7 +348,7 @@ def test_a_trigger_cannot_delete_the_clean_up_timer(
 
 
 @every_way
-def test_a_timer_that_a_trigger_leaves_behind_does_nothing_when_the_window_is_gone(
+def test_a_timer_that_a_trigger_does_not_delete_has_no_effect_when_the_window_is_gone(
     mode: Mode,
 ) -> None:
     class Leaves(Says):
@@ -374,7 +374,7 @@ def test_a_timer_that_a_trigger_leaves_behind_does_nothing_when_the_window_is_go
 
 
 @every_way
-def test_a_trigger_that_sets_itself_again_for_ever_ends_with_the_input(mode: Mode) -> None:
+def test_a_trigger_that_sets_a_timer_in_each_timer_ends_with_the_input(mode: Mode) -> None:
     class Again(Says):
         def on_element(
             self, value: object, timestamp: int, window: TimeWindow, ctx: TriggerContext
@@ -406,7 +406,7 @@ def test_records_without_timestamps_may_be_in_the_one_global_window(mode: Mode) 
 
 
 @every_way
-def test_the_keys_of_a_window_wait_for_its_end_with_one_timer(mode: Mode) -> None:
+def test_the_keys_of_a_window_share_one_timer_for_its_end(mode: Mode) -> None:
     harness = step(mode, apply=numbers)
 
     harness.push_batch([(f"key {n}", n) for n in range(100)], [1] * 100)
@@ -415,7 +415,7 @@ def test_the_keys_of_a_window_wait_for_its_end_with_one_timer(mode: Mode) -> Non
 
 
 @every_way
-def test_nothing_stays_behind_of_many_keys_and_windows(mode: Mode) -> None:
+def test_no_state_of_many_keys_and_windows_is_kept(mode: Mode) -> None:
     harness = step(mode, assigner=SlidingWindows(30, 10), apply=numbers, lateness=25)
     keys = 40
     for start in range(0, 200, 20):
@@ -434,7 +434,7 @@ def test_nothing_stays_behind_of_many_keys_and_windows(mode: Mode) -> None:
 # ------------------------------------------------------------------------------------------ output
 
 
-def test_results_leave_in_batches_of_at_most_a_thousand() -> None:
+def test_results_are_emitted_in_batches_of_at_most_a_thousand() -> None:
     driver = Driver(lambda: WindowOperator(logic(apply=numbers)))
     keys = [f"key {n}" for n in range(2 * BATCH_RECORDS + 10)]
     driver.push(*[(key, 1) for key in keys], at=[1] * len(keys), keys=keys)
@@ -446,7 +446,7 @@ def test_results_leave_in_batches_of_at_most_a_thousand() -> None:
     assert (max(sizes), sum(sizes), last) == (BATCH_RECORDS, len(keys), Watermark(9))
 
 
-def test_a_window_that_never_fires_gives_nothing_and_is_cleaned_up() -> None:
+def test_a_window_that_never_fires_emits_nothing_and_is_cleaned_up() -> None:
     harness = step(trigger=Never())
     harness.push(("a", 1), 1)
 

@@ -1,4 +1,4 @@
-"""Evictors of the general window step, and that what it gives away shares nothing with what it keeps."""
+"""Evictors of the general window operator, and results that share nothing with kept contents."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_with_an_evictor_the_declared_type_is_that_of_the_records(mode: Mode) ->
 
 
 @every_way
-def test_an_evictor_sees_the_time_of_each_record(mode: Mode) -> None:
+def test_an_evictor_gets_the_time_of_each_record(mode: Mode) -> None:
     class Newest(Evictor[Event]):
         def before(
             self, elements: Sequence[Element[Event]], window: TimeWindow, ctx: EvictorContext
@@ -79,7 +79,7 @@ def test_an_evictor_sees_the_time_of_each_record(mode: Mode) -> None:
 
 
 class Fresh(Evictor[Event]):
-    """Keeps what is younger than the key says (ms): by the watermark, or by the clock."""
+    """Keeps records younger than the age (ms) in the key: by the watermark, or by the clock."""
 
     def __init__(self, domain: TimeDomain, *, after: bool) -> None:
         self._domain = domain
@@ -106,7 +106,7 @@ class Fresh(Evictor[Event]):
 
 @every_way
 @pytest.mark.parametrize("domain", TimeDomain)
-def test_an_evictor_knows_the_key_and_the_time_at_which_the_window_fires(
+def test_an_evictor_gets_the_key_and_the_time_at_which_the_window_fires(
     mode: Mode, domain: TimeDomain
 ) -> None:
     harness = step(
@@ -123,7 +123,7 @@ def test_an_evictor_knows_the_key_and_the_time_at_which_the_window_fires(
 
 
 @every_way
-def test_an_evictor_after_the_function_knows_the_key_and_the_time_too(mode: Mode) -> None:
+def test_an_evictor_after_the_function_gets_the_key_and_the_time_too(mode: Mode) -> None:
     harness = step(
         mode, trigger=Count(2), evictor=Fresh(TimeDomain.EVENT, after=True), apply=numbers
     )
@@ -135,7 +135,7 @@ def test_an_evictor_after_the_function_knows_the_key_and_the_time_too(mode: Mode
 
 
 @every_way
-def test_an_evictor_that_drops_all_records_leaves_nothing_to_fire_and_no_firing_is_counted(
+def test_an_evictor_that_drops_all_records_prevents_the_firing_and_its_count(
     mode: Mode,
 ) -> None:
     harness = step(mode, trigger=Count(1), evictor=KeepsLast(0, 0), apply=numbers)
@@ -148,7 +148,7 @@ def test_an_evictor_that_drops_all_records_leaves_nothing_to_fire_and_no_firing_
 
 
 @every_way
-def test_a_window_whose_records_have_all_been_dropped_after_a_firing_is_empty(mode: Mode) -> None:
+def test_a_window_is_empty_if_all_its_records_were_dropped_after_a_firing(mode: Mode) -> None:
     harness = step(mode, trigger=Count(2), evictor=KeepsLast(2, 0), apply=numbers)
 
     for number in range(4):
@@ -158,7 +158,7 @@ def test_a_window_whose_records_have_all_been_dropped_after_a_firing_is_empty(mo
     assert harness.size == StateSize(event_timers=1)
 
 
-# ------------------------------------------------------------------------- results are given away
+# ------------------------------------------------------------------------------ copies of results
 
 
 def extended(held: list[int], more: list[int]) -> list[int]:
@@ -171,7 +171,7 @@ GROWING = folding(list[int], lambda held, event: extended(held, [event[1]]), mer
 
 
 @every_way
-def test_a_result_does_not_grow_with_the_accumulator_of_its_window(mode: Mode) -> None:
+def test_a_result_does_not_change_with_the_accumulator_of_its_window(mode: Mode) -> None:
     harness = step(mode, accumulation=GROWING, trigger=Count(1))
 
     harness.push_batch([("a", 1), ("a", 2)], [1, 2])
@@ -180,7 +180,7 @@ def test_a_result_does_not_grow_with_the_accumulator_of_its_window(mode: Mode) -
 
 
 @every_way
-def test_what_a_function_does_to_a_result_is_not_seen_by_a_later_firing(mode: Mode) -> None:
+def test_a_change_that_a_function_makes_to_a_result_is_not_in_a_later_firing(mode: Mode) -> None:
     class Empties(WindowFunction[str, list[int], list[int]]):
         def process(self, value: list[int], ctx: WindowContext[str]) -> list[list[int]]:
             seen = value.copy()

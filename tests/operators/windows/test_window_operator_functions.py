@@ -1,4 +1,4 @@
-"""Functions of windows: what they see, state, side outputs, life cycle; evictors; what fails and how it says so."""
+"""Window functions: context, state, side outputs, life cycle; evictors; failures and their messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ every_way = pytest.mark.parametrize("mode", Mode)
 
 
 class Totals(WindowFunction[str, int, tuple[str, int, int, int]]):
-    """Key, start, value and firing; also what the key came to over all windows, and each window over its firings."""
+    """Emits key, start, value and firing, with the total of the key over all windows, and of the window over its
+    firings.
+    """
 
     of_key = ValueState("total", of=int)
     of_window = ListState("of window", of=int)
@@ -64,7 +66,7 @@ def test_a_function_has_state_of_the_key_and_of_the_window(mode: Mode) -> None:
 
     assert harness.values == [("a", 0, 1, 1), ("a", 0, 3, 2), ("a", 10, 10, 1)]
     assert notes(harness) == [At("a: 1, [1]", 9), At("a: 4, [1, 3]", 9), At("a: 14, [10]", 19)]
-    assert harness.size == StateSize(entries=1)  # of the key: it stays
+    assert harness.size == StateSize(entries=1)  # of the key: kept
 
 
 @every_way
@@ -78,7 +80,7 @@ def test_results_of_a_function_have_the_last_timestamp_of_the_window(mode: Mode)
 
 
 @every_way
-def test_a_function_without_accumulation_sees_all_records(mode: Mode) -> None:
+def test_a_function_without_accumulation_gets_all_records(mode: Mode) -> None:
     class Spread(WindowFunction[str, list[Event], int]):
         def process(self, value: list[Event], ctx: WindowContext[str]) -> list[int]:
             return [max(numbers(value)) - min(numbers(value))]
@@ -92,7 +94,7 @@ def test_a_function_without_accumulation_sees_all_records(mode: Mode) -> None:
 
 
 @every_way
-def test_a_function_sees_watermark_and_clock_and_may_give_nothing(mode: Mode) -> None:
+def test_a_function_gets_watermark_and_clock_and_may_return_no_result(mode: Mode) -> None:
     seen: list[tuple[int, int]] = []
 
     class Looks(WindowFunction[str, int, int]):
@@ -109,7 +111,7 @@ def test_a_function_sees_watermark_and_clock_and_may_give_nothing(mode: Mode) ->
 
 
 @every_way
-def test_on_clear_is_called_for_each_key_and_window_that_goes_while_its_state_is_there(
+def test_on_clear_is_called_for_each_key_and_window_before_its_state_is_cleared(
     mode: Mode,
 ) -> None:
     cleared: list[tuple[str, int, object]] = []
@@ -126,7 +128,7 @@ def test_on_clear_is_called_for_each_key_and_window_that_goes_while_its_state_is
     assert sorted(cleared, key=str) == [("a", 0, [1]), ("b", 0, [2])]
 
 
-def test_the_context_is_good_until_the_method_returns() -> None:
+def test_the_context_is_valid_until_the_method_returns() -> None:
     kept: list[WindowContext[str]] = []
 
     class Keeps(WindowFunction[str, int, int]):
@@ -152,7 +154,7 @@ def test_state_that_is_not_declared_is_refused() -> None:
     assert isinstance(failed.value.__cause__, FlowDefinitionError)
 
 
-def test_a_function_cannot_send_to_the_output_of_late_records() -> None:
+def test_a_function_cannot_emit_to_the_late_output() -> None:
     class Sends(WindowFunction[str, int, int]):
         def process(self, value: int, ctx: WindowContext[str]) -> None:
             ctx.side(Tag[int]("late"), value)
@@ -164,7 +166,7 @@ def test_a_function_cannot_send_to_the_output_of_late_records() -> None:
         harness.watermark(9)
 
 
-def test_a_function_that_says_it_is_empty_is_called_all_the_same() -> None:
+def test_a_falsy_function_is_called_too() -> None:
     class Table(WindowFunction[str, int, str]):
         def __len__(self) -> int:
             return 0
@@ -203,11 +205,11 @@ def test_each_subtask_opens_and_closes_a_copy_of_the_function() -> None:
     assert (harness.values, events, function.factor) == ([8], ["open", "close"], 0)
 
 
-# -------------------------------------------------------------------------------------- what fails
+# -------------------------------------------------------------------------------------- failures
 
 
 class Fails(Says):
-    """Raises in one of its methods."""
+    """Raises an error in one of its methods."""
 
     def __init__(self, where: str) -> None:
         super().__init__(TriggerResult.CONTINUE)
@@ -263,7 +265,7 @@ def test_a_failure_in_a_timer_names_its_time_key_and_window() -> None:
         assert isinstance(failed.value.__cause__, ZeroDivisionError)
 
 
-def test_a_failing_assigner_is_not_blamed_on_the_window_before() -> None:
+def test_an_error_of_an_assigner_does_not_name_the_preceding_window() -> None:
     class Odd(OnProcessingTime):
         def assign(self, value: Any, timestamp: int) -> list[TimeWindow]:
             return [TimeWindow(0, 10 // value[1])]
@@ -277,7 +279,7 @@ def test_a_failing_assigner_is_not_blamed_on_the_window_before() -> None:
     assert "window" not in str(failed.value)
 
 
-def test_a_trigger_must_answer_with_a_trigger_result() -> None:
+def test_a_trigger_must_return_a_trigger_result() -> None:
     nothing: Any = None
     harness = step(trigger=Says(nothing))
 
@@ -308,7 +310,7 @@ def test_contents_that_cannot_be_stored_are_named_with_key_and_window() -> None:
         harness.snapshot()
 
 
-def test_what_a_trigger_remembers_has_to_be_plain() -> None:
+def test_the_memory_of_a_trigger_must_be_plain_values() -> None:
     class Hoards(Says):
         def on_element(
             self, value: object, timestamp: int, window: TimeWindow, ctx: TriggerContext
@@ -351,7 +353,7 @@ MERGING: dict[str, Any] = {"accumulation": SUM, "assigner": SessionWindows(10)}
         (FOLDED, MERGING, "windows that merge, .* holds windows that do not merge,"),
     ],
 )
-def test_windows_do_not_read_what_was_stored_of_other_contents_or_of_windows_that_merge(
+def test_windows_do_not_restore_other_contents_or_windows_that_merge(
     before: dict[str, Any], after: dict[str, Any], says: str
 ) -> None:
     changed = step(**before)

@@ -1,4 +1,4 @@
-"""Windows that merge: whose contents, memory, timers and firings go where."""
+"""Windows that merge: their contents, memory, timers and firings."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ every_way = pytest.mark.parametrize("mode", Mode)
 
 @dataclass(frozen=True)
 class Sessions(WindowAssigner[object]):
-    """A window of 10 ms from each record on."""
+    """Assigns 10 ms from each record."""
 
     of_domain: TimeDomain = TimeDomain.EVENT
 
@@ -60,12 +60,12 @@ class Sessions(WindowAssigner[object]):
 
 
 def rows(harness: Any) -> list[tuple[Any, ...]]:
-    """Key, start and end of the window, value and firing of each result so far."""
+    """Return key, start and end of the window, value and firing of each result."""
     return [(w.key, w.window.start, w.window.end, w.value, w.firing) for w in harness.values]
 
 
 @every_way
-def test_windows_that_touch_become_one_with_the_contents_of_both(mode: Mode) -> None:
+def test_windows_that_touch_merge_with_the_contents_of_both(mode: Mode) -> None:
     harness = step(mode, assigner=Sessions(), apply=numbers)
     harness.push(("a", 1), 0)
     harness.push(("a", 2), 20)
@@ -83,7 +83,7 @@ def test_windows_that_touch_become_one_with_the_contents_of_both(mode: Mode) -> 
 
 
 @every_way
-def test_windows_of_different_keys_stay_apart(mode: Mode) -> None:
+def test_windows_of_different_keys_do_not_merge(mode: Mode) -> None:
     harness = step(mode, assigner=Sessions())
     harness.push(("a", 1), 0)
     harness.push(("b", 2), 5)
@@ -94,7 +94,7 @@ def test_windows_of_different_keys_stay_apart(mode: Mode) -> None:
 
 
 @every_way
-def test_a_merged_window_goes_on_counting_where_the_one_with_most_firings_was(mode: Mode) -> None:
+def test_a_merged_window_continues_the_greatest_count_of_firings(mode: Mode) -> None:
     harness = step(mode, assigner=Sessions(), lateness=100)
     harness.push(("a", 1), 0)
     harness.watermark(15)
@@ -113,7 +113,7 @@ def test_a_merged_window_goes_on_counting_where_the_one_with_most_firings_was(mo
 
 
 @every_way
-def test_whether_a_record_is_late_is_decided_by_the_merged_window(mode: Mode) -> None:
+def test_the_merged_window_decides_if_a_record_is_late(mode: Mode) -> None:
     harness = step(mode, assigner=Sessions())
     harness.push(("a", 1), 8)
     harness.watermark(12)
@@ -128,7 +128,7 @@ def test_whether_a_record_is_late_is_decided_by_the_merged_window(mode: Mode) ->
 
 
 class Counts(Trigger[Event]):
-    """Fires with the third record; the windows that merge add up what they have counted."""
+    """Fires at the third record; counts of merged windows are added."""
 
     @property
     def merges(self) -> bool:
@@ -149,7 +149,7 @@ class Counts(Trigger[Event]):
 
 
 @every_way
-def test_what_on_merge_remembers_survives_the_clearing_of_the_former_windows(mode: Mode) -> None:
+def test_the_memory_set_by_on_merge_survives_the_clearing_of_the_former_windows(mode: Mode) -> None:
     harness = step(mode, assigner=Sessions(), trigger=Counts())
     harness.push(("a", 1), 0)
     harness.push(("a", 2), 20)
@@ -182,13 +182,13 @@ def test_timers_of_a_window_that_was_merged_are_ignored(mode: Mode) -> None:
 
     harness.watermark(10)
 
-    # 4 was set for the window from 1 to 11, which is part of the one from 0 on now; 10 is the end of that.
+    # 4 was set for the window from 1 to 11, now part of the one from 0; 10 is the end of that.
     assert asked == [3, 10]
     assert left(harness) == NOTHING
 
 
 class Shelves(WindowAssigner[Event]):
-    """The window from -100 to 100, and some inside of it, which it takes in once there are two of them."""
+    """Assigns a window from -100 to 100, and windows inside it, which merge into it once there are two."""
 
     @property
     def merging(self) -> bool:
@@ -203,7 +203,7 @@ class Shelves(WindowAssigner[Event]):
 
 @every_way
 @pytest.mark.parametrize("continuous", [ContinuousEventTime, ContinuousProcessingTime])
-def test_a_window_that_takes_in_others_and_stays_what_it_was_waits_for_its_next_multiple(
+def test_a_window_unchanged_by_a_merge_fires_at_its_next_multiple(
     mode: Mode, continuous: Callable[[timedelta], Trigger[Event]]
 ) -> None:
     harness = step(
@@ -224,7 +224,7 @@ def test_a_window_that_takes_in_others_and_stays_what_it_was_waits_for_its_next_
 
 
 @every_way
-def test_of_a_window_that_takes_in_others_and_stays_what_it_was_all_that_was_counted_counts(
+def test_a_window_unchanged_by_a_merge_keeps_all_counts(
     mode: Mode,
 ) -> None:
     harness = step(mode, assigner=Shelves(), trigger=Counts(), apply=numbers)
@@ -250,7 +250,7 @@ def test_a_purged_window_still_merges(mode: Mode) -> None:
 
 
 @every_way
-def test_sessions_on_the_clock_end_while_the_source_is_silent(mode: Mode) -> None:
+def test_sessions_of_processing_time_end_while_the_source_is_idle(mode: Mode) -> None:
     harness = step(mode, assigner=Sessions(TimeDomain.PROCESSING), trigger=ProcessingTime())
     harness.push(("a", 1))
     harness.advance_processing_time(6)
@@ -312,7 +312,7 @@ def test_functions_of_merging_windows_have_no_state_of_the_window() -> None:
 
 
 @every_way
-def test_nothing_stays_behind_of_late_records_that_touch_no_window(mode: Mode) -> None:
+def test_no_state_is_kept_of_late_records_that_touch_no_window(mode: Mode) -> None:
     harness = step(mode, assigner=Sessions(), trigger=Says(TriggerResult.FIRE, merges=True))
     harness.watermark(100)
 

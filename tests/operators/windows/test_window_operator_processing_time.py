@@ -1,4 +1,4 @@
-"""The general window step on processing time: windows that fire by the clock, in both modes."""
+"""The general window operator in processing time: windows that fire by the clock, in both modes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ every_way = pytest.mark.parametrize("mode", Mode)
 
 
 @every_way
-def test_a_window_of_processing_time_fires_while_the_source_is_silent(mode: Mode) -> None:
+def test_a_window_of_processing_time_fires_while_the_source_is_idle(mode: Mode) -> None:
     harness = step(mode, assigner=OnProcessingTime(), trigger=ProcessingTime())
     harness.push(("a", 1))
     harness.advance_processing_time(8)
@@ -84,7 +84,7 @@ def test_a_session_of_processing_time_ends_a_gap_after_its_last_record(mode: Mod
 
 
 @every_way
-def test_windows_of_processing_time_know_no_late_records(mode: Mode) -> None:
+def test_windows_of_processing_time_have_no_late_records(mode: Mode) -> None:
     harness = step(mode, assigner=OnProcessingTime(), trigger=ProcessingTime(), lateness=100)
     harness.watermark(50)
 
@@ -107,7 +107,7 @@ def test_windows_of_processing_time_know_no_late_records(mode: Mode) -> None:
     ],
     ids=str,
 )
-def test_a_continuous_trigger_gives_all_records_by_the_end_of_each_window(
+def test_a_continuous_trigger_emits_all_records_by_the_end_of_each_window(
     mode: Mode, windows: WindowAssigner[object], every: int
 ) -> None:
     trigger = ContinuousProcessingTime(timedelta(milliseconds=every))

@@ -1,4 +1,4 @@
-"""Whatever the order of records: the batch answer if none is late, and what a naive specification says if some are."""
+"""Any order of records: compared with the batch result if none is late, and with a naive specification if some are."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ ASSIGNERS: st.SearchStrategy[WindowAssigner[Any]] = st.sampled_from(
         Sessions(),
     ]
 )
-#: How records are kept, and what the batch answer for a list of numbers is.
+#: Kinds of contents, and the batch result for a list of numbers.
 FUNCTIONS: st.SearchStrategy[tuple[dict[str, Any], Callable[[Sequence[int]], Any]]] = (
     st.sampled_from([({"accumulation": SUM}, sum), ({"apply": sorted_numbers}, sorted)])
 )
@@ -86,7 +86,7 @@ FUNCTIONS: st.SearchStrategy[tuple[dict[str, Any], Callable[[Sequence[int]], Any
     restarts=st.sets(st.integers(0, 25)),
     chunk=st.integers(1, 5),
 )
-def test_any_order_in_which_no_record_is_late_gives_the_batch_answer(
+def test_any_order_without_late_records_has_the_batch_result(
     records: list[Record],
     assigner: WindowAssigner[Any],
     function: tuple[dict[str, Any], Callable[[Sequence[int]], Any]],
@@ -102,8 +102,8 @@ def test_any_order_in_which_no_record_is_late_gives_the_batch_answer(
         harness.push_batch([record.event for record in some], [record.at for record in some])
         rest = records[start + chunk :]
         if start in cuts and rest:
-            # A session fires 1 ms before the last moment at which a record on time can touch it: Flink's rule, which
-            # the scenarios pin down. `Session` tells users to let the watermark trail by 1 ms.
+            # A session fires 1 ms before the last time at which a record on time can touch it: Flink's rule, which the
+            # scenarios pin down. The docs of `Session` tell users to delay the watermark by 1 ms.
             slack = 2 if assigner.merging else 1
             watermark = min(record.at for record in rest) - slack
             if watermark >= _watermark(harness):
@@ -156,7 +156,7 @@ class Advance:
 
 @dataclass
 class Specification:
-    """The default trigger with lateness, record by record and without any index."""
+    """The default trigger with lateness, record by record, without an index."""
 
     assigner: WindowAssigner[Any]
     lateness: int

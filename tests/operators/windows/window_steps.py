@@ -1,4 +1,4 @@
-"""What the tests of the general window operator share: a harness for a logic, and triggers that do one thing."""
+"""Harness of window steps for a logic, and triggers, assigners and evictors with one effect."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ SUM = Accumulation(
 
 
 def numbers(events: list[Event]) -> list[int]:
-    """To ``apply``: the values in the order of their arrival."""
+    """Return, as ``apply``, the values in the order of arrival."""
     return [number for _, number in events]
 
 
 def logic(**parts: Any) -> WindowLogic:
-    """Tumbling windows of 10 ms, the default trigger, sums: unless told otherwise."""
+    """Return a logic; by default tumbling windows of 10 ms, the default trigger, sums."""
     given: dict[str, Any] = {"assigner": TumblingWindows(10), "trigger": EventTime(), **parts}
     if not given.keys() & {"accumulation", "apply", "function"}:
         given["accumulation"] = SUM
@@ -49,7 +49,7 @@ def logic(**parts: Any) -> WindowLogic:
 def step(
     mode: Mode = Mode.STRAIGHT, *, subtask: int = 0, parallelism: int = 1, **parts: Any
 ) -> Harness:
-    """A harness for a ``WindowOperator`` that does what ``logic`` says."""
+    """Return a harness for a ``WindowOperator`` of ``logic(**parts)``."""
     made = logic(**parts)
     return OperatorHarness(
         lambda: WindowOperator(made),
@@ -61,16 +61,16 @@ def step(
 
 
 def rows(harness: Harness) -> list[tuple[Any, ...]]:
-    """Key, start of the window, value and firing of each result so far."""
+    """Return key, start of the window, value and firing of each result."""
     return [(w.key, w.window.start, w.value, w.firing) for w in harness.values]
 
 
-#: What ``left`` says of a step that has forgotten everything.
+#: The result of ``left`` for a step without state.
 NOTHING: Final[tuple[StateSize, object]] = (StateSize(), {})
 
 
 def left(harness: Harness) -> tuple[StateSize, object]:
-    """What a step holds, and what of it would be stored for its keys."""
+    """Return the state size of a step, and its keyed state in a snapshot."""
     snapshot = harness.snapshot()
     assert snapshot is not None
     return harness.size, dict(snapshot.keyed)
@@ -82,7 +82,7 @@ def late(harness: Harness) -> list[Event]:
 
 @dataclass(frozen=True)
 class OnProcessingTime(WindowAssigner[object]):
-    """Windows of 10 ms on the clock."""
+    """Windows of 10 ms of processing time."""
 
     @property
     def domain(self) -> TimeDomain:
@@ -93,14 +93,14 @@ class OnProcessingTime(WindowAssigner[object]):
 
 
 class Everywhere(WindowAssigner[object]):
-    """The window of all time."""
+    """Assigns the global window."""
 
     def assign(self, value: object, timestamp: Timestamp) -> list[TimeWindow]:
         return [GLOBAL_WINDOW]
 
 
 class Says(Trigger[object]):
-    """Answers each record in the same way, and does nothing else."""
+    """Returns the same result for each record."""
 
     def __init__(self, says: TriggerResult, *, merges: bool = False) -> None:
         self._says = says
@@ -120,7 +120,7 @@ class Says(Trigger[object]):
 
 
 class KeepsLast(Evictor[Event]):
-    """Shows the last ``shown`` records to the function, and keeps ``kept`` of them."""
+    """Passes the last ``shown`` records to the function, and keeps ``kept`` of them."""
 
     def __init__(self, shown: int, kept: int) -> None:
         self._shown = shown
