@@ -5,6 +5,8 @@ PYTHON ?=
 CONSTRAINTS ?= constraints.txt
 
 BIN := .venv/bin
+# The application of `make demo`.
+FLIGHTS := PYTHONPATH=examples $(BIN)/python -m flights
 PINS := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 # More than four would wait for the tests of Spark, which share a session.
 PROCESSES := -n auto --maxprocesses 4 --dist loadgroup
@@ -37,23 +39,23 @@ help: ## list the targets
 setup: $(SETUP) ## make .venv with all that development needs (PYTHON=… chooses the Python)
 
 $(SETUP): $(WHAT)
-	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --group dev --editable '.[files,sketch,demo,spark]'
+	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --group dev --editable '.[files,sketch,spark]'
 	@echo "$(CURDIR)" | tee $(DEMO) $(DEMO_SPARK) > $@
 
 $(DEMO): $(WHAT)
-	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --editable '.[demo]'
+	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --group flights --editable .
 	@echo "$(CURDIR)" > $@
 
 demo: $(DEMO) ## replay the flights of 2013 with the weather: worst hours and days, storms, aircraft
-	@$(BIN)/aflow demo
+	@$(FLIGHTS) replay
 
 $(DEMO_SPARK): $(WHAT)
-	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --editable '.[demo,spark]'
+	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --group flights --editable '.[spark]'
 	@echo "$(CURDIR)" | tee $(DEMO) > $@
 
 demo-spark: $(DEMO_SPARK) ## run the same pipelines over history on Spark, and go on live from what they left; needs Java
 	@scripts/have-java required
-	@$(BIN)/aflow demo backfill
+	@$(FLIGHTS) backfill
 
 java: # Spark needs it: install it where that can be done, else say how
 	@scripts/have-java
@@ -79,7 +81,7 @@ bench: $(SETUP) ## list the benchmarks; `.venv/bin/python -m bench NAME` runs on
 	@$(BIN)/python -m bench
 
 test-all-pythons: java ## the tests under each of Python 3.11 to 3.14 that this machine has
-	@PROCESSES='$(PROCESSES)' scripts/test-all-pythons $(PINS) --group test --group types --editable '.[files,sketch,demo,spark]'
+	@PROCESSES='$(PROCESSES)' scripts/test-all-pythons $(PINS) --group test --group types --group flights --editable '.[files,sketch,spark]'
 
 public-names: $(SETUP) ## write the list of public names anew, after they changed on purpose
 	@$(BIN)/python -m tests.architecture.public_names
@@ -102,6 +104,6 @@ dist: $(SETUP) ## build the wheel and the sdist in dist/, and check what a packa
 	@$(BIN)/python -m build --no-isolation --outdir dist
 	@$(BIN)/twine check --strict dist/*
 
-clean: ## remove environments, caches, build results and those of the demo
-	@rm -rf .venv .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist aflow-demo
+clean: ## remove environments, caches, build results and the output of the demo
+	@rm -rf .venv .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist flights-output
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

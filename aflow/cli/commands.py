@@ -7,7 +7,6 @@ from typing import Final
 import click
 
 import aflow
-from aflow.cli.demo.commands import demo
 from aflow.cli.options import NAMES, TARGETED, explained, for_targets, say
 from aflow.cli.recovering import checkpoint_options, recovering
 from aflow.cli.running import Run
@@ -36,9 +35,6 @@ With that in squares.py, in the current directory:
     aflow run squares:build --up-to 5       with an argument for build
     aflow run squares:build --help          what build takes
     aflow graph squares:build               see what would run, and what a crash would mean
-
-\b
-New here? 'aflow demo' replays a year of real flights.
 """
 
 
@@ -48,7 +44,6 @@ def main() -> None:
     """The ``aflow`` command."""
 
 
-main.add_command(demo)
 main.add_command(savepoint)
 
 

@@ -22,13 +22,6 @@ _NEED_A_FOLDER: Final = {
     "barriers": "--barriers",
     "allow_dropped_state": "--allow-dropped-state",
 }
-#: Options of a run that has its own checkpoints, so that others cannot be asked for.
-_ALL: Final = {
-    "checkpoint_dir": "--checkpoint-dir",
-    **_NEED_A_FOLDER,
-    "restore": "--from",
-    "restarts": "--restarts",
-}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -97,15 +90,6 @@ def given_on_command_line(context: click.Context) -> frozenset[str]:
         for name in context.params
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     )
-
-
-def refuse_beside(option: str, given: Collection[str]) -> None:
-    """Raises ``click.UsageError`` if something about checkpoints was given beside ``option``, which has its own."""
-    also = [flag for name, flag in _ALL.items() if name in given]
-    if also:
-        raise click.UsageError(
-            f"{option} takes checkpoints of its own, so {' and '.join(also)} cannot be given with it: leave one out"
-        )
 
 
 def recovering(

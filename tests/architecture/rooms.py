@@ -44,7 +44,6 @@ FOR_ONE: Final = {"spark": frozenset({"backfill"})}
 #: Third-party packages of the core, and the rooms that may import them. Others belong into a connector.
 THIRD_PARTY: Final = {
     "aiofiles": frozenset({"runtime"}),
-    "aiohttp": frozenset({"cli"}),
     "anyio": frozenset({"runtime", "api", "testing", "cli"}),
     "click": frozenset({"cli"}),
     "datasketches": frozenset({"state"}),

@@ -51,7 +51,7 @@ ACCEPTED = {
         "from aflow.checkpoints import Aligned",
     ),
     "the front door from the command line": ("aflow.cli.main", "import aflow as af"),
-    "a connector in the command line": ("aflow.cli.demo", "import aflow_connectors.files"),
+    "a connector in the command line": ("aflow.cli.run", "import aflow_connectors.files"),
     "a client in a connector": ("aflow_connectors.files.parquet", "import pyarrow"),
     "what connectors are for": ("aflow_connectors.files.x", "from aflow.connect import Source"),
 }

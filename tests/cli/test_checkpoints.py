@@ -302,23 +302,3 @@ def test_options_about_checkpoints_need_a_folder(
         assert result.exit_code == 2
         assert f"{options[0]}" in result.output
         assert "needs --checkpoint-dir FOLDER as well" in result.output
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--checkpoint-dir", "state"],
-        ["--checkpoint-every", "1s"],
-        ["--barriers", "aligned"],
-        ["--from", "fresh"],
-        ["--allow-dropped-state"],
-        ["--restarts", "1"],
-    ],
-)
-def test_a_demo_that_is_killed_takes_no_other_options_about_checkpoints(
-    aflow: Aflow, options: list[str]
-) -> None:
-    result = aflow("demo", "--kill-after", "1s", *options)
-
-    assert result.exit_code == 2
-    assert f"--kill-after takes checkpoints of its own, so {options[0]} cannot" in result.output

@@ -46,7 +46,7 @@ names = [
     module.name
     for package in (aflow, aflow_connectors.files, aflow_connectors.sqlite)
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
-    if not module.name.startswith(("aflow.__main__", "aflow.cli.demo"))
+    if module.name != "aflow.__main__"
 ]
 for name in names:
     importlib.import_module(name)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -50,10 +51,6 @@ flow.source([1]).key_by(lambda n: n).fold(int, lambda a, b: a + b, name="sum").t
 asyncio.run(flow.run(options=af.Options(state=af.OnDisk(af.DiskEngine.ROCKSDB))))
 """,
     "spark": "from aflow_connectors.spark.environment import check_packages; check_packages()",
-    "demo": """
-from aflow.cli import main
-main(["demo", "--records", "1"])
-""",
 }
 #: ``files`` is the others together.
 TOGETHER: Final = {"files": ("parquet", "zstd")}
@@ -139,6 +136,13 @@ def test_wheel_and_sdist_pass_the_checks_of_a_package_index(distributions: list[
         f"{stem}.tar.gz",
     ]
     succeeds(sys.executable, "-m", "twine", "check", "--strict", *distributions, folder=PROJECT)
+
+
+def test_the_wheel_has_the_two_packages_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        top = {name.partition("/")[0] for name in archive.namelist()}
+
+    assert top == {"aflow", "aflow_connectors", f"{NAME.replace('-', '_')}-{VERSION}.dist-info"}
 
 
 def test_the_first_example_runs_where_only_the_wheel_is_installed(

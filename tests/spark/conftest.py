@@ -42,6 +42,7 @@ def spark(needs_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         conf={
             "spark.local.dir": str(folder / "local"),
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.executorEnv.PYTHONPATH": str(PROJECT / "examples"),
         },
     )
     yield session

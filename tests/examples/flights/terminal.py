@@ -1,0 +1,27 @@
+"""Output of a program on a pseudo-terminal."""
+
+from __future__ import annotations
+
+import os
+
+HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+
+
+def until(terminal: int, text: str | None) -> str:
+    """Reads what is shown until ``text`` is, or up to the end."""
+    seen = b""
+    while text is None or text.encode() not in seen:
+        try:
+            some = os.read(terminal, 65536)
+        except OSError:  # how Linux says that the other side is closed
+            some = b""
+        if not some:
+            assert text is None, f"it ended before {text!r}: {seen!r}"
+            break
+        seen += some
+    return seen.decode()
+
+
+def assert_cursor_is_back(seen: str) -> None:
+    assert HIDE_CURSOR in seen
+    assert seen.rindex(SHOW_CURSOR) > seen.rindex(HIDE_CURSOR)

@@ -1,0 +1,40 @@
+"""A crash in the middle of a replay has no effect on its results."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from flights.replay import Replay, run_replay
+
+RECORDS = 3000
+
+
+def results(folder: Path) -> dict[str, list[str]]:
+    """The rows of each kind of results, from all its files; in which order keys come is up to chance."""
+    found: dict[str, list[str]] = {}
+    for path in folder.glob("*.jsonl"):
+        rows = found.setdefault(re.sub(r"-\d+-\d+$", "", path.stem), [])
+        rows += path.read_text().splitlines()
+    return {name: sorted(rows) for name, rows in found.items() if rows}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("data")
+@pytest.mark.parametrize("seconds", [0.01, 1.5, 3.0, 600.0])
+def test_whenever_the_replay_is_killed_the_results_are_those_of_a_run_in_peace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], seconds: float
+) -> None:
+    run_replay(Replay(output=tmp_path / "peace", records=RECORDS))
+
+    status = run_replay(
+        Replay(output=tmp_path / "crash", records=RECORDS, kill_after=timedelta(seconds=seconds))
+    )
+
+    assert status == 0
+    said = capsys.readouterr().out
+    assert ("Killed after" in said) != ("The replay ended before the kill" in said)
+    assert results(tmp_path / "crash") == results(tmp_path / "peace")

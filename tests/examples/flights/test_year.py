@@ -1,0 +1,172 @@
+"""The whole year: the pipeline's files against answers that pandas gives, row for row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+
+from flights.data import FlightData, write_replay, write_weather
+from flights.files import Files
+from flights.pipeline import LONGEST_DELAY
+from flights.wind import NO_WEATHER
+from tests.examples.flights.expected import Expected, expected
+from tests.examples.flights.expected_weather import (
+    WEATHER,
+    Cells,
+    ExpectedWeather,
+    Frame,
+    expected_weather,
+)
+from tests.examples.flights.runs import MAX_DELAY, Answers, answers, in_order
+
+pytestmark = pytest.mark.slow
+
+pd: Any = pandas
+
+FILES = ("hourly", "daily", "late-hourly", "late-daily", "cancelled")
+OF_WEATHER = ("by-wind", "around-storms", "no-tail", "doubtful")
+LARGE = ("in-weather", "aircraft-days")
+
+
+@pytest.fixture(scope="session")
+def by_pandas(data: FlightData) -> Expected:
+    return expected(data.folder / "flights.csv.zip", MAX_DELAY)
+
+
+@pytest.fixture(scope="session")
+def by_pandas_too(table_of_flights: Frame, table_of_weather: Frame) -> ExpectedWeather:
+    return expected_weather(table_of_flights, table_of_weather)
+
+
+@pytest.fixture(scope="module")
+def winter(data: FlightData, tmp_path_factory: pytest.TempPathFactory) -> Files:
+    files = Files(tmp_path_factory.mktemp("winter"))
+    write_replay(data, files.replay, records=60_000)
+    write_weather(data, files.weather)
+    answers(files.source(), files.folder, weather=files.weather_source())
+    return files
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_of_results_says_what_pandas_says(
+    year: Answers, by_pandas: Expected, file: str
+) -> None:
+    should_be = getattr(by_pandas, file.replace("-", "_"))
+
+    rows = year.rows(file)
+
+    assert len(rows) == len(should_be)
+    assert rows == in_order(should_be)
+
+
+@pytest.mark.parametrize("file", OF_WEATHER)
+def test_a_file_about_weather_and_aircraft_says_what_pandas_says(
+    year: Answers, by_pandas_too: ExpectedWeather, file: str
+) -> None:
+    should_be = getattr(by_pandas_too, file.replace("-", "_"))
+
+    rows = year.rows(file)
+
+    assert len(rows) == len(should_be)
+    assert rows == in_order(should_be)
+
+
+def test_each_flight_is_in_the_weather_that_merge_asof_gives_it(
+    year: Answers, by_pandas_too: ExpectedWeather
+) -> None:
+    found = Counter(map(cells_of_flight, year.each("in-weather")))
+
+    assert found.total() == 336_776
+    assert_same(found, by_pandas_too.in_weather)
+
+
+def test_the_days_of_aircraft_are_those_of_a_group_by(
+    year: Answers, by_pandas_too: ExpectedWeather
+) -> None:
+    found = Counter(map(cells_of_day, year.each("aircraft-days")))
+
+    assert found.total() == 294_506
+    assert_same(found, by_pandas_too.aircraft_days)
+
+
+def test_flights_without_weather_are_kept_and_counted(year: Answers) -> None:
+    without = [row["scheduled"] for row in year.each("in-weather") if row["weather"] is None]
+    counted = [
+        row["flights"]["flights"] for row in year.rows("by-wind") if row["wind"] == NO_WEATHER
+    ]
+
+    assert len(without) == sum(counted) == 973
+    assert sum(at > "2013-12-31T01:00" for at in without) == 871
+
+
+def test_every_flight_is_a_leg_of_one_aircraft_or_has_no_tail_number(year: Answers) -> None:
+    legs = sum(row["legs"] for row in year.each("aircraft-days"))
+
+    assert legs + len(year.rows("no-tail")) == 336_776
+
+
+def test_no_flight_comes_so_late_that_waiting_for_it_was_in_vain(
+    table_of_flights: Frame,
+) -> None:
+    flights = table_of_flights
+    left = flights["at"] + pd.to_timedelta(flights["delay"].fillna(0), unit="min")
+    at = flights["at"].loc[left.sort_values(kind="stable").index]
+
+    behind = (at.cummax() - at).max()
+
+    assert behind == timedelta(hours=21, minutes=40)
+    assert behind < LONGEST_DELAY
+
+
+def test_every_flight_is_counted_once_in_each_branch_or_is_late_there_or_cancelled(
+    year: Answers,
+) -> None:
+    cancelled = len(year.rows("cancelled"))
+
+    for file in ("hourly", "daily"):
+        in_time = sum(row["delays"]["flights"] for row in year.rows(file))
+        late = len(year.rows(f"late-{file}"))
+
+        assert late > 0
+        assert in_time + late + cancelled == 336_776
+
+
+def test_nothing_in_the_table_of_2013_is_malformed(year: Answers) -> None:
+    assert year.rows("malformed") == []
+
+
+@pytest.mark.parametrize("parallelism", [2, 3, 7])
+def test_the_results_are_the_same_for_any_parallelism(
+    winter: Files, tmp_path: Path, parallelism: int
+) -> None:
+    whole = Answers(winter.folder)
+
+    divided = answers(
+        winter.source(), tmp_path, weather=winter.weather_source(), parallelism=parallelism
+    )
+
+    for file in (*FILES, *OF_WEATHER, *LARGE):
+        assert Counter(divided.lines(file)) == Counter(whole.lines(file)), file
+
+
+def cells_of_flight(row: dict[str, Any]) -> Cells:
+    weather = row.pop("weather")
+    of_weather = [weather[name] for name in WEATHER] if weather else [None] * len(WEATHER)
+    return (*row.values(), *of_weather)
+
+
+def cells_of_day(row: dict[str, Any]) -> Cells:
+    row["airports"] = " ".join(row["airports"])
+    return tuple(row.values())
+
+
+def assert_same(found: Counter[Cells], expected: list[Cells]) -> None:
+    """Say the first differences, of which pytest would look for all in a table of hundreds of thousands."""
+    should_be = Counter(expected)
+    missing, extra = should_be - found, found - should_be
+    assert (list(missing)[:3], list(extra)[:3]) == ([], [])
