@@ -1,4 +1,4 @@
-"""The ``aflow`` command and what can be asked of it."""
+"""The ``aflow`` command, with ``run`` and ``graph``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from typing import Final
 import click
 
 import aflow
-from aflow.cli.options import NAMES, TARGETED, explained, for_targets, say
-from aflow.cli.recovering import checkpoint_options, recovering
-from aflow.cli.running import Run
+from aflow.cli.errors import errors_reported, say
+from aflow.cli.metrics_table import print_metrics
+from aflow.cli.options import (
+    NAMES,
+    TARGETED,
+    checkpoint_options,
+    for_targets,
+    recovery_settings,
+)
+from aflow.cli.runner import FlowRun
 from aflow.cli.savepoint import savepoint
-from aflow.cli.tables import print_metrics
-from aflow.cli.targeted import ordered
+from aflow.cli.target import invocation
 from aflow.graph.plan_graph import to_mermaid, to_text
 from aflow.runtime.metrics import JobMetrics
 
@@ -33,8 +39,8 @@ A pipeline is an aflow.Flow, usually returned by a function named build in a mod
 With that in squares.py, in the current directory:
     aflow run squares:build                 run it
     aflow run squares:build --up-to 5       with an argument for build
-    aflow run squares:build --help          what build takes
-    aflow graph squares:build               see what would run, and what a crash would mean
+    aflow run squares:build --help          list the arguments of build
+    aflow graph squares:build               show tasks and exchanges, and the effect of a crash
 """
 
 
@@ -61,58 +67,58 @@ def run(
     """Run a flow until its sources have ended.
 
     PACKAGE.MODULE:NAME is a Flow, or a function that returns one; the current directory is searched, too. Options
-    behind it go to the function's parameters: --up-to 5 becomes up_to=5, converted as the parameter is annotated.
-    With --help behind it you see what there is.
+    after it are parameters of the function: --up-to 5 becomes up_to=5, converted according to the annotation. --help
+    after it lists them.
 
-    Ctrl-C (or SIGTERM) drains: sources stop, what they gave is processed, windows give their results. With
-    --checkpoint-dir open windows wait in a last checkpoint instead, and the next run goes on from there. A second
-    Ctrl-C stops at once.
+    Ctrl-C (or SIGTERM) drains: sources stop, records in flight are processed, open windows emit. With
+    --checkpoint-dir a last checkpoint keeps open windows instead, and the next run continues from it. A second Ctrl-C
+    stops at once.
 
     Exit status: 0 done or drained, 1 the pipeline failed, 2 the command line is wrong, 130 stopped at once.
     """
-    with explained(context, traceback=traceback or "--traceback" in arguments):
-        order = ordered(context, target, arguments)
-        one = Run(
-            flow=order.flow,
-            parallelism=order.number("parallelism"),
-            uvloop=not order.flag("no_uvloop"),
-            recovering=recovering(
-                given=order.given,
-                folder=order.text("checkpoint_dir"),
-                every=order.duration("checkpoint_every"),
-                barriers=order.text("barriers") or "",
-                restore=order.text("restore") or "",
-                allow_dropped_state=order.flag("allow_dropped_state"),
-                restarts=order.number("restarts"),
+    with errors_reported(context, traceback=traceback or "--traceback" in arguments):
+        invoked = invocation(context, target, arguments)
+        flow_run = FlowRun(
+            flow=invoked.flow,
+            parallelism=invoked.number("parallelism"),
+            uvloop=not invoked.flag("no_uvloop"),
+            recovery=recovery_settings(
+                given=invoked.given,
+                folder=invoked.text("checkpoint_dir"),
+                every=invoked.duration("checkpoint_every"),
+                barriers=invoked.text("barriers") or "",
+                restore=invoked.text("restore") or "",
+                allow_dropped_state=invoked.flag("allow_dropped_state"),
+                restarts=invoked.number("restarts"),
             ),
             say=say,
-            report=print_metrics if order.flag("metrics") else _no_report,
+            report=print_metrics if invoked.flag("metrics") else _no_report,
         )
-        context.exit(one.to_the_end())
+        context.exit(flow_run.run())
 
 
 @main.command(context_settings=TARGETED)
 @for_targets
 @click.option(
-    "--mermaid", is_flag=True, help="Give Mermaid text, for Markdown files and mermaid.live."
+    "--mermaid", is_flag=True, help="Print Mermaid text, for Markdown files and mermaid.live."
 )
 @click.pass_context
 def graph(
     context: click.Context, /, target: str, arguments: tuple[str, ...], traceback: bool, **_: object
 ) -> None:
-    """Show what would run: tasks, exchanges, key groups, and what a crash would mean.
+    """Show the tasks, exchanges and key groups of a flow, and the effect of a crash.
 
-    Nothing is read or written. PACKAGE.MODULE:NAME and what follows are those of 'aflow run'.
+    Nothing is read or written. PACKAGE.MODULE:NAME and the options after it are those of 'aflow run'.
     """
-    with explained(context, traceback=traceback or "--traceback" in arguments):
-        order = ordered(context, target, arguments)
-        plan = order.flow.plan(parallelism=order.number("parallelism"))
-        if order.flag("mermaid"):
+    with errors_reported(context, traceback=traceback or "--traceback" in arguments):
+        invoked = invocation(context, target, arguments)
+        plan = invoked.flow.plan(parallelism=invoked.number("parallelism"))
+        if invoked.flag("mermaid"):
             click.echo(to_mermaid(plan), nl=False)
         else:
             click.echo(to_text(plan))
-            click.echo("With --mermaid it is drawn as a Mermaid flowchart instead.")
+            click.echo("--mermaid prints a Mermaid flowchart instead.")
 
 
 def _no_report(metrics: JobMetrics) -> None:
-    """Without --metrics."""
+    """Print nothing, without --metrics."""

@@ -1,21 +1,25 @@
-"""What several commands have in common: options, and how a failure is told."""
+"""Options that several commands share, and those of checkpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from aflow.cli.complaints import complaint, full_traceback
-from aflow.cli.usage import FAILED, STOPPED_AT_ONCE, USAGE, UsageProblem
+from aflow.cli.parameter_types import Duration
+from aflow.runtime.checkpoints.settings import Aligned, Barriers, Checkpointing, Unaligned
+from aflow.runtime.recovery import Restore, StartFrom
+from aflow.runtime.restarts import FixedDelay, NoRestart, Restarts
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 NAMES: Final = {"help_option_names": ["-h", "--help"]}
 
-#: Options of ours end at the target; what follows is parsed again, with the options of the user's function.
+#: Options of aflow end at the target. The rest is parsed again, with the options of the user's function.
 TARGETED: Final = {"allow_interspersed_args": False, **NAMES}
 
 PARALLELISM: Final = click.option(
@@ -26,12 +30,59 @@ PARALLELISM: Final = click.option(
     help="Subtasks of each keyed step, and of each source that can be divided.",
 )
 TRACEBACK: Final = click.option(
-    "--traceback", is_flag=True, help="Show errors with all of Python's traceback."
+    "--traceback", is_flag=True, help="Show errors with the whole traceback of Python."
+)
+
+#: Options without effect unless there is a folder for checkpoints, by parameter.
+_NEED_A_FOLDER: Final = {
+    "checkpoint_every": "--checkpoint-every",
+    "barriers": "--barriers",
+    "allow_dropped_state": "--allow-dropped-state",
+}
+
+_DIRECTORY: Final = click.option(
+    "--checkpoint-dir",
+    metavar="FOLDER",
+    help="Take checkpoints into this folder, and continue from the latest one in it.",
+)
+_EVERY: Final = click.option(
+    "--checkpoint-every",
+    type=Duration(),
+    default="10s",
+    show_default=True,
+    help="Interval of checkpoints.",
+)
+_BARRIERS: Final = click.option(
+    "--barriers",
+    default="aligned",
+    show_default=True,
+    metavar="aligned|unaligned|DURATION",
+    help="Barriers overtake buffered records: never, at once, or after a timeout of the alignment.",
+)
+_FROM: Final = click.option(
+    "--from",
+    "restore",
+    default="latest",
+    show_default=True,
+    metavar="latest|fresh|PATH",
+    help="Start at the latest checkpoint, at the beginning, or at the savepoint in a folder.",
+)
+_DROP: Final = click.option(
+    "--allow-dropped-state",
+    is_flag=True,
+    help="Continue although the pipeline has no step for some of the stored state.",
+)
+_RESTARTS: Final = click.option(
+    "--restarts",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Restarts from the latest checkpoint, one second after each failure.",
 )
 
 
 def for_targets(function: F) -> F:
-    """The arguments that all commands about a flow share."""
+    """Add the parameters of all commands about a flow."""
     for decorate in (
         click.argument(
             "arguments", nargs=-1, type=click.UNPROCESSED, metavar="[--OPTION VALUE]..."
@@ -44,28 +95,71 @@ def for_targets(function: F) -> F:
     return function
 
 
-@contextmanager
-def explained(context: click.Context, *, traceback: bool) -> Generator[None]:
-    """Turn what goes wrong inside into a paragraph on stderr, and an exit status."""
+def checkpoint_options(function: F) -> F:
+    """Add the options about checkpoints."""
+    for decorate in (_RESTARTS, _DROP, _FROM, _BARRIERS, _EVERY, _DIRECTORY):
+        function = decorate(function)
+    return function
+
+
+def given_on_command_line(context: click.Context) -> frozenset[str]:
+    """Return the parameters of ``context`` that do not have their defaults."""
+    return frozenset(
+        name
+        for name in context.params
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoverySettings:
+    """Checkpoints, start and restarts of a job on the command line."""
+
+    checkpointing: Checkpointing | None = None
+    restore: Restore = StartFrom.LATEST
+    allow_dropped_state: bool = False
+    restarts: Restarts = field(default_factory=NoRestart)
+
+
+def recovery_settings(
+    *,
+    given: Collection[str],
+    folder: str | None,
+    every: timedelta,
+    barriers: str,
+    restore: str,
+    allow_dropped_state: bool,
+    restarts: int,
+) -> RecoverySettings:
+    """Return the settings of the options; ``given`` are the parameters that do not have their defaults.
+
+    Raises ``click.UsageError`` for options that contradict each other.
+    """
+    policy = FixedDelay(restarts) if restarts else NoRestart()
+    if folder is None:
+        if restore not in {one.value for one in StartFrom}:
+            raise click.UsageError(f"--from {restore} needs --checkpoint-dir FOLDER as well")
+        for name, flag in _NEED_A_FOLDER.items():
+            if name in given:
+                raise click.UsageError(f"{flag} needs --checkpoint-dir FOLDER as well")
+        return RecoverySettings(restarts=policy)
+    settings = Checkpointing(storage=folder, every=every, barriers=_barriers(barriers))
+    return RecoverySettings(
+        checkpointing=settings,
+        restore=restore,
+        allow_dropped_state=allow_dropped_state,
+        restarts=policy,
+    )
+
+
+def _barriers(text: str) -> Barriers:
+    if text == "aligned":
+        return Aligned()
+    if text == "unaligned":
+        return Unaligned()
     try:
-        yield
-    except (click.exceptions.Exit, click.ClickException):
-        raise
-    except UsageProblem as exc:
-        say(f"Error: {exc}\nTry '{exc.command or context.command_path} --help'.")
-        context.exit(USAGE)
-    except KeyboardInterrupt:
-        say("stopped before the pipeline ran")
-        context.exit(STOPPED_AT_ONCE)
-    except Exception as exc:
-        say(
-            full_traceback(exc)
-            if traceback
-            else complaint(exc, hint="(--traceback shows everything)")
-        )
-        context.exit(FAILED)
-
-
-def say(text: str) -> None:
-    """Tell the user something; stdout belongs to the pipeline."""
-    click.echo(text, err=True)
+        return Aligned(timeout=Duration().convert(text, None, None))
+    except click.BadParameter as exc:
+        raise click.UsageError(
+            f"--barriers takes aligned, unaligned or a duration such as 500ms, not {text!r}"
+        ) from exc

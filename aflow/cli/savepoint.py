@@ -1,4 +1,4 @@
-"""``aflow savepoint``: what is in a savepoint or a checkpoint, and what a changed pipeline would make of it."""
+"""``aflow savepoint``: the contents of a savepoint or a checkpoint, and the compatibility of a changed pipeline."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from itertools import islice
 
 import click
 
-from aflow.cli.options import NAMES, TARGETED, TRACEBACK, explained, for_targets
-from aflow.cli.savepoint_contents import key_lines
-from aflow.cli.savepoint_tables import print_contents
-from aflow.cli.targeted import ordered
-from aflow.cli.usage import DONE, FAILED, UNKNOWN
+from aflow.cli.errors import DONE, FAILED, UNKNOWN, errors_reported
+from aflow.cli.options import NAMES, TARGETED, TRACEBACK, for_targets
+from aflow.cli.savepoint_report import key_lines, print_contents
+from aflow.cli.target import invocation
 from aflow.runtime.checkpoints.directory.reader import read_checkpoint
 from aflow.runtime.checkpoints.restoration import changes_of
 from aflow.runtime.checkpoints.storage import Restored
@@ -20,10 +19,10 @@ from aflow.state.change_plan import ChangePlan
 
 @click.group(context_settings=NAMES)
 def savepoint() -> None:
-    """Look into savepoints and checkpoints.
+    """Inspect savepoints and checkpoints.
 
-    PATH is the folder of a savepoint, a folder of checkpoints (whose newest is read), or one manifest in it. Nothing
-    is changed, and a job that writes there is not disturbed.
+    PATH is the folder of a savepoint, a folder of checkpoints (the newest is read), or one manifest in it. Nothing is
+    changed, and a job that writes there is not disturbed.
     """
 
 
@@ -32,16 +31,16 @@ def savepoint() -> None:
 @TRACEBACK
 @click.pass_context
 def show(context: click.Context, path: str, traceback: bool) -> None:
-    """Show what is inside: steps, states with their types, positions of sources, what sinks have to commit."""
-    with explained(context, traceback=traceback):
+    """Show steps, states with their types, positions of sources, and pending commits of sinks."""
+    with errors_reported(context, traceback=traceback):
         print_contents(_read(path))
 
 
 @savepoint.command(context_settings=NAMES)
 @click.argument("path")
 @click.argument("step")
-@click.option("--state", metavar="NAME", help="This state only, of keys that have something there.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many lines.")
+@click.option("--state", metavar="NAME", help="Show this state only, of the keys that have it.")
+@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of lines.")
 @TRACEBACK
 @click.pass_context
 def keys(
@@ -52,12 +51,12 @@ def keys(
     limit: int | None,
     traceback: bool,
 ) -> None:
-    """Write what each key of STEP has, as a line of JSON: its states by name, and its timers.
+    """Print a line of JSON for each key of STEP: its states by name, and its timers.
 
-    The pipeline's code is not needed, so values have no classes: a dataclass is an object, an enum its value, a map is
-    a list of pairs, and what JSON has no type for is text (bytes are base64).
+    The code of the pipeline is not needed, so values have no classes: a dataclass is an object, an enum its value, a
+    map a list of pairs, and types that JSON lacks are text (bytes are base64).
     """
-    with explained(context, traceback=traceback):
+    with errors_reported(context, traceback=traceback):
         for line in islice(key_lines(_read(path), step, state), limit):
             click.echo(line)
 
@@ -75,19 +74,19 @@ def plan(
     traceback: bool,
     **_: object,
 ) -> None:
-    """Show what would become of each stored state if the pipeline went on from PATH.
+    """Show the effect on each stored state if the pipeline continued from PATH.
 
-    States are kept, migrated (with what changes), new (start empty), unknown until restored, dropped or refused.
-    PACKAGE.MODULE:NAME and what follows are those of 'aflow run'. The types of what windows, joins and calls hold are
-    compared only when a job restores them.
+    States are kept, migrated (with the changes), new (initially empty), unknown until restored, dropped or refused.
+    PACKAGE.MODULE:NAME and the options after it are those of 'aflow run'. The state types of windows, joins and calls
+    are compared only when a job restores them.
 
-    Exit status: 0 all can go on, 1 something would be refused or dropped, 2 the command line is wrong, 3 nothing would
-    be refused or dropped as far as is known, and the rest shows when a job goes on.
+    Exit status: 0 all states can be restored, 1 a state would be refused or dropped, 2 the command line is wrong, 3 no
+    known state would be refused or dropped, and some are unknown until a job restores them.
     """
-    with explained(context, traceback=traceback or "--traceback" in arguments):
+    with errors_reported(context, traceback=traceback or "--traceback" in arguments):
         restored = _read(path)
-        order = ordered(context, target, arguments)
-        wanted = order.flow.plan(parallelism=order.number("parallelism"))
+        invoked = invocation(context, target, arguments)
+        wanted = invoked.flow.plan(parallelism=invoked.number("parallelism"))
         manifest = restored.manifest
         changes = changes_of(wanted, restored)
         click.echo(

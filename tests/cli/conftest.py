@@ -1,4 +1,4 @@
-"""The command as a user calls it, in a folder with pipelines of their own."""
+"""The command line as a user writes it, in a folder with the user's pipelines."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Aflow: TypeAlias = Callable[..., Result]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Writes modules of a user; they, and the current directory on the path, are forgotten afterwards."""
+    """Write modules of a user; remove them, and the current directory from the path, afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     written: list[str] = []
 
     def write_module(name: str, source: str) -> Path:
-        assert name in written or name not in sys.modules, f"{name} is a module of somebody else's"
+        assert name in written or name not in sys.modules, f"there is another module {name}"
         written.append(name)
         path = tmp_path / f"{name}.py"
         path.write_text(dedent(source), encoding="utf-8")
@@ -45,7 +45,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 
 @pytest.fixture
 def aflow() -> Aflow:
-    """Runs a command line in this process."""
+    """Run a command line in this process."""
 
     def call(*arguments: str) -> Result:
         return CliRunner().invoke(main, arguments, prog_name="aflow")

@@ -1,4 +1,4 @@
-"""A savepoint of a small pipeline, written to a folder as a job would have done it."""
+"""A savepoint of a small pipeline, written to a folder as a job writes it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Rules(af.BroadcastProcess[None, int, str, int]):
 
 
 def cards(*keys: Hashable) -> OperatorSnapshot:
-    """What the step "cards" remembers when there was a payment of each of ``keys``."""
+    """Return the state of the step "cards" after a payment of each of ``keys``."""
     harness = OperatorHarness.of(Cards(), key=lambda payment: payment.card)
     for key in keys:
         harness.push(Payment(str(key), Decimal("1.50"), MOMENT), MOMENT)
@@ -82,7 +82,7 @@ PICKLED_IN_BASE64 = b64encode(PICKLE.encode(Bomb())).decode()
 
 
 def models(*keys: str) -> OperatorSnapshot:
-    """What the step "models" remembers: a pickle for each of ``keys``."""
+    """Return the state of the step "models": a pickle for each of ``keys``."""
     harness = OperatorHarness.of(Models(), key=lambda name: name)
     for key in keys:
         harness.push(key)
@@ -92,14 +92,14 @@ def models(*keys: str) -> OperatorSnapshot:
 
 
 def sums(*keys: str) -> OperatorSnapshot:
-    """What a window step remembers that has counted to 3 for each of ``keys``."""
+    """Return the state of a window step that has counted to 3 for each of ``keys``."""
     accumulator = PLAIN.encode(3)
     rows = tuple((PLAIN.encode(key), PLAIN.encode((accumulator, 0, 60_000))) for key in keys)
     return OperatorSnapshot({5: {"@windows": rows}})
 
 
 def rules(*names: str) -> OperatorSnapshot:
-    """What the step "rules" remembers."""
+    """Return the state of the step "rules"."""
     harness = TwoInputHarness[int, str, int](lambda: BroadcastProcessOperator(Rules(), keyed=False))
     for name in names:
         harness.right(name)

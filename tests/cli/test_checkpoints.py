@@ -1,4 +1,4 @@
-"""``aflow run`` with checkpoints: killed, interrupted and failed runs, and the runs that go on from them."""
+"""``aflow run`` with checkpoints: killed, interrupted and failed runs, and the runs that continue from them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 from tests.architecture.rooms import PROJECT
 from tests.cli.conftest import Aflow, Write
 
-#: Numbers from a file, slowly; where a file "wait" is there the source waits at its end for ever. Sums by the last
-#: digit go to a file, and an hourly window that only the end of event time closes gives their number to another.
+#: Numbers from a file, slowly; if a file "wait" exists the source waits at its end for ever. Sums by the last digit
+#: are written to a file, and the count of an hourly window, which only the end of event time closes, to another.
 SUMS = """
     import asyncio
     from collections.abc import Sequence
@@ -67,7 +67,7 @@ SUMS = """
         return flow
 """
 
-#: Longer than any machine needs, so that a process that hangs fails its test instead of all.
+#: Longer than any machine needs, so a process that hangs fails its test only.
 LIMIT_S = 60
 
 COUNT = 200
@@ -79,7 +79,7 @@ Start: TypeAlias = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start(write: Write, tmp_path: Path) -> Iterator[Start]:
-    """Starts ``aflow run sums:build`` with options; what still runs at the end of the test is killed."""
+    """Start ``aflow run sums:build`` with options; kill the processes that still run at the end of the test."""
     write("sums", SUMS)
     started: list[subprocess.Popen[str]] = []
 
@@ -107,7 +107,7 @@ def numbers(folder: Path, count: int = COUNT) -> None:
 
 
 def wait_for(line: str, process: subprocess.Popen[str]) -> None:
-    """Read what ``process`` prints up to ``line``."""
+    """Read the output of ``process`` up to ``line``."""
     assert process.stdout is not None
     for printed in process.stdout:
         if printed == f"{line}\n":
@@ -116,14 +116,14 @@ def wait_for(line: str, process: subprocess.Popen[str]) -> None:
 
 
 def ended(process: subprocess.Popen[str]) -> str:
-    """What ``process`` has said at its good end."""
+    """Return the stderr of ``process`` after its successful end."""
     _, said = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, said
     return said
 
 
 def rows(folder: Path, name: str) -> list[int]:
-    """What stands in all files of a sink: with checkpoints it begins a new one for each."""
+    """Return the rows in all files of a sink, which writes one for each checkpoint."""
     files = [path.read_text() for path in folder.glob(f"{name}*.jsonl")]
     return sorted(orjson.loads(line) for lines in files for line in lines.splitlines())
 
@@ -138,7 +138,7 @@ def sums(count: int = COUNT) -> list[int]:
 
 
 @pytest.mark.parametrize("barriers", ["aligned", "unaligned", "5ms"])
-def test_of_a_run_that_was_killed_nothing_shows_after_the_next_one(
+def test_a_killed_run_has_no_effect_on_the_results_of_the_next_one(
     start: Start, tmp_path: Path, barriers: str
 ) -> None:
     numbers(tmp_path)
@@ -156,7 +156,7 @@ def test_of_a_run_that_was_killed_nothing_shows_after_the_next_one(
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
-def test_ctrl_c_pauses_and_the_next_run_goes_on(
+def test_ctrl_c_pauses_and_the_next_run_continues(
     start: Start, tmp_path: Path, sent: signal.Signals
 ) -> None:
     numbers(tmp_path, 30)
@@ -173,12 +173,12 @@ def test_ctrl_c_pauses_and_the_next_run_goes_on(
     numbers(tmp_path, 60)
     said = ended(start(*CHECKPOINTS))
 
-    assert said.startswith("going on from checkpoint")
+    assert said.startswith("continuing from checkpoint")
     assert rows(tmp_path, "sums") == sums(60)
     assert rows(tmp_path, "counts") == [60]
 
 
-def test_from_nothing_begins_at_the_beginning(start: Start, tmp_path: Path) -> None:
+def test_from_fresh_starts_at_the_beginning(start: Start, tmp_path: Path) -> None:
     numbers(tmp_path, 20)
     ended(start(*CHECKPOINTS))
     for written in tmp_path.glob("*.jsonl"):
@@ -190,21 +190,21 @@ def test_from_nothing_begins_at_the_beginning(start: Start, tmp_path: Path) -> N
     assert rows(tmp_path, "sums") == sums(20)
 
 
-def test_a_failed_run_is_started_again_and_says_so(start: Start, tmp_path: Path) -> None:
+def test_a_failed_run_restarts_and_says_so(start: Start, tmp_path: Path) -> None:
     numbers(tmp_path)
     (tmp_path / "fail").touch()
 
     said = ended(start(*CHECKPOINTS, "--restarts", "1", "--metrics"))
 
-    assert "failed, starting again in 1 s: " in said
-    assert "restarts: 1; what is said of steps is since the last one" in said
+    assert "failed, restarting in 1 s: " in said
+    assert "restarts: 1; the numbers of steps are since the last one" in said
     assert re.search(r"waited \d+ ms for the first barrier and \d+ ms for the others", said)
     assert "fifty" in said
     assert rows(tmp_path, "sums") == sums()
     assert rows(tmp_path, "counts") == [COUNT]
 
 
-def test_without_restarts_a_failure_ends_the_run_and_the_next_one_goes_on(
+def test_without_restarts_a_failure_ends_the_run_and_the_next_one_continues(
     start: Start, tmp_path: Path
 ) -> None:
     numbers(tmp_path)
@@ -220,7 +220,7 @@ def test_without_restarts_a_failure_ends_the_run_and_the_next_one_goes_on(
     assert rows(tmp_path, "sums") == sums()
 
 
-def test_state_whose_step_is_gone_is_dropped_only_on_demand(start: Start, tmp_path: Path) -> None:
+def test_state_of_a_removed_step_is_dropped_only_on_demand(start: Start, tmp_path: Path) -> None:
     numbers(tmp_path, 20)
     (tmp_path / "wait").touch()
     paused = start(*CHECKPOINTS)
@@ -296,9 +296,9 @@ def test_options_about_checkpoints_need_a_folder(
     write("sums", SUMS)
     numbers(tmp_path, 3)
 
-    before, behind = aflow("run", *options, "sums:build"), aflow("run", "sums:build", *options)
+    before, after = aflow("run", *options, "sums:build"), aflow("run", "sums:build", *options)
 
-    for result in (before, behind):
+    for result in (before, after):
         assert result.exit_code == 2
         assert f"{options[0]}" in result.output
         assert "needs --checkpoint-dir FOLDER as well" in result.output

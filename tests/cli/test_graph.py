@@ -9,10 +9,10 @@ FLOW = """
 
     class Untouched(af.Source):
         async def splits(self):
-            raise AssertionError("a drawing reads nothing")
+            raise AssertionError("a plan reads nothing")
 
         async def reader(self, split, position):
-            raise AssertionError("a drawing reads nothing")
+            raise AssertionError("a plan reads nothing")
 
     def build(size: int = 1) -> af.Flow:
         flow = af.Flow("totals")
@@ -22,7 +22,7 @@ FLOW = """
 """
 
 
-def test_the_text_shows_the_plan_for_a_parallelism_and_how_to_get_a_drawing(
+def test_the_text_shows_the_plan_for_a_parallelism_and_names_the_option_for_mermaid(
     aflow: Aflow, write: Write
 ) -> None:
     write("totals", FLOW)
@@ -33,7 +33,7 @@ def test_the_text_shows_the_plan_for_a_parallelism_and_how_to_get_a_drawing(
     assert result.stdout.startswith("flow 'totals': 2 tasks in 4 subtasks, 128 key groups\n")
     assert "top 5  reduce · keyed state" in result.stdout
     assert "end-to-end guarantee with checkpoints: at least once" in result.stdout
-    assert result.stdout.splitlines()[-1].startswith("With --mermaid ")
+    assert result.stdout.splitlines()[-1].startswith("--mermaid prints ")
 
 
 def test_mermaid_text_stands_alone_so_that_it_can_be_written_to_a_file(
@@ -47,7 +47,7 @@ def test_mermaid_text_stands_alone_so_that_it_can_be_written_to_a_file(
     assert (lines[0], lines[-1]) == ("flowchart LR", "    end")
 
 
-def test_help_behind_the_target_shows_what_build_takes(aflow: Aflow, write: Write) -> None:
+def test_help_after_the_target_lists_the_options_of_build(aflow: Aflow, write: Write) -> None:
     write("totals", FLOW)
 
     result = aflow("graph", "totals:build", "--help")

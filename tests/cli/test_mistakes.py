@@ -1,4 +1,4 @@
-"""What a user reads when something is wrong: one paragraph, the place in their own code, and no line of ours."""
+"""Reports of errors: one paragraph, the lines of the user's code, and none of aflow's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FLOW = """
 
 
 def said(result: Result, status: int) -> str:
-    """What a failed command wrote to stderr: no traceback and no file of aflow's."""
+    """Return the stderr of a failed command, which has no traceback and no file of aflow."""
     assert result.exit_code == status, result.output
     assert "Traceback" not in result.stderr
     assert not re.search(r"at \S*(aflow/|asyncio/|importlib)", result.stderr)
@@ -51,7 +51,7 @@ def test_a_failing_function_is_shown_by_step_record_and_its_own_lines(
     )
 
 
-def test_an_exception_that_the_user_raised_from_another_is_shown_where_it_was_raised(
+def test_an_exception_raised_from_another_is_shown_with_the_line_that_raised_it(
     aflow: Aflow, write: Write
 ) -> None:
     write("figures", FLOW)
@@ -62,8 +62,8 @@ def test_an_exception_that_the_user_raised_from_another_is_shown_where_it_was_ra
     assert "at figures.py:11 in check" in message
 
 
-@pytest.mark.parametrize("place", ["before", "behind"])
-def test_with_traceback_everything_is_shown(aflow: Aflow, write: Write, place: str) -> None:
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_traceback_shows_everything(aflow: Aflow, write: Write, place: str) -> None:
     write("figures", FLOW)
     options = (
         ("--traceback", "figures:build") if place == "before" else ("figures:build", "--traceback")
@@ -85,7 +85,7 @@ def test_with_traceback_everything_is_shown(aflow: Aflow, write: Write, place: s
     ],
     ids=["a connector's", "the standard library's"],
 )
-def test_a_failure_in_code_that_is_not_the_users_is_shown_without_frames(
+def test_a_failure_in_code_of_others_is_shown_without_frames(
     aflow: Aflow, write: Write, pipeline: str, says: str
 ) -> None:
     write(
@@ -106,9 +106,7 @@ def test_a_failure_in_code_that_is_not_the_users_is_shown_without_frames(
     assert "\n  at " not in message
 
 
-def test_a_wrong_pipeline_is_shown_with_the_line_that_describes_it(
-    aflow: Aflow, write: Write
-) -> None:
+def test_a_wrong_pipeline_is_shown_with_its_line(aflow: Aflow, write: Write) -> None:
     write("figures", FLOW.replace("def parse", "async def parse"))
 
     for command in ("run", "graph"):
@@ -143,7 +141,7 @@ def test_an_exception_in_build_is_shown_with_its_frames(aflow: Aflow, write: Wri
     assert message.startswith("Error: KeyError: 'nothing'\n  at figures.py:15 in build\n")
 
 
-def test_of_an_endless_recursion_the_last_frames_are_shown(aflow: Aflow, write: Write) -> None:
+def test_the_last_frames_of_an_endless_recursion_are_shown(aflow: Aflow, write: Write) -> None:
     write("figures", FLOW.replace("return int(text)", "return parse(text)"))
 
     message = said(aflow("run", "figures:build"), 1)
@@ -152,7 +150,7 @@ def test_of_an_endless_recursion_the_last_frames_are_shown(aflow: Aflow, write: 
     assert message.count("at figures.py:5 in parse") == 8
 
 
-def test_a_module_that_is_not_there_is_named_with_where_it_was_looked_for(
+def test_a_missing_module_is_named_with_the_folder_that_was_searched(
     aflow: Aflow, write: Write
 ) -> None:
     path = write("figures", FLOW)
@@ -170,14 +168,14 @@ def test_a_missing_package_is_named_rather_than_its_module(aflow: Aflow, write: 
     assert "no module 'letters'" in said(aflow("run", "letters.greek:build"), 2)
 
 
-def test_a_module_that_imports_what_is_not_there_is_told_apart_from_a_missing_one(
+def test_a_failing_import_in_a_module_differs_from_a_missing_module(
     aflow: Aflow, write: Write
 ) -> None:
-    write("figures", "import letters_of_nobody\n")
+    write("figures", "import unknown_letters\n")
 
     message = said(aflow("run", "figures:build"), 1)
 
-    assert "ModuleNotFoundError: No module named 'letters_of_nobody'" in message
+    assert "ModuleNotFoundError: No module named 'unknown_letters'" in message
     assert "at figures.py:1 in <module>" in message
 
 
@@ -190,9 +188,7 @@ def test_a_syntax_error_is_shown_by_file_and_line(aflow: Aflow, write: Write) ->
     assert "\n    def build(:\n" in message
 
 
-def test_a_missing_name_is_answered_with_those_that_may_be_meant(
-    aflow: Aflow, write: Write
-) -> None:
+def test_the_error_about_a_missing_name_suggests_others(aflow: Aflow, write: Write) -> None:
     write("figures", FLOW + "\n    _private = parse\n")
 
     message = said(aflow("run", "figures:biuld"), 2)
@@ -201,13 +197,15 @@ def test_a_missing_name_is_answered_with_those_that_may_be_meant(
     assert "did you mean figures:build?" in message
 
 
-def test_a_module_without_anything_to_run_says_so(aflow: Aflow, write: Write) -> None:
+def test_a_module_without_a_flow_is_an_error(aflow: Aflow, write: Write) -> None:
     write("figures", "from math import sqrt\nPI = 3\n")
 
     assert "nor any Flow or function of its own" in said(aflow("run", "figures:build"), 2)
 
 
-def test_a_module_alone_is_answered_with_what_it_offers(aflow: Aflow, write: Write) -> None:
+def test_the_error_about_a_module_alone_lists_its_flows_and_functions(
+    aflow: Aflow, write: Write
+) -> None:
     write("figures", FLOW)
 
     message = said(aflow("run", "figures"), 2)
@@ -224,9 +222,7 @@ def test_a_module_alone_is_answered_with_what_it_offers(aflow: Aflow, write: Wri
     ],
     ids=["folder", "relative", "name"],
 )
-def test_a_file_is_answered_with_the_module_to_name(
-    aflow: Aflow, target: str, instead: str
-) -> None:
+def test_the_error_about_a_file_names_the_module(aflow: Aflow, target: str, instead: str) -> None:
     message = said(aflow("run", target), 2)
 
     assert (
@@ -235,11 +231,11 @@ def test_a_file_is_answered_with_the_module_to_name(
 
 
 @pytest.mark.parametrize("target", [":build", "figures:two words", "figures:a..b", ""], ids=repr)
-def test_what_is_no_target_is_answered_with_the_form_of_one(aflow: Aflow, target: str) -> None:
+def test_the_error_about_an_invalid_target_shows_the_form_of_one(aflow: Aflow, target: str) -> None:
     assert "write package.module:build" in said(aflow("run", target), 2)
 
 
-def test_something_else_under_the_name_is_refused(aflow: Aflow, write: Write) -> None:
+def test_a_name_of_another_type_is_refused(aflow: Aflow, write: Write) -> None:
     write("figures", "build = 7\n")
 
     assert "figures:build is of type int, neither a Flow nor a function" in said(
@@ -255,7 +251,7 @@ def test_a_function_that_returns_no_flow_is_refused(aflow: Aflow, write: Write) 
     )
 
 
-def test_a_coroutine_function_is_refused_with_what_to_do(aflow: Aflow, write: Write) -> None:
+def test_the_error_about_a_coroutine_function_names_the_remedy(aflow: Aflow, write: Write) -> None:
     write("figures", FLOW.replace("def build", "async def build"))
 
     message = said(aflow("run", "figures:build"), 2)
@@ -264,13 +260,13 @@ def test_a_coroutine_function_is_refused_with_what_to_do(aflow: Aflow, write: Wr
     assert "make it a plain def" in message
 
 
-def test_a_parameter_that_no_command_line_can_give_is_named(aflow: Aflow, write: Write) -> None:
+def test_a_parameter_that_the_command_line_cannot_set_is_named(aflow: Aflow, write: Write) -> None:
     write("figures", FLOW.replace("step: str", "figures: af.Source[str], step: str"))
 
     message = said(aflow("run", "figures:build"), 2)
 
     assert (
-        "needs a parameter that no command line can give: figures: aflow.connect.Source[str]"
+        "has a parameter that cannot be set on the command line: figures: aflow.connect.Source[str]"
         in message
     )
 

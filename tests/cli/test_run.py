@@ -1,4 +1,4 @@
-"""``aflow run``: from a target and its options to results and an exit status."""
+"""``aflow run``: targets, options, results and exit statuses."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ EVERYTHING = """
 
 
 def failing(result: Result, status: int) -> str:
-    """What a failed command said; nothing of it is a traceback, and stdout is left alone."""
+    """Return the stderr of a failed command, which has no traceback and prints nothing to stdout."""
     assert result.exit_code == status, result.output
     assert result.stdout == ""
     assert "Traceback" not in result.stderr
@@ -72,7 +72,7 @@ def test_a_flow_runs_to_its_end(aflow: Aflow, write: Write) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (0, "0\n1\n4\n", "")
 
 
-def test_the_pipeline_that_the_help_shows_runs_as_the_help_says(aflow: Aflow, write: Write) -> None:
+def test_the_pipeline_in_the_help_runs_as_the_help_says(aflow: Aflow, write: Write) -> None:
     shown = re.search(
         r"\n( +import aflow as af\n.*?return flow\n)", aflow("--help").stdout, re.DOTALL
     )
@@ -169,7 +169,7 @@ def test_a_value_may_follow_an_equals_sign(aflow: Aflow, write: Write) -> None:
         *("no choice", "not for the command line", "keywords"),
     ],
 )
-def test_a_wrong_option_is_answered_with_all_that_build_takes(
+def test_the_error_about_a_wrong_option_lists_the_options_of_build(
     aflow: Aflow, write: Write, options: tuple[str, ...], message: str
 ) -> None:
     write("everything", EVERYTHING)
@@ -183,7 +183,7 @@ def test_a_wrong_option_is_answered_with_all_that_build_takes(
     assert "Try 'aflow run everything:build --help'." in said
 
 
-def test_a_misspelt_option_is_answered_with_a_question_and_a_sentence(
+def test_the_error_about_a_misspelt_option_suggests_the_right_one(
     aflow: Aflow, write: Write
 ) -> None:
     write("squares", SQUARES)
@@ -201,7 +201,7 @@ def test_a_flow_object_takes_no_options(aflow: Aflow, write: Write) -> None:
     assert "squares:flow takes no options of its own" in said
 
 
-def test_help_behind_the_target_is_about_build(aflow: Aflow, write: Write) -> None:
+def test_help_after_the_target_is_about_build(aflow: Aflow, write: Write) -> None:
     write(
         "everything", EVERYTHING.replace("print(json", '"""Build all of it."""\n        print(json')
     )
@@ -223,7 +223,7 @@ def test_help_behind_the_target_is_about_build(aflow: Aflow, write: Write) -> No
     assert "hidden" not in shown
 
 
-def test_options_of_aflow_may_stand_before_and_behind_the_target(
+def test_options_of_aflow_are_accepted_before_and_after_the_target(
     aflow: Aflow, write: Write
 ) -> None:
     write(
@@ -239,14 +239,14 @@ def test_options_of_aflow_may_stand_before_and_behind_the_target(
     )
 
     before = aflow("graph", "--parallelism", "3", "wide:build")
-    behind = aflow("graph", "wide:build", "--parallelism", "3")
+    after = aflow("graph", "wide:build", "--parallelism", "3")
     both = aflow("graph", "--parallelism", "2", "wide:build", "--parallelism", "3")
 
     assert "task 1: 3 subtasks" in before.stdout
-    assert before.stdout == behind.stdout == both.stdout
+    assert before.stdout == after.stdout == both.stdout
 
 
-def test_an_option_that_build_has_too_is_builds_behind_the_target_and_aflows_before_it(
+def test_an_option_of_both_belongs_to_build_after_the_target_and_to_aflow_before_it(
     aflow: Aflow, write: Write
 ) -> None:
     write(
@@ -287,7 +287,7 @@ def test_metrics_are_a_table_on_stderr(aflow: Aflow, write: Write) -> None:
     assert ["square", "3", "3", "", "end"] in rows
 
 
-def test_metrics_show_what_became_of_calls(aflow: Aflow, write: Write) -> None:
+def test_metrics_show_the_outcomes_of_calls(aflow: Aflow, write: Write) -> None:
     write(
         "asking",
         """
@@ -311,7 +311,7 @@ def test_metrics_show_what_became_of_calls(aflow: Aflow, write: Write) -> None:
     assert "calls of ask: 3 made, 1 dropped, 1 merged, limit 7" in result.stderr
 
 
-def test_metrics_are_shown_of_a_job_that_failed_too(aflow: Aflow, write: Write) -> None:
+def test_metrics_of_a_failed_job_are_shown(aflow: Aflow, write: Write) -> None:
     write("squares", SQUARES.replace("n * n", "1 // (n - 1)"))
 
     result = aflow("run", "--metrics", "squares:build")
@@ -321,7 +321,7 @@ def test_metrics_are_shown_of_a_job_that_failed_too(aflow: Aflow, write: Write) 
     assert "step 'square' failed on record 1" in result.stderr
 
 
-def test_signals_do_afterwards_what_they_did_before(
+def test_signal_handlers_are_restored(
     aflow: Aflow, write: Write, own_handler: Callable[[int, object], None]
 ) -> None:
     write("squares", SQUARES)
@@ -335,7 +335,7 @@ def test_signals_do_afterwards_what_they_did_before(
 
 @pytest.fixture
 def own_handler() -> Iterator[Callable[[int, object], None]]:
-    """A handler for SIGINT and SIGTERM that somebody has set before."""
+    """A handler for SIGINT and SIGTERM that was set before."""
 
     def handle(number: int, frame: object) -> None:
         raise AssertionError(f"signal {number}")

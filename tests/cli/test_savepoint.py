@@ -1,4 +1,4 @@
-"""``aflow savepoint``: what is inside, without the code of the pipeline, and what a pipeline would make of it."""
+"""``aflow savepoint``: contents without the code of the pipeline, and compatibility with a pipeline."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def lines(text: str) -> list[Any]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_show_tells_what_it_is_and_when_it_was_taken(aflow: Aflow, tmp_path: Path) -> None:
+def test_show_has_kind_flow_and_times(aflow: Aflow, tmp_path: Path) -> None:
     write_savepoint(tmp_path / "sp")
 
     result = aflow("savepoint", "show", str(tmp_path / "sp"))
@@ -39,7 +39,7 @@ def test_show_tells_what_it_is_and_when_it_was_taken(aflow: Aflow, tmp_path: Pat
     assert "128 key groups; " in result.stdout
 
 
-def test_show_tells_that_it_is_a_hand_over_and_at_which_moment(
+def test_show_has_the_moment_of_a_hand_over(
     aflow: Aflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -50,7 +50,7 @@ def test_show_tells_that_it_is_a_hand_over_and_at_which_moment(
     shown = aflow("savepoint", "show", str(tmp_path / "sp")).stdout
 
     assert (
-        "hand-over at 2013-07-01 00:00:00+00:00: records before it are in here; skipped by 'times', 'other times'"
+        "hand-over at 2013-07-01 00:00:00+00:00: it includes earlier records; skipped by 'times', 'other times'"
         in shown
     )
 
@@ -74,7 +74,7 @@ def test_show_has_tables_of_steps_states_sources_and_sinks(
     assert "3 batches in flight" in shown
 
 
-def test_a_long_committable_is_cut_off(aflow: Aflow, tmp_path: Path) -> None:
+def test_a_long_committable_is_shortened(aflow: Aflow, tmp_path: Path) -> None:
     rows = "x" * 10_000
     write_savepoint(tmp_path / "sp", [Stored("out", "to", sink((7, rows)))])
 
@@ -106,7 +106,7 @@ def test_keys_are_lines_of_json_without_the_code_of_the_pipeline(
     }
 
 
-def test_keys_may_be_of_one_state_and_limited(aflow: Aflow, tmp_path: Path) -> None:
+def test_keys_are_limited_to_a_state_and_a_number(aflow: Aflow, tmp_path: Path) -> None:
     write_savepoint(tmp_path / "sp")
 
     result = aflow(
@@ -118,7 +118,7 @@ def test_keys_may_be_of_one_state_and_limited(aflow: Aflow, tmp_path: Path) -> N
     assert "timers" not in line
 
 
-def test_what_is_in_windows_is_shown_as_far_as_it_can_be_read(aflow: Aflow, tmp_path: Path) -> None:
+def test_contents_of_windows_are_shown_in_their_stored_form(aflow: Aflow, tmp_path: Path) -> None:
     write_savepoint(tmp_path / "sp", [Stored("sums", "window.fold", sums("a"))])
 
     result = aflow("savepoint", "keys", str(tmp_path / "sp"), "sums", "--state", "windows")
@@ -142,7 +142,7 @@ def test_entries_of_broadcast_state_are_lines_too(aflow: Aflow, tmp_path: Path) 
     assert lines(result.stdout) == [{"broadcast": "rules", "key": "limit", "value": 5}]
 
 
-def test_an_unknown_step_and_an_unknown_state_are_told_with_those_there_are(
+def test_the_error_about_an_unknown_step_or_state_lists_the_known_ones(
     aflow: Aflow, tmp_path: Path
 ) -> None:
     write_savepoint(tmp_path / "sp")
@@ -158,7 +158,7 @@ def test_an_unknown_step_and_an_unknown_state_are_told_with_those_there_are(
     assert "'by day', 'last'" in state.stderr
 
 
-def test_a_path_without_savepoint_is_told(aflow: Aflow, tmp_path: Path) -> None:
+def test_a_path_without_savepoint_is_an_error(aflow: Aflow, tmp_path: Path) -> None:
     result = aflow("savepoint", "show", str(tmp_path / "nothing"))
 
     assert result.exit_code == 1
@@ -217,7 +217,7 @@ def test_a_plan_of_the_same_states_keeps_all_and_exits_with_0(
     ]
 
 
-def test_a_plan_tells_what_is_migrated_and_new(aflow: Aflow, write: Write, tmp_path: Path) -> None:
+def test_a_plan_shows_migrated_and_new_states(aflow: Aflow, write: Write, tmp_path: Path) -> None:
     write_savepoint(tmp_path / "sp", SOURCE_AND_CARDS)
     states = "seen = af.ValueState('seen'); total = af.ValueState('total', of=int)"
     write("shop", PIPELINE.format(field="note: str = '-'", states=states))
@@ -256,7 +256,7 @@ def test_a_plan_that_would_refuse_a_type_exits_with_1(
     assert "Payment.shop (str) is new and has no default" in result.stdout
 
 
-def test_options_of_build_go_behind_the_target_and_change_the_plan(
+def test_options_of_build_follow_the_target_and_change_the_plan(
     aflow: Aflow, write: Write, tmp_path: Path
 ) -> None:
     write_savepoint(tmp_path / "sp", SOURCE_AND_CARDS)

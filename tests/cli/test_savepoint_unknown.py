@@ -1,4 +1,4 @@
-"""A plan of a pipeline whose windows do not tell their types: it promises nothing that a restore does not keep."""
+"""A plan of a pipeline with window state of unknown type: it promises nothing that a restore does not keep."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_windows_are_unknown_until_restored_and_the_exit_status_says_so(
 
 
 @pytest.mark.asyncio
-async def test_a_job_goes_on_with_what_was_unknown_or_says_what_does_not_fit(
+async def test_a_job_restores_unknown_state_or_rejects_its_type(
     tmp_path: Path,
 ) -> None:
     await save(tmp_path / "sp")
@@ -79,7 +79,7 @@ async def test_a_job_goes_on_with_what_was_unknown_or_says_what_does_not_fit(
 
 
 @pytest.mark.asyncio
-async def test_windows_without_anything_in_them_are_kept(tmp_path: Path) -> None:
+async def test_empty_windows_are_kept(tmp_path: Path) -> None:
     numbers: af.PushSource[int] = af.PushSource()
     settings = af.Checkpointing(storage=tmp_path / "state", every=None)
     async with windows(int, numbers).start(checkpointing=settings) as job:

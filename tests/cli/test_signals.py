@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, sent to a real process; what it prints says when it is ready for them."""
+"""Ctrl-C and SIGTERM, sent to a real process, whose output says when it is ready for them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 from tests.architecture.rooms import PROJECT
 from tests.cli.conftest import Write
 
-#: A source that gives three records and then waits for ever; an hourly window that only the end of event time closes.
-#: A slow sink opens when a line comes in from stdin.
+#: A source that emits three records and then waits for ever; an hourly window that only the end of event time closes.
+#: A slow sink opens when it has read a line from stdin.
 FOREVER = """
     import asyncio
     import sys
@@ -50,8 +50,7 @@ FOREVER = """
         return flow
 """
 
-#: A sink that never returns from its first record, and says when a signal came in: the system would deliver two that
-#: are sent at once as one.
+#: A sink that never returns from its first record and prints each signal: the system merges two pending signals.
 ENDLESS = """
     import os
     import signal
@@ -76,7 +75,7 @@ ENDLESS = """
     numbers.to(af.CallbackSink(endless))
 """
 
-#: Longer than any machine needs, so that a process that hangs fails its test instead of all.
+#: Longer than any machine needs, so a process that hangs fails its test only.
 LIMIT_S = 30
 
 Start: TypeAlias = Callable[..., "subprocess.Popen[str]"]
@@ -86,7 +85,7 @@ pytestmark = pytest.mark.parametrize("loop", [(), ("--no-uvloop",)], ids=["uvloo
 
 @pytest.fixture
 def start(write: Write, tmp_path: Path, loop: tuple[str, ...]) -> Iterator[Start]:
-    """Starts ``aflow run`` with options for the target; what still runs at the end of the test is killed."""
+    """Start ``aflow run`` with options for the target; kill the processes that still run at the end of the test."""
     write("forever", FOREVER)
     started: list[subprocess.Popen[str]] = []
 
@@ -111,7 +110,7 @@ def start(write: Write, tmp_path: Path, loop: tuple[str, ...]) -> Iterator[Start
 
 
 def wait_for(line: str, process: subprocess.Popen[str]) -> None:
-    """Read what ``process`` prints up to ``line``."""
+    """Read the output of ``process`` up to ``line``."""
     assert process.stdout is not None
     for printed in process.stdout:
         if printed == f"{line}\n":
@@ -165,7 +164,7 @@ def test_ctrl_c_after_sigterm_stops_at_once_and_a_second_sigterm_does_not(start:
     assert process.returncode == 130
 
 
-def test_a_job_that_fails_while_it_drains_has_failed(start: Start) -> None:
+def test_a_failure_during_a_drain_fails_the_run(start: Start) -> None:
     process = start("--fails")
     wait_for("seen 2", process)
 
@@ -179,7 +178,7 @@ def test_a_job_that_fails_while_it_drains_has_failed(start: Start) -> None:
     assert "at forever.py:24 in write" in said
 
 
-def test_ctrl_c_twice_breaks_off_a_function_that_never_returns(
+def test_ctrl_c_twice_interrupts_a_function_that_never_returns(
     write: Write, start: Start, tmp_path: Path
 ) -> None:
     write("endless", ENDLESS)
@@ -199,14 +198,14 @@ def test_ctrl_c_twice_breaks_off_a_function_that_never_returns(
     assert not list(tmp_path.glob(".*.inprogress"))
 
 
-def test_a_signal_while_the_job_starts_drains_it_once_it_has_started(start: Start) -> None:
+def test_a_signal_during_the_start_drains_the_job_after_it(start: Start) -> None:
     process = start("--slow")
     wait_for("opening", process)
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None
     assert process.stderr.readline().startswith("draining")
 
-    _, said = process.communicate("go on\n", timeout=LIMIT_S)
+    _, said = process.communicate("continue\n", timeout=LIMIT_S)
 
     assert said.startswith("drained")
     assert process.returncode == 0

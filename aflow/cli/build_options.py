@@ -1,4 +1,4 @@
-"""The parameters of a user's ``build`` function as options of the command line."""
+"""Parameters of a user's ``build`` function as options of the command line."""
 
 from __future__ import annotations
 
@@ -10,56 +10,55 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from aflow.cli.target import Target
-from aflow.cli.usage import UsageProblem
-from aflow.cli.values import Reading, reading, written
+from aflow.cli.errors import UsageProblem
+from aflow.cli.parameter_types import ParameterType, default_text, parameter_type
 
 _MISSING: Final = inspect.Parameter.empty
 
 
 @dataclass(frozen=True, slots=True)
 class BuildOption:
-    """One parameter of ``build``, as far as the command line can give it."""
+    """One parameter of ``build`` that the command line can set."""
 
     parameter: inspect.Parameter
-    reading: Reading
+    type: ParameterType
 
     @property
     def name(self) -> str:
-        """What click calls it: apart from every option that aflow itself has."""
+        """Name for click, different from those of aflow's own options."""
         return f"build_{self.parameter.name}"
 
     def as_click(self) -> click.Option:
-        """The option as click reads it. What is not given is left to the default of ``build`` itself."""
+        """Return the option of click. If it is not given, the default of ``build`` itself applies."""
         flag = f"--{self.parameter.name.replace('_', '-')}"
         required = self.parameter.default is _MISSING
         default = None if required else self.parameter.default
-        said = f"no-{flag[2:]}" if default is False else written(default)
-        negatable = self.reading.one is click.BOOL and self.reading.collected is None
+        text = f"no-{flag[2:]}" if default is False else default_text(default)
+        negatable = self.type.element is click.BOOL and self.type.collection is None
         return click.Option(
             [f"{flag}/--no-{flag[2:]}" if negatable else flag, self.name],
-            type=self.reading.one,
+            type=self.type.element,
             required=required,
-            multiple=self.reading.collected is not None,
-            help=None if default is None else f"[default: {said}]",
+            multiple=self.type.collection is not None,
+            help=None if default is None else f"[default: {text}]",
         )
 
     def value(self, given: Any) -> object:
-        """``given`` by click, as ``build`` wants it."""
-        return given if self.reading.collected is None else self.reading.collected(given)
+        """Convert the value of click for ``build``."""
+        return given if self.type.collection is None else self.type.collection(given)
 
 
-def build_options(target: Target, function: Callable[..., object]) -> list[BuildOption]:
-    """What can be given to ``function``. Raises ``UsageProblem`` if it needs what no command line can give."""
+def build_options(target: str, function: Callable[..., object]) -> list[BuildOption]:
+    """Return the options of ``function``. Raises ``UsageProblem`` if a parameter cannot be set on the command line."""
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise UsageProblem(
-            f"{target} is a coroutine function; a build function only describes a pipeline and waits for nothing, "
+            f"{target} is a coroutine function; a build function describes a pipeline and does not wait, "
             f"so make it a plain def and open connections in sources, sinks and process functions"
         )
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as exc:
-        raise UsageProblem(f"{target} cannot be asked for its parameters: {exc}") from exc
+        raise UsageProblem(f"cannot read the parameters of {target}: {exc}") from exc
     return [
         option
         for parameter in parameters
@@ -71,7 +70,7 @@ def build_options(target: Target, function: Callable[..., object]) -> list[Build
 def call_build(
     function: Callable[..., object], options: Sequence[BuildOption], context: click.Context
 ) -> object:
-    """Call ``function`` with what a parsed command line gives, and its own defaults for the rest."""
+    """Call ``function`` with the values of a parsed command line, and its own defaults for the rest."""
     given = {
         option.parameter.name: option.value(context.params[option.name])
         for option in options
@@ -86,27 +85,27 @@ def call_build(
 
 
 def _build_option(
-    target: Target, function: Callable[..., object], parameter: inspect.Parameter
+    target: str, function: Callable[..., object], parameter: inspect.Parameter
 ) -> BuildOption | None:
-    """None for a parameter with a default that no command line can change."""
+    """Return None for a parameter with a default that cannot be set on the command line."""
     annotation = _annotation(function, parameter)
-    found = reading(annotation)
+    found = parameter_type(annotation)
     if found is not None:
         return BuildOption(parameter, found)
     if parameter.default is not _MISSING:
         return None
     raise UsageProblem(
-        f"{target} needs a parameter that no command line can give: {parameter}; give it a default, or write a "
-        f"function beside it that takes str, int, float, bool, Path, timedelta, an Enum, a Literal of strings or "
+        f"{target} has a parameter that cannot be set on the command line: {parameter}; give it a default, or add a "
+        f"function that takes str, int, float, bool, Path, timedelta, an Enum, a Literal of strings or "
         f"a list of these, and calls it"
     )
 
 
 def _annotation(function: Callable[..., object], parameter: inspect.Parameter) -> object:
-    """The parameter's type: as annotated, else that of its default, else str.
+    """Return the type of the parameter: as annotated, else that of its default, else str.
 
-    A string (``from __future__ import annotations``) is evaluated where the function was written, each on its own, so a
-    name that exists for type checkers only spoils no more than its own parameter.
+    A string (``from __future__ import annotations``) is evaluated in the module of the function, each separately, so a
+    name that exists for type checkers only affects no other parameter.
     """
     annotation: object = parameter.annotation
     if isinstance(annotation, str):

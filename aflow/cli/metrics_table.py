@@ -11,7 +11,7 @@ from aflow.runtime.metrics import CallMetrics, CheckpointMetrics, JobMetrics, St
 
 
 def print_metrics(metrics: JobMetrics) -> None:
-    """Print what each step has done, to stderr: stdout belongs to the pipeline."""
+    """Print the metrics of all steps to stderr: stdout belongs to the pipeline."""
     table = Table(title="steps", title_justify="left")
     for heading in ("step", "records in", "records out", "side outputs", "watermark"):
         table.add_column(heading, justify="right" if heading.startswith("records") else "left")
@@ -32,13 +32,13 @@ def print_metrics(metrics: JobMetrics) -> None:
         console.print(_checkpoints(metrics.checkpoints), soft_wrap=True)
     if metrics.restarts:
         console.print(
-            f"restarts: {metrics.restarts:,}; what is said of steps is since the last one",
+            f"restarts: {metrics.restarts:,}; the numbers of steps are since the last one",
             soft_wrap=True,
         )
 
 
 def _calls(calls: CallMetrics) -> str:
-    """What was counted, but for what never happened."""
+    """Return the counts that are not zero."""
     others = (
         ("retries", calls.retries),
         ("timeouts", calls.timeouts),
@@ -47,24 +47,25 @@ def _calls(calls: CallMetrics) -> str:
         ("fallbacks", calls.fallbacks),
         ("from the cache", calls.cache_hits),
         ("merged", calls.merged),
-        ("given up", calls.abandoned),
-        ("under way", calls.in_flight),
+        ("abandoned", calls.abandoned),
+        ("in flight", calls.in_flight),
     )
     counted = [f"{number:,} {what}" for what, number in others if number]
     return ", ".join([f"{calls.calls:,} made", *counted, f"limit {calls.limit:,}"])
 
 
-def _checkpoints(taken: CheckpointMetrics) -> str:
+def _checkpoints(checkpoints: CheckpointMetrics) -> str:
     last = ""
-    if taken.last_duration_ms is not None:
+    if checkpoints.last_duration_ms is not None:
         last = (
-            f"; the last took {taken.last_duration_ms:,.0f} ms and has {taken.last_bytes:,} bytes, "
-            f"{taken.last_in_flight_records:,} records in flight, waited {taken.last_start_delay_ms:,.0f} ms for the "
-            f"first barrier and {taken.last_alignment_ms:,.0f} ms for the others"
+            f"; the last took {checkpoints.last_duration_ms:,.0f} ms and has "
+            f"{checkpoints.last_bytes:,} bytes, {checkpoints.last_in_flight_records:,} records in flight, "
+            f"waited {checkpoints.last_start_delay_ms:,.0f} ms for the first barrier "
+            f"and {checkpoints.last_alignment_ms:,.0f} ms for the others"
         )
     return (
-        f"checkpoints: {taken.completed:,} completed, {taken.failed:,} failed{last}; "
-        f"longest pause of a subtask {taken.longest_pause_ms:.1f} ms"
+        f"checkpoints: {checkpoints.completed:,} completed, {checkpoints.failed:,} failed{last}; "
+        f"longest pause of a subtask {checkpoints.longest_pause_ms:.1f} ms"
     )
 
 

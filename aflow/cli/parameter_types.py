@@ -1,4 +1,4 @@
-"""From the annotation of a parameter to the click type that reads it from the command line."""
+"""Types of click for the annotations of parameters."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _PLAIN: Final[dict[object, click.ParamType[Any]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How a parameter is read: by ``one``, once, or as often as it is given and then as a ``collected`` of all."""
+class ParameterType:
+    """Type of a parameter: ``element``, given once, or repeatedly if there is a type of ``collection``."""
 
-    one: click.ParamType[Any]
-    collected: type[list[Any]] | type[tuple[Any, ...]] | None = None
+    element: click.ParamType[Any]
+    collection: type[list[Any]] | type[tuple[Any, ...]] | None = None
 
 
 class Duration(click.ParamType[timedelta]):
-    """``5s``, ``10m``, ``1h30m``, ``250ms``, ``2d``. A bare number is refused, since nobody knows of what."""
+    """``5s``, ``10m``, ``1h30m``, ``250ms``, ``2d``. A number without a unit is rejected."""
 
     name = "duration"
 
@@ -85,35 +85,35 @@ class Member(click.ParamType[Enum]):
         return member
 
 
-def reading(annotation: object) -> Reading | None:
-    """How to read a value of ``annotation`` from the command line; None if that is not possible."""
+def parameter_type(annotation: object) -> ParameterType | None:
+    """Return the type for ``annotation``; None if the command line cannot set it."""
     inner = _without_none(annotation)
     origin, arguments = get_origin(inner), get_args(inner)
     if inner is list or origin in (list, Sequence):
-        return _several(arguments[0] if arguments else str, list)
+        return _repeated(arguments[0] if arguments else str, list)
     if inner is tuple or (origin is tuple and len(arguments) == 2 and arguments[1] is ...):
-        return _several(arguments[0] if arguments else str, tuple)
+        return _repeated(arguments[0] if arguments else str, tuple)
     single = _single(inner)
-    return None if single is None else Reading(single)
+    return None if single is None else ParameterType(single)
 
 
-def written(value: object) -> str:
-    """A default as a user would write it on the command line."""
+def default_text(value: object) -> str:
+    """Return a default as a user would write it on the command line."""
     if isinstance(value, Enum):
         return value.name.lower()
     if isinstance(value, timedelta):
         return _duration(value)
     if isinstance(value, list | tuple):
-        items = cast(Sequence[object], value)  # of whatever: all are objects
-        return ", ".join(written(item) for item in items) or "none"
+        items = cast(Sequence[object], value)  # any element is an object
+        return ", ".join(default_text(item) for item in items) or "none"
     return str(value)
 
 
-def _several(
-    annotation: object, collected: type[list[Any]] | type[tuple[Any, ...]]
-) -> Reading | None:
+def _repeated(
+    annotation: object, collection: type[list[Any]] | type[tuple[Any, ...]]
+) -> ParameterType | None:
     single = _single(annotation)
-    return None if single is None else Reading(single, collected)
+    return None if single is None else ParameterType(single, collection)
 
 
 def _single(annotation: object) -> click.ParamType[Any] | None:
@@ -124,11 +124,11 @@ def _single(annotation: object) -> click.ParamType[Any] | None:
         return Member(annotation)
     if annotation is timedelta:
         return Duration()
-    return next((how for known, how in _PLAIN.items() if known is annotation), None)
+    return next((type_ for known, type_ in _PLAIN.items() if known is annotation), None)
 
 
 def _without_none(annotation: object) -> object:
-    """``X`` for ``X | None``; everything else as it is."""
+    """Return ``X`` for ``X | None``, and any other annotation unchanged."""
     if get_origin(annotation) in (Union, types.UnionType):
         others = [one for one in get_args(annotation) if one is not types.NoneType]
         if len(others) == 1:
