@@ -1,7 +1,8 @@
-"""Convert payments by the rate that held when they were made, whatever order they arrive in.
+"""Convert payments with the exchange rate at their time, whatever the order of arrival: an as-of join.
 
-The stream of rates is a history: each holds until the next of its currency. A payment waits until the watermarks of
-both streams have reached it, so a rate that arrives after it, and was in force before it, still counts.
+The stream of rates is a history: each rate is valid until the next one of its currency. The join buffers a payment
+until the watermarks of both streams have reached its timestamp, so a rate that arrives later than the payment still
+counts if its timestamp is earlier.
 
 Prints:
 

@@ -1,13 +1,13 @@
-"""Visits to a shop: those of the past on Spark, the newest live, and one that begins in the past and ends live.
+"""Visits to a shop: history on Spark, then live, with a visit that starts in history and ends live.
 
-One pipeline has both halves. It asks a service for the city of each visitor, and cuts what they look at into visits,
-which are over when nothing came for half an hour. History runs on Spark's executors up to midnight, calls included, and
-leaves the visits that are open then in a savepoint. The live job begins from that; its source happens to reach back
-into history, and skips what is counted already. In the end the pipeline runs over everything in one live job, and gives
-the same.
+One pipeline computes both parts. It looks up the city of each visitor at a service, and groups clicks into visits,
+which are sessions with a gap of half an hour. History runs on Spark's executors up to midnight, calls included; a
+savepoint keeps the visits that are open at that time. The live job starts from the savepoint. Its source reaches back
+into history, and the job skips the clicks that are in the savepoint. At the end one live job runs over everything,
+with the same result.
 
-Needs Java 17 or newer, and ``pip install "aflow-streams[spark]"``. The session is one in this process; that
-of a cluster works as well.
+Needs Java 17 or newer, and ``pip install "aflow-streams[spark]"``. The session runs in this process; a session of a
+cluster works as well.
 
 Prints:
 
@@ -18,7 +18,7 @@ Prints:
     live: cleo in Bern, pages: 1, from 23:58 to 23:58
     live: bob in Rome, pages: 2, from 00:05 to 00:06
     skipped by the live job: 2 clicks
-    the same as in one live job: True
+    equal to one live job: True
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Visit:
 
 
 async def with_city(click: Click) -> Click:
-    """Stands for a call to a service."""
+    """Return the click with its city: a stand-in for a call to a service."""
     await asyncio.sleep(0.005)
     cities = {"ann": "Oslo", "bob": "Rome", "cleo": "Bern"}
     return Click(click.visitor, click.at, cities[click.visitor])
@@ -107,14 +107,14 @@ MIDNIGHT = june(2, "00:00")
 
 
 async def on_spark(spark: SparkSession, folder: Path) -> list[Visit]:
-    """The visits that are over at midnight; what is open then is in the savepoint."""
+    """Return the visits that end before midnight, and write the open ones to the savepoint."""
     rows = ", ".join(f"('{one.visitor}', TIMESTAMP '{one.at.isoformat()}')" for one in CLICKS)
     table = spark.sql(f"SELECT * FROM VALUES {rows} AS clicks (visitor, at)")
     found: list[Visit] = []
 
     def collect(visits: DataFrame) -> None:
         for row in visits.collect():
-            # Spark gives moments without time zone, in that of this process.
+            # Spark returns naive datetimes in the time zone of this process.
             begin, end = (moment.astimezone(UTC) for moment in (row.begin, row.end))
             found.append(Visit(row.visitor, row.city, row.pages, begin, end))
 
@@ -130,7 +130,7 @@ async def on_spark(spark: SparkSession, folder: Path) -> list[Visit]:
 
 
 def open_at_midnight(spark: SparkSession, folder: Path) -> list[str]:
-    """The keys of which the savepoint has a visit."""
+    """Return the visitors with an open visit in the savepoint."""
     from aflow_connectors.spark.savepoint_source import SavepointSource
 
     spark.dataSource.register(SavepointSource)
@@ -139,7 +139,7 @@ def open_at_midnight(spark: SparkSession, folder: Path) -> list[str]:
 
 
 async def live(folder: Path) -> tuple[list[Visit], int]:
-    """The visits that end after midnight, and how many clicks of the source were history's."""
+    """Return the visits that end after midnight, and the number of clicks that were skipped."""
     visits = af.CollectSink[Visit]()
     settings = af.Checkpointing(storage=folder / "state", every=timedelta(seconds=10))
     flow = build(af.IterableSource(CLICKS[3:]), visits)
@@ -164,7 +164,7 @@ async def main(spark: SparkSession, folder: Path) -> None:
         print("live:", one)
     print("skipped by the live job:", skipped, "clicks")
     same = sorted(history + newest, key=str) == sorted(await all_live(), key=str)
-    print("the same as in one live job:", same)
+    print("equal to one live job:", same)
 
 
 if __name__ == "__main__":

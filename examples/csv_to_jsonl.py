@@ -1,4 +1,4 @@
-"""From CSV to JSON lines, compressed, with typed rows and with bad rows set apart.
+"""Convert CSV to JSON lines, with typed rows and a dead letter for each bad row.
 
 Prints:
 

@@ -1,11 +1,11 @@
-"""A source and a sink of your own: from one SQLite table into another, checked by the test kit.
+"""A source and a sink of your own: copy rows from one SQLite table to another; the test kit checks the source.
 
-A reader hands out chunks; the position behind each is plain data, from which another reader can go on. Blocking
-calls run in a worker thread.
+A reader returns chunks of records. The position after each chunk is plain data, from which another reader can
+continue. Blocking calls run in a worker thread.
 
 Prints:
 
-    the source keeps to the contract
+    the source satisfies its contract
     [(1, 'ADA'), (2, 'GRACE'), (3, 'BARBARA')]
 """
 
@@ -32,7 +32,7 @@ def query(database: Path, sql: str, *parameters: int) -> list[Row]:
 
 
 class NamesSource(af.Source[Row]):
-    """The rows of table ``names`` in the order of their ids; the position is the last id that was read."""
+    """Rows of the table ``names`` in the order of their ids; the position is the last id that was read."""
 
     def __init__(self, database: Path) -> None:
         self.database = database
@@ -59,7 +59,7 @@ class NamesReader(Reader[Row]):
 
 
 class GreetingsSink(af.Sink[Row]):
-    """Writes into table ``greetings``; a row that is written again replaces itself."""
+    """Write to the table ``greetings``; a row that is written twice is replaced."""
 
     delivery = af.Delivery.IDEMPOTENT
 
@@ -98,7 +98,7 @@ async def main() -> None:
         query(database, "INSERT INTO names (name) VALUES ('Ada'), ('Grace'), ('Barbara')")
 
         await check_source(lambda: NamesSource(database))
-        print("the source keeps to the contract")
+        print("the source satisfies its contract")
 
         await build(NamesSource(database), GreetingsSink(database)).run()
         print(query(database, "SELECT * FROM greetings"))

@@ -1,8 +1,9 @@
-"""State and timers for each key: report a card that was silent for thirty days of event time.
+"""Keyed state and timers: report a card without payments for thirty days of event time.
 
-A ``KeyedProcess`` sees each record together with the state of its key. A timer for event time rings when the
-watermark reaches it, or at the end of a bounded input: a month of silence takes no time in a replay. The watermark
-follows the records, so a card's next payment may come before the timer that it makes ring: compare times in both.
+A ``KeyedProcess`` processes each record with the state of its key. An event-time timer fires when the watermark
+reaches it, or at the end of a bounded input: a month without payments takes no time in a replay. The watermark
+follows the records, so the next payment of a card may be processed before the timer fires: compare timestamps in both
+methods.
 
 Prints:
 
@@ -28,7 +29,7 @@ class Payment:
 
 
 class Dormant(af.KeyedProcess[str, Payment, str]):
-    """Keeps the time of the last payment, and a timer for when its silence is thirty days old."""
+    """Keep the time of the last payment, and a timer thirty days after it."""
 
     last = af.ValueState("last", of=datetime)
 

@@ -1,7 +1,8 @@
-"""A count that is shown at every third record, final when its minute is over, and corrected by what comes late.
+"""Early, on-time and late results of a window: count votes per minute, and emit at every third vote.
 
-A window gives one result, when the watermark passes its end, unless a trigger says otherwise. ``firing`` counts the
-results of a window, so that whoever reads them keeps the last.
+By default a window emits one result, when the watermark passes its end. A trigger adds early results, and
+``lateness`` adds a corrected result for each late record. ``firing`` numbers the results of a window; the last one is
+the best.
 
 Prints:
 

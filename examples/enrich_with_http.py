@@ -1,9 +1,9 @@
-"""Orders with their customers, who are asked for over HTTP: many requests at once, retried, timed out and cached.
+"""Enrich orders with their customers over HTTP: concurrent requests with retries, a timeout and a cache.
 
-The session is a resource: opened when the job begins, handed to each call, closed after the last one. The service at
-the bottom stands for somebody else's. It fails whenever it is asked for a customer for the first time, and it never
-answers for customer 4: that order waits for as long as its timeout says, and then goes to the dead letters. Nothing
-else is lost, orders of a customer share one answer, and all leave in the order in which they came.
+The session is a resource: the job opens it at its start, passes it to each call, and closes it after the last one.
+The service at the end of this file is a stand-in. It fails the first request for each customer, and never responds
+for customer 4: that order becomes a dead letter after its timeout. All other orders are emitted in the order of the
+input, and orders of one customer share one response.
 
 Needs aiohttp (``pip install aiohttp``); any other asynchronous client works the same way.
 
@@ -15,7 +15,7 @@ Prints:
     no answer: order 4, after 1 attempt: TimeoutError
     5: 7.25 to Grace in New York
     6: 18.00 to Ada in London
-    the service was asked 5 times: 2 answers, 2 failures, 1 silence
+    5 requests: 2 answers, 2 failures, 1 timeout
 """
 
 from __future__ import annotations
@@ -75,15 +75,15 @@ def build(orders: list[Order], url: str) -> af.Flow:
         on_error=af.DeadLetter(NO_ANSWER),
     )
     invoices.to(af.CallbackSink(print), name="invoices")
-    invoices.side(NO_ANSWER).to(af.CallbackSink(complain), name="complaints")
+    invoices.side(NO_ANSWER).to(af.CallbackSink(report), name="unanswered")
     return flow
 
 
-def complain(lost: af.FailedCall[Order]) -> None:
+def report(lost: af.FailedCall[Order]) -> None:
     print(f"no answer: order {lost.value.id}, after {lost.attempts} attempt: {lost.error}")
 
 
-# ---------------------------------------------------------------------------------------------- somebody else's service
+# ------------------------------------------------------------------------------------------ a stand-in for a service
 
 CUSTOMERS = {
     1: {"name": "Ada", "city": "London"},
@@ -93,16 +93,16 @@ CUSTOMERS = {
 
 class Service:
     def __init__(self) -> None:
-        self.asked = Counter[int]()
+        self.requests = Counter[int]()
         self.counts = Counter[str]()
 
     async def customer(self, request: web.Request) -> web.Response:
         number = int(request.match_info["number"])
-        self.asked[number] += 1
+        self.requests[number] += 1
         if number not in CUSTOMERS:
-            self.counts["silence"] += 1
+            self.counts["timeout"] += 1
             await asyncio.sleep(60)
-        if self.asked[number] == 1:
+        if self.requests[number] == 1:
             self.counts["failures"] += 1
             raise web.HTTPServiceUnavailable
         self.counts["answers"] += 1
@@ -135,8 +135,8 @@ async def main() -> None:
     service = Service()
     async with running(service) as url:
         await build(orders, url).run()
-    said = ", ".join(f"{count} {what}" for what, count in sorted(service.counts.items()))
-    print(f"the service was asked {service.asked.total()} times: {said}")
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(service.counts.items()))
+    print(f"{service.requests.total()} requests: {counts}")
 
 
 if __name__ == "__main__":

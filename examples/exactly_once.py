@@ -1,13 +1,13 @@
-"""Exactly once, through a crash: rows in SQLite and lines in files, although the job is killed by an error half-way.
+"""Exactly-once results after a crash: rows in SQLite and lines in files, from a job that fails half-way.
 
-With checkpoints a job that is run again goes on where the last one was complete. The sinks show what a complete
-checkpoint covers, and nothing else, so each payment is there once.
+With checkpoints the next run of a job continues from the last completed checkpoint. The sinks commit only the records
+that a completed checkpoint covers, so each payment is stored once.
 
 Prints:
 
     the payment service is down
-    in the database: 30 payments, 435 in all
-    in the files: 30 payments, 435 in all
+    in the database: 30 payments, sum 435
+    in the files: 30 payments, sum 435
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class Payment(NamedTuple):
 
 
 def payments() -> ScriptedSource[Payment]:
-    """Thirty payments in a second, and a failure after the twentieth."""
+    """Return thirty payments within a second, with a failure after the twentieth."""
     script: list[Payment | Pause | Crash] = []
     for n in range(30):
         script += [Payment(n % 3, n), Pause(timedelta(milliseconds=30))]
@@ -65,10 +65,10 @@ async def run(folder: Path) -> None:
 
     with closing(sqlite3.connect(database)) as connection:
         found = [amount for (amount,) in connection.execute("SELECT amount FROM payments")]
-    print(f"in the database: {len(found)} payments, {sum(found)} in all")
-    pieces = [path.read_text().splitlines() for path in lines.glob("part-*.jsonl")]
-    found = [json.loads(line)["amount"] for piece in pieces for line in piece]
-    print(f"in the files: {len(found)} payments, {sum(found)} in all")
+    print(f"in the database: {len(found)} payments, sum {sum(found)}")
+    parts = [path.read_text().splitlines() for path in lines.glob("part-*.jsonl")]
+    found = [json.loads(line)["amount"] for part in parts for line in part]
+    print(f"in the files: {len(found)} payments, sum {sum(found)}")
 
 
 def main() -> None:

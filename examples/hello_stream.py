@@ -1,6 +1,6 @@
 """The smallest pipeline: from a list, through two steps, to the terminal.
 
-A flow is described first and run afterwards; each record goes through all steps.
+Build the flow first, then run it; each record passes through all steps.
 
 Prints:
 

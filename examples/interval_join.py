@@ -1,7 +1,7 @@
-"""Which clicks led to an order within ten minutes, and which did not.
+"""Join clicks with the orders of the same user within ten minutes: an interval join.
 
-Each click meets the orders of its user from the moment of the click until ten minutes later. A click without an order
-is emitted as well (``left``), as soon as no order can arrive for it.
+The join pairs a click with each order whose timestamp is up to ten minutes later. A left join also emits each click
+without an order, as soon as the watermark shows that none can follow.
 
 Prints:
 
@@ -29,7 +29,7 @@ class Click:
 class Order:
     user: str
     at: str
-    what: str
+    item: str
 
 
 CLICKS = [Click("ada", "12:00"), Click("bob", "12:01")]
@@ -45,7 +45,7 @@ def time_of(record: Click | Order) -> datetime:
 
 
 def outcome(click: Click, order: Order | None) -> str:
-    done = "nothing" if order is None else f"a {order.what} at {order.at}"
+    done = "nothing" if order is None else f"a {order.item} at {order.at}"
     return f"{click.user} clicked at {click.at} and ordered {done}"
 
 

@@ -1,12 +1,12 @@
-"""Tickets are sorted by a language model, within a budget of tokens per minute.
+"""Classify tickets with a language model, within a budget of tokens per minute.
 
-Providers of models count tokens rather than requests. So the rate limit has a ``cost``: what is asked, as far as it can
-be estimated, and the most that may be answered. Each attempt pays anew, as it does with the provider. The limit is half
-of what the provider allows: others use the same key.
+Providers of models limit tokens, not requests. The rate limit therefore has a ``cost``: the estimated tokens of the
+prompt plus the maximum of the answer. Each attempt is charged, as it is by the provider. The limit is half of the
+provider's, since other programs use the same key.
 
-Answers come token by token, as server-sent events. One that falls silent in the middle is broken off by the client
-(``sock_read``) and asked for again, as is one that the provider refuses with 429; ``timeout`` is for all of that
-together. The endpoint at the bottom stands for a provider's, and its minute is a second.
+The answer is a stream of tokens, as server-sent events. The client aborts a stream that stalls (``sock_read``) and
+retries it, as it does a request that the provider rejects with 429; ``timeout`` covers all attempts together. The
+endpoint at the end of this file is a stand-in for a provider, with minutes of one second.
 
 Needs aiohttp (``pip install aiohttp``); any other asynchronous client works the same way.
 
@@ -20,8 +20,8 @@ Prints:
     ticket 6: billing, since there is something about "invoice"
     ticket 7: other, since nothing fits
     ticket 8: access, since there is something about "password"
-    10 requests for 8 tickets: 1 refused, 1 fell silent, 0 over the limit
-    1,342 tokens at 1,000 a minute: it took 1.1 minutes or more
+    10 requests for 8 tickets: 1 rejected, 1 stalled, 0 over the limit
+    1,342 tokens at 1,000 a minute: at least 1.1 minutes
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from aiohttp import web
 
 import aflow as af
 
-MINUTE = timedelta(seconds=1)  # so that you need not wait; timedelta(minutes=1) where it is real
+MINUTE = timedelta(seconds=1)  # timedelta(minutes=1) outside of this example
 TOKENS_PER_MINUTE = 1_000
-AT_ONCE = 200
+BURST = 200
 LONGEST_ANSWER = 100
 
 
@@ -56,96 +56,96 @@ class Ticket:
 
 
 @dataclass(frozen=True)
-class Sorted:
+class Classified:
     ticket: Ticket
     answer: str
 
 
 def tokens(ticket: Ticket) -> int:
-    """What a request for ``ticket`` costs at most; four letters are about a token."""
+    """Return the maximum cost of a request for ``ticket``; four letters are about one token."""
     return len(ticket.prompt) // 4 + LONGEST_ANSWER
 
 
-async def sort(ticket: Ticket, http: aiohttp.ClientSession) -> str:
-    asked = {"prompt": ticket.prompt, "max_tokens": LONGEST_ANSWER, "stream": True}
-    said = ""
-    async with http.post("/v1/completions", json=asked) as answer:
+async def classify(ticket: Ticket, http: aiohttp.ClientSession) -> str:
+    query = {"prompt": ticket.prompt, "max_tokens": LONGEST_ANSWER, "stream": True}
+    text = ""
+    async with http.post("/v1/completions", json=query) as answer:
         answer.raise_for_status()
         async for line in answer.content:
             event = line.decode().strip().removeprefix("data: ")
             if event == "[DONE]":
-                return said
+                return text
             if event:
-                said += json.loads(event)["token"]
+                text += json.loads(event)["token"]
     raise aiohttp.ClientPayloadError("the answer has no end")
 
 
 def build(tickets: list[Ticket], url: str) -> af.Flow:
     def connect() -> aiohttp.ClientSession:
-        patience = aiohttp.ClientTimeout(total=None, sock_read=0.3)  # seconds between two tokens
-        return aiohttp.ClientSession(url, timeout=patience)
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=0.3)  # seconds between two tokens
+        return aiohttp.ClientSession(url, timeout=timeout)
 
     flow = af.Flow("tickets")
     flow.source(tickets, name="tickets").map_async(
-        sort,
-        into=Sorted,
-        name="sort",
+        classify,
+        into=Classified,
+        name="classify",
         using=af.Resource(connect),
         capacity=20,
-        rate=af.RateLimit(TOKENS_PER_MINUTE, MINUTE, burst=AT_ONCE, cost=tokens),
+        rate=af.RateLimit(TOKENS_PER_MINUTE, MINUTE, burst=BURST, cost=tokens),
         retry=af.Retry(attempts=5, delay=MINUTE / 20, factor=2, jitter=0.2, on=aiohttp.ClientError),
         timeout=10 * MINUTE,
     ).to(af.CallbackSink(show), name="show")
     return flow
 
 
-def show(one: Sorted) -> None:
+def show(one: Classified) -> None:
     print(f"ticket {one.ticket.id}: {one.answer}")
 
 
-# ------------------------------------------------------------------------------------------------ a provider of models
+# ----------------------------------------------------------------------------------- a stand-in for a model provider
 
 TOPICS = {"invoice": "billing", "refund": "billing", "password": "access", "login": "access"}
 
 
 class Provider:
-    """Allows 2,000 tokens a minute. Has too much to do at the fourth request, and falls silent in the sixth answer."""
+    """Allow 2,000 tokens a minute, reject the fourth request as overloaded, and stall in the sixth answer."""
 
     limit = 2 * TOKENS_PER_MINUTE
 
     def __init__(self) -> None:
         self.counts = Counter[str]()
-        #: When how many tokens were asked for, in the last minute.
+        #: Requests of the last minute: time and tokens.
         self.recent = deque[tuple[float, int]]()
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
-        asked = await request.json()
-        needed = len(asked["prompt"]) // 4 + asked["max_tokens"]
+        query = await request.json()
+        needed = len(query["prompt"]) // 4 + query["max_tokens"]
         self.counts.update({"requests": 1, "tokens": needed})
         if self.counts["requests"] == 4:
-            self.counts["refused"] += 1
+            self.counts["rejected"] += 1
             raise web.HTTPTooManyRequests(text="overloaded")
         if self.used(needed) > self.limit:
             self.counts["over the limit"] += 1
             raise web.HTTPTooManyRequests(text="too many tokens")
-        silent = self.counts["requests"] == 6
+        stalls = self.counts["requests"] == 6
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await answer.prepare(request)
-        for token in self.tokens_of(asked["prompt"]):
+        for token in self.tokens_of(query["prompt"]):
             await asyncio.sleep(0.01)
             await answer.write(f"data: {json.dumps({'token': token})}\n\n".encode())
-            if silent:
-                self.counts["silent"] += 1
+            if stalls:
+                self.counts["stalled"] += 1
                 await asyncio.sleep(60)
         await answer.write(b"data: [DONE]\n\n")
         return answer
 
-    def used(self, more: int) -> int:
+    def used(self, tokens: int) -> int:
         now = asyncio.get_running_loop().time()
         while self.recent and self.recent[0][0] <= now - MINUTE.total_seconds():
             self.recent.popleft()
-        self.recent.append((now, more))
-        return sum(tokens for _, tokens in self.recent)
+        self.recent.append((now, tokens))
+        return sum(number for _, number in self.recent)
 
     def tokens_of(self, prompt: str) -> list[str]:
         for word, topic in TOPICS.items():
@@ -180,21 +180,19 @@ async def main() -> None:
         Ticket(8, "Is a password of forty letters too long? It seems to be cut off."),
     ]
     provider, loop = Provider(), asyncio.get_running_loop()
-    began = loop.time()
+    started = loop.time()
     async with running(provider) as url:
         await build(tickets, url).run()
-        minutes = (loop.time() - began) / MINUTE.total_seconds()
+        minutes = (loop.time() - started) / MINUTE.total_seconds()
     counts = provider.counts
     print(
-        f"{counts['requests']} requests for {len(tickets)} tickets: {counts['refused']} refused, "
-        f"{counts['silent']} fell silent, {counts['over the limit']} over the limit"
+        f"{counts['requests']} requests for {len(tickets)} tickets: {counts['rejected']} rejected, "
+        f"{counts['stalled']} stalled, {counts['over the limit']} over the limit"
     )
-    asked = counts["tokens"]
-    least = (asked - AT_ONCE) / TOKENS_PER_MINUTE
+    used = counts["tokens"]
+    least = (used - BURST) / TOKENS_PER_MINUTE
     assert minutes >= least
-    print(
-        f"{asked:,} tokens at {TOKENS_PER_MINUTE:,} a minute: it took {least:.1f} minutes or more"
-    )
+    print(f"{used:,} tokens at {TOKENS_PER_MINUTE:,} a minute: at least {least:.1f} minutes")
 
 
 if __name__ == "__main__":

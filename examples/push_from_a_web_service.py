@@ -1,14 +1,16 @@
-"""A pipeline inside a web service: request handlers push, the pipeline counts, other handlers read.
+"""A pipeline inside a web service: request handlers send records, the pipeline counts, other handlers read the
+counts.
 
-The service is plain asyncio here; the three functions are what a framework would call: ``lifespan`` at start and end,
-``post_view`` and ``get_counts`` for requests. When the pipeline is slower than the requests, ``send`` waits, and so
-do the clients; ``send_nowait`` raises ``SourceFull`` instead, which a handler can turn into "503, try again".
+The service is plain asyncio here. A framework would call the three functions: ``lifespan`` at start and end,
+``post_view`` and ``get_counts`` for requests. If the pipeline is slower than the requests, ``send`` waits, and the
+clients wait with it (backpressure); ``send_nowait`` raises ``SourceFull`` instead, which a handler can turn into a
+503.
 
 Prints:
 
     POST /views: 30 requests, all 202
     GET /counts: {'/home': 20, '/prices': 10}
-    closed: windows said [('/home', 20), ('/prices', 10)]
+    closed: windows emitted [('/home', 20), ('/prices', 10)]
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class Service:
 
 @asynccontextmanager
 async def lifespan(service: Service) -> AsyncGenerator[af.Job]:
-    """The job runs as long as the service; what was accepted is processed before it ends."""
+    """Run the job as long as the service, and drain it at the end."""
     async with service.build().start() as job:
         yield job
         await job.stop(drain=True)
@@ -87,7 +89,7 @@ async def main() -> None:
         while sum(service.counts.values()) < len(pages):  # noqa: ASYNC110 - as a client polls
             await asyncio.sleep(0.001)
         print("GET /counts:", await get_counts(service))
-    print("closed: windows said", sorted(service.per_minute))
+    print("closed: windows emitted", sorted(service.per_minute))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What each rider did on an outing: rides that are at most half an hour apart, summed up when the outing is over.
+"""Session windows: rides of one rider at most half an hour apart are one outing.
 
-A session lasts as long as something happens; it ends when the watermark is so far that nothing can prolong it. Several
-aggregates at once are fields of one result.
+A session ends when there is no record for the length of the gap, and emits when the watermark passes its end. Several
+aggregates become the fields of one result.
 
 Prints:
 
@@ -36,7 +36,7 @@ RIDES = [
     Ride("ada", "08:00", 3.0),
     Ride("ada", "08:40", 6.0),
     Ride("bob", "08:10", 2.0),
-    Ride("ada", "08:20", 2.5),  # out of order: it makes one outing of two
+    Ride("ada", "08:20", 2.5),  # out of order: merges two outings into one
     Ride("ada", "17:10", 4.0),
 ]
 

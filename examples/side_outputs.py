@@ -1,6 +1,6 @@
-"""One step, two kinds of output: what can be parsed goes on, and what cannot goes to a stream of its own.
+"""A step with a side output: numbers are emitted, invalid lines are sent to another stream.
 
-A ``Tag`` names a side output and says what type goes there.
+A ``Tag`` names a side output and has the type of its records.
 
 Prints:
 

@@ -1,12 +1,11 @@
-"""Test a pipeline without waiting: the same ``build`` as in production, a scripted source, and virtual time.
+"""Test a pipeline in virtual time: the same ``build`` as in production, with a scripted source.
 
-``build`` takes its ends as arguments, so that a test can give it others. In virtual time the clock jumps to the next
-timer as soon as there is nothing left to do: three hours take milliseconds. With pytest, the function is a test as it
-stands.
+``build`` takes its sources and sinks as arguments, so a test can pass others. The virtual clock advances to the next
+timer as soon as the job is idle: three hours take milliseconds. pytest runs the function as a test without changes.
 
 Prints:
 
-    three hours were tested
+    tested three hours
 """
 
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ HOUR = timedelta(hours=1)
 
 
 class Silence(af.KeyedProcess[str, str, str]):
-    """Say when nothing was heard of a sensor for an hour."""
+    """Emit an alarm if a sensor sends no reading for an hour."""
 
     deadline = af.ValueState("deadline", of=int)
 
@@ -56,4 +55,4 @@ def test_a_sensor_is_reported_when_it_was_silent_for_an_hour() -> None:
 
 if __name__ == "__main__":
     test_a_sensor_is_reported_when_it_was_silent_for_an_hour()
-    print("three hours were tested")
+    print("tested three hours")

@@ -1,14 +1,14 @@
-"""Totals per shop and minute, from sales that arrive out of order, and what came too late for them.
+"""Windows over records that are out of order: totals per shop and minute, and the late sales.
 
-Event time is the time that stands in the record. The watermark says how far it has come: here it trails the newest
-sale by 10 seconds. A window gives its result when the watermark passes its end; a sale that comes after that is late.
+Event time is a field of the record. The watermark is its progress: here it is 10 seconds behind the newest sale. A
+window emits its result when the watermark passes its end; a sale that arrives after that is late.
 
 Prints:
 
     12:00 north 30.0
     12:00 south 5.0
     12:01 north 1.0
-    too late: Sale(shop='south', amount=7.0, at='12:00:40')
+    late: Sale(shop='south', amount=7.0, at='12:00:40')
 """
 
 import asyncio
@@ -35,7 +35,7 @@ SALES = [
     Sale("north", 10.0, "12:00:05"),
     Sale("south", 5.0, "12:00:30"),
     Sale("north", 20.0, "12:00:20"),  # out of order, by less than 10 s
-    Sale("north", 1.0, "12:01:10"),  # now the watermark is at 12:00:59.999, and 12:00 is over
+    Sale("north", 1.0, "12:01:10"),  # advances the watermark to 12:00:59.999, which closes 12:00
     Sale("south", 7.0, "12:00:40"),
 ]
 
@@ -63,4 +63,4 @@ if __name__ == "__main__":
     late = af.CollectSink[Sale]()
     asyncio.run(build(SALES, af.CallbackSink(print), late).run())
     for sale in late.values:
-        print("too late:", sale)
+        print("late:", sale)
