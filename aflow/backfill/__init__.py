@@ -1,5 +1,6 @@
-"""A flow over history: cut at its keyed exchanges into fragments, which run where the history is.
+"""A flow over history, split at its keyed exchanges into fragments that an engine such as Spark runs.
 
-Knows neither Spark nor Arrow: whoever has executors (``aflow_connectors.spark``; a loop over lists in the tests) moves
-rows between fragments, and these modules say which fragments there are, run one, and make a savepoint of what is left.
+Read ``fragments.py`` first, then ``fragment_planner.py`` (fragments of a flow), ``fragment_run.py`` (one fragment over
+one partition) and ``savepoint.py`` (the state that is left for the live job). Nothing here depends on Spark or Arrow:
+an engine (``aflow_connectors.spark``; a loop over lists in the tests) moves rows between fragments.
 """

@@ -1,4 +1,4 @@
-"""What goes into a fragment that runs, and what comes out of it."""
+"""Input and output of a running fragment."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ InputRows: TypeAlias = list[Any] | ExchangedRows
 
 
 class Inbox(Protocol):
-    """Where the rows of a partition come from."""
+    """Source of the rows of a partition."""
 
     async def take(self) -> InputRows | None:
-        """The next rows; None when there are no more."""
+        """Return the next rows; None at the end."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ExitBatch:
-    """Records on their way out of a fragment."""
+    """Records emitted by an exit of a fragment."""
 
     way: Exit
     batch: Batch[Any]
 
 
 class Outbox(Protocol):
-    """Where records leave."""
+    """Receiver of the records that a fragment emits."""
 
     def put(self, leaving: ExitBatch, /) -> Awaitable[None] | None:
-        """Hand out records. None: they are taken; an awaitable: they are taken once that is done. May be async.
+        """Accept records: at once if it returns None, else when the awaitable is done. May be async.
 
-        Waits while too many have not been fetched.
+        Waits while too many records have not been fetched.
         """
         ...

@@ -1,6 +1,6 @@
-"""A step that calls an async function for each record, as a fragment of its own: for rows that come from elsewhere.
+"""A fragment with one step that calls an async function for each record: for rows of another engine.
 
-The names below are what such a step can be told; users know them from ``aflow``.
+The names below configure such a step; users import them from ``aflow``.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def call_fragment(
     using: Resource[Any] | None = None,
     into: Callable[[Any, Any], Any] | None = None,
 ) -> Fragment:
-    """Records in, the results of ``fn`` for them out, by exit 0: ``map_async`` of a stream, without the stream.
+    """Return a fragment that emits the results of ``fn`` by exit 0: ``map_async`` of a stream, without the stream.
 
-    Raises ``FlowDefinitionError`` and ``TypeError`` as that does, and for ``DeadLetter``: there is one exit.
+    Raises ``FlowDefinitionError`` and ``TypeError`` as ``map_async`` does, and for ``DeadLetter``: there is one exit.
     """
     if not isinstance(name, str) or not name.strip():
         raise FlowDefinitionError(f"a step's name must be a non-empty string, not {shown(name)}")

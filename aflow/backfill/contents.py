@@ -1,7 +1,7 @@
-"""What is in a savepoint or a checkpoint, row by row, without the code of the pipeline.
+"""Contents of a savepoint or a checkpoint, row by row, without the code of the pipeline.
 
-``stored_parts`` reads the manifest only and says what can be read side by side, in whatever process; ``rows_of`` reads
-one of these parts. All of it blocks.
+``stored_parts`` reads only the manifest and returns the parts, which can be read in parallel and in any process;
+``rows_of`` reads one of them. All functions block.
 """
 
 from __future__ import annotations
@@ -29,62 +29,63 @@ from aflow.state.stored_values import json_line, key_value, opened, state_value
 #: Names under which timers are stored.
 _TIMERS: Final = frozenset({"@event timers", "@processing timers"})
 
-#: What begins like this are moments at which states of the same row were last touched.
+#: Prefix of the times at which states of the same key were last accessed.
 _TOUCHED: Final = f"{RESERVED}touched "
 
-#: What begins like this are states of a key in one window.
+#: Prefix of states of a key in one window.
 _WINDOW_STATE: Final = f"{RESERVED}window state "
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPart:
-    """What one subtask of one step has stored. Plain data, which may go to another process."""
+    """State stored by one subtask of one step. Plain data, which can be sent to another process."""
 
     folder: str
     operator: str
     what: str
-    """The method that made the step (``process``, ``window.fold`` …)."""
+    """Method that created the step (``process``, ``window.fold`` …)."""
     subtask: int
     chain: tuple[Link, ...]
     broadcasts: bool
-    """True for the one subtask whose copy of broadcast state is told: all have the same."""
+    """True for the one subtask whose copy of broadcast state is shown: all copies are equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateRow:
-    """Something that is stored of one step."""
+    """One stored item of a step."""
 
     operator: str
     what: str
     subtask: int
-    """The one that has stored it."""
+    """Subtask that stored the item."""
     kind: str
     """``value``, ``list``, ``map`` and other kinds of declared state, ``broadcast``, ``timer``, ``window``, ``keyed``
-    for what a step keeps for keys beside them (the two sides of a join, say), and ``operator`` for what is not by key:
-    positions of sources, watermarks, records whose calls are under way."""
+    for other keyed state of a step (the two sides of a join, say), and ``operator`` for state that is not keyed: source
+    positions, watermarks, records in flight.
+    """
     state: str
-    """Its name."""
+    """Name of the state."""
     value: str
-    """JSON."""
+    """Content as JSON."""
     key_group: int | None = None
     key: str | None = None
-    """JSON."""
+    """Key as JSON."""
     timer: Timestamp | None = None
-    """When it rings (epoch ms), of a timer."""
+    """Time at which the timer fires (epoch ms)."""
     window_start: Timestamp | None = None
-    """Of what belongs to a window (epoch ms)."""
+    """Start of the window (epoch ms)."""
     window_end: Timestamp | None = None
-    """Exclusive. None where windows are stored by their start, since all have one size."""
+    """End of the window, exclusive. None for windows of a fixed size that are stored by their start."""
 
 
 def stored_parts(path: str | PathLike[str], *, operator: str | None = None) -> list[StoredPart]:
-    """What can be read of the checkpoint at ``path``, or of its step ``operator``.
+    """Return the parts of the checkpoint at ``path``, or of its step ``operator``.
 
-    ``path`` is a savepoint, a folder of checkpoints (whose newest is read), or one manifest; a ``file:`` URI will do.
-    Raises ``RestoreError`` if there is none, or it has no step of that name, and ``FlowDefinitionError`` for a path
-    that no file system has.
+    ``path`` is a savepoint, a folder of checkpoints (the newest is read), or one manifest; a ``file:`` URI is accepted.
+    Raises ``RestoreError`` if there is none, or if it has no step of that name, and ``FlowDefinitionError`` for an
+    invalid path.
     """
-    # Absolute: it may be read in another process, in another folder.
+    # Absolute: a process with another working directory may read it.
     manifest, folder = _manifest(Path.cwd() / local_folder(path, "path"))
     parts = [
         StoredPart(str(folder), step.name, step.what, one.subtask, one.chain, number == 0)
@@ -102,7 +103,7 @@ def stored_parts(path: str | PathLike[str], *, operator: str | None = None) -> l
 
 
 def _manifest(path: Path) -> tuple[Manifest, Path]:
-    """The newest manifest that can be read, and the folder from which its paths start."""
+    """Return the newest readable manifest, and the folder to which its paths are relative."""
     try:
         if path.is_file():
             return manifest_of(load_now(path), what=str(path)), path.parent
@@ -124,7 +125,7 @@ def _manifest(path: Path) -> tuple[Manifest, Path]:
 
 
 def rows_of(part: StoredPart) -> Iterator[StateRow]:
-    """What ``part`` holds, key group by key group. Raises ``RestoreError`` unless its files are whole."""
+    """Yield the stored state of ``part`` by key group. Raises ``RestoreError`` if its files are damaged."""
     source = Source(DISK, Path(part.folder))
     contents = {link.file: content(source, link.file) for link in part.chain}
     snapshot = state_of(part.operator, part.chain, contents, source)
@@ -138,7 +139,7 @@ def rows_of(part: StoredPart) -> Iterator[StateRow]:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Makes the rows of a part."""
+    """Converter of stored state to rows."""
 
     part: StoredPart
 
@@ -220,14 +221,14 @@ _Bounds: TypeAlias = tuple[Timestamp, Timestamp | None]
 
 @dataclass(frozen=True, slots=True)
 class _InWindow:
-    """What a key has in a window or a pane, and where that is."""
+    """State of a key in a window or pane, with its bounds."""
 
     held: object
     bounds: _Bounds
 
 
 def _timer(data: bytes) -> tuple[Timestamp | None, _Bounds | None]:
-    """When a timer rings, and to which window it belongs."""
+    """Return the time of a timer and the window it belongs to."""
     match _columns(data):
         case [int(at)]:
             return at, None
@@ -238,7 +239,7 @@ def _timer(data: bytes) -> tuple[Timestamp | None, _Bounds | None]:
 
 
 def _window(name: str, data: bytes) -> _InWindow | None:
-    """None for what is stored in any other way."""
+    """Return the window state; None for state in any other format."""
     match name, _columns(data):
         case "@windows" | "@panes", [bytes(held), int(start), *_]:
             return _InWindow(key_value(held), (start, None))

@@ -1,7 +1,6 @@
-"""The ends of a flow that runs over history, where sources and sinks only stand for something.
+"""Sources and sinks of a flow that runs over history: placeholders for rows that the engine reads and writes.
 
-A pipeline is a function of its ends, so it is built with other ends than those of the live job; what they stand for is
-read and written by whoever runs the fragments.
+A pipeline is a function of its sources and sinks, so it is built with these instead of those of the live job.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ class DescribedFlow(Protocol):
 
     @property
     def graph(self) -> FlowGraph:
-        """Its steps."""
+        """Steps of the flow."""
         ...
 
 
 Build: TypeAlias = DescribedFlow | Callable[..., DescribedFlow]
-"""A flow, or the function that builds it, whose parameters are its ends."""
+"""A flow, or the function that builds it and whose parameters are its sources and sinks."""
 
 
 class HistorySource(Source[Any]):
-    """Stands for rows that somebody else reads."""
+    """Placeholder for rows that the engine reads."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -47,7 +46,7 @@ class HistorySource(Source[Any]):
 
 
 class HistorySink(Sink[Any]):
-    """Stands for results that somebody else writes."""
+    """Placeholder for results that the engine writes."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -59,10 +58,10 @@ class HistorySink(Sink[Any]):
 
 
 def build_graph(build: Build, sources: Collection[str], sinks: Collection[str]) -> FlowGraph:
-    """The flow, built with ends that stand for history.
+    """Return the graph of a flow, built with placeholders for its sources and sinks.
 
-    Each parameter of ``build`` that is named in ``sources`` or ``sinks`` gets such an end; others need a default.
-    Raises ``FlowDefinitionError`` for one that has none, and for what is no flow.
+    Each parameter of ``build`` that is named in ``sources`` or ``sinks`` receives a placeholder; others need a default.
+    Raises ``FlowDefinitionError`` for a parameter without one, and if the result is no flow.
     """
     flow: object = build
     if not hasattr(build, "graph"):
@@ -78,9 +77,9 @@ def build_graph(build: Build, sources: Collection[str], sinks: Collection[str]) 
 
 
 def check_ends(plan: FragmentPlan, sources: Collection[str], sinks: Collection[str]) -> None:
-    """Raises ``FlowDefinitionError`` unless every source of the flow has rows and every sink a place, and none is over.
+    """Raise ``FlowDefinitionError`` unless ``sources`` and ``sinks`` are exactly those of the flow.
 
-    The ends go by the names of their steps in the flow.
+    They are identified by the names of their steps in the flow.
     """
     of_flow = [one.head.name for one in plan.fragments if not one.keyed]
     places = {way.sink.name for one in plan.fragments for way in one.exits if way.sink is not None}

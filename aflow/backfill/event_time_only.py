@@ -1,11 +1,11 @@
-"""Windows of processing time that are told to fire in event time while they run over history.
+"""Windows of processing time that fire in event time over history.
 
-A live job has them end by the clock, and so puts a record where the clock is; over history the time of the record takes
-the place of both. A window that is open at the end of the history is left in the state as one that the live job has
-kept itself: the clock has passed its end there, so it gives its result as soon as the live job begins.
+In a live job such windows follow the clock, and a record belongs to the window of its arrival; over history the
+record's timestamp replaces both. A window that is open at the end of the history is stored as the live job stores it.
+Its end has passed by the live job's clock, so it fires as soon as the live job starts.
 
-That is possible where the window alone says when it ends. A trigger that keeps timers of its own on the clock, or that
-a user has written, may mean more by the clock than can be known; so may a user's assigner.
+This is possible if the window alone determines its end. A trigger with processing-time timers of its own, or a user's
+trigger or assigner, may depend on the clock in other ways.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from aflow.model.time import TimeDomain
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.window_operator import WindowOperator
 
-#: The method of the node, and not what it makes of two streams: of those the node does not know all that is done.
+#: Prefix of steps on one stream. Steps on two streams do more than the node describes.
 _OF_ONE_STREAM = "window."
 
 
 def can_fire_in_event_time(node: Node) -> bool:
-    """True for a step with windows of processing time that ``in_event_time`` knows how to make another of."""
+    """Return True for a step with windows of processing time that ``in_event_time`` can convert."""
     return node.what.startswith(_OF_ONE_STREAM) and _in_event_time(node.windows) is not None
 
 
 def in_event_time(node: Node) -> Node:
-    """The same step with its windows in event time; other steps as they are.
+    """Return the step with its windows in event time; other steps unchanged.
 
-    Its operator is the one of the live step, so that the live job can read what it leaves.
+    Its operator is that of the live step, so that the live job can restore its state.
     """
     if node.windows is None or node.windows.assigner.domain is TimeDomain.EVENT:
         return node

@@ -1,23 +1,24 @@
-"""Records as bytes on their way from one fragment to another.
+"""Encoding of records that are sent from one fragment to another.
 
-Records that leave by one exit, for one part of the reader, within a short time, travel together in a *parcel*:
-whoever moves and sorts them has one row for hundreds of them. In a parcel they are in the order of event time, and
-those of one moment in the order in which they left. A parcel spans ten seconds of event time at most, or as much as
-time has advanced with each batch so far: a reader who gets parcels by their first times (``merging.py``) has few open
-at once, however disordered the history is, and in a history of one record a minute they are no parcels of one.
+Records of one exit, for one partition of the reader, within a short span of event time, are encoded together as a
+*record block*: the engine moves and sorts one row for hundreds of records. A block is in the order of event time, and
+records of equal time keep the order in which they were emitted. A block spans at most ten seconds of event time, or as
+much as time advanced per batch so far. So a reader that receives blocks by their first times (``merge.py``) has few of
+them open at once, even for an unordered history, and a history of one record a minute does not become blocks of one
+record.
 
 Payloads are read by the code that wrote them, in the same run, and never stored for longer, so they may be pickled:
-with what runs in executors comes code anyhow. Most are not, since pickling a dataclass takes 4 us, and what has only
-plain fields a twentieth of that; one with a datetime goes as columns too, which are pickled, in a third. A payload is
-msgpack of ``[header, keys, times, columns …]``, where times count from the first one, and *plain* is None, bool, int,
-float, str and bytes. The header is
+executors run code of the same run anyway. Most are not pickled: pickling a dataclass takes 4 us, a class with plain
+fields a twentieth of that without pickle, and one with a datetime a third with pickled columns. A payload is msgpack of
+``[header, keys, times, columns …]``, with times relative to the first one; *plain* is None, bool, int, float, str and
+bytes. The header is
 
 - the code and the header of a class, as in ``aflow.model.codecs.records``, if all records are instances of it with
   plain fields: a column for each field;
 - ``(`` for tuples of plain values, of one length: a column for each item;
-- ``.`` for plain values, for lists of them, and for dicts of str and them: one column;
-- empty for all else: the pickle of keys, header and columns stands for the keys; in there, an empty header says that
-  the values themselves stand for the columns.
+- ``.`` for plain values, for lists of them, and for dicts from str to them: one column;
+- empty otherwise: the pickle of keys, header and columns takes the place of the keys. If the header inside it is empty,
+  the values themselves take the place of the columns.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ from aflow.model.codecs.record_kinds import FormCode, RecordForm, form_named, fo
 from aflow.model.time import Timestamp
 from aflow.runtime.key_owners import KeyOwners
 
-#: What msgpack gives back as it was; subclasses are something else.
+#: Types that msgpack preserves; subclasses are not.
 _PLAIN: Final = frozenset({type(None), bool, int, float, str, bytes})
 
 _PICKLED, _VALUE, _TUPLE = "", ".", "("
 
-#: Records in a parcel, at most.
+#: Maximum number of records in a block.
 _MOST: Final = 1024
-#: Milliseconds of event time from its first record to its last that are always allowed.
+#: Span of event time (ms) that is always allowed in a block.
 _SPAN: Final = 10_000
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -61,19 +62,19 @@ _decode: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 @dataclass(frozen=True, slots=True)
 class RecordBlock:
-    """Some records of one exit."""
+    """Some records of one exit, encoded."""
 
     exit: int
     part: int
-    """The subtask of the reader that they go to; 0 for a sink."""
+    """Subtask of the reader; 0 for a sink."""
     time: Timestamp
-    """Of the first of them; 0 for a sink."""
+    """Event time of the first record; 0 for a sink."""
     payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedBlock:
-    """What was in a parcel: columns of equal length."""
+    """Content of a record block: columns of equal length."""
 
     keys: list[Any]
     times: list[Timestamp]
@@ -81,18 +82,20 @@ class DecodedBlock:
 
 
 class ExitEncoder:
-    """Makes parcels of what leaves by one exit. ``readers`` is the number of subtasks of the reading fragment."""
+    """Encoder for the records of one exit. ``readers`` is the number of subtasks of the reading fragment."""
 
     def __init__(self, way: Exit, *, key_groups: int, readers: int) -> None:
         self._way = way
         self._readers = readers
         self._owners = KeyOwners(way.origin.name, key_groups, readers)
-        #: Batches so far, and the middle time of the first one.
+        #: Number of batches, and the median time of the first one.
         self._batches = 0
         self._began: Timestamp = 0
 
     def record_blocks(self, batch: Batch[Any]) -> Iterator[RecordBlock]:
-        """The records of ``batch``. Raises ``OperatorError`` for what can be no key, and for what does not pickle."""
+        """Yield the records of ``batch``, encoded. Raises ``OperatorError`` for an invalid key, and for a record that
+        cannot be pickled.
+        """
         # Hot path (benchmark `spark`).
         way = self._way
         if way.reader is None:
@@ -117,10 +120,10 @@ class ExitEncoder:
                 yield RecordBlock(way.number, part, first, payload)
 
     def _span(self, times: Sequence[Timestamp]) -> int:
-        """How long (ms) parcels may be: what has come in order may be in batches as they came.
+        """Return the maximum span (ms) of a block: a history in order may keep its batches.
 
-        Middle times, since some records may be years away. Where a history is in no order they stay where they are, and
-        so where it comes several times: then parcels are short.
+        Uses median times, since some records may be years away. If the history is unordered, or is read several times,
+        the median does not advance, and blocks are short.
         """
         middle = sorted(times)[len(times) // 2]
         self._batches += 1
@@ -130,7 +133,7 @@ class ExitEncoder:
         return max(_SPAN, abs(middle - self._began) // (self._batches - 1))
 
     def _dealt(self, batch: Batch[Any], keys: Sequence[Hashable]) -> Iterable[list[int]]:
-        """For each part, the places of its records in the batch."""
+        """Return the indexes of the records in the batch, for each part."""
         known = self._owners.known
         try:
             parts = [known[key] for key in keys]
@@ -181,7 +184,9 @@ def _reason(record: object, cause: Exception) -> str:
 
 
 def decode_block(payload: bytes | memoryview, time: Timestamp) -> DecodedBlock:
-    """What is in a parcel; ``time`` is that of its first record. Raises ``CodecError`` for a class that is not here."""
+    """Return the content of a record block; ``time`` is that of its first record. Raises ``CodecError`` for an unknown
+    class.
+    """
     # Hot path (benchmark `spark`).
     header, keys, times, *columns = _decode(payload)
     if header == _PICKLED:
@@ -198,7 +203,7 @@ def decode_block(payload: bytes | memoryview, time: Timestamp) -> DecodedBlock:
 
 
 def _runs(indexes: list[int], times: Sequence[Timestamp], span: int) -> Iterator[list[int]]:
-    """``indexes`` in the order of their times, in pieces of not too many records nor more than ``span`` ms."""
+    """Yield ``indexes`` in time order, in runs bounded in number of records and in ``span`` (ms)."""
     moments = _picked(times, indexes)
     ordered = sorted(moments)
     if ordered != moments:
@@ -214,12 +219,12 @@ def _runs(indexes: list[int], times: Sequence[Timestamp], span: int) -> Iterator
 
 
 def _picked(column: Sequence[Any], indexes: list[int]) -> list[Any]:
-    """The items at ``indexes``."""
+    """Return the items at ``indexes``."""
     return list(itemgetter(*indexes)(column)) if len(indexes) > 1 else [column[i] for i in indexes]
 
 
 def _columns(values: list[Any]) -> tuple[str, Sequence[Any]]:
-    """What is in ``values``, as columns, and how to make them again; themselves where that cannot be said."""
+    """Return the header and the columns of ``values``; the values themselves if they have no columns."""
     kinds = set(map(type, values))
     if kinds in ({dict}, {list}) or _PLAIN.issuperset(kinds):
         return _VALUE, [values]
@@ -235,7 +240,7 @@ def _columns(values: list[Any]) -> tuple[str, Sequence[Any]]:
 
 
 def _all_plain(keys: list[Any], header: str, columns: Sequence[list[Any]]) -> bool:
-    """Whether msgpack gives back what it was given."""
+    """Return True if msgpack decodes to equal values."""
     if not _PLAIN.issuperset(map(type, keys)):
         return False
     if header == _VALUE and type(columns[0][0]) is dict:
@@ -246,7 +251,7 @@ def _all_plain(keys: list[Any], header: str, columns: Sequence[list[Any]]) -> bo
 
 
 def _of_items(values: list[Any]) -> list[list[Any]] | None:
-    """The columns of tuples; None if they are not of one length."""
+    """Return the columns of tuples; None if their lengths differ."""
     lengths = set(map(len, values))
     if len(lengths) > 1:
         return None
@@ -254,7 +259,7 @@ def _of_items(values: list[Any]) -> list[list[Any]] | None:
 
 
 def _are_plain(values: list[dict[Any, object]]) -> bool:
-    """True for dicts of str and plain values."""
+    """Return True for dicts from str to plain values."""
     names = chain.from_iterable(values)
     inner = chain.from_iterable(value.values() for value in values)
     return {str}.issuperset(map(type, names)) and _PLAIN.issuperset(map(type, inner))
@@ -262,14 +267,14 @@ def _are_plain(values: list[dict[Any, object]]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A class whose instances go without pickle, and how a payload names it: the code of its form before the header."""
+    """A class whose instances are not pickled, with its header in payloads: the code of its form, then its header."""
 
     header: str
     take: Callable[[list[Any]], list[list[Any]] | None]
-    """The columns of some instances; None if one has more than its fields."""
+    """Returns the columns of some instances; None if one has other attributes than its fields."""
 
 
-#: The classes that were seen; None for those that have no form, or are not found by their name.
+#: By class; None if it has no form, or cannot be found by its name.
 _KNOWN: Final[dict[type, _Known | None]] = {}
 
 
@@ -285,7 +290,7 @@ def _known(kind: type) -> _Known | None:
 
 
 def _taker(kind: type, form: RecordForm) -> Callable[[list[Any]], list[list[Any]] | None]:
-    """The fastest way to the columns of instances of ``kind``."""
+    """Return the fastest function from instances of ``kind`` to their columns."""
     if form.closed and form.code == FormCode.NAMED_TUPLE:
         return _of_items
     if form.closed and form.code in (FormCode.DATACLASS, FormCode.STRUCT):
@@ -302,7 +307,7 @@ def _taker(kind: type, form: RecordForm) -> Callable[[list[Any]], list[list[Any]
 
 
 def _of_attributes(names: Sequence[str], values: list[Any]) -> list[list[Any]] | None:
-    """The columns of instances that have a ``__dict__``; None if there is anything else in one."""
+    """Return the columns of instances with a ``__dict__``; None if one has other attributes."""
     held = [value.__dict__ for value in values]
     if set(map(len, held)) != {len(names)}:
         return None
@@ -312,17 +317,17 @@ def _of_attributes(names: Sequence[str], values: list[Any]) -> list[list[Any]] |
         return None
 
 
-#: By header, what makes values of columns.
+#: By header, the function that makes values of columns.
 _MAKERS: Final[dict[str, Callable[[list[list[Any]]], list[Any]]]] = {}
 
 
 def _made(header: str) -> Callable[[list[list[Any]]], list[Any]]:
-    """Raises ``CodecError`` and ``ImportError`` for a class that is not here, or another one."""
+    """Return the maker of values from columns. Raises ``CodecError`` and ``ImportError`` for an unknown class."""
     make = _MAKERS.get(header)
     if make is None:
         code, _, rest = header.partition(" ")
-        # The run that reads a parcel wrote it, in another worker process, which has imported the module. Bytes that
-        # are stored for longer name classes too, and import nothing.
+        # The run that reads a block wrote it, in another worker process, which has imported the module. Stored state
+        # names classes too, but decoding it imports nothing.
         import_module(rest.partition(":")[0])
         make = _MAKERS[header] = _maker(form_named(int(code), rest))
     return make
@@ -336,7 +341,7 @@ def _maker(form: RecordForm) -> Callable[[list[list[Any]]], list[Any]]:
 
 
 def forget_classes() -> None:
-    """Look classes up anew: in a process that runs the code of one script after the other, names may change hands."""
+    """Clear the caches of classes: a process that runs one script after another may redefine names."""
     _MAKERS.clear()
     _KNOWN.clear()
     form_named.cache_clear()
@@ -351,7 +356,7 @@ def _pickles(value: object) -> bool:
 
 
 class _ClassFinder(pickle.Pickler):
-    """Finds the first class that what is dumped refers to, and that cannot be found by its name."""
+    """Finds the first class in a pickled object that cannot be found by its name."""
 
     def __init__(self) -> None:
         super().__init__(BytesIO(), 5)

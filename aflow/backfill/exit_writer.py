@@ -1,4 +1,4 @@
-"""The exits of a fragment that runs, as sinks of its task: where there is no room, the task rests, as for any sink."""
+"""Exits of a running fragment, as sinks of its task: a full outbox suspends the task, as any sink does."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from aflow.errors import OperatorError
 from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 
-#: Records that come together before they leave: handing them to another thread costs as much as processing some dozens.
+#: Records emitted at once: passing them to another thread costs as much as processing some dozens.
 TOGETHER: Final = 4096
 
 
 class ExitWriter(Writer[Any]):
-    """Gathers the records of one exit, and hands them out ``together`` or more at once."""
+    """Buffers the records of one exit and emits them when ``together`` or more are buffered."""
 
     def __init__(self, way: Exit, outbox: Outbox, together: int = TOGETHER) -> None:
         self._way = way
@@ -34,12 +34,12 @@ class ExitWriter(Writer[Any]):
         return None if len(self._values) < self._together else self._outbox.put(self._gathered())
 
     async def flush(self) -> None:
-        """Hand out what is left."""
+        """Emit the remaining records."""
         if self._values and (taken := self._outbox.put(self._gathered())) is not None:
             await taken
 
     def _add_columns(self, batch: Batch[Any]) -> None:
-        """What an exchange needs to put records in order."""
+        """Buffer the timestamps and keys that order records in an exchange."""
         if batch.timestamps is None or batch.keys is None:
             raise without_time(self._way.origin.name, batch.values[0])
         self._times += batch.timestamps
@@ -52,7 +52,7 @@ class ExitWriter(Writer[Any]):
 
 
 def without_time(step: str, record: object) -> OperatorError:
-    """What is raised for a record that has no place in history."""
+    """Return the error for a record without a timestamp, which has no position in history."""
     return OperatorError(
         f"step {step!r} sent records without a timestamp to a step that reads by key: history has no other order; "
         f"write .event_time(…) in front of it",

@@ -1,6 +1,6 @@
-"""A plan of fragments as a person reads it in a terminal: what runs where, what goes between, what is written.
+"""Explanation of a plan of fragments for a terminal: fragments, exchanges and written results.
 
-A function of the plan and of the end of the history alone: the same gives the same text.
+The text depends only on the plan and the end of the history.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from aflow.model.time import Timestamp
 __all__ = ["explain"]
 
 _Follower: TypeAlias = tuple[Edge, Node] | Exit
-"""What is drawn below a step: another step, by one of its inputs, or a way out of the fragment."""
+"""Line below a step in the tree: another step, by one of its inputs, or an exit of the fragment."""
 
 
 def explain(plan: FragmentPlan, *, until: Timestamp | None = None) -> str:
-    """The fragments with their steps and exchanges, then what is written, as text for a terminal.
+    """Return fragments with their steps and exchanges, then written results, as text for a terminal.
 
-    ``until`` is the end of the history (epoch ms); None: all that there is, with nothing left for a live job.
+    ``until`` is the end of the history (epoch ms); None: all of history, with nothing left for a live job.
     """
     return "\n".join(_Drawing(plan, until).lines()) + "\n"
 
 
 class _Drawing:
-    """One plan, with what is looked up while it is drawn."""
+    """Text of one plan, with the lookups it needs."""
 
     def __init__(self, plan: FragmentPlan, until: Timestamp | None) -> None:
         self._plan: Final = plan
         self._until: Final = until
-        #: The fragments of each step, by its number.
+        #: Fragments of each step, by its number.
         self._homes: Final[dict[int, list[int]]] = {}
         for fragment in plan.fragments:
             for node in fragment.nodes:
@@ -69,7 +69,7 @@ class _Drawing:
         yield from self._tree(fragment)
 
     def _tree(self, fragment: Fragment) -> Iterator[str]:
-        """What follows the head; by a stack: a chain may be longer than Python recurses."""
+        """Yield the tree below the head; iterative, since a chain may exceed Python's recursion limit."""
         drawn: set[int] = set()
         waiting = _followers(fragment, fragment.head, "  ")
         while waiting:
@@ -134,14 +134,14 @@ class _Drawing:
         return found
 
     def _uncut(self, fragment: Fragment, way: Exit) -> str:
-        """Said of what has no event time, of which the end of the history says nothing."""
+        """Return a note for results without event time, to which the end of the history does not apply."""
         if self._until is None or way.origin.id not in before_time(fragment.nodes):
             return ""
         return f" (all rows of source {fragment.head.name!r}: it has no event time to be cut at)"
 
 
 def _followers(fragment: Fragment, parent: Node, indent: str) -> list[tuple[_Follower, str, bool]]:
-    """What is drawn below ``parent``, last one first, with its indentation and whether it is the last."""
+    """Return the lines below ``parent``, last one first, each with its indentation and whether it is the last."""
     found: list[_Follower] = [
         (edge, node)
         for node in fragment.nodes[1:]

@@ -1,7 +1,7 @@
-"""The input of a task that runs over history.
+"""Input of a task that runs over history.
 
-In a keyed fragment the watermark is ideal: behind a record with timestamp t it is t - 1, since all before t has come.
-It is sent in front of each batch, or, where users' code with timers has to see time pass, between any two timestamps.
+In a keyed fragment the watermark is ideal: after a record with timestamp t it is t - 1, since all earlier records have
+been read. It is emitted before each batch or, if user code with timers must observe time, between any two timestamps.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from aflow.operators.base import Output
 from aflow.runtime.cancellation import asked_to_end
 from aflow.runtime.clock import RuntimeClock
 
-#: Blocks that wait here while the task is busy; the inbox bounds what waits in front of it.
+#: Buffered inputs while the task is busy; the inbox bounds its own.
 _AHEAD: Final = 2
 
 
 class Feed(ABC):
-    """Fetches blocks of rows from ``inbox``, and hands them to the operators piece by piece: a ``TaskInput``."""
+    """Fetches rows from ``inbox`` and emits them to the operators in batches: a ``TaskInput``."""
 
     def __init__(
         self, inbox: Inbox, size: BatchSize, clock: RuntimeClock, on_input: Callable[[], None]
@@ -39,7 +39,7 @@ class Feed(ABC):
         self.size = size
         self._steady = clock.steady
         self._blocks: deque[InputRows] = deque()
-        #: Rows of the first block that were handed on.
+        #: Rows of the first input that were emitted.
         self._at = 0
         self._over = False
         self._capacity = asyncio.Event()
@@ -47,15 +47,15 @@ class Feed(ABC):
 
     @property
     def queued_records(self) -> int:
-        """Rows that are here."""
+        """Number of buffered rows."""
         return sum(map(_rows, self._blocks)) - self._at
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Start to fetch, in ``group``."""
+        """Start fetching in ``group``."""
         group.create_task(self._fetch(), name="rows of the partition")
 
     def stop(self, *, drain: bool) -> None:
-        """History ends by itself."""
+        """No-op: history ends by itself."""
 
     async def _fetch(self) -> None:
         while (block := await self._take()) is not None:
@@ -73,11 +73,11 @@ class Feed(ABC):
         except asyncio.CancelledError as exc:
             if asked_to_end():
                 raise
-            # A task group takes it for the end of this task, and nobody would say that no rows come any more.
+            # The task group would ignore the cancellation, and the end of the rows would never be noticed.
             raise InternalError("the inbox was cancelled while rows of the partition came") from exc
 
     def step(self) -> bool:
-        """Hand some rows to the operators; False if there are none (yet)."""
+        """Emit some rows to the operators; return False if there are none yet."""
         if not self._blocks:
             if self._over and not self.finished:
                 self.finished = True
@@ -96,15 +96,15 @@ class Feed(ABC):
 
     @abstractmethod
     def push(self, block: InputRows, start: int, stop: int) -> int:
-        """Hand on rows from ``start``, up to ``stop`` (exclusive) at most; how far it came."""
+        """Emit rows from ``start`` to ``stop`` (exclusive) at most; return the index after the last one."""
 
     @abstractmethod
     def end(self) -> None:
-        """All rows were handed on: say how far time has come."""
+        """Emit the final watermark: all rows were emitted."""
 
 
 class SourceFeed(Feed):
-    """Records of a source, whose time begins behind it, or never."""
+    """Records of a source, which have no event time yet."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class SourceFeed(Feed):
 
 
 class ExchangeFeed(Feed):
-    """Rows of one or two exchanges, each into its door of the step that reads by key."""
+    """Rows of one or two exchanges, each emitted to its input port of the step that reads by key."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class ExchangeFeed(Feed):
         self._pass(self._end)
 
     def _pass(self, to: Timestamp) -> None:
-        """Let time pass, not beyond the end of the history."""
+        """Advance the watermark, at most to the end of the history."""
         to = min(to, self._end)
         if to > self._watermark:
             self._watermark = to
@@ -180,6 +180,6 @@ def _rows(block: InputRows) -> int:
 
 
 def _same_until(column: Sequence[int], start: int, stop: int) -> int:
-    """The end of the run of equal values that begins at ``start``, ``stop`` at most."""
+    """Return the end of the run of equal values that begins at ``start``, at most ``stop``."""
     first = column[start]
     return next((index for index in range(start + 1, stop) if column[index] != first), stop)

@@ -1,9 +1,9 @@
-"""A flow cut at its keyed exchanges: which steps are a fragment, and how records leave it.
+"""Split of a flow at its keyed exchanges: the steps of each fragment, and its exits.
 
 Heads are the sources and the steps that read by key. A step belongs to the fragment of every head from which it is
-reached without a keyed exchange, so behind a union it is in several: each copy gets the records that come by its own
-way, and no record comes to two of them. That is right because such steps remember nothing of one record for the next;
-those that do read by key, and are heads themselves.
+reachable without a keyed exchange, so a step downstream of a union is in several fragments. Each copy receives the
+records of its own path, and no record reaches two copies. That is correct because such steps keep no state between
+records; steps with keyed state are heads themselves.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from aflow.machines.windows.triggers import Count, Delta, EventTime, Never, Purg
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
 from aflow.operators.joins.interval import IntervalJoinOperator
 
-#: Steps in which users' code sets timers of event time.
+#: Steps in which user code registers event-time timers.
 _WITH_TIMERS: Final = frozenset({"process", "connect.process", "process_async"})
 
-#: Triggers whose answer about records in the order of event time is the same however far the watermark is behind them.
-#: What others are made of is looked at too.
+#: Triggers whose decisions on records in event-time order do not depend on the lag of the watermark. Composed triggers
+#: are checked recursively.
 _PATIENT: Final = (EventTime, Count, Delta, Never, Purging)
 
 
@@ -39,11 +39,11 @@ def plan_fragments(
     key_groups: int = DEFAULT_KEY_GROUPS,
     event_time_for_processing_time: bool = False,
 ) -> FragmentPlan:
-    """The fragments of a flow, each after those that feed it.
+    """Return the fragments of a flow, each after its upstream fragments.
 
-    With ``event_time_for_processing_time`` windows of processing time are windows of event time over history, where
-    that can be (see ``event_time_only``), instead of being refused. Raises ``FlowDefinitionError`` for a flow that is
-    incomplete, and for one that cannot run over history, with a line for each step that is in the way.
+    With ``event_time_for_processing_time`` windows of processing time are treated as windows of event time over
+    history, where possible (see ``event_time_only``), instead of being refused. Raises ``FlowDefinitionError`` for an
+    incomplete flow, and for one that cannot run over history, with a line for each step that prevents it.
     """
     if type(key_groups) is not int or key_groups < 1:
         raise FlowDefinitionError(
@@ -89,7 +89,9 @@ def _over_history(head: Node) -> Node:
 
 
 def _part_before(way: Exit, heads: list[Node], graph: FlowGraph) -> Node | None:
-    """The step that aggregates what leaves ``way``; None unless it leads to windows that are aggregated in parts."""
+    """Return the step that pre-aggregates the records of ``way``; None unless it leads to windows with partial
+    aggregation.
+    """
     if way.reader is None:
         return None
     head = heads[way.reader]
@@ -101,7 +103,7 @@ def _part_before(way: Exit, heads: list[Node], graph: FlowGraph) -> Node | None:
 
 
 def is_head(node: Node) -> bool:
-    """True if a fragment begins at ``node``: a source, or a step that reads by key."""
+    """Return True if a fragment begins at ``node``: a source, or a step that reads by key."""
     return node.kind is Kind.SOURCE or any(_by_key(edge) for edge in node.inputs)
 
 
@@ -110,7 +112,7 @@ def _by_key(edge: Edge) -> bool:
 
 
 def _reached(graph: FlowGraph, head: Node) -> tuple[Node, ...]:
-    """``head``, and the steps behind it up to the next keyed exchange, each after its inputs."""
+    """Return ``head`` and the steps downstream of it up to the next keyed exchange, each after its inputs."""
     found = {head.id: head}
     for node in graph:
         if node.kind is not Kind.STEP or is_head(node):
@@ -121,7 +123,7 @@ def _reached(graph: FlowGraph, head: Node) -> tuple[Node, ...]:
 
 
 def _readers(graph: FlowGraph) -> dict[int, list[tuple[Node, int, Edge]]]:
-    """By the step that they read: sinks and heads, with the number of the input."""
+    """Return, for each step, the sinks and heads that read it, with the number of the input."""
     found: dict[int, list[tuple[Node, int, Edge]]] = {}
     for node in graph:
         for number, edge in enumerate(node.inputs):
@@ -146,7 +148,7 @@ def _exits(
 
 
 def before_time(nodes: tuple[Node, ...]) -> frozenset[int]:
-    """Those of a fragment's ``nodes``, by number, to which records of a source come without event time."""
+    """Return the ids of those ``nodes`` of a fragment whose input records have no event time yet."""
     if nodes[0].kind is not Kind.SOURCE:
         return frozenset()
     before = {nodes[0].id}
@@ -157,7 +159,7 @@ def before_time(nodes: tuple[Node, ...]) -> frozenset[int]:
 
 
 def _cuts(nodes: tuple[Node, ...]) -> frozenset[str]:
-    """The steps at which records of a source get their first timestamps."""
+    """Return the steps that assign the first timestamps to records of a source."""
     before = before_time(nodes)
     return frozenset(
         node.name
@@ -167,7 +169,7 @@ def _cuts(nodes: tuple[Node, ...]) -> frozenset[str]:
 
 
 def _sees_every_moment(head: Node) -> bool:
-    """Whether it matters to ``head`` where between its records the watermark advances."""
+    """Return True if the results of ``head`` depend on how often the watermark advances between records."""
     if head.kind is Kind.SOURCE:
         return False
     return head.what in _WITH_TIMERS or (
@@ -176,10 +178,10 @@ def _sees_every_moment(head: Node) -> bool:
 
 
 def _results_overdue(fragment: Fragment, way: Exit) -> int:
-    """How far in front of the end of the history records may be that only the live job sends by ``way``.
+    """Return how far (ms) before the end of history a record may be that only the live job sends by ``way``.
 
-    The watermark ends at T - overdue - behind. What the head gives later is behind the watermark that it has sent on,
-    unless it is given another time on its way: then nobody knows.
+    The watermark ends at T - end_margin - watermark_lag. Later output of the head is later than the watermark that it
+    has emitted, unless a downstream step assigns another time: then the bound is unknown.
     """
     if way.origin.id in _timed_again(fragment):
         return NEVER
@@ -189,7 +191,7 @@ def _results_overdue(fragment: Fragment, way: Exit) -> int:
 
 
 def _timed_again(fragment: Fragment) -> frozenset[int]:
-    """The steps whose records had another time before."""
+    """Return the steps whose records had another time before."""
     again: set[int] = set()
     for node in fragment.nodes:
         if (node.begins_time and node.name not in fragment.cuts_at) or any(
@@ -200,7 +202,7 @@ def _timed_again(fragment: Fragment) -> frozenset[int]:
 
 
 def _delay(node: Node) -> int:
-    """By how much (ms) the watermark that a step sends on is behind the one that it got."""
+    """Return by how much (ms) a step delays the watermark."""
     if node.what != "interval_join" or node.operator is None:
         return 0
     join = node.operator()

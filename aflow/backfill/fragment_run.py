@@ -1,9 +1,10 @@
-"""Runs one fragment over one partition of history: an ordinary task, with the ordinary operators, on the running loop.
+"""Run of one fragment over one partition of history: an ordinary task, with the ordinary operators, on the running
+loop.
 
-What differs from a live job is at the ends. Rows come from an inbox, in the order of event time where the fragment
-reads by key, and what leaves goes to an outbox; both are bounded, and a task without input or without room rests while
-its calls go on. Time stops in front of the end of the history, so that what is open then (windows, timers) is left as
-state; where history has no end, time runs to its own, and nothing is left open.
+It differs from a live job at its ends. Rows are read from an inbox, in the order of event time if the fragment reads by
+key, and emitted to an outbox. Both are bounded, and a task without input or capacity is suspended while its calls
+continue. The watermark stops before the end of the history, so that open windows and timers remain as state; without an
+end of the history, time runs to its maximum and nothing remains open.
 """
 
 from __future__ import annotations
@@ -40,16 +41,15 @@ from aflow.runtime.task import StreamTask, TaskInput
 from aflow.runtime.task_environment import TaskEnvironment
 from aflow.state.snapshot import OperatorSnapshot
 
-#: Steps of a task in which state that cannot be stored shows at once, and not at the end of a long history.
+#: Steps of the task after which unstorable state is reported early, not at the end of a long history.
 _TRIALS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """Which part of history is run over: part ``subtask`` (from 0) of ``subtasks``, up to ``until`` (epoch ms).
+    """Part ``subtask`` (from 0) of ``subtasks`` of history, up to ``until`` (epoch ms).
 
-    Of a keyed fragment, the part has the keys that a live subtask of that number would have. ``until=None``: history
-    is all there is.
+    In a keyed fragment, the part has the keys of the live subtask with that number. ``until=None``: all of history.
     """
 
     subtask: int = 0
@@ -60,23 +60,23 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentResult:
-    """What running over a partition leaves besides the records that went out."""
+    """Result of running over a partition, besides the emitted records."""
 
     state: Mapping[str, OperatorSnapshot]
-    """Of the step that reads by key, if the fragment has one, and history an end from which a live job goes on."""
+    """State of the step that reads by key, if the fragment has one and a live job continues from the end of history."""
     steps: Mapping[str, tuple[int, int]]
-    """Records that went into each step, and that came out of its main output."""
+    """Records into each step, and out of its main output."""
     exits: Mapping[int, int]
-    """Records that left, by the number of the exit."""
+    """Number of records emitted, by exit."""
     left_out: int = 0
-    """Records at or behind the end of the history."""
+    """Records at or after the end of the history."""
 
 
 class NoResources:
-    """For fragments whose calls need none."""
+    """Resources of fragments whose calls need none."""
 
     def of(self, node: int, subtask: int) -> object:
-        """Nothing."""
+        """Return None."""
         return None
 
 
@@ -91,17 +91,17 @@ async def run_fragment(
     flow: str = "backfill",
     together: int = TOGETHER,
 ) -> FragmentResult:
-    """Run over one partition to its end. ``resources`` are what calls need, opened; whoever gives them closes them.
+    """Run over one partition to its end. ``resources`` are opened and closed by the caller.
 
-    Records leave when ``together`` of an exit have come together, and at the end.
-    Raises ``OperatorError`` for what fails in users' functions, and what ``inbox`` and ``outbox`` raise.
+    Records are emitted when ``together`` of an exit are buffered, and at the end. Raises ``OperatorError`` for failures
+    of user functions, and the errors of ``inbox`` and ``outbox``.
     """
     run = _Run(fragment, partition, options or Options(key_groups=partition.key_groups), flow)
     try:
         return await run.through(inbox, outbox, resources or NoResources(), together)
     except BaseExceptionGroup as group:
         first = first_cause(group)
-        # Of the outbox: exits are sinks to the task, and to nobody else.
+        # An error of the outbox: exits are sinks for the task only.
         if isinstance(first, SinkError) and first.__cause__ is not None:
             first = first.__cause__
         raise first from first.__cause__  # what users' code raised, with its frames
@@ -246,7 +246,7 @@ def _numbered(fragment: Fragment) -> list[tuple[Node, Exit]]:
 
 
 def _over_history(node: Node, fragment: Fragment, until: Timestamp | None) -> Node:
-    """The node, with an operator that leaves time to the feed where the live one would not."""
+    """Return the node, with an operator that leaves time to the feed where the live one would not."""
     if node.begins_time and node.operator is not None:
         cut = until if node.name in fragment.cuts_at else None
         return replace(node, operator=partial(_stamping, node.operator, cut))
@@ -263,4 +263,4 @@ def _stamping(make: Callable[[], Operator], until: Timestamp | None) -> StampOpe
 
 
 def _told_in_the_log(report: CallReport) -> None:
-    """Nobody follows a fragment while it runs; its log is that of the process."""
+    """Ignore the report: it is in the log of the process."""

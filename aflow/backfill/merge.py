@@ -1,11 +1,11 @@
-"""Parcels that come by their first times, as records in the order of event time.
+"""Merge of record blocks, which arrive by their first times, into records in the order of event time.
 
-Theory. A record may be handed on once no parcel can come any more with an older one: that is what the first time of the
-parcel that has just come says of all that follow. What is younger is held. Parcels of a history that is in order do not
-overlap, and are handed on as they are; where they do, what is held is sorted together, once there is enough of it, so
-that each record is sorted a few times at most. As a parcel spans a bounded time, so does what is held.
+Theory. A record may be emitted once no later block can contain an older one: the first time of the newest block is a
+lower bound for all that follow. Younger records are held. Blocks of an ordered history do not overlap and are emitted
+unchanged; overlapping ones are sorted together once enough records are held, so that each record is sorted a few times
+at most. A block spans a bounded time, so the number of held records is bounded too.
 
-Records of one moment go by the input, then by the place of their parcel, then by their order in it.
+Records of equal time are ordered by input, then by the place of their block, then by their order in it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from aflow.backfill.blocks import ExchangedRows
 from aflow.backfill.exchange import DecodedBlock
 from aflow.model.time import Timestamp
 
-#: Records that are sorted together, at least.
+#: Minimum number of records that are sorted together.
 _TOGETHER: Final = 4096
-#: Records that are handed on at once, at most.
+#: Maximum number of records emitted at once.
 _AT_ONCE: Final = 2048
 
 _Row: TypeAlias = tuple[Timestamp, int, int, int, Any, Any]
-"""Time, input, place of the parcel, a number of its own, key, value."""
+"""Time, input, place of the block, unique number, key, value."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """A parcel, or what is left of several."""
+    """A record block that was not emitted yet."""
 
     input: int
     place: int
@@ -39,26 +39,26 @@ class _Run:
 
 
 class BlockMerger:
-    """Puts the parcels of one partition together."""
+    """Merges the record blocks of one partition."""
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
-        #: Records that were sorted so far.
+        #: Number of records sorted so far.
         self._numbered = 0
-        #: Of the runs, how many records they have.
+        #: Number of records in ``_runs``.
         self._new = 0
-        #: What was sorted and could not be handed on yet, in order.
+        #: Sorted records that could not be emitted yet.
         self._rest: list[_Row] = []
 
     @property
     def held(self) -> int:
-        """Records that were taken, and not handed on."""
+        """Number of records that were added and not emitted."""
         return self._new + len(self._rest)
 
     def add(
         self, time: Timestamp, input: int, place: int, decode_block: DecodedBlock
     ) -> Iterator[ExchangedRows]:
-        """Take a parcel, of which the first record is of ``time``; hand on what can have nothing older behind it."""
+        """Add a block whose first record is of ``time``; emit records that no later block can precede."""
         # Hot path (benchmark `spark`).
         runs = self._runs
         if len(runs) == 1 and not self._rest and runs[0].decode_block.times[-1] < time:
@@ -70,7 +70,7 @@ class BlockMerger:
         self._new += len(decode_block.times)
 
     def end(self) -> Iterator[ExchangedRows]:
-        """Nothing comes any more: hand on all that is left."""
+        """Emit all remaining records."""
         if len(self._runs) == 1 and not self._rest:
             yield from self._whole(self._runs.pop())
         else:
@@ -79,7 +79,7 @@ class BlockMerger:
         self._new, self._rest = 0, []
 
     def _whole(self, run: _Run) -> Iterator[ExchangedRows]:
-        """A run that nothing else overlaps, as it is."""
+        """Emit a run unchanged that no other overlaps."""
         decode_block = run.decode_block
         count = len(decode_block.times)
         yield ExchangedRows(
@@ -90,16 +90,16 @@ class BlockMerger:
         )
 
     def _before(self, time: Timestamp) -> Iterator[ExchangedRows]:
-        """What is older than ``time``, in order."""
+        """Emit the records older than ``time``, in order."""
         self._sort()
         rest = self._rest
-        # Only the time is compared, since there is no second item to go on with.
+        # A tuple of one item compares only the time.
         stop = bisect_left(rest, (time,))
         self._rest = rest[stop:]
         yield from _handed(rest[:stop])
 
     def _sort(self) -> None:
-        """Put all that is held into one order."""
+        """Sort all held records."""
         rows = self._rest
         for run in self._runs:
             decode_block = run.decode_block
@@ -114,7 +114,7 @@ class BlockMerger:
                 decode_block.values,
                 strict=False,
             )
-        # No two rows have the same number, so keys and values are never compared. What is sorted is long runs, mostly.
+        # Numbers are unique, so keys and values are never compared. The input is mostly long sorted runs.
         rows.sort()
         self._runs.clear()
         self._new = 0

@@ -1,12 +1,12 @@
-"""Windows that are aggregated in parts: in front of the exchange what each task has, behind it all of them.
+"""Partial aggregation of windows: each task upstream of the exchange aggregates its records, and the step downstream
+merges.
 
-A window that folds records into an accumulator needs no records behind the exchange where accumulators can be merged in
-any order: then a task sends one accumulator for each key and window, in place of all their records. Data bases know
-this as partial aggregation, stream processors as local and global aggregation. The step behind the exchange is the
-live one, with the same state; but ``add`` is ``merge`` there.
+If the accumulators of a window can be merged in any order, no records need to cross the exchange: a task sends one
+accumulator for each key and window. Databases call this partial aggregation, stream processors local and global
+aggregation. The downstream step is the live one, with the same state; but its ``add`` is ``merge``.
 
-That is done for tumbling windows, and sliding ones whose slide divides their size, of event time and with the default
-trigger, whose aggregate says that it is ``commutative``. Others depend on the order in which records come.
+It applies to tumbling windows, and to sliding ones whose slide divides their size, in event time, with the default
+trigger and a ``commutative`` aggregate. Others depend on the order of records.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from aflow.operators.windows.factory import is_incremental, window_operator
 from aflow.operators.windows.incremental_windows import fold_by_time, fold_into
 from aflow.operators.windows.logic import WindowLogic
 
-#: Accumulators in a task before they leave. Each may be some hundred bytes.
+#: Maximum number of accumulators in a task. Each may have some hundred bytes.
 _HELD: Final = 65_536
-#: Records in all of them before they leave, whose accumulators may have grown.
+#: Maximum number of records folded into them, whose accumulators may have grown.
 _FOLDED: Final = 1_000_000
 
-#: Records that have to come for each accumulator, or aggregating in front of the exchange is not worth it.
+#: Minimum number of records per accumulator for which aggregating upstream of the exchange pays off.
 _WORTH: Final = 2
-#: If it was not, it is tried again behind so many times the records.
+#: If it did not, it is tried again after this multiple of the records.
 _AGAIN: Final = 16
 
 
 def merging_step(head: Node) -> Node:
-    """The same step, reading accumulators, if its windows can be aggregated in parts; other steps as they are."""
+    """Return the step, reading accumulators, if its windows can be aggregated in parts; other steps unchanged."""
     found = _parts_of(head)
     if found is None:
         return head
@@ -48,7 +48,7 @@ def merging_step(head: Node) -> Node:
 
 
 def partial_step(head: Node, edge: Edge, *, id: int, name: str) -> Node | None:
-    """The step in front of the exchange by ``edge``; None if the windows of ``head`` need all records."""
+    """Return the step upstream of the exchange by ``edge``; None if the windows of ``head`` need all records."""
     found = _parts_of(head)
     if found is None:
         return None
@@ -67,12 +67,12 @@ def partial_step(head: Node, edge: Edge, *, id: int, name: str) -> Node | None:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """How the windows of a step are aggregated in parts."""
+    """Partial aggregation of the windows of a step."""
 
     logic: WindowLogic
     accumulation: Accumulation
     part: TumblingWindows
-    """Records in one of these are in the same windows of the step."""
+    """Records in one of these windows are in the same windows of the step."""
 
 
 def _parts_of(head: Node) -> _Parts | None:
@@ -107,10 +107,10 @@ def _itself(part: Any) -> Any:
 
 
 class PartialWindowOperator(Operator):
-    """Folds records by key and part of time, and sends the accumulators when there are many, and at the end.
+    """Folds records by key and part of time; emits the accumulators when there are many, and at the end.
 
-    Each has the time at which its part begins. Where hardly two records go into one accumulator, none are held for a
-    while, and one for each record is sent.
+    An accumulator gets the time at which its part begins. If there are hardly two records per accumulator, none are
+    held for a while, and one is emitted for each record.
     """
 
     def __init__(
@@ -122,9 +122,9 @@ class PartialWindowOperator(Operator):
         self._most = held
         #: Accumulators by part of time and key.
         self._parts: dict[Timestamp, dict[Hashable, Any]] = {}
-        #: Records since the last time that accumulators left.
+        #: Records since the accumulators were last emitted.
         self._records = 0
-        #: Records that are still to be passed on, each as an accumulator.
+        #: Records that are still to be emitted unaggregated, each as an accumulator.
         self._passing = 0
 
     def process(self, batch: Batch[Any]) -> None:

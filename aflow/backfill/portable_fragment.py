@@ -1,7 +1,7 @@
-"""A fragment as executors get it: its steps, without the ends of the flow and without what other fragments run.
+"""A fragment in the form for executors: its steps, without the sources and sinks of the flow or other fragments.
 
-A source may hold all of history, and a sink a connection; neither is of use elsewhere. What was left out is recognised
-by its name and kind.
+A source may hold all of history, and a sink a connection; executors need neither. Placeholders keep their names and
+kinds.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from aflow.backfill.fragments import Exit, Fragment
 from aflow.errors import FlowDefinitionError
 from aflow.graph.nodes import Edge, Node
 
-#: Makes bytes of an object, functions of the main program included: ``cloudpickle.dumps``.
+#: Returns the pickle of an object, functions of the main program included: ``cloudpickle.dumps``.
 Dumps: TypeAlias = Callable[[object], bytes]
 
-#: At how many objects is looked for the one that does not pickle.
+#: Maximum number of objects searched for one that cannot be pickled.
 _LOOKED_AT: Final = 1_000
 
 
 def portable_copy(fragment: Fragment) -> Fragment:
-    """A copy of ``fragment`` that holds on to nothing outside it.
+    """Return a copy of ``fragment`` without references to anything outside it.
 
-    Steps have no inputs from outside, but for the head, whose inputs come from nodes that have a name and do nothing.
-    Nothing is exchanged within it, and it has no parallelism of its own: whoever runs it has chosen the partition.
+    Steps have no inputs from outside, except for the head, whose inputs are placeholders with a name and no effect.
+    There is no exchange within it and no parallelism: the engine that runs it has chosen the partition.
     """
     copies: dict[int, Node] = {}
     for node in fragment.nodes:
@@ -41,9 +41,9 @@ def portable_copy(fragment: Fragment) -> Fragment:
 
 
 def check_picklable(fragment: Fragment, dumps: Dumps) -> bytes:
-    """The bytes of ``portable_copy(fragment)``.
+    """Return the pickle of ``portable_copy(fragment)``.
 
-    Raises ``FlowDefinitionError`` that names the step which cannot be pickled, and what in it.
+    Raises ``FlowDefinitionError`` that names the step that cannot be pickled, and the object in it.
     """
     ready = portable_copy(fragment)
     try:
@@ -71,7 +71,7 @@ def _copy(node: Node, copies: Mapping[int, Node], *, is_head: bool) -> Node:
 
 
 def _hollow(node: Node) -> Node:
-    """What a node is called, and nothing that it does."""
+    """Return a placeholder with the name of a node."""
     return Node(node.id, node.name, node.kind, node.what, has_time=node.has_time)
 
 
@@ -110,7 +110,7 @@ def _failure(value: object, dumps: Dumps) -> Exception | None:
 
 
 def _trace(value: object, cause: Exception, dumps: Dumps) -> tuple[list[str], Exception]:
-    """The way from ``value`` to the part of it that does not pickle, in names that users know; and why that fails."""
+    """Return the path from ``value`` to the part that cannot be pickled, in names that users know, and the error."""
     steps: list[str] = []
     seen = {id(value)}
     while len(seen) < _LOOKED_AT:
@@ -138,7 +138,7 @@ def _failing_part(
 
 
 def _parts(value: object) -> Iterator[tuple[str, object]]:
-    """What pickling ``value`` may pickle too, with names."""
+    """Yield the parts of ``value`` that pickling may include, with names."""
     match value:
         case FunctionType():
             yield from _parts_of_function(value)
@@ -203,7 +203,7 @@ def _slots(cls: type) -> tuple[str, ...]:
 
 
 def _is_ours(value: object) -> bool:
-    """True for what aflow has made, and users have no name for."""
+    """Return True for objects created by aflow, for which users have no name."""
     of = value if isinstance(value, FunctionType) else type(value)
     return (getattr(of, "__module__", None) or "").partition(".")[0] == "aflow"
 

@@ -1,8 +1,9 @@
-"""What cannot run over history, said of each step by name before anything runs.
+"""Steps that cannot run over history, reported by name before anything runs.
 
-Over history there is no clock that records wait for, no arrival, and no live stream beside the one that is read: what
-depends on them would give results that no live job ever gave. What only shows when users' code runs, a timer on the
-clock that a process function sets, is refused there: fragments are built with ``OperatorContext.clocked`` False.
+Over history there is no clock to wait for, no arrival order, and no live stream beside the one that is read. A step
+that depends on these would give results that no live job ever gave. Dependence that shows only when user code runs,
+such as a processing-time timer of a process function, is refused then: fragments are built with
+``OperatorContext.clocked`` False.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _BY_CLOCK: Final = (ProcessingTime, ContinuousProcessingTime)
 
 
 def refuse_unsupported(graph: FlowGraph, *, event_time_for_processing_time: bool = False) -> None:
-    """Raises ``FlowDefinitionError`` with a line for each step of ``graph`` that cannot run over history.
+    """Raise ``FlowDefinitionError`` with a line for each step of ``graph`` that cannot run over history.
 
-    With ``event_time_for_processing_time`` windows of processing time can, where ``event_time_only`` knows how.
+    With ``event_time_for_processing_time`` windows of processing time can, if ``event_time_only`` supports them.
     """
     found = [
         f"step {node.name!r} ({node.what}) {reason}"
@@ -41,7 +42,7 @@ def refuse_unsupported(graph: FlowGraph, *, event_time_for_processing_time: bool
 
 
 def _refused(graph: FlowGraph, *, told: bool) -> Iterator[tuple[Node, str]]:
-    """At most one reason for each step: what is wrong before it is often why it is wrong."""
+    """Yield at most one reason for each step: the first often causes the others."""
     timed = _timed(graph)
     for node in graph:
         if node.kind is not Kind.STEP:
@@ -52,7 +53,7 @@ def _refused(graph: FlowGraph, *, told: bool) -> Iterator[tuple[Node, str]]:
 
 
 def _timed(graph: FlowGraph) -> frozenset[int]:
-    """The nodes whose records all have event time, whichever way they come; ``Node.has_time`` says that some have."""
+    """Return the nodes whose records all have event time, on every path; ``Node.has_time`` says that some have."""
     timed: set[int] = set()
     for node in graph:
         if node.begins_time or (
@@ -129,7 +130,7 @@ def _window_by_clock(node: Node, *, told: bool) -> str | None:
 
 
 def _parts(trigger: Trigger[Any]) -> Iterator[Trigger[Any]]:
-    """``trigger``, and the triggers that it is made of."""
+    """Yield ``trigger`` and the triggers that it is composed of."""
     yield trigger
     if _has_fields(trigger):
         for field in fields(trigger):

@@ -1,4 +1,4 @@
-"""What the calls of a fragment need, opened for as long as the process likes, and used by any number of partitions."""
+"""Resources of the calls of a fragment, opened once and used by any number of partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aflow.runtime.calls.resources import OpenResources
 
 
 class FragmentResources:
-    """The resources of the steps of ``fragment``, one each, whatever the number of partitions."""
+    """One resource for each step of ``fragment`` that needs one, for any number of partitions."""
 
     def __init__(self, fragment: Fragment, flow: str) -> None:
         self.needed: bool = any(node.resource is not None for node in fragment.nodes)
@@ -22,17 +22,17 @@ class FragmentResources:
         )
 
     def open(self) -> AbstractAsyncContextManager[None]:
-        """Open all of them, and close them behind the block. Raises ``OperatorError`` for what fails in that."""
+        """Open all of them, and close them after the block. Raises ``OperatorError`` if that fails."""
         return self._open.open()
 
     async def watch(self) -> None:
-        """Wait for one to end by itself, which raises ``OperatorError``; returns at once if there are none."""
+        """Wait until one fails by itself, which raises ``OperatorError``; return at once if there are none."""
         await self._open.watch()
 
     def of(self, node: int, subtask: int) -> object:
-        """What was opened for the step; None if it has no resource."""
+        """Return the opened resource of the step; None if it has none."""
         return self._open.of(node, 0)
 
 
 def _told_in_the_log(report: CallReport) -> None:
-    """``Reports`` has logged it, and here nobody else follows."""
+    """Ignore the report, which ``Reports`` has logged."""

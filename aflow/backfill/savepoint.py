@@ -1,13 +1,13 @@
-"""A savepoint of what a backfill leaves, from which the live job begins.
+"""Savepoint of a backfill, from which the live job starts.
 
-Executors turn the state of their fragments into the content of part files (``encoded_part``); the driver writes these
-as they come, with a manifest, so that the folder is a savepoint like any other. Beside the state it says where the
-live job begins: each ``event_time`` step that stamps the records of a source finds the end of the history in its own
-state (``aflow.operators.handover``). And what was prepared for a sink is in it as in any savepoint: the live job
-commits it first, and removes what is behind it in the output whenever it goes back to the savepoint.
+Executors encode the state of their fragments as part files (``encoded_part``); the driver writes them as they arrive,
+with a manifest, so that the folder is a savepoint like any other. It also records where the live job begins: each
+``event_time`` step that assigns timestamps to the records of a source finds the end of the history in its own state
+(``aflow.operators.handover``). Output that was prepared for a sink is in it as in any savepoint: the live job commits
+it first, and removes later output whenever it is restored from the savepoint.
 
-The driver sees each part pass by, and refuses a savepoint that could not be restored, or not as it was meant: parts
-that are missing, that are there twice, that are cut off, or that hold keys which belong to another part.
+The driver checks each part, and refuses a savepoint that could not be restored correctly: with parts that are missing,
+duplicated or truncated, or that hold keys of another part.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from aflow.model.elements import CheckpointKind
 from aflow.model.key_groups import ranges
 from aflow.model.time import Timestamp
 from aflow.operators.handover import BEGINS, begins_at
-from aflow.runtime.checkpoints.directory.files import DISK, Files, stored
-from aflow.runtime.checkpoints.directory.names import PARTS, part_name
-from aflow.runtime.checkpoints.directory.paths import local_folder
-from aflow.runtime.checkpoints.directory.savepoints import Draft, check_new
+from aflow.runtime.checkpoints.directory.storage.files import DISK, Files, stored
+from aflow.runtime.checkpoints.directory.storage.names import PARTS, part_name
+from aflow.runtime.checkpoints.directory.storage.paths import local_folder
+from aflow.runtime.checkpoints.directory.storage.savepoints import Draft, check_new
 from aflow.runtime.checkpoints.sections import committables as snapshot_of
 from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
 from aflow.state.parts import PartReader, encoded
 from aflow.state.snapshot import OperatorSnapshot
 
-#: The number of the savepoint. Checkpoints of the job that begins from it have higher ones.
+#: Number of the savepoint. Checkpoints of the job that starts from it have higher ones.
 SAVEPOINT: Final = 1
 
-#: Bytes in a chunk of a part, at most.
+#: Maximum bytes of a chunk of a part.
 CHUNK: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StatePart:
-    """What one of the ``subtasks`` of a fragment has left: ``encoded_part`` of its steps, in order."""
+    """State of one of the ``subtasks`` of a fragment: ``encoded_part`` of its steps, in order."""
 
     fragment: Fragment
     subtask: int
-    """From 0: whose key groups these are is ``ranges(key_groups, subtasks)[subtask]``."""
+    """From 0: its key groups are ``ranges(key_groups, subtasks)[subtask]``."""
     subtasks: int
     chunks: Iterable[bytes]
 
 
 def encoded_part(snapshots: Mapping[str, OperatorSnapshot]) -> Iterator[bytes]:
-    """The content of a part file that holds ``snapshots``, by step, in chunks of at most 4 MiB.
+    """Yield the content of a part file with ``snapshots``, by step, in chunks of at most 4 MiB.
 
     Raises ``CheckpointError`` for a value that is too large to be stored.
     """
@@ -71,10 +71,10 @@ def encoded_part(snapshots: Mapping[str, OperatorSnapshot]) -> Iterator[bytes]:
 
 
 def check_savepoint_path(path: str | PathLike[str], *, files: Files = DISK) -> Path:
-    """The folder that ``path`` names, if a savepoint can be written there; blocks.
+    """Return the folder ``path`` if a savepoint can be written there; blocks.
 
-    Raises ``FlowDefinitionError`` for what is no path of a folder that the file system of this process has, and
-    ``CheckpointError`` if something is there already, or nothing can be made there.
+    Raises ``FlowDefinitionError`` for an invalid path of a local folder, and ``CheckpointError`` if something exists
+    there or cannot be created.
     """
     folder = local_folder(path, "savepoint")
     check_new(files, folder)
@@ -91,15 +91,15 @@ def write_savepoint(
     committables: Mapping[str, Sequence[Committable]] | None = None,
     files: Files = DISK,
 ) -> None:
-    """Write a savepoint of ``plan`` to the new folder ``path``, which appears when it is whole; blocks.
+    """Write a savepoint of ``plan`` to the new folder ``path``, which appears when it is complete; blocks.
 
-    ``parts`` are what the subtasks of the fragments have left, in any order: of each keyed fragment all subtasks, each
-    with the state of the head if it has any. One chunk is in memory at a time. The live job that is started from the
-    savepoint takes the records from ``until`` on; ``until`` and ``created_at`` are epoch ms. ``committables`` are, by
-    sink, what was prepared for checkpoint ``SAVEPOINT``.
+    ``parts`` are the state of the subtasks of the fragments, in any order: all subtasks of each keyed fragment, each
+    with the state of the head if it has any. One chunk is in memory at a time. A live job that starts from the
+    savepoint processes the records from ``until`` on; ``until`` and ``created_at`` are epoch ms. ``committables`` are,
+    by sink, the output prepared for checkpoint ``SAVEPOINT``.
 
-    Raises as ``check_savepoint_path`` does, and ``CheckpointError`` for parts that are missing, there twice, or not
-    whole, and for what cannot be written. Then nothing is left at ``path``.
+    Raises as ``check_savepoint_path`` does, and ``CheckpointError`` for missing, duplicate or truncated parts, and if
+    writing fails. Then nothing remains at ``path``.
     """
     writing = _Writing(Draft(files, Path.cwd() / check_savepoint_path(path, files=files)), plan)
     try:
@@ -124,13 +124,13 @@ class _Writing:
     plan: FragmentPlan
     #: Fragments and subtasks whose parts are written.
     there: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
-    #: By fragment, how many subtasks it has.
+    #: Number of subtasks by fragment.
     subtasks: dict[int, int] = field(default_factory=dict[int, int])
-    #: By step, the fragment that it belongs to, and what its subtasks have left.
+    #: By step, its fragment and the state of its subtasks.
     states: dict[str, tuple[Fragment, list[SubtaskState]]] = field(
         default_factory=dict[str, tuple[Fragment, list[SubtaskState]]]
     )
-    #: By sink, what was prepared for it.
+    #: Prepared output by sink.
     sinks: dict[str, SubtaskState] = field(default_factory=dict[str, SubtaskState])
 
     def add(self, part: StatePart) -> None:
@@ -153,7 +153,7 @@ class _Writing:
             self.states.setdefault(step, (fragment, []))[1].append(left)
 
     def check_all_there(self) -> None:
-        """Raises ``CheckpointError`` unless all subtasks have left a part, of each fragment that reads by key."""
+        """Raise ``CheckpointError`` unless the parts of all subtasks of each keyed fragment are present."""
         for fragment in self.plan.fragments:
             subtasks = self.subtasks.get(fragment.index, 1 if fragment.keyed else 0)
             missing = [n for n in range(subtasks) if (fragment.index, n) not in self.there]
@@ -164,7 +164,7 @@ class _Writing:
                 )
 
     def begin_at(self, until: Timestamp) -> None:
-        """Tell the steps that stamp the records of sources where the live job begins."""
+        """Store the start of the live job for the steps that assign timestamps to records of sources."""
         for step in sorted({name for one in self.plan.fragments for name in one.cuts_at}):
             snapshot = OperatorSnapshot(operator={BEGINS: begins_at(until)})
             file = self._write(step, 0, encoded_part({step: snapshot}))
@@ -173,7 +173,7 @@ class _Writing:
             self.states[step] = (fragment, [SubtaskState(0, (link,))])
 
     def add_prepared(self, sink: str, committables: Sequence[Committable]) -> None:
-        """Note what was prepared for a sink, which is committed when the savepoint is there."""
+        """Add output that was prepared for a sink and is committed once the savepoint exists."""
         snapshot = snapshot_of(sink, [(SAVEPOINT, one) for one in committables], ())
         file = self._write(sink, 0, encoded_part({sink: snapshot}))
         self.sinks[sink] = SubtaskState(0, (Link(file, 0, self.plan.key_groups),))
@@ -203,8 +203,8 @@ class _Writing:
         )
 
     def _fragment(self, part: StatePart) -> Fragment:
-        """What the part belongs to, which is waiting for it. Raises ``CheckpointError``."""
-        # Of the plan: that of the part may have been to executors and back, and a different object.
+        """Return the fragment of the part, if the part is expected. Raises ``CheckpointError``."""
+        # Of the plan: the part's own fragment may be a copy that was sent to executors.
         fragment = self.plan.fragments[part.fragment.index]
         what, subtasks = _named(fragment, part.subtask), part.subtasks
         known = self.subtasks.setdefault(fragment.index, subtasks)

@@ -1,4 +1,4 @@
-"""Event time over history: records are stamped as in the live job; those behind the end of history stay out."""
+"""Event time over history: assigns timestamps as the live job does, and excludes records after the end of history."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from aflow.operators.pass_through import PassThroughOperator
 
 
 class StampOperator(Operator):
-    """Stamps records as ``event_time`` does, which is asked for the timestamps, and sends no watermarks.
+    """Assigns timestamps by the given ``event_time`` operator, and emits no watermarks.
 
-    History is put into the order of event time behind the next exchange, and has the watermark of that order there; a
-    function before it that asks for the watermark is told that there was none yet. Records from ``until`` (epoch ms) on
-    are left out: the live job has them, which leaves out those before, by the same timestamps. ``left_out`` counts
-    them.
+    History is sorted by event time at the next exchange, which has the watermark of that order; a function upstream of
+    it that reads the watermark sees none. Records from ``until`` (epoch ms) on are excluded: the live job processes
+    them, and excludes earlier ones by the same timestamps. ``left_out`` counts them.
     """
 
     def __init__(self, event_time: EventTimeOperator, until: Timestamp | None) -> None:
@@ -47,9 +46,9 @@ class StampOperator(Operator):
 
 
 class TimelessOperator(PassThroughOperator):
-    """A union inside of a fragment: its inputs come one after the other, and no step behind it waits for the time.
+    """A union inside a fragment: its inputs are read one after the other, and no downstream step waits for time.
 
-    A function behind it that asks for the watermark is told that there was none yet.
+    A downstream function that reads the watermark sees none.
     """
 
     def on_watermark(self, timestamp: Timestamp) -> None:
