@@ -26,10 +26,10 @@ from aflow.model.elements import CheckpointKind
 from aflow.model.key_groups import ranges
 from aflow.model.time import Timestamp
 from aflow.operators.handover import BEGINS, begins_at
-from aflow.runtime.checkpoints.directory.storage.files import DISK, Files, stored
-from aflow.runtime.checkpoints.directory.storage.names import PARTS, part_name
-from aflow.runtime.checkpoints.directory.storage.paths import local_folder
-from aflow.runtime.checkpoints.directory.storage.savepoints import Draft, check_new
+from aflow.runtime.checkpoints.directory.files import DISK, Files, stored
+from aflow.runtime.checkpoints.directory.names import PARTS, part_name
+from aflow.runtime.checkpoints.directory.paths import local_folder
+from aflow.runtime.checkpoints.directory.savepoints import Draft, check_new
 from aflow.runtime.checkpoints.sections import committables as snapshot_of
 from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
 from aflow.state.parts import PartReader, encoded

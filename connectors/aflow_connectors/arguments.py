@@ -1,4 +1,4 @@
-"""Checks of what users pass to all kinds of sources and sinks, for those who run no type checker."""
+"""Argument checks shared by all connectors, for users without a type checker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aflow.errors import FlowDefinitionError, shown
 
 
 def checked_path(owner: str, path: object) -> Path:
-    """``path`` as a Path. Raises ``FlowDefinitionError`` for what is none, and for an empty one."""
+    """Return ``path`` as a Path. Raises ``FlowDefinitionError`` for other types, and for an empty path."""
     if not isinstance(path, (str, Path)):
         raise FlowDefinitionError(f"{owner}: the path must be a str or a Path, not {shown(path)}")
     if not str(path):
@@ -19,7 +19,7 @@ def checked_path(owner: str, path: object) -> Path:
 
 
 def checked_texts(owner: str, argument: str, texts: object) -> Sequence[str]:
-    """``texts`` in order. Raises ``FlowDefinitionError`` for one str, which would count as its characters."""
+    """Return ``texts`` as a list. Raises ``FlowDefinitionError`` for a single str: it is iterable too."""
     all_of_it = shown(texts)
     if isinstance(texts, Iterable) and not isinstance(texts, (str, bytes)):
         given = list(cast(Iterable[object], texts))

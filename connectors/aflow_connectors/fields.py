@@ -1,4 +1,4 @@
-"""The fields of a record, whatever it is in Python."""
+"""Fields of a record of any supported type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import msgspec
 
 
 def fields_of(record: object) -> Mapping[str, object]:
-    """Names and values, not looking into the values. Raises ``TypeError`` for what has no named fields.
+    """Return names and values of the fields; values are not converted. Raises ``TypeError`` for types without named
+    fields.
 
     Fields of a Struct have the names that ``msgspec.field(name=…)`` or ``rename=`` gives them, as for readers.
     """
@@ -35,7 +36,7 @@ def fields_of(record: object) -> Mapping[str, object]:
 
 
 def of_named_tuple(record: object) -> dict[str, object] | None:
-    """The fields of what ``typing.NamedTuple`` and ``collections.namedtuple`` make; None for anything else."""
+    """Return the fields of a ``typing.NamedTuple`` or ``collections.namedtuple``; None for other types."""
     if not isinstance(record, tuple):
         return None
     as_dict = getattr(cast(object, record), "_asdict", None)

@@ -1,8 +1,8 @@
-"""Owners: who wrote what a sink has in a place that others write into, too.
+"""Owners of a sink's output in a location that others write to as well.
 
-An owner is a lineage of runs: a job, and those that go on from its checkpoints. A sink chooses its id when a job begins
-anew, and its checkpoints carry it from run to run, so that a sink recognises its own output and never touches that of
-others.
+An owner is a lineage of runs: a job, and the jobs restored from its checkpoints. A sink chooses its id when a job
+starts fresh, and its checkpoints carry it from run to run. So a sink recognises its own output and never changes that
+of others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import secrets
 from typing import Final
 
 OWNER: Final = r"[0-9a-f]{16}"
-"""A regular expression for ids."""
+"""Regular expression for ids."""
 
 
 def new_owner() -> str:
@@ -21,5 +21,5 @@ def new_owner() -> str:
 
 
 def is_owner(text: str) -> bool:
-    """Return True for an id as ``new_owner`` makes them."""
+    """Return True for an id of the form that ``new_owner`` returns."""
     return re.fullmatch(OWNER, text) is not None

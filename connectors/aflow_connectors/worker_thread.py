@@ -1,4 +1,4 @@
-"""Blocking calls on one resource, in a worker thread, never two at once."""
+"""Blocking calls on one resource, in a worker thread, one at a time."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ T = TypeVar("T")
 
 
 class WorkerThread:
-    """Where the blocking calls on a file are made.
+    """Runs the blocking calls on one resource, such as a file.
 
-    A call that is cancelled goes on in its thread until it is done. The lock makes the next one, at the latest the
-    one that closes the file, wait for that: nobody ever closes a file that is being read.
+    A cancelled call continues in its thread until it is done. The lock makes the next call, at the latest the one that
+    closes the file, wait for that: a file is never closed while it is read.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
 
     async def run(self, call: Callable[[], T]) -> T:
-        """The result of ``call``, which runs in a worker thread once all calls before it have ended."""
+        """Return the result of ``call``, which runs in a worker thread after all earlier calls have ended."""
         return await to_thread.run_sync(self._locked, call)
 
     async def finish(self, call: Callable[[], None]) -> None:
-        """As ``run``, but also where everything around it is cancelled: for what closes and cleans up."""
+        """Run ``call`` like ``run``, even in a cancelled scope: for closing and cleaning up."""
         with CancelScope(shield=True):
             await self.run(call)
 

@@ -1,4 +1,4 @@
-"""Checks of what users pass to sources and sinks, for those who run no type checker."""
+"""Argument checks of file sources and sinks, for users without a type checker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aflow.errors import FlowDefinitionError, shown
 
 
 def checked_delimiter(owner: str, delimiter: object) -> str:
-    """``delimiter``. Raises ``FlowDefinitionError`` for what CSV cannot have between fields."""
+    """Return ``delimiter``. Raises ``FlowDefinitionError`` for a character that cannot separate fields."""
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
         raise FlowDefinitionError(
             f"{owner}: the delimiter must be one character, and no quote or line end, not {shown(delimiter)}"
@@ -18,7 +18,7 @@ def checked_delimiter(owner: str, delimiter: object) -> str:
 
 
 def checked_dead_letters(owner: str, dead_letters: object) -> None:
-    """Raises ``FlowDefinitionError`` for what is no tag."""
+    """Raise ``FlowDefinitionError`` unless ``dead_letters`` is a tag or None."""
     if dead_letters is not None and not isinstance(dead_letters, Tag):
         example = dead_letters if isinstance(dead_letters, str) else "bad lines"
         raise FlowDefinitionError(
@@ -27,7 +27,7 @@ def checked_dead_letters(owner: str, dead_letters: object) -> None:
 
 
 def checked_interval(owner: str, discover_every: object) -> None:
-    """Raises ``FlowDefinitionError`` for what is neither None nor a positive duration."""
+    """Raise ``FlowDefinitionError`` unless ``discover_every`` is None or a positive duration."""
     if discover_every is None:
         return
     if not isinstance(discover_every, timedelta):
@@ -39,7 +39,7 @@ def checked_interval(owner: str, discover_every: object) -> None:
 
 
 def checked_line_bound(owner: str, max_line_bytes: object) -> int:
-    """``max_line_bytes``, or ``FlowDefinitionError``."""
+    """Return ``max_line_bytes``. Raises ``FlowDefinitionError`` for an invalid value."""
     if not isinstance(max_line_bytes, int):
         raise FlowDefinitionError(
             f"{owner}: max_line_bytes= must be an int, not {shown(max_line_bytes)}"
@@ -52,7 +52,7 @@ def checked_line_bound(owner: str, max_line_bytes: object) -> int:
 
 
 def checked_encoding(owner: str, encoding: object) -> str:
-    """``encoding``, or ``FlowDefinitionError`` if lines cannot be told apart in it byte by byte."""
+    """Return ``encoding``. Raises ``FlowDefinitionError`` if lines cannot be told apart in it byte by byte."""
     if not isinstance(encoding, str):
         raise FlowDefinitionError(
             f"{owner}: encoding= must be the name of one, like 'utf-8', not {shown(encoding)}"
@@ -72,7 +72,7 @@ def checked_encoding(owner: str, encoding: object) -> str:
 
 
 def checked_concurrency(owner: str, concurrency: int | None) -> int | None:
-    """A number of files from 1 on, or None for all. Raises ``FlowDefinitionError``."""
+    """Return ``concurrency``: a number of files from 1 on, or None for all. Raises ``FlowDefinitionError``."""
     if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
         raise FlowDefinitionError(
             f"{owner}: concurrency is a number of files from 1 on, or None for all, not {shown(concurrency)}"

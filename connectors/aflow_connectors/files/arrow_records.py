@@ -1,8 +1,8 @@
 """Records of a declared class from Arrow record batches: one converter for Parquet files and for Spark, live or not.
 
-Theory. ``of=`` drives the conversion: ``msgspec.convert`` makes each column into the type of its field, with nested
+Theory. ``of=`` drives the conversion: ``msgspec.convert`` converts each column to the type of its field, with nested
 classes, enums, sets and constraints. A column needs no conversion if its Arrow type has values of the declared Python
-type, and it has no nulls or the field is optional. So flat rows cost no more than a call of the class for each.
+type and it has no nulls or the field is optional. So a flat row costs no more than a call of the class.
 
 Fields are found by the names under which msgspec stores them: those of a Struct may be renamed.
 """
@@ -33,24 +33,23 @@ from aflow_connectors.files.source import BadRecords
 
 T = TypeVar("T")
 
-#: Makes records of a ``pyarrow.RecordBatch`` of one schema.
+#: Converts a ``pyarrow.RecordBatch`` of one schema.
 _Plan: TypeAlias = Callable[[Any], list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaMismatch:
-    """A row that cannot be converted, and why."""
+    """A row that cannot be converted, and the reason."""
 
     row: Row
     reason: str
 
 
 class Conversion(Generic[T]):
-    """Makes records of class ``of`` of Arrow record batches; dicts without ``of``.
+    """Converts Arrow record batches to records of class ``of``; to dicts without ``of``.
 
-    ``of`` is a dataclass, NamedTuple, ``msgspec.Struct``, TypedDict or the like; columns that it does not have are
-    passed over. Raises ``FlowDefinitionError``, which begins with ``owner``, for a class that rows cannot become. Can
-    be pickled if ``of`` can.
+    ``of`` is a dataclass, NamedTuple, ``msgspec.Struct``, TypedDict or the like; columns without a field are ignored.
+    Raises ``FlowDefinitionError``, which begins with ``owner``, for an unsupported class. Can be pickled if ``of`` can.
     """
 
     def __init__(self, owner: str, of: type[T] | None) -> None:
@@ -58,14 +57,14 @@ class Conversion(Generic[T]):
         self.of = of
         self._want = None if of is None else _described(owner, of)
         self._by_columns = of is not None and _by_columns(of, self._want)
-        #: The plan for batches with the schema beside it.
+        #: Schema and plan of the last batch.
         self._plan: tuple[Any, _Plan] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._owner, self.of)
 
     def missing(self, names: Sequence[str]) -> str | None:
-        """The first field without default that is not among the columns ``names``; None if there is none."""
+        """Return the first field without default that is not among the columns ``names``; None if there is none."""
         fields = _fields(self._want)
         needed = (name for name, field in fields.items() if field.required and name not in names)
         return next(needed, None)
@@ -90,7 +89,9 @@ class Conversion(Generic[T]):
                 raise FlowDefinitionError(f"{self._owner}: column {column.name!r}: {reason}")
 
     def __call__(self, batch: Any) -> list[T | SchemaMismatch]:
-        """The records of a ``pyarrow.RecordBatch``, in order. Raises ``UnsupportedValue``, which names the column."""
+        """Return the records of a ``pyarrow.RecordBatch``, in order. Raises ``UnsupportedValue``, which names the
+        column.
+        """
         # Hot path (benchmark `spark`).
         if self._plan is None or not self._plan[0].equals(batch.schema):
             self._plan = batch.schema, self._planned(batch.schema)
@@ -106,10 +107,10 @@ class Conversion(Generic[T]):
 
 
 def _described(owner: str, of: Any) -> inspect.Type:
-    """``of`` as msgspec sees it. Raises ``FlowDefinitionError``."""
+    """Return msgspec's description of ``of``. Raises ``FlowDefinitionError``."""
     try:
         described = inspect.type_info(of)
-    # Annotations are resolved here, and may raise anything.
+    # Resolves annotations, which may raise any error.
     except Exception as exc:
         raise FlowDefinitionError(
             f"{owner}: rows cannot become {name_of(of)}: {exc}; of= takes a dataclass, a NamedTuple, a msgspec.Struct "
@@ -133,7 +134,7 @@ _WITH_NAMES: Final = (
 
 
 def name_of(of: object) -> str:
-    """``of`` in a message."""
+    """Return the name of ``of`` for a message."""
     return of.__name__ if isinstance(of, type) else repr(of)
 
 
@@ -179,7 +180,7 @@ def _values(arrow: Any, batch: Any, name: str, want: inspect.Type | None = None)
 
 
 class _Dicts:
-    """Makes dicts."""
+    """Converts rows to dicts."""
 
     def __init__(self, arrow: Any, names: list[str]) -> None:
         self._arrow, self._names = arrow, names
@@ -192,7 +193,7 @@ class _Dicts:
 
 
 class _ByRows:
-    """Makes records of whole rows, for classes that are not made by calling them with the values of their fields."""
+    """Converts whole rows, for classes that are not constructed from the values of their fields."""
 
     def __init__(self, arrow: Any, of: Any, want: inspect.Type | None, names: list[str]) -> None:
         self._arrow, self._of, self._names = arrow, of, names
@@ -204,7 +205,7 @@ class _ByRows:
     def __call__(self, batch: Any) -> list[Any]:
         rows = self._rows(batch)
         try:
-            # One call for all is faster, but its error does not tell the row.
+            # One call for all is faster, but its error does not identify the row.
             return cast("list[Any]", msgspec.convert(self._given(rows), self._many))
         except ValueError:
             return [self._one(row) for row in rows]
@@ -230,15 +231,15 @@ class _ByRows:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column, and how its values become those of a field."""
+    """A column and its conversion to a field."""
 
     name: str
     field: str
     want: inspect.Type
     hint: Any
-    """The annotation of the field."""
+    """Annotation of the field."""
     many: Any
-    """A list of that."""
+    """List of that annotation."""
     fits: bool
     """True if the values need no conversion, except perhaps None."""
     optional: bool
@@ -246,7 +247,7 @@ class _Column:
 
 
 class _ByColumns:
-    """Makes records by calling the class with the values of its fields."""
+    """Converts rows by calling the class with the values of its fields."""
 
     def __init__(self, arrow: Any, of: Any, want: inspect.Type | None, schema: Any) -> None:
         self._arrow, self._of = arrow, of
@@ -268,7 +269,7 @@ class _ByColumns:
                 for one, values in zip(self._columns, given, strict=True)
             ]
             return self._make(converted)
-        # What converters and ``__post_init__`` raise; the rows that it was are found one by one.
+        # Raised by converters and ``__post_init__``; the rows are then converted one by one.
         except (ValueError, TypeError):
             return [
                 self._one(batch, index, row) for index, row in enumerate(zip(*given, strict=True))
@@ -298,7 +299,7 @@ class _ByColumns:
 
 
 def _at(name: str, reason: str) -> str:
-    """``reason``, as msgspec says it of a value, said of the field ``name`` of a record."""
+    """Return ``reason``, which msgspec gives for a value, for the field ``name`` of a record."""
     said, found, path = reason.rpartition(" - at `$")
     return f"{said} - at `$.{name}{path}" if found else f"{reason} - at `$.{name}`"
 
@@ -317,7 +318,7 @@ def _column(arrow: Any, schema: Any, name: str, field: inspect.Field, hint: Any)
     )
 
 
-#: For types of msgspec, the function of ``pyarrow.types`` whose columns have such values.
+#: For types of msgspec, the predicate in ``pyarrow.types`` for columns with such values.
 _FITTING: Final[dict[type[inspect.Type], Sequence[str]]] = {
     inspect.BoolType: ("is_boolean",),
     inspect.IntType: ("is_integer",),
@@ -344,7 +345,7 @@ def _fits(arrow: Any, kind: Any, want: inspect.Type | None) -> bool:
 
 
 def _constructor(of: Any, fields: list[str]) -> Callable[[Sequence[list[Any]]], list[Any]]:
-    """Return the function that makes instances of ``of`` of columns of the values of ``fields``."""
+    """Return the function that constructs instances of ``of`` from columns of the values of ``fields``."""
     takes = signature(of).parameters
     by_place = list(takes)[: len(fields)] == fields and all(
         takes[field].kind is not Parameter.KEYWORD_ONLY for field in fields
@@ -361,9 +362,9 @@ def chunk_of(
     bad_records: BadRecords,
     where: Callable[[int], str],
 ) -> Chunk[T]:
-    """A chunk of converted rows. ``where`` says for a person where the row of a number (from 0) stands.
+    """Return a chunk of converted rows, with mismatches apart. ``where`` describes the position of a row (from 0).
 
-    Raises ``SourceError`` for a row that does not fit, if there is no dead-letter stream.
+    Raises ``SourceError`` for a mismatch if there is no dead-letter stream.
     """
     if SchemaMismatch not in set(map(type, rows)):
         return Chunk(cast(Sequence[T], rows), position)

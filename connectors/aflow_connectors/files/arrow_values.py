@@ -33,14 +33,14 @@ _PAIRS: Final = (
 
 
 class UnsupportedValue(ValueError):
-    """A column holds a value that Python has no type for. The message says which one, and the cure."""
+    """A column holds a value without Python type. The message names it, and the cure."""
 
 
 def python_values(arrow: ModuleType, column: Any, want: inspect.Type | None = None) -> list[Any]:
-    """The values of an Arrow array, for a field of type ``want``; None if no type is declared.
+    """Return the values of an Arrow array, for a field of type ``want``; None if no type is declared.
 
-    ``want`` decides only what ``msgspec.convert`` cannot make of a dict: a struct becomes a tuple for a NamedTuple, and
-    a map a list of pairs for a list. Raises ``UnsupportedValue``.
+    ``want`` decides only where ``msgspec.convert`` cannot start from a dict: a struct becomes a tuple for a NamedTuple,
+    and a map a list of pairs for a list. Raises ``UnsupportedValue``.
     """
     types, kind = arrow.types, column.type
     if types.is_timestamp(kind):
@@ -59,7 +59,7 @@ def python_values(arrow: ModuleType, column: Any, want: inspect.Type | None = No
 
 
 def refusal(arrow: ModuleType, kind: Any, want: inspect.Type | None = None) -> str | None:
-    """Return why no value of the Arrow type ``kind`` has a Python value for ``want``, or None if all types have one."""
+    """Return why values of the Arrow type ``kind`` have no Python value for ``want``; None if they have one."""
     types, want = arrow.types, without_none(want)
     if types.is_map(kind):
         key, value = _entry_of(want)
@@ -86,7 +86,7 @@ def rows_of(names: Sequence[str]) -> Callable[[Sequence[list[Any]]], list[Row]]:
 
 
 def without_none(want: inspect.Type | None) -> inspect.Type | None:
-    """``want`` without constraints and without None; None for a union of several other types."""
+    """Return ``want`` without constraints and without None; None for a union of several other types."""
     while isinstance(want, inspect.Metadata):
         want = want.type
     if isinstance(want, inspect.UnionType):
@@ -96,7 +96,7 @@ def without_none(want: inspect.Type | None) -> inspect.Type | None:
 
 
 def with_leaves(arrow: ModuleType, kind: Any, leaf: Callable[[Any], Any]) -> Any:
-    """An Arrow type with its leaves, in the order in which Parquet numbers them, replaced by what ``leaf`` gives."""
+    """Return an Arrow type whose leaves, in Parquet's order, are replaced by the results of ``leaf``."""
     if arrow.types.is_struct(kind):
         return arrow.struct(
             [field.with_type(with_leaves(arrow, field.type, leaf)) for field in kind]
@@ -139,7 +139,7 @@ def _by_numpy(column: Any) -> list[Any]:
         values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
     except ImportError:  # no numpy
         return _plain(column)
-    # numpy gives numbers for what no datetime or date can hold.
+    # numpy returns numbers for values outside the range of datetime or date.
     if int in set(map(type, values)):
         raise UnsupportedValue(f"a {column.type} is out of range: {_YEARS}")
     return values
@@ -184,7 +184,7 @@ def _structs(arrow: ModuleType, column: Any, want: inspect.Type | None) -> list[
 def _by_place(
     fields: dict[str, inspect.Field], parts: dict[str, list[Any]], count: int
 ) -> list[list[Any]]:
-    """The columns of a class whose fields have places instead of names, up to the first that is missing."""
+    """Return the columns of a class with positional fields, up to the first missing one."""
     columns: list[list[Any]] = []
     for name, field in fields.items():
         if name in parts:
@@ -236,7 +236,7 @@ def _dict(keys: list[Any], items: list[Any]) -> dict[Any, Any]:
     return made
 
 
-# -- The declared types of what is inside.
+# -- Declared types of nested values.
 
 
 def _type_of(field: inspect.Field | None) -> inspect.Type | None:
@@ -253,7 +253,7 @@ def _item_of(want: inspect.Type | None) -> inspect.Type | None:
 
 
 def _entry_of(want: inspect.Type | None) -> tuple[inspect.Type | None, inspect.Type | None]:
-    """The declared types of a map's keys and values, as a dict or as a list of pairs."""
+    """Return the declared types of a map's keys and values, as a dict or as a list of pairs."""
     if isinstance(want, inspect.DictType):
         return without_none(want.key_type), without_none(want.value_type)
     pair = _item_of(want)

@@ -1,4 +1,4 @@
-"""Bytes of a file as they were before gzip or zstd, and files that are written so.
+"""Decompression of gzip and zstd files, and compressed output.
 
 All calls block: they are for worker threads.
 """
@@ -13,16 +13,16 @@ from typing import IO, Final, Protocol, cast
 
 from aflow_connectors.files.optional import zstandard
 
-#: The first bytes of compressed files. Neither can begin a text in UTF-8.
+#: First bytes of compressed files. Neither can begin a text in UTF-8.
 _MAGIC: Final = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 _SUFFIX: Final = {".gz": "gzip", ".zst": "zstd"}
 
-#: Compressed bytes taken at a time. A piece can grow a lot (zstd packs 128 KiB of one byte into 4), so it is small.
+#: Compressed bytes read at a time. Small, since a piece can expand a lot (zstd packs 128 KiB of one byte into 4).
 _PIECE: Final = 16 * 1024
 
 
 class DamagedFile(Exception):
-    """What is in a file is not what its name or its first bytes promise."""
+    """The content of a file contradicts its name or its first bytes."""
 
 
 class _Frame(Protocol):
@@ -36,17 +36,17 @@ class _Frame(Protocol):
 
 
 class Plain:
-    """The content of a file as it is."""
+    """Content of an uncompressed file."""
 
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw
 
     def read(self, size: int) -> bytes:
-        """``size`` bytes, fewer only at the end. Raises ``OSError``."""
+        """Return ``size`` bytes, fewer only at the end. Raises ``OSError``."""
         return self._raw.read(size)
 
     def skip(self, size: int) -> bool:
-        """Leave out ``size`` bytes; False if there are not as many."""
+        """Skip ``size`` bytes; return False if there are fewer."""
         here = self._raw.tell()
         end = self._raw.seek(0, 2)
         self._raw.seek(min(here + size, end))
@@ -57,9 +57,9 @@ class Plain:
 
 
 class Decompressed:
-    """The content of a compressed file, of all its members (or frames) one after the other.
+    """Content of a compressed file, of all its members (or frames) one after the other.
 
-    Unlike ``zstandard``'s own reader it notices that a file ends too early, and unlike ``gzip``'s it gives all bytes
+    Unlike the reader of ``zstandard`` it detects truncated files, and unlike that of ``gzip`` it returns all bytes
     before the damage first.
     """
 
@@ -72,13 +72,13 @@ class Decompressed:
         self._error = error
         #: None between two frames.
         self._frame: _Frame | None = None
-        #: What stood behind the end of the last frame.
+        #: Input after the end of the last frame.
         self._ahead = b""
         self._out = bytearray()
         self._damage: DamagedFile | None = None
 
     def read(self, size: int) -> bytes:
-        """``size`` bytes, fewer only at the end or before the damage. Raises ``OSError`` and ``DamagedFile``."""
+        """Return ``size`` bytes, fewer only at the end or before the damage. Raises ``OSError`` and ``DamagedFile``."""
         while len(self._out) < size and self._damage is None and self._decompress_piece():
             pass
         if self._damage is not None and not self._out:
@@ -88,7 +88,7 @@ class Decompressed:
         return taken
 
     def skip(self, size: int) -> bool:
-        """Leave out ``size`` bytes; False if there are not as many. Reads them: there is no other way."""
+        """Skip ``size`` bytes by reading them; return False if there are fewer."""
         while size > 0:
             block = self.read(min(size, 1 << 20))
             if not block:
@@ -100,7 +100,7 @@ class Decompressed:
         self._raw.close()
 
     def _decompress_piece(self) -> bool:
-        """False at the end of the file."""
+        """Decompress a piece of input; return False at the end of the file."""
         piece = self._ahead or self._raw.read(_PIECE)
         self._ahead = b""
         if self._frame is None:
@@ -124,7 +124,7 @@ class Decompressed:
         return True
 
     def _without_padding(self, piece: bytes) -> bytes:
-        """gzip files may be filled up with zeros, to whole blocks of a tape."""
+        """Remove zeros after a gzip member, which fill blocks of a tape."""
         if self._codec == "gzip":
             while piece and not (piece := piece.lstrip(b"\0")):
                 piece = self._raw.read(_PIECE)
@@ -135,9 +135,9 @@ ByteStream = Plain | Decompressed
 
 
 def open_bytes(path: Path) -> ByteStream:
-    """Open ``path``; how it is compressed is told by its first bytes.
+    """Open ``path`` and detect its compression by its first bytes.
 
-    Raises ``OSError``, ``DamagedFile`` if the name promises another compression, and ``ConnectorError`` if the package
+    Raises ``OSError``, ``DamagedFile`` if the name implies another compression, and ``ConnectorError`` if the package
     is missing.
     """
     raw = path.open("rb")
@@ -167,12 +167,12 @@ def _stream(raw: IO[bytes], codec: str | None) -> ByteStream:
 
 
 def compressed(raw: IO[bytes], suffix: str) -> IO[bytes]:
-    """A file whose content goes into ``raw``, compressed as ``suffix`` says; ``raw`` itself for any other suffix.
+    """Return a file that writes into ``raw``, compressed as ``suffix`` implies; ``raw`` itself for other suffixes.
 
     Closing it leaves ``raw`` open.
     """
     if suffix == ".gz":
-        # Without name and time in the header, so that the same records give the same file.
+        # No name and time in the header, so that equal records give equal files.
         return cast(
             IO[bytes], gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0)
         )

@@ -1,4 +1,4 @@
-"""CSV: records of fields, which may be quoted and then hold line feeds."""
+"""``CsvSource``: records of fields, which may be quoted and then contain line feeds."""
 
 from __future__ import annotations
 
@@ -27,20 +27,17 @@ _LINE_NUMBERS: Final = len(LinePosition._fields)
 
 
 class CsvSource(FileSource[T]):
-    """Records from CSV files, as ``csv`` of the standard library reads them in strict mode; blank lines are passed
-    over.
+    """Read records from CSV files, as ``csv`` of the standard library does in strict mode; blank lines are skipped.
 
-    The first record of each file names the columns, unless ``columns`` does (then all records are data). Without
-    ``of`` a record becomes a dict of str. With ``of`` its fields are converted: to numbers, booleans, dates and so
-    on as declared; a field whose text is in ``missing`` counts as None. Columns that ``of`` does not declare are
-    passed over.
+    The first record of each file names the columns, unless ``columns`` does (then all records are data). Without ``of``
+    a record becomes a dict of str. With ``of`` its fields are converted to the declared numbers, booleans, dates and so
+    on; a field whose text is in ``missing`` becomes None. Columns that ``of`` does not declare are ignored.
 
-    Bad records, with too few or too many fields, text that cannot be converted, or broken quotes, are treated as
-    ``JsonLinesSource`` treats bad lines, and so are ``path``, ``encoding``, ``max_line_bytes`` (here of a whole
-    record), ``discover_every`` and ``concurrency``. Of a folder, files count that end in ``.csv`` or ``.tsv``, also
-    with ``.gz`` or ``.zst`` behind it. A field has at most ``csv.field_size_limit()`` characters (131,072); a longer
-    one is always an error, since a quote that is never closed looks just like that; so is a file that ends inside
-    quotes.
+    Bad records (too few or too many fields, text that cannot be converted, broken quotes) are handled as bad lines of
+    ``JsonLinesSource``, and so are ``path``, ``encoding``, ``max_line_bytes`` (here of a whole record),
+    ``discover_every`` and ``concurrency``. In a folder, files that end in ``.csv`` or ``.tsv`` are read, also with
+    ``.gz`` or ``.zst`` appended. A field has at most ``csv.field_size_limit()`` characters (131,072). A longer one is
+    always an error, since a quote that is never closed looks the same; so is a file that ends inside quotes.
     """
 
     suffixes: ClassVar[Sequence[str]] = tuple(
@@ -124,7 +121,7 @@ class CsvSource(FileSource[T]):
 
 
 def _start(position: Position, path: Path) -> tuple[LinePosition, tuple[str, ...] | None]:
-    """Take the position of a ``CsvReader`` apart."""
+    """Return the line position and the columns in the position of a ``CsvReader``."""
     if position is None:
         return LinePosition(), None
     if isinstance(position, (tuple, list)):

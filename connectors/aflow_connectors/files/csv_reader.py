@@ -1,4 +1,4 @@
-"""Reads CSV records from lines: as many lines as a record takes, because fields may hold line feeds."""
+"""Reader of CSV records from lines. A record may take several lines, since fields may contain line feeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class CsvReader(Reader[T]):
-    """Reads records of CSV. A position is that of the line, followed by the names of the columns."""
+    """Reader of CSV records. A position is that of the line, followed by the names of the columns."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class CsvReader(Reader[T]):
         await self._lines.close()
 
     async def _read_header(self) -> tuple[str, ...] | None:
-        """The names of the columns; None if there is nothing in the file."""
+        """Return the names of the columns; None if the file is empty."""
         while found := await self._next(1):
             row = found[0]
             number = self._lines.position.line + 1
@@ -68,7 +68,7 @@ class CsvReader(Reader[T]):
         return None
 
     def _simple(self, columns: tuple[str, ...], lines: list[bytes]) -> list[T]:
-        """The records of ``lines`` if each line is a good one without quotes, twice as fast; none otherwise."""
+        """Return the records of ``lines`` if each line is a valid one without quotes, twice as fast; none otherwise."""
         records = simple_rows(lines, self._format)
         if set(map(len, records)) != {len(columns)}:
             return []
@@ -79,7 +79,7 @@ class CsvReader(Reader[T]):
             return []
 
     async def _next(self, limit: int) -> list[CsvRow]:
-        """Up to ``limit`` records, at least one; none at the end of the file. They are not consumed by that."""
+        """Return up to ``limit`` records, at least one, without consuming them; none at the end of the file."""
         window = limit
         while True:
             lines = self._lines.peek(window)
@@ -87,7 +87,7 @@ class CsvReader(Reader[T]):
             found = rows(lines, self._format, final=final)
             if found or final:
                 return found[:limit]
-            # Not even one: the first record goes on behind the lines looked at.
+            # Not even one: the first record continues after these lines.
             if len(lines) == len(self._lines):
                 self._check_size(lines)
                 await self._lines.more()
@@ -124,7 +124,7 @@ class CsvReader(Reader[T]):
 
 
 def problem_of_columns(names: Sequence[str]) -> str:
-    """Why these cannot be the names of columns; empty if they can."""
+    """Return why ``names`` cannot be the columns; empty if they can."""
     if not names:
         return "there are no columns"
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -132,7 +132,7 @@ def problem_of_columns(names: Sequence[str]) -> str:
 
 
 def _hint(reason: str, columns: Sequence[str]) -> str:
-    """What may be wrong with the whole file where a declared column is not there."""
+    """Return advice on the whole file if a declared column is missing."""
     if "missing required field" not in reason:
         return ""
     return (
@@ -153,7 +153,7 @@ def _record(columns: Sequence[str], row: CsvRow) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class CsvFormat:
-    """What has to be known to read a CSV file."""
+    """Format of a CSV file."""
 
     delimiter: str
     encoding: str
@@ -162,22 +162,22 @@ class CsvFormat:
 
 @dataclass(slots=True)
 class CsvRow:
-    """A record, or what is wrong with it; without fields for a blank line."""
+    """A record or its problem; without fields for a blank line."""
 
     fields: list[str]
-    #: Index of the line behind it.
+    #: Index of the line after it.
     end: int
     problem: str = ""
-    #: Set if nobody can tell where the record ends, so that it cannot be left out: what to do then.
+    #: Set if the end of the record is unknown, so that it cannot be skipped: advice for the user.
     endless: str = ""
 
 
 class _IncompleteRecord(Exception):
-    """The lines at hand end, but not the file."""
+    """The buffered lines end inside a record, and the file continues."""
 
 
 def rows(lines: Sequence[bytes], form: CsvFormat, *, final: bool) -> list[CsvRow]:
-    """The records that are complete in ``lines``; all of them if these lines are the ``final`` ones of the file."""
+    """Return the records that are complete in ``lines``; all of them if these are the ``final`` lines of the file."""
     texts, is_text = _decoded(lines, form.encoding)
     reader = csv.reader(_feed(texts, final=final), delimiter=form.delimiter, strict=True)
     found: list[CsvRow] = []
@@ -195,7 +195,7 @@ def rows(lines: Sequence[bytes], form: CsvFormat, *, final: bool) -> list[CsvRow
 
 
 def simple_rows(lines: Sequence[bytes], form: CsvFormat) -> list[list[str]]:
-    """The fields of each of ``lines`` if all are good and there is no quote; nothing where it is not that simple."""
+    """Return the fields of each of ``lines`` if all are valid and there is no quote; an empty list otherwise."""
     content = b"\n".join(lines)
     if b'"' in content:
         return []
@@ -209,10 +209,10 @@ def simple_rows(lines: Sequence[bytes], form: CsvFormat) -> list[list[str]]:
 
 
 def _endless(problem: str) -> str:
-    """What to do about a record whose end nobody can tell; empty for one that ends where its line does."""
+    """Return advice on a record whose end is unknown; empty for one that ends with its line."""
     if "field limit" in problem:
         return "a quote that is never closed? If not, csv.field_size_limit(n) raises the limit"
-    # Strict mode reports this only inside quotes. To leave the record out would leave out all good ones behind it.
+    # Strict mode reports this only inside quotes. Skipping the record would skip all valid ones after it.
     if "unexpected end of data" in problem:
         return "the file ends inside quotes, so a quote of this record is never closed"
     return ""
@@ -222,16 +222,16 @@ def _feed(texts: Sequence[str], *, final: bool) -> Iterator[str]:
     for text in texts:
         yield text + "\n"
     if not final:
-        # A mere end would make the parser call the record that it is in the middle of broken.
+        # If the input just ended, the parser would report the record that it is parsing as broken.
         raise _IncompleteRecord
 
 
 def _decoded(lines: Sequence[bytes], encoding: str) -> tuple[list[str], bool]:
-    """The lines as str, and False if bytes that are no text stand in them, escaped."""
+    """Return the lines as str, and False if they contain undecodable bytes, which are escaped."""
     try:
         return [line.decode(encoding) for line in lines], True
     except UnicodeDecodeError:
-        # Where records end is still to be found, so a line that is no text goes through the parser, too.
+        # The ends of records must still be found, so undecodable lines are parsed too.
         return [line.decode(encoding, "surrogateescape") for line in lines], False
 
 

@@ -1,4 +1,4 @@
-"""Writes CSV."""
+"""``CsvSink``: CSV files with a header."""
 
 from __future__ import annotations
 
@@ -29,16 +29,15 @@ _AS_THEY_ARE: Final = frozenset({str, int, float, type(None)})
 
 
 class CsvSink(FileSink[T]):
-    """Writes CSV with a header: records are dicts, dataclasses, ``msgspec.Struct`` or NamedTuples.
+    """Write CSV with a header: records are dicts, dataclasses, ``msgspec.Struct`` or NamedTuples.
 
-    ``columns`` says which fields are written, in this order; others are left out. Without it the fields of the first
-    record are the columns, and a record with other ones is an error. None becomes an empty field, datetimes and dates
-    ISO 8601, booleans ``true`` and ``false``, lists and dicts JSON. Without any record and without ``columns`` the
-    file is empty.
+    ``columns`` are the fields to write, in this order; others are dropped. Without it the fields of the first record
+    are the columns, and a record with others is an error. None becomes an empty field, datetimes and dates ISO 8601,
+    booleans ``true`` and ``false``, lists and dicts JSON. Without any record and without ``columns`` the file is empty.
 
-    ``path`` and ``overwrite``, and what checkpoints do, are as for ``JsonLinesSink``; a folder gets files
-    ``part-00000.csv`` and so on, each with a header. Raises ``SinkError`` with the path and, for a record that does
-    not fit, the record.
+    ``path`` and ``overwrite``, and the effect of checkpoints, are as for ``JsonLinesSink``; a folder gets files
+    ``part-00000.csv`` and so on, each with a header. Raises ``SinkError`` with the path and, for an invalid record, the
+    record.
     """
 
     suffix = ".csv"
@@ -70,14 +69,14 @@ class CsvSink(FileSink[T]):
 class _Encoder:
     def __init__(self, output: SinkOutput, columns: tuple[str, ...] | None, delimiter: str) -> None:
         self._output = output
-        #: None until the first record tells.
+        #: None until the first record is known.
         self._columns = columns
         #: True if a record may have no other fields than the columns.
         self._exact = columns is None
         self._delimiter = delimiter
 
     def header(self) -> bytes:
-        """The first line of a file; empty as long as the columns are not known."""
+        """Return the first line of a file; empty while the columns are unknown."""
         return b"" if self._columns is None else self._lines([self._columns])
 
     def encode(self, records: Sequence[object]) -> bytes:
@@ -129,7 +128,7 @@ class _Encoder:
     def _lines(self, rows: Sequence[Sequence[object]]) -> bytes:
         text = self._formatted(rows)
         if "\r" in text:
-            # The writer quotes what could be taken for the end of a line, but only for the end that it writes itself.
+            # The writer quotes line ends only if they are the ones that it writes itself.
             text = self._formatted(rows, quote_all=True)
         return text.encode()
 
@@ -146,7 +145,7 @@ class _Encoder:
 
 
 def _text(value: object) -> str:
-    """Raises ``TypeError`` for what CSV cannot hold."""
+    """Return ``value`` as text. Raises ``TypeError`` for types that CSV cannot hold."""
     match value:
         case Enum():
             return _text(value.value)

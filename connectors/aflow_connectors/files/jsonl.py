@@ -1,4 +1,4 @@
-"""JSON lines: one JSON value a line."""
+"""``JsonLinesSource``: one JSON value per line."""
 
 from __future__ import annotations
 
@@ -18,32 +18,31 @@ from aflow_connectors.files.source import MAX_LINE_BYTES, BadRecords, FileSource
 
 T = TypeVar("T")
 
-# JSON that nobody declared has no type; with `object` every `record["amount"] * 2` would need a cast. `of=` gives
-# types.
+# JSON of undeclared type: with `object` every `record["amount"] * 2` would need a cast. `of=` gives types.
 JsonObject: TypeAlias = dict[str, Any]
 
 _UTF8: Final = frozenset({"utf-8", "utf8", "utf_8", "ascii", "us-ascii"})
 
 
 class JsonLinesSource(FileSource[T]):
-    """Records from files of one JSON value a line; blank lines are passed over.
+    """Read records from files of one JSON value per line; blank lines are skipped.
 
-    ``path`` is a file, a folder or a pattern like ``"logs/2013-*/*.jsonl.gz"``; files compressed with gzip or zstd
-    are recognised by their first bytes. Of a folder, files count that end in ``.jsonl``, ``.ndjson`` or ``.json``,
-    also with ``.gz`` or ``.zst`` behind it.
+    ``path`` is a file, a folder or a pattern like ``"logs/2013-*/*.jsonl.gz"``; files compressed with gzip or zstd are
+    recognised by their first bytes. In a folder, files that end in ``.jsonl``, ``.ndjson`` or ``.json`` are read, also
+    with ``.gz`` or ``.zst`` appended.
 
     Without ``of`` each line must be a JSON object and becomes a dict. With ``of``, a dataclass, ``msgspec.Struct``,
-    TypedDict or anything else that msgspec decodes, a line that does not fit is bad, and fields that are not declared
-    are passed over.
+    TypedDict or any other type that msgspec decodes, a line that does not match is bad, and undeclared fields are
+    ignored.
 
-    A bad line raises ``SourceError`` with file, line and reason; with ``dead_letters`` it goes to that side output
-    instead. A line longer than ``max_line_bytes`` is always an error. With ``discover_every`` the source never ends:
-    the folder or pattern is looked at again that often, and new files are read. A file must be complete when it
-    appears under its name: write it elsewhere (or under a name with a dot in front) and rename it.
+    A bad line raises ``SourceError`` with file, line and reason; with ``dead_letters`` it is emitted to that side
+    output instead. A line longer than ``max_line_bytes`` is always an error. With ``discover_every`` the source never
+    ends: it lists the folder or pattern at this interval and reads new files. A file must be complete when it appears
+    under its name: write it elsewhere (or under a name that begins with a dot) and rename it.
 
-    A subtask reads one file after the other, or ``concurrency`` of them side by side; None: all of them. Files that
-    cover the same time belong side by side, since event time is that of the slowest file that is being read: one after
-    the other, the second would be late from its first line to its last.
+    A subtask reads one file after the other, or ``concurrency`` of them concurrently; None: all of them. Read files
+    that cover the same time concurrently, since event time follows the slowest open file: read one after the other, all
+    records of the second file would be late.
     """
 
     suffixes: ClassVar[Sequence[str]] = tuple(
@@ -129,7 +128,7 @@ def _of_objects(encoding: str) -> LineParser[JsonObject]:
 
     def many(lines: list[bytes]) -> list[JsonObject]:
         values = [loads(line) for line in lines]
-        # Only two percent slower than to trust the file.
+        # Only two percent slower than without the check.
         if set(map(type, values)) != {dict}:
             raise ValueError("not all are objects")
         return values

@@ -1,4 +1,4 @@
-"""Writes JSON lines."""
+"""``JsonLinesSink``: one JSON value per line."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ from aflow_connectors.files.output.output_file import SinkOutput
 
 T = TypeVar("T")
 
-#: What orjson writes better itself, when msgspec takes a value apart.
+#: Types that orjson writes better than msgspec.
 _NATIVE: Final = (datetime, date, time, UUID)
 
 
 class JsonLinesSink(FileSink[T]):
-    """Writes one JSON value a line: records may be dicts, dataclasses, ``msgspec.Struct``, NamedTuples or plain
-    values.
+    """Write one JSON value per line: dicts, dataclasses, ``msgspec.Struct``, NamedTuples or plain values.
 
-    ``path`` with a suffix is a file, which ``.gz`` or ``.zst`` at the end compresses; where the sink runs with
-    parallelism 2 or more, a file for each subtask, ``out-00000.jsonl`` and so on. Without a suffix it is a folder of
-    ``part-00000.jsonl`` and so on. Folders are made as needed. Files appear under their names when the input has
-    ended, complete; if the job fails or is cancelled, nothing appears. What is there already is an error, or is
-    replaced with ``overwrite=True``.
+    ``path`` with a suffix is a file, compressed if it ends in ``.gz`` or ``.zst``; a sink with parallelism 2 or more
+    writes a file for each subtask, ``out-00000.jsonl`` and so on. Without a suffix ``path`` is a folder of
+    ``part-00000.jsonl`` and so on. Folders are created as needed. Files appear under their names, complete, when the
+    input has ended; if the job fails or is cancelled, none appears. An existing file is an error, or is replaced with
+    ``overwrite=True``.
 
-    With checkpoints each record is written exactly once, in a file for each checkpoint and subtask in which there
-    were records: ``part-00000-000012.jsonl``, or ``out-00000-000012.jsonl`` where ``path`` has a suffix. It appears
-    when the checkpoint is complete.
+    With checkpoints each record is written exactly once, in a file for each checkpoint and subtask with records:
+    ``part-00000-000012.jsonl``, or ``out-00000-000012.jsonl`` if ``path`` has a suffix. It appears when the checkpoint
+    is complete.
 
     Datetimes are written as RFC 3339 (a naive one without offset), Decimals as text, bytes in base64, sets as arrays,
     NaN and infinity as null. ``SinkError`` names the path and, for a record that JSON cannot hold, the record.
@@ -57,7 +56,7 @@ def _encode(output: SinkOutput, records: list[T]) -> bytes:
     try:
         lines = [dumps(record) for record in records]
     except TypeError:
-        # Types that orjson does not know, or keys that are not str: slower, and only where there are some.
+        # Types that orjson does not support, or keys that are not str: slower, and only if there are some.
         lines = [_encode_one(output, record) for record in records]
     lines.append(b"")
     return b"\n".join(lines)

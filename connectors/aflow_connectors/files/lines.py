@@ -1,10 +1,10 @@
-"""A file as lines, read in large blocks in a worker thread, with a position behind each line.
+"""Files of lines, read in large blocks in a worker thread, and records of one line each.
 
-A position is ``(offset, line, length, checksum)``: the bytes (of the uncompressed content) and the lines before it,
-and length and CRC-32 of the last of these lines. With that, going on in a file that has been replaced or cut
-meanwhile is noticed instead of giving other records.
+A position is ``(offset, line, length, checksum)``: the bytes (of the uncompressed content) and the lines before it, and
+length and CRC-32 of the last of these lines. With these, a file that was replaced or truncated since is detected
+instead of yielding other records.
 
-Lines end in a line feed. A carriage return before it belongs to the line; what reads the line removes it.
+Lines end in a line feed. A carriage return before it belongs to the line; the parser removes it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from aflow_connectors.files.compression import ByteStream, DamagedFile, open_byt
 from aflow_connectors.files.source import BadRecords, undecodable
 from aflow_connectors.worker_thread import WorkerThread
 
-#: Bytes read at a time. With 1 MiB the hop to the thread is paid once in about ten thousand lines.
+#: Bytes read at a time. With 1 MiB there is one hop to the thread for about ten thousand lines.
 _BLOCK: Final = 1 << 20
 _UTF8_MARK: Final = b"\xef\xbb\xbf"
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 class LinePosition(NamedTuple):
-    """Behind a line; plain numbers, so that any codec can store it."""
+    """Position after a line; plain numbers, so that any codec can store it."""
 
     offset: int = 0
     line: int = 0
@@ -38,7 +38,7 @@ class LinePosition(NamedTuple):
 
     @classmethod
     def of(cls, position: Position, path: Path) -> LinePosition:
-        """Check a position that comes from a checkpoint. Raises ``SourceError``."""
+        """Return a checked position from a checkpoint. Raises ``SourceError``."""
         if position is None:
             return cls()
         if isinstance(position, (tuple, list)):
@@ -50,28 +50,28 @@ class LinePosition(NamedTuple):
 
 
 class _Blocks:
-    """The blocking half: a file cut into lists of lines. Its methods run in a worker thread."""
+    """The blocking half: splits a file into lists of lines. Its methods run in a worker thread."""
 
     def __init__(self, path: Path, start: LinePosition, max_line_bytes: int) -> None:
         self._path = path
         self._start = start
         self._max_line_bytes = max_line_bytes
-        #: No larger than the longest line, so that only a line over the end of a block can be too long.
+        #: At most the maximum line length, so that only a line across the end of a block can be too long.
         self._block = min(_BLOCK, max_line_bytes)
         self._stream: ByteStream | None = None
-        #: Lines given out so far, for messages.
+        #: Number of lines returned so far, for messages.
         self._line = start.line
-        #: The beginning of a line whose end was not read yet, in pieces.
+        #: Pieces of a line whose end was not read yet.
         self._begun: list[bytes] = []
-        #: The next list of lines, if one was read that nobody took; empty at the end of the file.
+        #: The next list of lines, if it was read and not taken; empty at the end of the file.
         self.ready: list[bytes] | None = None
-        #: Bytes of the mark at the start of the file, which belongs to no line.
+        #: Bytes of the byte order mark at the start of the file, which belongs to no line.
         self.mark = 0
         #: True if the last line of the file has no line feed; known when it has been read.
         self.unterminated = False
 
     def prepare(self) -> None:
-        """See that ``ready`` is there. Raises ``SourceError``."""
+        """Read ``ready`` unless it is there. Raises ``SourceError``."""
         if self.ready is None:
             try:
                 self.ready = self._next_lines()
@@ -142,11 +142,11 @@ class _Blocks:
 
 
 class Lines:
-    """The lines of a file that were read and not consumed yet. All methods belong to one coroutine."""
+    """Lines of a file that were read and not consumed yet. All methods belong to one coroutine."""
 
     def __init__(self, path: Path, start: LinePosition, max_line_bytes: int) -> None:
         self.path = path
-        #: Behind the last line that was consumed.
+        #: After the last line that was consumed.
         self.position = start
         self._blocks = _Blocks(path, start, max_line_bytes)
         self._blocking = WorkerThread()
@@ -162,11 +162,11 @@ class Lines:
         return len(self._lines) - self._next
 
     def peek(self, count: int) -> list[bytes]:
-        """Up to ``count`` lines that come next, without their line feeds; they are not consumed by that."""
+        """Return up to ``count`` next lines, without their line feeds and without consuming them."""
         return self._lines[self._next : self._next + count]
 
     def consume(self, lines: Sequence[bytes]) -> None:
-        """Go behind ``lines``, which come next."""
+        """Advance the position past ``lines``, which are the next ones."""
         offset, line, _, _ = self.position
         self._next += len(lines)
         offset += sum(map(len, lines)) + len(lines) + (0 if offset else self._blocks.mark)
@@ -178,7 +178,7 @@ class Lines:
         self.position = LinePosition(offset, line + len(lines), len(last), crc32(last))
 
     async def more(self) -> bool:
-        """Read on; False at the end of the file. Raises ``SourceError``."""
+        """Read more lines; return False at the end of the file. Raises ``SourceError``."""
         if self.ended:
             return False
         await self._blocking.run(self._blocks.prepare)
@@ -198,17 +198,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LineParser(Generic[T]):
-    """How lines become records. Both raise ``ValueError`` for a line that is none."""
+    """Parser of lines into records. Both functions raise ``ValueError`` for an invalid line."""
 
     one: Callable[[bytes], T]
     many: Callable[[list[bytes]], list[T]]
-    """The same for many lines at once, as fast as it goes; the first bad line spoils all."""
+    """Parses many lines at once, as fast as possible; one bad line fails all."""
     encoding: str
     skip_blank: bool
 
 
 class LineReader(Reader[T]):
-    """Reads records of one line each."""
+    """Reader of records of one line each."""
 
     def __init__(self, lines: Lines, parser: LineParser[T], bad_records: BadRecords) -> None:
         self._lines = lines
@@ -252,7 +252,7 @@ class LineReader(Reader[T]):
         return values, rejected
 
     def _reason(self, exc: ValueError, line: bytes) -> str:
-        # Parsers say little about bytes that are no text, so they are looked at first.
+        # Parsers report undecodable bytes poorly, so they are checked first.
         try:
             line.decode(self._parser.encoding)
         except UnicodeDecodeError as undecoded:

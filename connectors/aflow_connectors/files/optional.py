@@ -1,4 +1,4 @@
-"""Packages that only some formats need."""
+"""Optional packages that some formats need."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def load(module: str, *, package: str, extra: str, purpose: str) -> ModuleType:
 
 
 def pyarrow_parquet(purpose: str) -> ModuleType:
-    """``pyarrow.parquet``."""
+    """Import ``pyarrow.parquet``. Raises ``ConnectorError``."""
     return load("pyarrow.parquet", package="pyarrow", extra="parquet", purpose=purpose)
 
 
 def pyarrow(purpose: str) -> ModuleType:
-    """``pyarrow``."""
+    """Import ``pyarrow``. Raises ``ConnectorError``."""
     return load("pyarrow", package="pyarrow", extra="parquet", purpose=purpose)
 
 
 def zstandard(purpose: str) -> ModuleType:
-    """``zstandard``."""
+    """Import ``zstandard``. Raises ``ConnectorError``."""
     return load("zstandard", package="zstandard", extra="zstd", purpose=purpose)

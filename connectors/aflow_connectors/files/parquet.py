@@ -1,4 +1,4 @@
-"""Parquet: columns, in row groups."""
+"""``ParquetSource``: columns, in row groups."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ T = TypeVar("T")
 
 
 class ParquetSource(FileSource[T]):
-    """Records from Parquet files, in the order of their rows; needs pyarrow: ``pip install "aflow-streams[parquet]"``.
+    """Read records from Parquet files, in row order; needs pyarrow: ``pip install "aflow-streams[parquet]"``.
 
-    Without ``of`` a row becomes a dict with the values that ``pyarrow`` makes of it. A timestamp becomes a datetime;
-    one that Spark wrote as a moment is in UTC, even where the file does not say so. With ``of``, a dataclass,
-    ``msgspec.Struct``, TypedDict or the like, a row that does not fit is bad; columns that are not declared are passed
-    over. Only ``columns`` are read, if given.
+    Without ``of`` a row becomes a dict with pyarrow's Python values. A timestamp becomes a datetime; one that Spark
+    wrote as an instant is in UTC, even if the file does not say so. With ``of``, a dataclass, ``msgspec.Struct``,
+    TypedDict or the like, a row that does not match is bad; undeclared columns are ignored. Only ``columns`` are read,
+    if given.
 
-    ``path``, ``dead_letters``, ``discover_every`` and ``concurrency`` are as for ``JsonLinesSource``. Of a folder,
-    files count that end in ``.parquet``. What cannot be read at all is always a ``SourceError``, and pyarrow that is
-    missing a ``ConnectorError``.
+    ``path``, ``dead_letters``, ``discover_every`` and ``concurrency`` are as for ``JsonLinesSource``. In a folder,
+    files that end in ``.parquet`` are read. An unreadable file is always a ``SourceError``, and a missing pyarrow a
+    ``ConnectorError``.
     """
 
     suffixes: ClassVar[Sequence[str]] = (".parquet",)
@@ -88,7 +88,7 @@ class ParquetSource(FileSource[T]):
 
 
 class ParquetReader(Reader[T]):
-    """Reads rows; Python values are made of them in the worker thread, too."""
+    """Reader of rows; they are converted to Python values in the worker thread too."""
 
     def __init__(self, rows: ParquetRows[T | SchemaMismatch], bad_records: BadRecords) -> None:
         self._rows = rows

@@ -1,4 +1,4 @@
-"""The rows of a Parquet file, a few at a time, with a position behind each row."""
+"""Rows of a Parquet file, read in small batches, with a position after each row."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from aflow_connectors.files.optional import pyarrow, pyarrow_parquet
 
 V = TypeVar("V")
 
-#: Rows that are decoded at a time, and become Python values, at most: each time is a hop to a thread and back.
+#: Maximum rows decoded and converted to Python values at a time: each batch is a hop to a thread and back.
 _DECODED: Final = 8192
-#: Values that become Python's at a time, at most: a thousand of them hold Python's lock for some 150 µs.
+#: Maximum values converted to Python at a time: a thousand of them hold the GIL for some 150 µs.
 _VALUES: Final = 24_576
 
 
 class ParquetPosition(NamedTuple):
-    """Behind a row; plain numbers, so that any codec can store it."""
+    """Position after a row; plain numbers, so that any codec can store it."""
 
     group: int = 0
-    #: Rows of the group that were read.
+    #: Number of rows of the group that were read.
     row: int = 0
-    #: Rows of the file, by which a file that has been replaced is noticed.
+    #: Rows of the file, by which a replaced file is detected.
     total: int = -1
 
     @classmethod
     def of(cls, position: Position, path: Path) -> ParquetPosition:
-        """Check a position that comes from a checkpoint. Raises ``SourceError``."""
+        """Return a checked position from a checkpoint. Raises ``SourceError``."""
         if position is None:
             return cls()
         if isinstance(position, (tuple, list)):
@@ -42,7 +42,7 @@ class ParquetPosition(NamedTuple):
 
 
 class ParquetRows(Generic[V]):
-    """The rows of a file, as ``convert`` makes them of record batches.
+    """Rows of a file; ``convert`` makes them of record batches.
 
     ``prepare`` and ``close`` are for worker threads: they block.
     """
@@ -55,25 +55,25 @@ class ParquetRows(Generic[V]):
         convert: Callable[[Any], list[V]],
     ) -> None:
         self._path = path
-        #: Behind the last row that was taken.
+        #: After the last row that was taken.
         self._position: ParquetPosition = start
         self._columns = columns
         self._convert = convert
         # pyarrow has no types.
         self._file: Any = None
         self._blocks: Iterator[tuple[int, list[V]]] = iter(())
-        #: The row group of the rows that are there, these rows, and how many of them were taken.
+        #: Row group of the prepared rows, these rows, and the number of them that were taken.
         self._group = start.group
         self._rows: list[V] = []
         self._taken = 0
 
     @property
     def are_there(self) -> bool:
-        """Whether some can be taken without preparing any."""
+        """Return True if rows can be taken without preparing any."""
         return self._taken < len(self._rows)
 
     def prepare(self) -> None:
-        """See that rows are there to be taken, unless the file is at its end. Raises ``SourceError``."""
+        """Prepare rows to be taken, unless the file has ended. Raises ``SourceError``."""
         try:
             if self._file is None:
                 self._open()
@@ -91,7 +91,7 @@ class ParquetRows(Generic[V]):
             raise SourceError(f"cannot read {self._path}{where}: {exc}") from exc
 
     def take(self, limit: int) -> tuple[list[V], ParquetPosition]:
-        """Up to ``limit`` of the rows that are there, and the position behind them; none at the end of the file."""
+        """Return up to ``limit`` prepared rows and the position after them; none at the end of the file."""
         rows = self._rows[self._taken : self._taken + limit]
         self._taken += len(rows)
         if self._group != self._position.group:
@@ -109,7 +109,7 @@ class ParquetRows(Generic[V]):
         instants = InstantsOfSpark.of(file)
         if instants is not None:
             file.close()
-            # Decoded as ns, far-off moments would come out wrong.
+            # Decoded as ns, distant timestamps would overflow.
             file = self._file = parquet.ParquetFile(
                 self._path, coerce_int96_timestamp_unit="us", page_checksum_verification=True
             )
@@ -135,7 +135,7 @@ class ParquetRows(Generic[V]):
     def _decoded(
         self, start: ParquetPosition, instants: InstantsOfSpark | None
     ) -> Iterator[tuple[int, list[V]]]:
-        """Rows behind ``start``, a few at a time, each time with their row group."""
+        """Yield rows after ``start``, in small batches, each with its row group."""
         skip = start.row
         metadata = self._file.metadata
         for group in range(start.group, metadata.num_row_groups):
@@ -156,19 +156,23 @@ class ParquetRows(Generic[V]):
                 raise ValueError(f"it is damaged: row group {group} has {left:,} rows too few")
 
 
-#: What Spark says of itself in its files.
+#: Key of Spark's version in its files.
 _SPARK: Final = b"org.apache.spark.version"
 
 
 class InstantsOfSpark:
-    """The types that the columns of a file should have had, as far as Spark wrote moments without time zone."""
+    """Correct types of the columns in which Spark wrote instants without time zone.
+
+    By default Spark writes a TIMESTAMP, which is an instant, as INT96. This type has no time zone, so pyarrow reads it
+    as a local time. Spark's TIMESTAMP_NTZ, which is a local time, has another type.
+    """
 
     def __init__(self, types: dict[str, Any]) -> None:
         self._types = types
 
     @classmethod
     def of(cls, file: Any) -> InstantsOfSpark | None:
-        """For a ``ParquetFile``; None if there is nothing to be said."""
+        """Return the corrections for a ``ParquetFile``; None if there are none."""
         if _SPARK not in (file.metadata.metadata or {}):
             return None
         arrow = pyarrow("ParquetSource")
@@ -185,7 +189,7 @@ class InstantsOfSpark:
         return cls(differing) if differing else None
 
     def said(self, batch: Any) -> Any:
-        """``batch`` with moments in UTC, where they are."""
+        """Return ``batch`` with its instants in UTC."""
         for number, name in enumerate(batch.schema.names):
             if name in self._types:
                 column = batch.column(number).cast(self._types[name])

@@ -1,4 +1,4 @@
-"""Writes Parquet."""
+"""``ParquetSink``: Parquet files."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ _ROWS: Final = 65_536
 
 
 class ParquetSink(FileSink[T]):
-    """Writes Parquet; needs pyarrow: ``pip install "aflow-streams[parquet]"``. Records are as for ``CsvSink``.
+    """Write Parquet; needs pyarrow: ``pip install "aflow-streams[parquet]"``. Records are as for ``CsvSink``.
 
-    ``schema`` is a ``pyarrow.Schema``; without it, names and types of the columns are those of the first row group,
-    and without any record the file has no columns. Each record must have exactly the fields that are columns. A row
-    group is written when ``row_group`` records have come together (65,536 by default), which are kept in memory
-    until then.
+    ``schema`` is a ``pyarrow.Schema``; without it, names and types of the columns are those of the first row group, and
+    without any record the file has no columns. Each record must have exactly the fields that are columns. A row group
+    is written when ``row_group`` records are buffered (65,536 by default); they are in memory until then.
 
-    ``path`` and ``overwrite``, and what checkpoints do, are as for ``JsonLinesSink``; a folder gets files
-    ``part-00000.parquet`` and so on. Raises ``SinkError`` with the path and the reason, and
-    ``ConnectorError`` if pyarrow is missing.
+    ``path`` and ``overwrite``, and the effect of checkpoints, are as for ``JsonLinesSink``; a folder gets files
+    ``part-00000.parquet`` and so on. Raises ``SinkError`` with the path and the reason, and ``ConnectorError`` if
+    pyarrow is missing.
     """
 
     suffix = ".parquet"
@@ -66,7 +65,7 @@ class ParquetSink(FileSink[T]):
 
 
 class ParquetWriter(Writer[T]):
-    """Collects records and writes them as row groups."""
+    """Buffers records and writes them as row groups."""
 
     def __init__(
         self, table: ParquetTable, output: SinkOutput, blocking: WorkerThread, row_group: int
@@ -82,7 +81,7 @@ class ParquetWriter(Writer[T]):
         return None if len(self._records) < self._row_group else self._write_groups()
 
     async def prepare(self, checkpoint: int) -> Committable:
-        """End the file: what comes afterwards is in another one."""
+        """End the file: later records are written into another one."""
         await self._end_file()
         return await self._blocking.run(partial(self._output.prepare, checkpoint))
 
@@ -90,7 +89,7 @@ class ParquetWriter(Writer[T]):
         await self._blocking.run(partial(self._output.commit, committable))
 
     async def flush(self) -> None:
-        """Give the file its name: nothing can be written after that."""
+        """Publish the file under its name; nothing can be written after that."""
         await self._end_file()
         await self._blocking.run(self._output.finish)
 
@@ -113,7 +112,7 @@ class ParquetWriter(Writer[T]):
 class ParquetTable:
     """The blocking half: row groups of a file. Its methods run in a worker thread.
 
-    Sinks with another idea of columns, or for readers who need more, have a ``columns`` or ``new_writer`` of their own.
+    Subclasses with other columns, or for readers that need more metadata, override ``columns`` or ``new_writer``.
     """
 
     def __init__(self, output: SinkOutput, schema: object | None) -> None:
@@ -138,8 +137,8 @@ class ParquetTable:
         self._writer = None
 
     def abandon(self) -> None:
-        """Let go of the file, which is going to be removed."""
-        # Without this pyarrow writes the end of the file when it collects the writer, into a file that is closed.
+        """Close the file, which will be removed."""
+        # Otherwise pyarrow writes the end of the file into a closed file when it collects the writer.
         if self._writer is not None:
             with suppress(Exception):
                 self._writer.close()
@@ -152,13 +151,13 @@ class ParquetTable:
         return self._writer
 
     def new_writer(self, schema: Any) -> Any:
-        """A ``pyarrow.parquet.ParquetWriter``."""
+        """Return a ``pyarrow.parquet.ParquetWriter``."""
         return pyarrow_parquet(_NAME).ParquetWriter(
             self._output.file, schema, write_page_checksum=True
         )
 
     def columns(self, records: Sequence[object]) -> Any:
-        """A ``pyarrow.Table`` of ``records``, at least one. Raises ``SinkError`` for what does not fit."""
+        """Return a ``pyarrow.Table`` of ``records``, at least one. Raises ``SinkError`` for an unfit record."""
         rows = [self._fields(record) for record in records]
         schema = self._schema
         names: list[str] = list(rows[0]) if schema is None else schema.names
@@ -205,7 +204,7 @@ class ParquetTable:
 
 
 def _hint(kind: Any) -> str:
-    """What to do about a column whose type was taken from None alone."""
+    """Return advice for a column whose type was inferred from None alone."""
     if kind is None or not pyarrow(_NAME).types.is_null(kind):
         return ""
     return "; in the first row group it was always None, which has no type: schema= says the types of all columns"

@@ -1,9 +1,9 @@
-"""Which files a path means.
+"""Files that a path matches.
 
-A path is a file, a folder, or a pattern. Of a folder, the files directly in it count whose names end as the source
-expects, and that do not begin with a dot or an underscore (the marks of hidden and of unfinished files). In a
-pattern, ``*``, ``?`` and ``[…]`` stand for parts of a name and ``**`` for any number of folders; they match no dot
-at the start of a name. Unlike ``glob``, which passes over folders it may not read, this says so.
+A path is a file, a folder, or a pattern. A folder matches the files directly in it whose names end as the source
+expects and do not begin with a dot or an underscore (marks of hidden and of unfinished files). In a pattern, ``*``,
+``?`` and ``[…]`` match parts of a name and ``**`` any number of folders; they match no dot at the start of a name.
+Unlike ``glob``, which skips unreadable folders, this raises an error.
 
 All calls block: they are for worker threads.
 """
@@ -23,10 +23,10 @@ _MAGIC: Final = re.compile(r"[*?\[]")
 
 
 def expand(path: Path, suffixes: Sequence[str], *, may_be_none: bool = False) -> list[Path]:
-    """The files that ``path`` means, sorted.
+    """Return the files that ``path`` matches, sorted.
 
-    Raises ``SourceError`` if there is none (unless that may be: files are expected to appear), and for what cannot be
-    looked into.
+    Raises ``SourceError`` if there is none (unless ``may_be_none``: files are expected to appear), and for an
+    unreadable folder.
     """
     try:
         files = _files(path, suffixes)
@@ -45,12 +45,12 @@ def expand(path: Path, suffixes: Sequence[str], *, may_be_none: bool = False) ->
 
 
 def is_file(path: Path) -> bool:
-    """True for a path that means one file: neither a folder nor a pattern."""
+    """Return True for a path of one file: neither a folder nor a pattern."""
     return path.is_file() or not (path.is_dir() or _MAGIC.search(str(path)))
 
 
 def _files(path: Path, suffixes: Sequence[str]) -> list[Path]:
-    # What is there by this very name is meant, even if the name could be a pattern: "[1].jsonl".
+    # An existing file of exactly this name is meant, even if the name could be a pattern: "[1].jsonl".
     if path.is_dir():
         names = (entry.name for entry in _entries(path) if entry.is_file())
         return [path / name for name in sorted(names) if _counts(name, suffixes)]

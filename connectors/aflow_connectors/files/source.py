@@ -1,4 +1,4 @@
-"""What the sources for all formats of files share: a path, its files as splits, and what becomes of bad records."""
+"""Base of the file sources: a path, its files as splits, and the handling of bad records."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from aflow_connectors.files.paths import expand, is_file
 
 T_co = TypeVar("T_co", covariant=True)
 
-#: Bytes of a line (of a CSV record) beyond which a file is refused, unless the source says otherwise.
+#: Default maximum bytes of a line (or CSV record); a file with a longer one is refused.
 MAX_LINE_BYTES: Final = 16 << 20
 
-#: A bad record is kept up to this many bytes in the dead-letter stream, and shown up to so many in an error.
+#: Maximum bytes of a bad record in the dead-letter stream, and in an error message.
 _KEPT: Final = 4096
 _SHOWN: Final = 120
 
@@ -34,7 +34,7 @@ class FileSource(Source[T_co]):
     A subtask reads ``concurrency`` of them at a time, or all with None: then event time follows the slowest of them.
     """
 
-    #: How the names end that count in a folder.
+    #: Suffixes of the files that are read in a folder.
     suffixes: ClassVar[Sequence[str]]
 
     def __init__(
@@ -57,7 +57,7 @@ class FileSource(Source[T_co]):
             self.max_parallelism = 1
 
     async def splits(self) -> Sequence[Split]:
-        """One for each file. Raises ``SourceError`` if there is none, or if a folder cannot be looked into."""
+        """Return a split for each file. Raises ``SourceError`` if there is none, or if a folder is unreadable."""
         return await to_thread.run_sync(self._splits)
 
     def _splits(self) -> list[Split]:
@@ -72,7 +72,7 @@ class FileSource(Source[T_co]):
 
 
 class BadRecords:
-    """What becomes of the bad records of one file or other place: an error, or entries of the dead-letter stream."""
+    """Handling of the bad records of one input: an error, or entries of the dead-letter stream."""
 
     def __init__(self, path: Path | str, dead_letters: Tag[BadRecord] | None) -> None:
         self._path = path
@@ -90,7 +90,7 @@ class BadRecords:
 
 
 def undecodable(exc: UnicodeDecodeError) -> str:
-    """Why bytes are no text, with the column (in bytes, from 1)."""
+    """Return why bytes cannot be decoded, with the column (in bytes, from 1)."""
     return (
         f"byte 0x{exc.object[exc.start]:02x} at column {exc.start + 1} is not {exc.encoding}; "
         "encoding= tells in which encoding the file is"

@@ -1,4 +1,4 @@
-"""Text: each line is a record."""
+"""``TextSource``: each line is a record."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from aflow_connectors.files.source import MAX_LINE_BYTES, BadRecords, FileSource
 
 
 class TextSource(FileSource[str]):
-    """The lines of text files, without their ends (line feed, or carriage return and line feed); blank lines too.
+    """Read lines of text files, without their ends (line feed, or carriage return and line feed), blank lines too.
 
-    The arguments are those of ``JsonLinesSource``. Of a folder, files count that end in ``.txt`` or ``.log``, also
-    with ``.gz`` or ``.zst`` behind it. A line that is not text in ``encoding`` is bad.
+    The arguments are those of ``JsonLinesSource``. In a folder, files that end in ``.txt`` or ``.log`` are read, also
+    with ``.gz`` or ``.zst`` appended. A line that cannot be decoded by ``encoding`` is bad.
     """
 
     suffixes: ClassVar[Sequence[str]] = tuple(

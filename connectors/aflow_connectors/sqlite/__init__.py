@@ -1,4 +1,4 @@
-"""SQLite as a sink: rows that are there exactly once, and rows that replace each other by key.
+"""SQLite as a sink: rows written exactly once, and rows that replace each other by key.
 
 ::
 
@@ -7,7 +7,8 @@
     payments.to(SqliteSink("shop.db", "payments"), name="payments")
     totals.to(SqliteUpsert("shop.db", "totals", key="card"), name="totals")
 
-The standard library's ``sqlite3`` does the work, in worker threads.
+Read ``sink.py`` first, then ``staged_rows.py``, which has the protocol of exactly-once rows. The module ``sqlite3`` of
+the standard library runs in worker threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A connection to a SQLite database, and what its errors are called.
+"""A connection to a SQLite database, and its errors.
 
-All calls block: they are for worker threads. Transactions that write take the lock of the database when they begin, so
-two of them never wait for each other: the second waits at its begin, up to ``busy``, and nothing else does.
+All calls block: they are for worker threads. Write transactions lock the database when they begin, so two of them never
+deadlock: the second waits at its begin, for at most ``busy``, and no other statement waits.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Final
 
 from aflow.connect import SinkError
 
-#: A row as SQLite takes it.
+#: A row in SQLite's types.
 Row = tuple[object, ...]
 
 
-#: What SQLite says to a row that does not fit: a constraint, or a value that it cannot hold.
+#: Errors for an invalid row: a constraint, or a value that SQLite cannot hold.
 _OF_ROWS: Final = (
     sqlite3.IntegrityError,
     sqlite3.DataError,
@@ -31,7 +31,7 @@ _OF_ROWS: Final = (
 
 
 class RowRejected(Exception):
-    """The table does not take row ``index``."""
+    """Raised if the table rejects row ``index``."""
 
     def __init__(self, index: int, reason: Exception) -> None:
         super().__init__(str(reason))
@@ -39,7 +39,7 @@ class RowRejected(Exception):
 
 
 class Database:
-    """One connection, for one sink. Opened at first use."""
+    """One connection for one sink, opened at first use."""
 
     def __init__(self, path: Path, *, sink: str, busy: timedelta) -> None:
         self.path = path
@@ -48,15 +48,15 @@ class Database:
         self._connection: sqlite3.Connection | None = None
 
     def error(self, reason: str) -> SinkError:
-        """``reason`` as the failure of this sink."""
+        """Return ``reason`` as the failure of this sink."""
         return SinkError(f"sink {self.sink!r}: {self.path}: {reason}")
 
     def run(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
-        """All rows that a statement gives."""
+        """Return all rows of a statement."""
         return self._opened().execute(sql, values).fetchall()
 
     def run_many(self, sql: str, rows: Iterable[Row]) -> None:
-        """The statement once for each of ``rows``, which are taken one at a time. Raises ``RowRejected``."""
+        """Run the statement once for each of ``rows``, taken one at a time. Raises ``RowRejected``."""
         index = -1
 
         def counted() -> Iterator[Row]:
@@ -71,13 +71,13 @@ class Database:
             raise RowRejected(index, exc) from exc
 
     def blobs(self, sql: str, values: Sequence[object]) -> Generator[bytes]:
-        """The first column of what a statement gives, one at a time."""
+        """Yield the first column of a statement's rows, one at a time."""
         for (blob,) in self._opened().execute(sql, values):
             yield blob
 
     @contextmanager
     def transaction(self, what: str) -> Generator[None]:
-        """All or nothing. Raises ``SinkError`` that says ``what`` failed."""
+        """Run the block in a transaction. Raises ``SinkError`` that says ``what`` failed."""
         with self.errors(what):
             connection = self._opened()
             connection.execute("BEGIN IMMEDIATE")
@@ -90,7 +90,7 @@ class Database:
 
     @contextmanager
     def trial(self, what: str) -> Generator[None]:
-        """A transaction of which nothing stays: it shows whether it would go well. Raises ``SinkError``."""
+        """Run the block in a transaction that is rolled back, to check it. Raises ``SinkError``."""
         with self.errors(what):
             connection = self._opened()
             connection.execute("BEGIN IMMEDIATE")
@@ -101,7 +101,7 @@ class Database:
 
     @contextmanager
     def errors(self, what: str) -> Generator[None]:
-        """Turns what SQLite refuses into a ``SinkError`` that says ``what`` failed."""
+        """Convert SQLite errors into a ``SinkError`` that says ``what`` failed."""
         try:
             yield
         except sqlite3.Error as exc:
@@ -115,14 +115,14 @@ class Database:
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
             connection = sqlite3.connect(
-                # A database that is not there is not made: it would have no table.
+                # A missing database is not created: it would have no table.
                 f"{self.path.absolute().as_uri()}?mode=rw",
                 uri=True,
                 timeout=self._busy.total_seconds(),
                 isolation_level=None,  # transactions begin and end where this file says
                 check_same_thread=False,  # calls come from one thread after the other, never from two at once
             )
-            # What is committed stays, also when the machine loses power.
+            # Committed data survives a power failure.
             connection.execute("PRAGMA synchronous = FULL")
             self._connection = connection
         return self._connection
@@ -147,10 +147,10 @@ def _roll_back(connection: sqlite3.Connection) -> None:
 
 
 def quoted(name: str) -> str:
-    """``name`` as an identifier in SQL."""
+    """Return ``name`` as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def text(value: str) -> str:
-    """``value`` as text in SQL."""
+    """Return ``value`` as an SQL string."""
     return "'" + value.replace("'", "''") + "'"

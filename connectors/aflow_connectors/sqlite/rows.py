@@ -1,4 +1,4 @@
-"""Records become rows of a table."""
+"""Conversion of records to rows of a table."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from aflow_connectors.sqlite.database import Database, Row, quoted
 
 T = TypeVar("T")
 
-#: What SQLite takes as it is. A bool becomes 0 or 1 there.
+#: Types that SQLite accepts. A bool becomes 0 or 1.
 _AS_THEY_ARE: Final = frozenset({str, int, float, bytes, type(None), bool})
 
 
 class DatabaseTable:
-    """A table of the database, whose columns are looked up."""
+    """A table of the database, with its columns."""
 
     def __init__(self, database: Database, name: str, columns: Sequence[str] | None) -> None:
-        """Raises ``SinkError`` if the table or one of ``columns`` is missing. Blocks."""
+        """Look up the columns. Raises ``SinkError`` if the table or one of ``columns`` is missing. Blocks."""
         self.name = name
         with database.errors(f"cannot read table {name!r}"):
-            # Generated columns are not among these.
+            # Generated columns are not included.
             found = [str(row[1]) for row in database.run(f"PRAGMA table_info({quoted(name)})")]
         if not found:
             raise database.error(f"there is no table {name!r}; make it before the job starts")
@@ -40,24 +40,24 @@ class DatabaseTable:
         self._database = database
 
     def check(self, statement: str, *, values: int) -> None:
-        """Raise ``SinkError`` if SQLite does not understand ``statement``, which takes so many values. Blocks."""
+        """Raise ``SinkError`` if SQLite rejects ``statement``, which has ``values`` parameters. Blocks."""
         with self._database.errors(f"cannot write into table {self.name!r}"):
             self._database.run(f"EXPLAIN {statement}", (None,) * values)
 
     @property
     def insert(self) -> str:
-        """The statement that adds a row."""
+        """Return the statement that inserts a row."""
         return insert(self.name, self.columns)
 
 
 def insert(table: str, columns: Sequence[str]) -> str:
-    """The statement that adds a row."""
+    """Return the statement that inserts a row."""
     names = ", ".join(map(quoted, columns))
     return f"INSERT INTO {quoted(table)} ({names}) VALUES ({', '.join('?' for _ in columns)})"
 
 
 def upsert(table: str, columns: Sequence[str], key: Sequence[str]) -> str:
-    """The statement that adds a row, or replaces what stands in the one with the same ``key``."""
+    """Return the statement that inserts a row, or replaces the content of the row with the same ``key``."""
     others = [quoted(column) for column in columns if column not in key]
     names = ", ".join(map(quoted, key))
     changes = ", ".join(f"{name} = excluded.{name}" for name in others)
@@ -66,7 +66,7 @@ def upsert(table: str, columns: Sequence[str], key: Sequence[str]) -> str:
 
 
 class RowMapper(Generic[T]):
-    """Makes rows of records: of what ``row`` returns for each, or of the record itself without one."""
+    """Maps records to rows: by ``row``, or from the fields of the record without it."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class RowMapper(Generic[T]):
         self._exact = exact
 
     def of(self, records: Sequence[T]) -> list[Row]:
-        """One row for each record. Raises ``SinkError`` that shows the record."""
+        """Return one row for each record. Raises ``SinkError`` that shows the record."""
         return [self._one(record) for record in records]
 
     def refused(self, record: object, reason: object) -> SinkError:
@@ -118,18 +118,18 @@ class RowMapper(Generic[T]):
 
 
 def _plain_sequence(row: object) -> Sequence[object] | None:
-    """``row`` if it is values without names."""
+    """Return ``row`` if it is a sequence without names."""
     if isinstance(row, (tuple, list)) and not hasattr(cast(object, row), "_fields"):
         return cast(Sequence[object], row)
     return None
 
 
 def to_sql(value: object) -> str | int | float | bytes | None:
-    """``value`` as SQLite holds it. Raises ``TypeError`` for what it cannot hold."""
+    """Return ``value`` in a type of SQLite. Raises ``TypeError`` for an unsupported type."""
     match value:
         case Enum():
             return to_sql(value.value)
-        # Classes derived from these lose what they add.
+        # Subclasses lose what they add to these.
         case str():
             return str.__str__(value)
         case int():

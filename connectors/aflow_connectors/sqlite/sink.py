@@ -1,4 +1,4 @@
-"""Writes into tables of a SQLite database."""
+"""``SqliteSink`` and ``SqliteUpsert``: tables of a SQLite database."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from aflow_connectors.owners import new_owner
 from aflow_connectors.sqlite.database import Database
 from aflow_connectors.sqlite.rows import DatabaseTable, RowMapper, upsert
 from aflow_connectors.sqlite.staged_rows import PreparedRows, StagingTable
-from aflow_connectors.sqlite.writers import StagingWriter, UpsertWriter
+from aflow_connectors.sqlite.writers import DirectWriter, StagingWriter
 from aflow_connectors.worker_thread import WorkerThread
 
 T = TypeVar("T")
 
-#: How long to wait for another connection that writes.
+#: Default time to wait for another connection that writes.
 _BUSY: Final = timedelta(seconds=30)
 
 RowOf: TypeAlias = Callable[[T], Mapping[str, object] | Sequence[object]]
-"""Makes a row of a record: a mapping with the names of columns, or the values in their order."""
+"""Maps a record to a row: a mapping with the names of columns, or the values in their order."""
 
 
 class _TableSink(Sink[T], Generic[T]):
@@ -66,26 +66,26 @@ class _TableSink(Sink[T], Generic[T]):
     async def _looked_up(
         self, database: Database, blocking: WorkerThread
     ) -> tuple[DatabaseTable, RowMapper[T]]:
-        """The table, and what makes its rows. Raises ``SinkError``."""
+        """Return the table and its row mapper. Raises ``SinkError``."""
         table = await blocking.run(lambda: DatabaseTable(database, self.table, self.columns))
         return table, RowMapper(database, table, self.row, exact=self.columns is None)
 
 
 class SqliteSink(_TableSink[T]):
-    """Appends each record as a row to ``table`` of the database at ``path``; both must be there.
+    """Append each record as a row to ``table`` of the database at ``path``; both must exist.
 
-    Records are dicts, dataclasses, ``msgspec.Struct`` or NamedTuples, whose fields go into the columns of the same
-    names: all columns of the table (then a record may have no other fields), or those in ``columns``. ``row`` makes a
-    row of a record that is something else, or whose fields have other names: a mapping, or a tuple of values in the
-    order of the columns. Dates and times become ISO 8601, Decimals and UUIDs text, lists and dicts JSON.
+    Records are dicts, dataclasses, ``msgspec.Struct`` or NamedTuples; their fields are written to the columns of the
+    same names: all columns of the table (then a record may have no other fields), or those in ``columns``. ``row`` maps
+    a record of another type, or with other field names, to a row: a mapping, or a tuple of values in the order of the
+    columns. Dates and times become ISO 8601, Decimals and UUIDs text, lists and dicts JSON.
 
-    With checkpoints each record is in the table exactly once, and visible when its checkpoint is complete; until then
-    it waits in the table ``_aflow_staged`` of the same database, under an id that is in the checkpoints of the job:
-    jobs that write to one table at the same time do not touch each other's rows. Without checkpoints each batch is a
-    transaction, and a run that is repeated writes again.
+    With checkpoints each record is in the table exactly once and becomes visible when its checkpoint is complete. Until
+    then it is in the table ``_aflow_staged`` of the same database, under an id that is in the checkpoints of the job:
+    jobs that write to one table concurrently do not touch each other's rows. Without checkpoints each batch is a
+    transaction, and a repeated run writes its rows again.
 
-    ``busy`` is how long to wait for another connection that writes. Raises ``SinkError`` with sink, table and reason
-    and, for a record that does not fit, the record.
+    ``busy`` is the time to wait for another connection that writes. Raises ``SinkError`` with sink, table and reason
+    and, for an invalid record, the record.
     """
 
     delivery = Delivery.TRANSACTIONAL
@@ -100,7 +100,7 @@ class SqliteSink(_TableSink[T]):
         busy: timedelta = _BUSY,
     ) -> None:
         super().__init__(path, table, columns=columns, row=row, busy=busy)
-        #: By the name of the sink in its flow, the owner of what its writers stage.
+        #: Owner of the staged rows, by the name of the sink in its flow.
         self._owners: dict[str, str] = {}
 
     async def writer(self, context: WriterContext) -> Writer[T]:
@@ -111,13 +111,15 @@ class SqliteSink(_TableSink[T]):
             await blocking.finish(database.close)
             raise
         if not context.checkpoints:
-            return UpsertWriter(database, blocking, rows, table.insert)
+            return DirectWriter(database, blocking, rows, table.insert)
         owner = self._owners.setdefault(context.name, new_owner())
         staging = StagingTable(database, self.table, owner)
         return StagingWriter(staging, database, blocking, rows, table.columns, context.subtask)
 
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
-        """As ``Sink.recover``. Raises ``RestoreError``, and ``SinkError`` if the table is ahead of the checkpoint."""
+        """Recover as ``Sink.recover``. Raises ``RestoreError``, and ``SinkError`` if the table is ahead of the
+        checkpoint.
+        """
         prepared = [PreparedRows.of(one, sink=name) for one in committables]
         owners = {one.owner for one in prepared}
         if len(owners) > 1:
@@ -177,4 +179,4 @@ class SqliteUpsert(_TableSink[T]):
         except BaseException:
             await blocking.finish(database.close)
             raise
-        return UpsertWriter(database, blocking, rows, statement)
+        return DirectWriter(database, blocking, rows, statement)

@@ -1,15 +1,15 @@
-"""Exactly once: rows wait in a table of their own until their checkpoint is complete.
+"""Exactly-once rows: staged in a table of their own until their checkpoint is complete.
 
-Theory. A writer puts the rows of an epoch (what comes between two checkpoints) into ``_aflow_staged``, encoded, many in
-one entry. ``prepare`` names the epoch; that name is the committable. ``commit`` moves the rows into the table, in one
-transaction that also notes the checkpoint in ``_aflow_commits``: either all of that has happened or nothing, so to do
-it twice changes nothing, and a crash at any instant leaves an epoch either staged or in the table.
+Theory. A writer inserts the rows of an epoch (the records between two checkpoints) into ``_aflow_staged``, encoded,
+many in one entry. ``prepare`` names the epoch; that name is the committable. ``commit`` moves the rows into the table,
+in one transaction that also records the checkpoint in ``_aflow_commits``. So it is atomic and idempotent, and a crash
+at any instant leaves an epoch either staged or in the table.
 
-The rows could also travel in the committable. But then every checkpoint would hold a copy of all output since the one
-before, and an epoch would have to fit in memory; what it would save is to write the rows twice into the database.
+The rows could also be stored in the committable. But then every checkpoint would hold a copy of all output since the
+preceding one, and an epoch would have to fit in memory; it would save writing the rows twice into the database.
 
-Constraints are checked before the checkpoint counts: ``prepare`` inserts the rows for trial. A commit that fails for
-the data would fail after each restart again.
+Constraints are checked before the checkpoint counts: ``prepare`` inserts the rows and rolls back. A commit that fails
+because of the data would fail again after each restart.
 
 All calls block: they are for worker threads.
 """
@@ -36,7 +36,7 @@ _TABLES: Final = (
         sink TEXT NOT NULL, "table" TEXT NOT NULL, writer INTEGER NOT NULL, checkpoint INTEGER NOT NULL,
         PRIMARY KEY (sink, "table", writer)) WITHOUT ROWID""",
 )
-#: The largest integer of SQLite.
+#: Largest integer of SQLite.
 _LARGEST: Final = 2**63 - 1
 _OF_SINK: Final = 'sink = ? AND "table" = ?'
 _OF_EPOCH: Final = f"{_OF_SINK} AND writer = ? AND epoch = ?"
@@ -44,7 +44,7 @@ _OF_EPOCH: Final = f"{_OF_SINK} AND writer = ? AND epoch = ?"
 
 @dataclass(frozen=True, slots=True)
 class PreparedRows:
-    """The rows that ``writer`` has staged between checkpoint ``epoch`` and ``checkpoint``."""
+    """Rows that ``writer`` has staged between checkpoint ``epoch`` and ``checkpoint``."""
 
     writer: int
     epoch: int
@@ -52,9 +52,9 @@ class PreparedRows:
     rows: int
     columns: tuple[str, ...]
     owner: str = ""
-    """The lineage of runs that staged them; empty in checkpoints of versions that knew none."""
+    """Lineage of runs that staged them; empty in checkpoints of versions without owners."""
     database: str = ""
-    """Where they were staged, for messages."""
+    """Database in which they were staged, for messages."""
 
     def stored(self) -> Committable:
         return {
@@ -69,7 +69,7 @@ class PreparedRows:
 
     @classmethod
     def of(cls, committable: Committable, *, sink: str) -> PreparedRows:
-        """Raises ``RestoreError`` for what no such sink has prepared."""
+        """Return the decoded committable. Raises ``RestoreError`` unless a ``SqliteSink`` prepared it."""
         try:
             fields = cast(dict[str, object], committable)
             writer, epoch, checkpoint, rows = (
@@ -92,10 +92,10 @@ class PreparedRows:
 
 
 class StagingTable:
-    """The rows of one owner and one table that wait, and the checkpoints up to which they do not any more.
+    """Staged rows of one owner and one table, and the checkpoints that were committed.
 
-    The owner is a random id that checkpoints carry from run to run: a job never touches what another one has staged,
-    also under the same name of the sink.
+    The owner is a random id that checkpoints carry from run to run: a job never changes the staged rows of another one,
+    even under the same name of the sink.
     """
 
     def __init__(self, database: Database, table: str, owner: str) -> None:
@@ -106,13 +106,13 @@ class StagingTable:
         self._sink = (identity, table)
 
     def create(self) -> None:
-        """Make the tables for it, if they are not there."""
+        """Create the staging tables if they do not exist."""
         with self._database.transaction("cannot make the tables for checkpoints"):
             for statement in _TABLES:
                 self._database.run(statement)
 
     def stage(self, writer: int, epoch: int, rows: Sequence[Row]) -> None:
-        """Keep ``rows``, durably. Raises ``SinkError``."""
+        """Stage ``rows``, durably. Raises ``SinkError``."""
         data = self._encoded(rows)
         with self._database.transaction(f"cannot stage rows for table {self._table!r}"):
             self._database.run(
@@ -132,7 +132,9 @@ class StagingTable:
             ) from exc
 
     def check(self, prepared: PreparedRows) -> None:
-        """Raise ``SinkError`` that shows the row if the table would refuse one of them, or the number was there."""
+        """Raise ``SinkError`` that shows the row if the table would reject it, or if the checkpoint was committed
+        before.
+        """
         last = self._committed(prepared.writer)
         if last is not None and prepared.checkpoint <= last:
             raise self._database.error(
@@ -167,7 +169,7 @@ class StagingTable:
             )
 
     def recover(self, prepared: Sequence[PreparedRows]) -> None:
-        """Commit ``prepared``, of this owner, and remove whatever else it has staged.
+        """Commit ``prepared``, of this owner, and remove all other rows that it has staged.
 
         Raises ``SinkError``, and ``RestoreError`` if the rows were staged in another database.
         """
@@ -199,7 +201,7 @@ class StagingTable:
             )
 
     def _refuse_to_repeat(self, prepared: Sequence[PreparedRows]) -> None:
-        """Rows in the table cannot be told from others any more, so they cannot be taken back."""
+        """Raise ``SinkError`` if the table has rows of later checkpoints, which cannot be removed."""
         newest = max(one.checkpoint for one in prepared)  # one at least: else the owner is new
         sql = f"SELECT max(checkpoint) FROM _aflow_commits WHERE {_OF_SINK}"
         with self._database.errors(f"cannot recover table {self._table!r}"):
@@ -219,7 +221,7 @@ class StagingTable:
         return cast(int, found[0][0]) if found else None
 
     def _insert(self, prepared: PreparedRows) -> int:
-        """Insert the staged rows; the number of them."""
+        """Insert the staged rows; return their number."""
         statement = insert(self._table, prepared.columns)
         count = 0
         for rows in self._staged(prepared):

@@ -1,4 +1,4 @@
-"""The writers of the SQLite sinks."""
+"""Writers of the SQLite sinks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from aflow_connectors.worker_thread import WorkerThread
 
 T = TypeVar("T")
 
-#: Rows that are kept before they are staged.
+#: Number of rows that are buffered before they are staged.
 _STAGED_AT: Final = 4096
 
 
-class UpsertWriter(Writer[T]):
+class DirectWriter(Writer[T]):
     """Writes each batch into the table, in a transaction of its own."""
 
     def __init__(
@@ -65,9 +65,9 @@ class StagingWriter(Writer[T]):
         self._buffer: list[Row] = []
         #: Rows written since the last checkpoint, staged or not.
         self._written = 0
-        #: The last checkpoint. No row is staged under a number of an earlier run: recovering has removed those.
+        #: The last checkpoint. Epochs of earlier runs have no staged rows: recovery removes them.
         self._epoch = 0
-        #: Checkpoints that are prepared, have rows, and wait for their commit.
+        #: Prepared checkpoints with rows that wait for their commit.
         self._pending: set[int] = set()
 
     async def write(self, batch: Batch[T]) -> None:
@@ -101,7 +101,7 @@ class StagingWriter(Writer[T]):
         self._pending.discard(prepared.checkpoint)
 
     async def flush(self) -> None:
-        """Nothing is left to do. Raises ``SinkError`` if a checkpoint was due before."""
+        """Raise ``SinkError`` if records are not covered by a checkpoint; nothing else remains to be done."""
         if self._written or self._pending:
             raise self._database.error(
                 "the input has ended, but no checkpoint covers the last records"

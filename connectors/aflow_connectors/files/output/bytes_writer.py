@@ -1,4 +1,4 @@
-"""Writes records that were encoded to bytes, in large blocks in a worker thread."""
+"""Writer of records that were encoded to bytes, in large blocks in a worker thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aflow_connectors.worker_thread import WorkerThread
 
 T = TypeVar("T")
 
-#: Bytes that are kept before they are written.
+#: Bytes that are buffered before they are written.
 _BUFFER: Final = 1 << 20
 
 
@@ -21,7 +21,7 @@ def _nothing() -> bytes:
 
 
 class BytesWriter(Writer[T]):
-    """Encodes each batch at once, and writes when a mebibyte has come together. Each file starts with ``head()``."""
+    """Encodes each batch at once, and writes when a mebibyte is buffered. Each file starts with ``head()``."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class BytesWriter(Writer[T]):
         return None if self._buffered < _BUFFER else self._write_buffer()
 
     async def prepare(self, checkpoint: int) -> Committable:
-        """End the file: what comes afterwards is in another one."""
+        """End the file: later records are written into another one."""
         await self._write_buffer()
         committable = await self._blocking.run(partial(self._output.prepare, checkpoint))
         self._begun = False
@@ -62,7 +62,7 @@ class BytesWriter(Writer[T]):
         await self._blocking.run(partial(self._output.commit, committable))
 
     async def flush(self) -> None:
-        """Give the file its name: nothing can be written after that."""
+        """Publish the file under its name; nothing can be written after that."""
         await self._write_buffer()
         await self._blocking.run(self._output.finish)
 

@@ -1,4 +1,4 @@
-"""What the sinks share that write files."""
+"""Base of the sinks that write files."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 class FileSink(Sink[T]):
-    """Writes files; with checkpoints one for each of them. Opens the outputs, and recovers.
+    """Writes files, one per checkpoint if there are checkpoints; opens the outputs and recovers them.
 
-    Files of others in the same folder are never removed or changed: a manifest proves which files are the sink's own.
+    Files of others in the same folder are never removed or changed: a manifest proves which files belong to the sink.
     """
 
     delivery = Delivery.TRANSACTIONAL
 
-    #: Of the files in a folder.
+    #: Suffix of the files in a folder.
     suffix: ClassVar[str]
 
     def __init__(self, path: str | Path, *, overwrite: bool) -> None:
@@ -37,16 +37,16 @@ class FileSink(Sink[T]):
                 f"{type(self).__name__}: {str(path)!r} names no file and no folder"
             )
         self.overwrite = overwrite
-        #: By the name of the sink in its flow, the owner of what its writers write.
+        #: Owner of the output, by the name of the sink in its flow.
         self._owners: dict[str, str] = {}
 
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
-        """As ``Sink.recover``. Raises ``SinkError`` for output of an earlier run, unless it may be overwritten."""
+        """See ``Sink.recover``. Raises ``SinkError`` for output of an earlier run, unless it may be overwritten."""
         recovery = FolderRecovery(self.path, self._parts(), sink=name, overwrite=self.overwrite)
         self._owners[name] = await WorkerThread().run(partial(recovery.recover, committables))
 
     async def _open(self, context: WriterContext) -> tuple[SinkOutput, WorkerThread]:
-        """Where one writer writes. Raises ``SinkError``; then, and when cancelled, nothing is left behind."""
+        """Return the open output of a writer. Raises ``SinkError``; then, and on cancellation, nothing remains."""
         output, blocking = self._output(context), WorkerThread()
         try:
             await blocking.run(output.open)

@@ -1,4 +1,4 @@
-"""What keeps two writers apart, and what survives a loss of power.
+"""Lock files that exclude a second writer, and durable changes of folders.
 
 All calls block: they are for worker threads.
 """
@@ -17,10 +17,10 @@ from typing import IO, Final, Literal, cast
 
 from aflow.model.file_locks import lock_exclusively
 
-#: What systems answer where a file is locked by somebody else.
+#: Errors for a file that is locked elsewhere.
 _LOCK_ERRORS: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES})
 
-#: Answers of file systems without hard links.
+#: Errors of file systems without hard links.
 _NO_LINKS: Final = frozenset(
     {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 )
@@ -32,18 +32,18 @@ _LONGEST_NOTE: Final = 4096
 
 
 class AlreadyLocked(Exception):
-    """Another writer holds the lock."""
+    """Raised if another writer holds the lock."""
 
 
 class ForeignFile(Exception):
-    """The file is there, and aflow did not write it."""
+    """Raised if the file exists and aflow did not write it."""
 
 
 class Claim:
     """A lock file, held (``flock``) until ``release``. It names the scratch file of its writer.
 
-    Its content proves that aflow made it, and which scratch file a killed writer has left. A file of this name with
-    another content is not touched.
+    Its content proves that aflow created it, and which scratch file a killed writer has left. A file of this name with
+    other content is not changed.
     """
 
     def __init__(self, path: Path, file: IO[bytes], *, removable: bool) -> None:
@@ -52,7 +52,7 @@ class Claim:
         self._removable = removable
 
     def release(self) -> None:
-        """Remove the lock file if aflow made it, and let go of the lock."""
+        """Remove the lock file if aflow created it, and release the lock."""
         with suppress(OSError):
             if self._removable:
                 self.path.unlink()
@@ -61,10 +61,10 @@ class Claim:
 
 
 def claim(path: Path, *, scratch: Path | None = None) -> Claim:
-    """Lock ``path``, which is made if it is not there, and note in it that its writer writes into ``scratch``.
+    """Lock ``path``, created if it does not exist, and record in it that its writer writes into ``scratch``.
 
-    Removes the scratch file that a killed writer noted there. The lock ends with the process. Where the system or the
-    file system has no locks, another writer is not noticed. Raises ``AlreadyLocked``, ``ForeignFile`` and ``OSError``.
+    Removes the scratch file that a killed writer recorded there. The lock ends with the process. If the system or the
+    file system has no locks, another writer is not detected. Raises ``AlreadyLocked``, ``ForeignFile`` and ``OSError``.
     """
     note = json.dumps({"aflow": "lock", "scratch": None if scratch is None else scratch.name})
     while True:
@@ -95,7 +95,7 @@ def is_lock(path: Path) -> bool:
 def is_claimed(path: Path, *, remove: bool = True) -> bool:
     """Return True if a live writer holds ``path``.
 
-    If ``remove``, remove what a killed writer left: its lock and its scratch file.
+    If ``remove``, remove the remains of a killed writer: its lock and its scratch file.
     """
     try:
         file = _opened(path, "rb")
@@ -106,7 +106,7 @@ def is_claimed(path: Path, *, remove: bool = True) -> bool:
             _lock(file.fileno())
         except AlreadyLocked:
             return True
-        # Under the lock: a writer that claims it now finds it taken, or without its name.
+        # Under the lock: a writer that claims it now finds it locked, or without its name.
         if remove and _is_named(file.fileno(), path):
             with suppress(ForeignFile):
                 if _clear_scratch(path, file):
@@ -117,7 +117,7 @@ def is_claimed(path: Path, *, remove: bool = True) -> bool:
 def publish(source: Path, target: Path) -> None:
     """Rename ``source`` to ``target``, and never replace a file. Raises ``FileExistsError`` and ``OSError``.
 
-    It can be repeated after a crash at any point.
+    Can be repeated after a crash at any point.
     """
     try:
         os.link(source, target)
@@ -135,7 +135,7 @@ def publish(source: Path, target: Path) -> None:
 
 
 def _make(path: Path) -> bool:
-    """Return True if ``path`` was not there and is an empty file now."""
+    """Create the empty file ``path``; return False if it exists."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     except FileExistsError:
@@ -179,7 +179,7 @@ def _clear_scratch(path: Path, file: IO[bytes]) -> bool:
 
 
 def _note(path: Path, file: IO[bytes]) -> dict[str, object] | None:
-    """Return what a lock file says; None for an empty file. Raises ``ForeignFile`` for any other content."""
+    """Return the content of a lock file; None for an empty file. Raises ``ForeignFile`` for any other content."""
     file.seek(0)
     text = file.read(_LONGEST_NOTE)
     if not text:
@@ -196,7 +196,7 @@ def _note(path: Path, file: IO[bytes]) -> dict[str, object] | None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make ``folder`` and those that it is in, durably."""
+    """Create ``folder`` and its parents, durably."""
     if folder.is_dir():
         return
     if folder.parent != folder:
@@ -206,7 +206,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in ``folder`` durable: a new one may be lost otherwise when the machine loses power."""
+    """Make the names in ``folder`` durable: a new one could be lost in a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -215,7 +215,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _lock(descriptor: int) -> None:
-    """Raises ``AlreadyLocked``. Does nothing where the system or the file system has no locks."""
+    """Lock the file. Raises ``AlreadyLocked``. No-op if the system or the file system has no locks."""
     try:
         lock_exclusively(descriptor)
     except OSError as exc:
@@ -224,7 +224,7 @@ def _lock(descriptor: int) -> None:
 
 
 def _is_named(descriptor: int, path: Path) -> bool:
-    """False if the open file has lost this name meanwhile: the writer that had it has finished, or has removed it."""
+    """Return False if the open file has lost this name: its former writer has finished, or has removed it."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

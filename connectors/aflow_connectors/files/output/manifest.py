@@ -1,20 +1,20 @@
-"""The manifest: which files of a folder a sink has written, so that it never removes or renames those of others.
+"""The manifest: a record of the files that a sink has written, so that it never removes or renames others.
 
 Theory. A name proves nothing: a rotated log file may have the name of a piece. So each lineage of runs has an *owner*,
-a random id, which its checkpoints carry from run to run. For each owner there is one manifest in the folder, a file of
-JSON lines that are only ever appended. A file is recorded there, with its length and checksum, *before* it gets the
-name under which it waits for its commit. A file is provably of an owner if a manifest of that owner names it and its
-content is the one that was recorded.
+a random id, which its checkpoints carry from run to run. For each owner there is one manifest in the folder, an
+append-only file of JSON lines. A file is recorded there, with its length and checksum, *before* it gets the name under
+which it waits for its commit. A file provably belongs to an owner if a manifest of that owner names it and its content
+is the recorded one.
 
-A crash between the record and the rename leaves a record of a file that does not exist, which is harmless. A crash in
-the middle of an append leaves a last line that is no JSON, which is passed over: its file has no name yet.
+A crash between the record and the rename leaves a record of a file that does not exist, which is harmless. A crash
+during an append leaves a last line that is invalid JSON and is skipped: its file has no name yet.
 
 Three kinds of lines follow the first one::
 
     {"aflow": "manifest", "owner": "5f0c…", "sink": "totals"}
     {"file": "part-00000-000012.jsonl", "size": 811, "crc": 29…, "mtime": 17…, "inode": 88…}
     {"committed": 12, "writer": 0}          a commit of this checkpoint has begun
-    {"withdrawn": [13, 15]}                 the job went back, and took the output of these checkpoints back
+    {"withdrawn": [13, 15]}                 the job was restored, and withdraws the output of these checkpoints
 
 All calls block: they are for worker threads.
 """
@@ -32,10 +32,10 @@ from pathlib import Path
 from typing import Any, Final, cast
 from zlib import crc32
 
-#: Bytes that are read at a time.
+#: Bytes read at a time.
 _BLOCK: Final = 1 << 20
 
-#: How a manifest is appended to: without following a link, and without waiting for the reader of a FIFO.
+#: Flags for appending to a manifest: without following a link, and without waiting for the reader of a FIFO.
 _APPEND: Final = (
     os.O_WRONLY
     | os.O_APPEND
@@ -44,13 +44,13 @@ _APPEND: Final = (
     | getattr(os, "O_NONBLOCK", 0)
 )
 
-#: How scratch files are opened: never one that is there.
+#: Mode for scratch files: never open an existing one.
 _NEW: Final = "xb"
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """The content of a file as it was written. ``mtime`` and ``inode`` spare reading it if it is the same file."""
+    """Content of a file as it was written. Equal ``mtime`` and ``inode`` make reading it unnecessary."""
 
     size: int
     crc: int
@@ -59,7 +59,7 @@ class Fingerprint:
 
     @classmethod
     def of(cls, path: Path) -> Fingerprint:
-        """Read ``path``. Raises ``OSError``."""
+        """Return the fingerprint of ``path``, which is read. Raises ``OSError``."""
         found = path.stat()
         return cls(found.st_size, _checksum(path), found.st_mtime_ns, found.st_ino)
 
@@ -77,7 +77,7 @@ class Fingerprint:
 
 
 class ScratchFile(io.BufferedWriter):
-    """A new file that sums up what is written into it. Raises ``FileExistsError``."""
+    """A new file with a running checksum. Raises ``FileExistsError``."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(io.FileIO(path, _NEW))
@@ -89,7 +89,7 @@ class ScratchFile(io.BufferedWriter):
         return super().write(data)
 
     def end(self) -> Fingerprint:
-        """Make the file durable and close it. Raises ``OSError``."""
+        """Make the file durable, close it and return its fingerprint. Raises ``OSError``."""
         self.flush()
         os.fsync(self.fileno())
         found = os.fstat(self.fileno())
@@ -99,27 +99,27 @@ class ScratchFile(io.BufferedWriter):
 
 @dataclass(slots=True)
 class Records:
-    """The content of a manifest."""
+    """Content of a manifest."""
 
     files: dict[str, Fingerprint] = field(default_factory=dict[str, Fingerprint])
     committed: dict[int, int] = field(default_factory=dict[int, int])
     """By writer, the newest checkpoint whose commit has begun."""
     withdrawn: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """Checkpoints, both ends inclusive, whose output was taken back."""
+    """Checkpoints, both ends inclusive, whose output was withdrawn."""
 
 
 class FolderManifest:
-    """The manifest of ``owner`` at ``path``. It comes into being with its first record."""
+    """The manifest of ``owner`` at ``path``, created by its first record."""
 
     def __init__(self, path: Path, owner: str, *, sink: str) -> None:
         self.path = path
         self.owner = owner
         self._sink = sink
-        #: True once this object has written the first line, which says whose manifest it is.
+        #: True once this object has written the first line, which names the owner.
         self._headed = False
 
     def read(self) -> Records | None:
-        """Return what is recorded; None if there is no manifest of this owner. Raises ``OSError``."""
+        """Return the records; None if there is no manifest of this owner. Raises ``OSError``."""
         try:
             if not stat.S_ISREG(self.path.lstat().st_mode):
                 return None
@@ -148,7 +148,7 @@ class FolderManifest:
         self._append({"withdrawn": [first, last]})
 
     def replace(self, records: Records) -> None:
-        """Write the manifest anew with ``records`` alone, in one step."""
+        """Rewrite the manifest with ``records`` alone, atomically."""
         entries = [self._head()]
         entries += [_file_entry(name, one) for name, one in records.files.items()]
         entries += [{"committed": n, "writer": one} for one, n in records.committed.items()]
@@ -165,10 +165,10 @@ class FolderManifest:
         self.path.unlink(missing_ok=True)
 
     def _append(self, entry: Mapping[str, object]) -> None:
-        # Each writer repeats the first line: a full disk may have cut off the one that is there.
+        # Each writer repeats the first line: a full disk may have truncated the existing one.
         entries = [entry] if self._headed else [self._head(), entry]
-        # One call for each append: writers of one sink share the file. It begins with a line end, since the last
-        # append may have been cut off.
+        # One write per append, since writers of one sink share the file. It begins with a line end, since the last
+        # append may have been truncated.
         data = b"\n" + _lines(entries)
         descriptor = os.open(self.path, _APPEND, 0o666)
         try:
@@ -194,7 +194,7 @@ def _file_entry(name: str, one: Fingerprint) -> dict[str, object]:
 
 
 def _decoded(line: bytes) -> dict[str, object]:
-    """Return what a line says; nothing for one that was cut off."""
+    """Return the content of a line; an empty dict for a truncated one."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):

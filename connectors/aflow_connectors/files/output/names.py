@@ -1,17 +1,18 @@
-"""Names of the files of a sink that writes more than one.
+"""Names of the files of a sink that writes several.
 
-Without checkpoints a writer makes one file, its *part*: ``part-00000.jsonl``. With checkpoints it makes a *piece* for
-each checkpoint: ``part-00000-000012.jsonl`` is what writer 0 wrote between the checkpoint before and checkpoint 12.
-Numbers of checkpoints grow, so a job never gives two pieces the same name, also when readers remove pieces.
+Without checkpoints a writer creates one file, its *part*: ``part-00000.jsonl``. With checkpoints it creates a *piece*
+for each checkpoint: ``part-00000-000012.jsonl`` is the output of writer 0 between the preceding checkpoint and
+checkpoint 12. Numbers of checkpoints increase, so a job never reuses the name of a piece, even if readers remove
+pieces.
 
-What is not for readers begins with a dot::
+Names of files that are not for readers begin with a dot::
 
     .part-00000.jsonl.inprogress                            the lock of a writer
-    .part-00000.jsonl.0e5f26b1d9a84c37.writing              its scratch file: what no checkpoint covers yet
+    .part-00000.jsonl.0e5f26b1d9a84c37.writing              its scratch file, not covered by a checkpoint yet
     .part-00000-000012.jsonl.61c4b8f0a2937de5.pending       prepared for checkpoint 12, to be committed
     .part.jsonl.61c4b8f0a2937de5.manifest                   the files of owner 61c4b8f0a2937de5
 
-A name that has this form does not prove that the sink wrote the file. Only a manifest does.
+A name of this form does not prove that the sink wrote the file. Only a manifest does.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Final
 from aflow.connect import WriterContext
 from aflow_connectors.owners import OWNER, new_owner
 
-#: Of compressed files, the two last suffixes belong together.
+#: The last two suffixes of a compressed file belong together.
 _COMPRESSED = (".gz", ".zst")
 
 _PIECE: Final = re.compile(r"(?P<stem>[^/\0]+)-\d{5}-\d{6,}(?P<ending>\.[^/\0]*)")
@@ -33,7 +34,7 @@ _PIECE: Final = re.compile(r"(?P<stem>[^/\0]+)-\d{5}-\d{6,}(?P<ending>\.[^/\0]*)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Where the parts and pieces of a sink are: ``folder/stem-00000.ending``."""
+    """Names of the parts and pieces of a sink: ``folder/stem-00000.ending``."""
 
     folder: Path
     stem: str
@@ -41,7 +42,9 @@ class Parts:
 
     @classmethod
     def of(cls, path: Path, *, suffix: str) -> Parts:
-        """Of a folder, files ``part-…`` with ``suffix`` in it; of a file (a path with a suffix), ones beside it."""
+        """Return the names for ``path``: files ``part-…`` with ``suffix`` in a folder; files beside a path with a
+        suffix.
+        """
         if not path.suffix:
             return cls(path, "part", suffix)
         ending = path.suffix
@@ -56,11 +59,11 @@ class Parts:
         return found and cls(folder, found["stem"], found["ending"])
 
     def part(self, subtask: int) -> Path:
-        """The file of a writer without checkpoints."""
+        """Return the file of a writer without checkpoints."""
         return self.folder / f"{self.stem}-{subtask:05}{self.ending}"
 
     def piece(self, subtask: int, checkpoint: int) -> str:
-        """The name of what a writer has written for a checkpoint."""
+        """Return the name of a writer's output for a checkpoint."""
         return f"{self.stem}-{subtask:05}-{checkpoint:06}{self.ending}"
 
     def numbers(self, name: str) -> tuple[int, int] | None:
@@ -77,16 +80,16 @@ class Parts:
         return lock(self.part(subtask))
 
     def pending(self, piece: str, owner: str) -> Path:
-        """A piece of ``owner`` that waits for its commit."""
+        """Return the path of a piece of ``owner`` that waits for its commit."""
         return self.folder / f".{piece}.{owner}.pending"
 
     def manifest(self, owner: str) -> Path:
         return self.folder / f".{self.stem}{self.ending}.{owner}.manifest"
 
-    # Files that have such names. A folder that does not exist holds none.
+    # Files with such names. A folder that does not exist holds none.
 
     def output_files(self) -> list[Path]:
-        """Files for readers that have the name of a part or a piece."""
+        """Return the files for readers that have the name of a part or a piece."""
         return sorted(
             path
             for pattern in (self._part_pattern(), self._piece_pattern())
@@ -98,7 +101,7 @@ class Parts:
         return [path for path, _ in self._found(re.compile(pattern))]
 
     def owners(self) -> list[str]:
-        """Owners that manifests in the folder are named after."""
+        """Return the owners of the manifests in the folder, by their names."""
         pattern = rf"\.{re.escape(self.stem + self.ending)}\.({OWNER})\.manifest"
         return [found[1] for _, found in self._found(re.compile(pattern))]
 
@@ -117,31 +120,30 @@ class Parts:
 
 
 def lock(path: Path) -> Path:
-    """The lock of the writer that makes ``path``."""
+    """Return the lock file of the writer of ``path``."""
     return path.with_name(f".{path.name}.inprogress")
 
 
 def new_scratch(path: Path) -> Path:
-    """A name that no file has, for what is going to be ``path``."""
+    """Return an unused name for the scratch file of ``path``."""
     return path.with_name(f".{path.name}.{new_owner()}.writing")
 
 
 @dataclass(frozen=True, slots=True)
 class PartTarget:
-    """The file of one writer without checkpoints."""
+    """File of one writer without checkpoints."""
 
     path: Path
-    #: None where there is one file only.
+    #: None if there is only one file.
     parts: Parts | None = None
     parallelism: int = 1
 
     @classmethod
     def of(cls, path: Path, context: WriterContext, *, suffix: str) -> PartTarget:
-        """Where a writer writes.
+        """Return the target of a writer.
 
-        A ``path`` with a suffix is a file: ``out.jsonl``, or one for each writer if there are several:
-        ``out-00000.jsonl`` … A path without one is a folder of files ``part-00000.jsonl`` … with the ``suffix`` of
-        the format.
+        A ``path`` with a suffix is a file: ``out.jsonl``, or one for each of several writers: ``out-00000.jsonl`` … A
+        path without one is a folder of files ``part-00000.jsonl`` … with the ``suffix`` of the format.
         """
         if path.suffix and context.parallelism == 1:
             return cls(path)
@@ -149,7 +151,7 @@ class PartTarget:
         return cls(parts.part(context.subtask), parts, context.parallelism)
 
     def is_conflicting(self, name: str) -> bool:
-        """Return True for a name that readers would take for output of this writer's run, and no other writer has."""
+        """Return True for a name that readers would take for output of this run, and no other writer has."""
         assert self.parts is not None
         number = self.parts.part_number(name)
         if number is None:

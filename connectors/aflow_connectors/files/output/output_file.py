@@ -1,4 +1,4 @@
-"""A file that is written under another name, so that no reader ever sees half of it.
+"""A file that is written under a temporary name, so that readers never see a partial one.
 
 All methods block: they are for worker threads.
 """
@@ -22,35 +22,35 @@ from aflow_connectors.files.output.ownership import OwnedFolder, SinkPath
 
 
 class SinkOutput(SinkPath, ABC):
-    """Where one writer's bytes go."""
+    """Output of one writer."""
 
-    #: True if each checkpoint gets a file of its own, and none where nothing was written.
+    #: True if each checkpoint gets a file of its own, and none without records.
     in_pieces: ClassVar[bool]
 
     @property
     @abstractmethod
     def file(self) -> IO[bytes]:
-        """What to write into. Raises ``SinkError`` when there is none."""
+        """Return the file to write into. Raises ``SinkError`` if there is none."""
 
     @abstractmethod
     def open(self) -> None:
-        """Begin. Raises ``SinkError``."""
+        """Open the output. Raises ``SinkError``."""
 
     @abstractmethod
     def prepare(self, checkpoint: int) -> Committable:
-        """Make durable what was written. Raises ``SinkError``."""
+        """Make the written data durable and return its committable. Raises ``SinkError``."""
 
     @abstractmethod
     def commit(self, committable: Committable) -> None:
-        """Show what was prepared, durably. Raises ``SinkError``."""
+        """Publish prepared data, durably. Raises ``SinkError``."""
 
     @abstractmethod
     def finish(self) -> None:
-        """The end of the input: everything is visible. Raises ``SinkError``."""
+        """Publish all data at the end of the input. Raises ``SinkError``."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Remove what was written and is neither finished nor prepared; let go of the rest."""
+        """Remove data that is neither finished nor prepared, and release the rest."""
 
     def write(self, data: bytes) -> None:
         """Append ``data``. Raises ``SinkError``."""
@@ -59,11 +59,11 @@ class SinkOutput(SinkPath, ABC):
 
 
 class FileOutput(SinkOutput):
-    """Written into a scratch file; ``finish`` gives it its name, and ``discard`` removes it instead.
+    """Output into a scratch file; ``finish`` renames it, ``discard`` removes it.
 
-    Both do nothing after the other. The name of the scratch file begins with a dot, so no source takes it for input.
-    A lock, ``.name.inprogress``, keeps other writers to the same path away, and names the scratch file: the next
-    writer removes what a killed process left.
+    Each is a no-op after the other. The name of the scratch file begins with a dot, so no source reads it. A lock,
+    ``.name.inprogress``, excludes other writers to the same path, and names the scratch file: the next writer removes
+    that of a killed process.
     """
 
     in_pieces = False
@@ -73,7 +73,7 @@ class FileOutput(SinkOutput):
         self._target = target
         self._overwrite = overwrite
         self._owner = owner
-        #: The other files of the folder; None where the path is that of one file, which the user has named.
+        #: The other files of the folder; None if the path names one file.
         self._folder = (
             None if target.parts is None else OwnedFolder(target.path, target.parts, sink=sink)
         )
@@ -83,13 +83,13 @@ class FileOutput(SinkOutput):
 
     @property
     def file(self) -> IO[bytes]:
-        """What to write into. Raises ``SinkError`` when it is finished."""
+        """Return the file to write into. Raises ``SinkError`` after ``finish``."""
         if self._file is None:
             raise self.error(f"{self.path} is finished, nothing can be added to it")
         return self._file
 
     def open(self) -> None:
-        """Begin. Raises ``SinkError`` if the file is there already, unless it may be overwritten."""
+        """Open the output. Raises ``SinkError`` if the file exists, unless it may be overwritten."""
         self._removable_output()
         scratch = new_scratch(self.path)
         with self.errors():
@@ -105,7 +105,7 @@ class FileOutput(SinkOutput):
         raise self._without_checkpoints()
 
     def finish(self) -> None:
-        """Make the file visible under its name, durably. Raises ``SinkError``."""
+        """Publish the file under its name, durably. Raises ``SinkError``."""
         if self._raw is None:
             return
         raw, former = self._raw, self._removable_output()
@@ -118,7 +118,7 @@ class FileOutput(SinkOutput):
         self._release()
 
     def discard(self) -> None:
-        """Remove what was written, unless it is finished."""
+        """Remove the file unless it is finished."""
         if self._raw is not None:
             discard_scratch(self._raw, self._file)
             self._raw = self._file = None
@@ -138,7 +138,7 @@ class FileOutput(SinkOutput):
             raise self.already_there(self.path) from None
 
     def _removable_output(self) -> Sequence[Path]:
-        """Return what of earlier runs is to be removed. Raises ``SinkError`` for what must stay and is in the way."""
+        """Return the output of earlier runs to remove. Raises ``SinkError`` for output that must be kept."""
         with self.errors():
             if self._folder is not None:
                 return self._folder.removable_output(
@@ -161,8 +161,8 @@ class FileOutput(SinkOutput):
 
 
 def discard_scratch(raw: ScratchFile, file: IO[bytes] | None) -> None:
-    """Close ``raw``, and the ``file`` that compresses into it, and remove it."""
-    # What cannot be written any more (a full disk) is going to be removed anyway.
+    """Close ``raw``, and the compressed ``file`` that writes into it, and remove it."""
+    # Data that cannot be written any more (a full disk) will be removed anyway.
     with suppress(OSError):
         if file is not None and file is not raw:
             file.close()

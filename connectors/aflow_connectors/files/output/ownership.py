@@ -1,4 +1,4 @@
-"""Owners of the files in the folder of a sink, as manifests prove them (``aflow_connectors.files.output.manifest``).
+"""Ownership of the files in the folder of a sink, proven by manifests (``aflow_connectors.files.output.manifest``).
 
 All calls block: they are for worker threads.
 """
@@ -24,35 +24,35 @@ from aflow_connectors.files.output.names import Parts
 
 
 class SinkPath:
-    """A path that a sink writes to, as its errors name it."""
+    """A path that a sink writes to, with its errors."""
 
     def __init__(self, path: Path, *, sink: str) -> None:
         self.path = path
         self.sink = sink
 
     def error(self, reason: str) -> SinkError:
-        """``reason`` as the failure of this sink."""
+        """Return ``reason`` as the failure of this sink."""
         return SinkError(f"sink {self.sink!r}: {reason}")
 
     def unwritable(self, what: str, reason: object) -> SinkError:
-        """``what`` (a record, a column) cannot be written into this file."""
+        """Return the error that ``what`` (a record, a column) cannot be written into this file."""
         return self.error(f"{self.path}: cannot write {what}: {reason}")
 
     def taken(self, held: Path) -> SinkError:
-        """Another writer holds ``held``."""
+        """Return the error that another writer holds ``held``."""
         return self.error(
             f"{self.path} is in progress by another writer (of this or another job, it holds {held}): give each sink "
             f"a path of its own"
         )
 
     def already_there(self, path: Path) -> SinkError:
-        """``path`` is output of an earlier run."""
+        """Return the error that ``path`` is output of an earlier run."""
         return self.error(
             f"{path} is there already: remove it, write elsewhere, or pass overwrite=True"
         )
 
     def unproven(self, path: Path) -> SinkError:
-        """``path`` is in the way, and ``overwrite`` does not cover it."""
+        """Return the error that ``path`` conflicts, and ``overwrite`` does not cover it."""
         return self.error(
             f"{path} is there already: it has the name of a file of this sink, but no manifest in its folder proves "
             f"that aflow wrote it as it is, so overwrite=True does not remove it: move or remove it yourself, or write "
@@ -60,7 +60,7 @@ class SinkPath:
         )
 
     def claimed(self, path: Path, *, scratch: Path | None = None) -> Claim:
-        """Lock ``path``. Raises ``SinkError`` if another writer holds it, or if aflow did not write what is there."""
+        """Lock ``path``. Raises ``SinkError`` if another writer holds it, or for a foreign file."""
         try:
             return claim(path, scratch=scratch)
         except AlreadyLocked:
@@ -73,7 +73,7 @@ class SinkPath:
 
     @contextmanager
     def errors(self) -> Generator[None]:
-        """Turns what the system refuses into a ``SinkError`` with the path."""
+        """Convert an ``OSError`` into a ``SinkError`` with the path."""
         try:
             yield
         except OSError as exc:
@@ -82,18 +82,18 @@ class SinkPath:
 
 @dataclass(slots=True)
 class Found:
-    """Output in a folder, of all runs but that of one owner."""
+    """Output in a folder, of all owners except one."""
 
     shown: list[Path] = field(default_factory=list[Path])
     """Files for readers that aflow wrote, unchanged."""
     pending: list[Path] = field(default_factory=list[Path])
-    """Pieces that wait for a commit, perhaps of a checkpoint that somebody restores."""
+    """Pieces that wait for a commit, perhaps of a checkpoint that will be restored."""
     unproven: list[Path] = field(default_factory=list[Path])
-    """Files with the names of parts or pieces of which nothing proves that aflow wrote them."""
+    """Files with the names of parts or pieces without proof that aflow wrote them."""
 
 
 class OwnedFolder(SinkPath):
-    """The files of a sink in its folder."""
+    """Files of a sink in its folder."""
 
     def __init__(self, path: Path, parts: Parts, *, sink: str) -> None:
         super().__init__(path, sink=sink)
@@ -109,7 +109,7 @@ class OwnedFolder(SinkPath):
                 raise self.taken(held)
 
     def output_of_others(self, owner: str | None = None) -> Found:
-        """Find the output that is not of ``owner``. Reads files that may have been changed since they were written."""
+        """Find the output that is not of ``owner``. Reads files that may have changed since they were written."""
         found, proven = Found(), set[Path]()
         for one, records in self._records():
             for name, fingerprint in records.files.items():
@@ -124,7 +124,7 @@ class OwnedFolder(SinkPath):
         return found
 
     def remove(self, paths: Iterable[Path], *, keep: str | None = None) -> None:
-        """Remove ``paths``, and manifests (but that of ``keep``) of which no file is left."""
+        """Remove ``paths``, and manifests (except that of ``keep``) without remaining files."""
         for path in paths:
             path.unlink(missing_ok=True)
         for one, records in self._records():
@@ -135,9 +135,9 @@ class OwnedFolder(SinkPath):
     def removable_output(
         self, *, overwrite: bool, counts: Callable[[str], bool] = lambda name: True
     ) -> list[Path]:
-        """Return the output of earlier runs that may be removed. Raises ``SinkError`` for what must stay.
+        """Return the output of earlier runs that may be removed. Raises ``SinkError`` for output that must be kept.
 
-        ``counts`` says which names are in the way.
+        ``counts`` returns True for names that conflict.
         """
         found = self.output_of_others()
         shown = sorted(path for path in found.shown if counts(path.name))

@@ -1,14 +1,14 @@
-"""Exactly once: each checkpoint gets a file of its own, which takes its name when the checkpoint is complete.
+"""Exactly-once output: each checkpoint gets a file of its own, published when the checkpoint is complete.
 
 Theory. A writer writes into a scratch file. ``prepare`` makes it durable, records it in the manifest of the owner, and
 renames it to ``….pending``; the committable names piece and owner. ``commit`` records that it begins and renames the
-file once more, and to do that twice changes nothing: the pending file is gone then. So a crash at any instant leaves
+file again. A repeated commit changes nothing, since the pending file is gone then. So a crash at any instant leaves
 files that the restored checkpoint names (pending or committed: commit them) and files that it does not name (remove
-them). Among the latter are those that later checkpoints have committed, if the job goes back to an older one: their
-records are going to be written again.
+them). The latter include files that later checkpoints have committed, if the job is restored from an older one: their
+records will be written again.
 
-All of this is done to files that the manifest of the owner proves to be its own, and to no others. A checkpoint whose
-pieces are neither pending nor recorded as committed has lost output, which is an error.
+Only files that the manifest of the owner proves to be its own are changed. If a piece of the checkpoint is neither
+pending nor recorded as committed, output was lost, which is an error.
 
 All calls block: they are for worker threads.
 """
@@ -38,12 +38,12 @@ from aflow_connectors.files.output.output_file import SinkOutput, discard_scratc
 from aflow_connectors.files.output.ownership import OwnedFolder, SinkPath
 from aflow_connectors.owners import is_owner, new_owner
 
-#: Characters of a file name.
+#: Maximum length of a file name.
 _LONGEST: Final = 256
 
 
 def _is_path(text: str) -> bool:
-    """Return True if the system can be asked for a file of this name."""
+    """Return True if ``text`` is a valid file name for the system."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
@@ -52,16 +52,16 @@ def _is_path(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PreparedPiece:
-    """What a writer has prepared for a checkpoint; ``piece`` is empty if it has written nothing."""
+    """Output prepared by a writer for a checkpoint; ``piece`` is empty if it wrote no records."""
 
     checkpoint: int
     piece: str
     folder: str
-    """Absolute: where the manifest is that proves it, if the sink writes elsewhere now."""
+    """Absolute path of the folder with the manifest, if the sink now writes elsewhere."""
     owner: str
-    """Empty in checkpoints of versions that kept no manifest."""
+    """Empty in checkpoints of versions without manifests."""
     generation: int = 0
-    """How often the job had gone back before: later withdrawals may have removed output of this checkpoint."""
+    """Number of earlier restores of the job: later withdrawals may have removed output of this checkpoint."""
 
     def stored(self) -> Committable:
         return {
@@ -74,7 +74,7 @@ class PreparedPiece:
 
     @classmethod
     def of(cls, committable: Committable, *, sink: str) -> PreparedPiece:
-        """Raises ``RestoreError`` for what no file sink has prepared."""
+        """Return the decoded committable. Raises ``RestoreError`` unless a file sink prepared it."""
         fields = cast("dict[str, object]", committable)
         match fields:
             case {"checkpoint": int(number), "piece": str(piece), "folder": str(folder)}:
@@ -93,7 +93,7 @@ class PreparedPiece:
 
 
 class PieceOutput(SinkOutput):
-    """Writes pieces; a lock keeps other writers away as long as it is open, also while there is no file."""
+    """Writes pieces; its lock excludes other writers while it is open, even without a file."""
 
     in_pieces = True
 
@@ -105,7 +105,7 @@ class PieceOutput(SinkOutput):
         self._pieces = Pieces(parts, owner, sink=sink)
         self._scratch = new_scratch(self.path)
         self._lock: Claim | None = None
-        #: How often the job had gone back when this writer was opened.
+        #: Number of restores of the job when this writer was opened.
         self._generation = 0
         self._raw: ScratchFile | None = None
         self._file: IO[bytes] | None = None
@@ -114,7 +114,7 @@ class PieceOutput(SinkOutput):
 
     @property
     def file(self) -> IO[bytes]:
-        """What to write into, begun if there is none. Raises ``SinkError`` when the writer is closed."""
+        """Return the file to write into, created if there is none. Raises ``SinkError`` if the writer is closed."""
         if self._file is None:
             if self._lock is None:
                 raise self.error(f"{self.path} is closed, nothing can be added to it")
@@ -130,7 +130,7 @@ class PieceOutput(SinkOutput):
             self._generation = self._pieces.generation()
 
     def prepare(self, checkpoint: int) -> Committable:
-        """Make durable what was written, under a name that no source reads. Raises ``SinkError``."""
+        """Make the written data durable, under a name that sources ignore. Raises ``SinkError``."""
         folder = str(self._parts.folder.absolute())
         if self._raw is None:
             return PreparedPiece(checkpoint, "", folder, self._owner, self._generation).stored()
@@ -152,14 +152,14 @@ class PieceOutput(SinkOutput):
         self._pending.discard(prepared.piece)
 
     def finish(self) -> None:
-        """Nothing is left to do. Raises ``SinkError`` if a checkpoint was due before."""
+        """Raise ``SinkError`` if records are not covered by a checkpoint; nothing else remains to be done."""
         if self._raw is not None or self._pending:
             raise self.error(
                 f"the input of {self.path} has ended, but no checkpoint covers the last records"
             )
 
     def discard(self) -> None:
-        """Remove what no checkpoint covers. What is prepared stays: its checkpoint may be complete."""
+        """Remove data that no checkpoint covers. Prepared pieces are kept: their checkpoint may be complete."""
         if self._raw is not None:
             discard_scratch(self._raw, self._file)
             self._raw = self._file = None
@@ -169,7 +169,7 @@ class PieceOutput(SinkOutput):
 
 
 class Pieces(SinkPath):
-    """The pieces of one owner in one folder."""
+    """Pieces of one owner in one folder."""
 
     def __init__(self, parts: Parts, owner: str, *, sink: str) -> None:
         super().__init__(parts.folder, sink=sink)
@@ -183,7 +183,7 @@ class Pieces(SinkPath):
         return 0 if records is None else len(records.withdrawn)
 
     def refuse_second(self, piece: str) -> None:
-        """Raise ``SinkError`` if there is a piece of this name: it would be replaced."""
+        """Raise ``SinkError`` if a piece of this name exists: it would be replaced."""
         for path in (self.parts.folder / piece, self.parts.pending(piece, self.owner)):
             if path.exists():
                 raise self.error(
@@ -192,12 +192,12 @@ class Pieces(SinkPath):
                 )
 
     def wait(self, file: Path, piece: str, fingerprint: Fingerprint) -> None:
-        """Let ``file``, which is durable, wait for its commit as ``piece``. The new name is not durable yet."""
+        """Rename ``file``, which is durable, to the pending ``piece``. The new name is not durable yet."""
         self.manifest.add(piece, fingerprint)
         os.rename(file, self.parts.pending(piece, self.owner))
 
     def commit(self, prepared: PreparedPiece) -> None:
-        """Show a piece, unless that was done. Raises ``SinkError``, and ``RestoreError`` for one that is lost."""
+        """Publish a piece, unless that was done. Raises ``SinkError``, and ``RestoreError`` for a lost piece."""
         numbers = self._numbers(prepared)
         if numbers is None:
             return
@@ -217,7 +217,7 @@ class Pieces(SinkPath):
         sync_folder(self.parts.folder)
 
     def commit_restored(self, prepared: PreparedPiece) -> None:
-        """Show a piece of an earlier run as ``commit`` does. Raises ``RestoreError`` for one that was changed since."""
+        """Publish a piece of an earlier run as ``commit`` does. Raises ``RestoreError`` if it was changed since."""
         if self._numbers(prepared) is not None:
             waiting = self.parts.pending(prepared.piece, self.owner)
             records = self.manifest.read() or Records()
@@ -231,7 +231,7 @@ class Pieces(SinkPath):
         self.commit(prepared)
 
     def file_of(self, prepared: PreparedPiece) -> Path | None:
-        """Return the file of a piece, pending or shown; None if it is not there, or not the one of the owner."""
+        """Return the file of a piece, pending or published; None if it is missing, or not of this owner."""
         records = self.manifest.read()
         if self._numbers(prepared) is None or records is None:
             return None
@@ -268,16 +268,16 @@ class Pieces(SinkPath):
 
 
 class FolderRecovery(OwnedFolder):
-    """Brings the files of a sink to where a checkpoint had them, before any of its writers is opened."""
+    """Restores the files of a sink to their state at a checkpoint, before any of its writers is opened."""
 
     def __init__(self, path: Path, parts: Parts, *, sink: str, overwrite: bool) -> None:
         super().__init__(path, parts, sink=sink)
         self._overwrite = overwrite
 
     def recover(self, committables: Sequence[Committable]) -> str:
-        """Return the owner of what is going to be written.
+        """Return the owner of the output that follows.
 
-        Raises ``SinkError`` for output of others, also if a writer is at work here, and ``RestoreError``.
+        Raises ``SinkError`` for output of others, and if a writer is active here, and ``RestoreError``.
         """
         prepared = sorted(
             (PreparedPiece.of(one, sink=self.sink) for one in committables),
@@ -310,7 +310,7 @@ class FolderRecovery(OwnedFolder):
         return owner
 
     def _start_fresh(self) -> None:
-        """There is nothing to go on from: what is there is of another run."""
+        """Start without a checkpoint: existing output is of another run."""
         former = self.removable_output(overwrite=self._overwrite)
         if self.path.is_file():
             if not self._overwrite:
@@ -321,7 +321,7 @@ class FolderRecovery(OwnedFolder):
     def _resume(
         self, prepared: Sequence[PreparedPiece], owner: str, records: Records, *, last: int
     ) -> None:
-        """This is the folder of checkpoint ``last``, wherever it is now."""
+        """Restore the folder of checkpoint ``last``, wherever it is now."""
         self._refuse_output_of_others(owner)
         since = min(one.generation for one in prepared)
         for first, end in records.withdrawn[since:]:
@@ -337,7 +337,7 @@ class FolderRecovery(OwnedFolder):
         self._withdraw(owner, {one.piece for one in prepared}, last)
 
     def _withdraw(self, owner: str, named: set[str], last: int) -> None:
-        """Remove the output of ``owner`` that is not of the checkpoint: it is going to be written again."""
+        """Remove the output of ``owner`` that is not of the checkpoint: it will be written again."""
         manifest = self.manifest(owner)
         records = manifest.read() or Records()
         removed: list[Path] = []
@@ -362,14 +362,14 @@ class FolderRecovery(OwnedFolder):
             records.withdrawn.append(span)
         for path in removed:
             path.unlink(missing_ok=True)
-        # What readers have removed need not be proven any more.
+        # Pieces that readers have removed need no proof any more.
         records.files = {
             name: one for name, one in records.files.items() if (self.parts.folder / name).exists()
         }
         manifest.replace(records)
 
     def _start_in_new_folder(self, prepared: Sequence[PreparedPiece], owner: str) -> None:
-        """The checkpoint wrote into another folder, or under other names: commit there what it names."""
+        """Commit the pieces of a checkpoint of another folder, or of other names, where they are."""
         self._refuse_output_of_others(owner)
         self._refuse_unproven()
         for one in prepared:
@@ -388,10 +388,10 @@ class FolderRecovery(OwnedFolder):
                 there.commit_restored(one)
 
     def _adopt(self, prepared: Sequence[PreparedPiece]) -> str:
-        """Go on from a checkpoint of a version that kept no manifest.
+        """Resume from a checkpoint of a version without manifests.
 
-        The owner follows from the checkpoint, so that a second recovery after a crash finds what the first one did.
-        Nothing that such a version left is removed: nothing proves whose it is.
+        The owner is derived from the checkpoint, so that a second recovery after a crash finds the files of the first
+        one. Files of such a version are not removed: their owner cannot be proven.
         """
         last, folder = prepared[-1].checkpoint, self.parts.folder
         told = repr([(one.checkpoint, one.piece, one.folder) for one in prepared])
@@ -422,7 +422,7 @@ class FolderRecovery(OwnedFolder):
     def _is_own(self, one: PreparedPiece, waiting: Path) -> bool:
         """Return True if a piece without owner waits in the sink's own folder, False if it was committed.
 
-        Raises ``RestoreError`` if it may wait in another one, where nothing proves that it may be touched.
+        Raises ``RestoreError`` if it may wait in another one, where nothing proves that it may be changed.
         """
         if self.parts.numbers(one.piece) is not None and waiting.is_file():
             return True
