@@ -42,7 +42,7 @@ class HistorySource(Source[Any]):
 
     @property
     def _only(self) -> str:
-        return f"source {self.name!r} stands for history, which a job cannot read: it is for a backfill"
+        return f"source {self.name!r} is a placeholder for history, which a job cannot read: use it in a backfill"
 
 
 class HistorySink(Sink[Any]):
@@ -53,7 +53,7 @@ class HistorySink(Sink[Any]):
 
     async def writer(self, context: WriterContext) -> Writer[Any]:
         raise SinkError(
-            f"sink {self.name!r} stands for results of a backfill, and a job cannot write to it"
+            f"sink {self.name!r} is a placeholder for results of a backfill, which a job cannot write"
         )
 
 

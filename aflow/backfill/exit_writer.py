@@ -55,7 +55,7 @@ def without_time(step: str, record: object) -> OperatorError:
     """Return the error for a record without a timestamp, which has no position in history."""
     return OperatorError(
         f"step {step!r} sent records without a timestamp to a step that reads by key: history has no other order; "
-        f"write .event_time(…) in front of it",
+        f"call .event_time(…) before it",
         operator=step,
         record=record,
     )

@@ -86,16 +86,16 @@ class _Drawing:
             yield f"{branch}{self._step(fragment, node, edge.origin)}{_side(edge.side)}"
             waiting += _followers(fragment, node, indent + ("   " if last else "│  "))
 
-    def _step(self, fragment: Fragment, node: Node, behind: Node | None = None) -> str:
+    def _step(self, fragment: Fragment, node: Node, upstream: Node | None = None) -> str:
         facts = [f"{node.what} {node.detail}".rstrip() if node.source is None else node.what]
         if node is fragment.head and fragment.watermark_per_timestamp:
             facts.append("sees time pass from each timestamp to the next")
         if node.name in fragment.cuts_at and self._until is not None:
             facts.append(
-                f"cut: leaves what is at {readable(self._until)} and later to the live job"
+                f"cut: leaves records at {readable(self._until)} and later to the live job"
             )
         homes = self._homes[node.id]
-        if len(homes) > 1 and (behind is None or homes != self._homes[behind.id]):
+        if len(homes) > 1 and (upstream is None or homes != self._homes[upstream.id]):
             others = ", ".join(str(home) for home in homes if home != fragment.index)
             facts.append(f"a copy from here on, others in fragment {others}")
         return f"{node.name}  {' · '.join(facts)}"
@@ -121,7 +121,7 @@ class _Drawing:
         if not state:
             yield "  state: none, since no step keeps any"
         elif self._until is None:
-            yield "  state: not kept, since no end of the history was given for a live job to go on from"
+            yield "  state: not kept, since no end of the history was given for a live job to start from"
         else:
             yield f"  state as it is at {readable(self._until)}: {', '.join(state)}"
 

@@ -74,7 +74,9 @@ class Feed(ABC):
             if asked_to_end():
                 raise
             # The task group would ignore the cancellation, and the end of the rows would never be noticed.
-            raise InternalError("the inbox was cancelled while rows of the partition came") from exc
+            raise InternalError(
+                "the inbox was cancelled while rows of the partition were read"
+            ) from exc
 
     def step(self) -> bool:
         """Emit some rows to the operators; return False if there are none yet."""

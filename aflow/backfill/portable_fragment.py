@@ -52,7 +52,7 @@ def check_picklable(fragment: Fragment, dumps: Dumps) -> bytes:
         for node in ready.nodes:
             _check_node(replace(node, inputs=()), dumps)
         raise FlowDefinitionError(
-            f"the steps behind {fragment.head.name!r} cannot be sent to executors together, though each of them can: "
+            f"the steps downstream of {fragment.head.name!r} cannot be sent to executors together, though each can be: "
             f"{type(exc).__name__}: {exc}"
         ) from exc
 

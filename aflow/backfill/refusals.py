@@ -30,7 +30,7 @@ def refuse_unsupported(graph: FlowGraph, *, event_time_for_processing_time: bool
     """
     found = [
         f"step {node.name!r} ({node.what}) {reason}"
-        for node, reason in _refused(graph, told=event_time_for_processing_time)
+        for node, reason in _refused(graph, by_event_time=event_time_for_processing_time)
     ]
     if len(found) == 1:
         raise FlowDefinitionError(f"flow {graph.name!r} cannot run over history: {found[0]}")
@@ -41,13 +41,13 @@ def refuse_unsupported(graph: FlowGraph, *, event_time_for_processing_time: bool
         )
 
 
-def _refused(graph: FlowGraph, *, told: bool) -> Iterator[tuple[Node, str]]:
+def _refused(graph: FlowGraph, *, by_event_time: bool) -> Iterator[tuple[Node, str]]:
     """Yield at most one reason for each step: the first often causes the others."""
     timed = _timed(graph)
     for node in graph:
         if node.kind is not Kind.STEP:
             continue
-        reason = _reason(node, timed, told=told)
+        reason = _reason(node, timed, by_event_time=by_event_time)
         if reason is not None:
             yield node, reason
 
@@ -63,7 +63,7 @@ def _timed(graph: FlowGraph) -> frozenset[int]:
     return frozenset(timed)
 
 
-def _reason(node: Node, timed: frozenset[int], *, told: bool) -> str | None:
+def _reason(node: Node, timed: frozenset[int], *, by_event_time: bool) -> str | None:
     if node.what == "ingestion_time":
         return (
             "takes the moment of arrival for event time, and all of history arrives at once; give records their "
@@ -74,7 +74,7 @@ def _reason(node: Node, timed: frozenset[int], *, told: bool) -> str | None:
     keyed = [isinstance(edge.partitioning, HashByKey) for edge in node.inputs]
     if not all(keyed):
         return _not_keyed(node)
-    return _clock(node, told=told) or _arrival(node, timed)
+    return _clock(node, by_event_time=by_event_time) or _arrival(node, timed)
 
 
 def _broadcast(node: Node) -> str:
@@ -84,8 +84,8 @@ def _broadcast(node: Node) -> str:
             "which history does not tell; join with .as_of_join(…), by the time of both, or run this part live"
         )
     return (
-        "gives every record to every subtask, so its results depend on how many there are, and over history nobody "
-        "counts them; use .rebalance(…), or read the stream once for each purpose"
+        "gives every record to every subtask, so its results depend on their number, which history does not "
+        "determine; use .rebalance(…), or read the stream once for each purpose"
     )
 
 
@@ -94,18 +94,18 @@ def _not_keyed(node: Node) -> str | None:
         return "reads two streams without keys, so nothing says which of their records meet; call .key_by(…) on both"
     if node.stateful:
         return (
-            "keeps state that does not belong to keys, and over history nobody knows in which part it would be; "
+            "keeps state that does not belong to keys, and history does not determine its partition; "
             "call .key_by(…) before it"
         )
     return None
 
 
-def _clock(node: Node, *, told: bool) -> str | None:
+def _clock(node: Node, *, by_event_time: bool) -> str | None:
     windows = node.windows
     if windows is None:
         return None
     if windows.assigner.domain is TimeDomain.PROCESSING:
-        return _window_by_clock(node, told=told)
+        return _window_by_clock(node, by_event_time=by_event_time)
     by_clock = next((one for one in _parts(windows.trigger) if isinstance(one, _BY_CLOCK)), None)
     if by_clock is not None:
         return (
@@ -115,14 +115,18 @@ def _clock(node: Node, *, told: bool) -> str | None:
     return None
 
 
-def _window_by_clock(node: Node, *, told: bool) -> str | None:
+def _window_by_clock(node: Node, *, by_event_time: bool) -> str | None:
     why = (
         "has windows of processing time, and what they would have held depends on when records arrived; use windows of "
         "event time"
     )
     if not can_fire_in_event_time(node):
-        return f"{why} (these cannot be made to fire in event time over history)" if told else why
-    if told:
+        return (
+            f"{why} (these cannot be made to fire in event time over history)"
+            if by_event_time
+            else why
+        )
+    if by_event_time:
         return None
     return (
         f"{why}, or have these fire in event time over history: event_time_for_processing_time=True"

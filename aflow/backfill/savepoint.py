@@ -215,7 +215,7 @@ class _Writing:
             )
         if (fragment.index, part.subtask) in self.there:
             raise CheckpointError(
-                f"{what} is there twice, and only one of them can be right: take what one attempt has left, whole"
+                f"{what} is duplicated, and only one of them can be right: take the complete state of one attempt"
             )
         return fragment
 

@@ -32,7 +32,7 @@ def _same(value: Any) -> Any:
 
 @st.composite
 def flows(draw: st.DrawFn) -> af.Flow:
-    """A flow of one to three sources and up to a dozen steps, each stream of which is read at least once."""
+    """A flow of one to three sources and up to a dozen steps; each stream is read at least once."""
     flow = af.Flow("any")
     streams: list[af.Stream[Any]] = [
         flow.source([1], name=f"source {at}").event_time(_same)
@@ -57,7 +57,7 @@ _KINDS = ("map", "filter", "rebalance", "call", "reduce", "both folds", "window"
 
 
 def _step(kind: str, one: af.Stream[Any], other: af.Stream[Any], name: str) -> list[af.Stream[Any]]:
-    """One or two streams that were made of ``one``, and of ``other`` if ``kind`` takes two."""
+    """Return one or two streams made from ``one``, and from ``other`` if ``kind`` takes two."""
     keyed = one.key_by(_same) if kind not in _STATELESS else None
     if keyed is None:
         return _stateless(kind, one, other, name)

@@ -1,4 +1,4 @@
-"""One flow three ways: live, over history, and over history up to a moment and live from there."""
+"""One flow run three ways: live, over history, and over history up to a moment and live from there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Results = Mapping[str, list[Row]]
 
 
 class Shape(TypedDict):
-    """How history is cut into pieces."""
+    """Partitioning of history."""
 
     parallelism: int
     block: int
@@ -27,25 +27,25 @@ class Shape(TypedDict):
     batch: int
     """Records."""
     together: int
-    """Records that leave at once."""
+    """Records emitted at once."""
 
 
 async def seen(item: Item) -> Item:
-    """The item, after a while."""
+    """Return the item, after a while."""
     await asyncio.sleep((0, 0.001, 0.003)[item.n % 3])
     return item
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A flow over records: ``build`` makes a stream, by name, of those of each source, by name."""
+    """A flow over records: ``build`` makes a stream, by name, from the sources, by name."""
 
     build: Callable[[Mapping[str, Items]], Mapping[str, Items]]
     sources: Mapping[str, Sequence[Item]]
     max_delay: int = 0
     """Milliseconds."""
     seen_before_time: bool = False
-    """True if an asynchronous step stands between the sources and their time."""
+    """True if an asynchronous step is between the sources and their event time."""
 
     def flow(
         self, sources: Mapping[str, Sequence[Item]], sinks: Mapping[str, af.CollectSink[Row]]
@@ -82,7 +82,7 @@ class Case:
         savepoint: Path | None = None,
         seed: int | None = None,
     ) -> Results:
-        """What a live job gives, from ``savepoint`` on; ``sources`` in place of those of the case."""
+        """Results of a live job, from ``savepoint`` on; ``sources`` replace those of the case."""
         sinks = self._sinks()
 
         async def main() -> None:
@@ -115,7 +115,7 @@ class Case:
         seed: int | None = None,
         ship: Callable[[Fragment], Fragment] = portable_copy,
     ) -> Results:
-        """What a backfill gives; ``history`` in place of the sources of the case."""
+        """Results of a backfill; ``history`` replaces the sources of the case."""
         sinks = self._sinks()
 
         async def main() -> Results:
@@ -138,10 +138,10 @@ class Case:
 
 
 def together(one: Results, other: Results) -> Results:
-    """The results of both."""
+    """Results of both."""
     return {name: sorted([*rows, *other[name]]) for name, rows in one.items()}
 
 
 def from_on(items: Sequence[Item], until: int) -> list[Item]:
-    """Those of ``until`` and later."""
+    """Records at ``until`` and later."""
     return [item for item in items if item.at >= until]

@@ -1,8 +1,4 @@
-"""Flows drawn at random: steps behind steps, branches that meet again, and records for them.
-
-A flow is a list of lines, each with the step and the lines that it reads; what nobody reads goes into a sink. Steps
-that need their input in order get only streams that are.
-"""
+"""Random flows: chains of steps, branches that meet again, and records for them."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from tests.backfill.keyed_steps import KEYED
 from tests.backfill.pair_steps import PAIRS, PairStep
 from tests.backfill.steps import STATELESS, Step
 
-#: A flow is not to have more keyed steps behind each other, nor more of those that pair each with each.
+#: Limits the keyed steps in a chain, and the steps that pair each record with each.
 DEPTH = 4
 JOINS = 2
 
@@ -48,7 +44,7 @@ class Drawn:
         return Drawn(lines)
 
     def build(self, sources: Mapping[str, Items]) -> Mapping[str, Items]:
-        """The streams that nobody reads, by name."""
+        """Return the streams without readers, by name."""
         made: list[Items] = []
         for number, line in enumerate(self.lines):
             inputs = [made[one] for one in line.reads]
@@ -144,7 +140,7 @@ class RandomCase:
         return RandomCase(flow, case)
 
     def history(self, random: Random) -> Mapping[str, Sequence[Item]]:
-        """The records as they may be stored: their order is not that of time."""
+        """The records in random order, as storage may have them."""
         if random.random() < 0.5:
             return self.case.sources
         return {
@@ -153,7 +149,7 @@ class RandomCase:
 
 
 def moment(random: Random, sources: Mapping[str, Sequence[Item]]) -> int:
-    """Before the first record, on one, anywhere, behind the last."""
+    """Before the first record, at one, anywhere, or after the last."""
     taken = [item.at for items in sources.values() for item in items] or [0]
     return random.choice(
         [

@@ -1,9 +1,4 @@
-"""A flow over the past and its live job, without executors: the past is a job as well, whose savepoint is rewritten.
-
-The job of the past gets the records before T, and behind them a *marker* from beyond T that moves the watermark to
-T - 1 (or T - 2) and that the flow's own filter takes out again. Of what it stores, positions of sources and watermarks
-of splits are left behind, as they would be by a backfill.
-"""
+"""A flow over the past and its live job, without executors: the past is a job too, whose savepoint is rewritten."""
 
 from __future__ import annotations
 
@@ -44,7 +39,7 @@ SECOND = timedelta(seconds=1)
 
 @dataclass(frozen=True)
 class Reading:
-    """What the flows of these tests are about."""
+    """Record of these flows."""
 
     key: str
     at: int
@@ -73,13 +68,13 @@ def some_readings(seed: int, *, times: Iterable[int], keys: str = "abc") -> list
 
 
 def seen(sink: LedgerSink[str]) -> list[str]:
-    """What came out, in an order of its own: subtasks differ in speed."""
+    """Results in a fixed order: subtasks differ in speed."""
     return sorted(sink.values)
 
 
 @dataclass
 class HandOver:
-    """``build`` over ``readings`` of a left and a right source, once as one job, once in two parts that meet at T."""
+    """``build`` over ``readings`` of a left and a right source: as one job, and as two parts that meet at T."""
 
     build: Build
     readings: tuple[list[Reading], list[Reading]]
@@ -88,16 +83,16 @@ class HandOver:
     delay: int = DELAY
     """The ``max_delay`` of the flow, in ms."""
     before: int = 1
-    """How far the watermark of the past is before T in the end, in ms."""
+    """How far the watermark of the past is before T at its end, in ms."""
     source: Callable[[list[Reading]], af.Source[Reading]] = lambda readings: ScriptedSource(
         *readings
     )
-    """How one job, and the live one, read."""
+    """Source of one job, and of the live one."""
     past: LedgerSink[str] = field(default_factory=LedgerSink[str])
     live: LedgerSink[str] = field(default_factory=LedgerSink[str])
 
     legs: int = 0
-    """How often the live job was stopped."""
+    """Number of stops of the live job."""
 
     @property
     def savepoint(self) -> Path:
@@ -105,17 +100,17 @@ class HandOver:
 
     @property
     def together(self) -> list[str]:
-        """What came out of the past and out of the live job."""
+        """Results of the past and of the live job."""
         return sorted(seen(self.past) + seen(self.live))
 
     def uninterrupted(self) -> list[str]:
-        """What comes out of one job that sees everything."""
+        """Results of one job over everything."""
         sink = CollectSink[str]()
         run_flow(self.build([ScriptedSource(*some) for some in self.readings], sink))
         return sorted(sink.values)
 
     def compute_past(self, *, parallelism: int = 1, subtasks: int = 3) -> None:
-        """Write the savepoint that the live job begins from, as ``subtasks`` would have left it for each step."""
+        """Write the savepoint from which the live job starts, as ``subtasks`` of each step would leave it."""
         flow = self.build([self._before(readings) for readings in self.readings], self.past)
 
         async def job() -> Restored:
@@ -144,7 +139,7 @@ class HandOver:
         every: timedelta | None = None,
         restart: af.FixedDelay | None = None,
     ) -> Outcome:
-        """Run the live job from the last savepoint to its end, with fresh sources that have everything."""
+        """Run the live job from the last savepoint to its end, with fresh sources of all records."""
         return run_flow(
             self.build(self._all(), self.live),
             parallelism=parallelism,
@@ -185,7 +180,7 @@ class HandOver:
 
 
 def left_parts(plan: FragmentPlan, restored: Restored, subtasks: int) -> Iterable[StatePart]:
-    """The state of all steps that read by key, divided among ``subtasks``."""
+    """State of all keyed steps, divided among ``subtasks``."""
     for fragment in plan.fragments:
         if fragment.keyed:
             name = fragment.head.name

@@ -1,4 +1,4 @@
-"""Records of the flows that run over history here, and what the flows take them for."""
+"""Records of the flows that run over history here, and their event time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from random import Random
 
 import aflow as af
 
-#: A record that says only how late it is. It is dropped behind the step that looks at the time.
+#: A record that only shows how late it is. It is dropped after the step that checks the time.
 TICK = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What all steps take and give. ``at`` is always the timestamp that it has."""
+    """Input and output of all steps. ``at`` is always its timestamp."""
 
     key: int
     n: int
@@ -41,7 +41,7 @@ def keyed(items: Items) -> af.KeyedStream[int, Item]:
 def drawn(
     random: Random, count: int, *, keys: int = 5, lasts: int = 600, together: bool = True
 ) -> list[Item]:
-    """Items in the order of time. If not ``together``, no two are at one moment."""
+    """Items in time order. If not ``together``, all times differ."""
     if together:
         moments = sorted(random.choices(range(lasts), k=count))
     else:
@@ -50,7 +50,7 @@ def drawn(
 
 
 def ticking(items: Sequence[Item], lasts: int = 600) -> list[Item]:
-    """The items, and in front of those of each moment a tick: behind it the watermark is there in a live job."""
+    """The items, with a tick before those of each moment: after it a live job's watermark has reached the moment."""
     ticks = [Item(TICK, 0, at) for at in range(lasts)]
     return sorted([*ticks, *items], key=lambda item: (item.at, item.key != TICK))
 
@@ -64,7 +64,7 @@ def at_of(item: Item) -> int:
 
 
 class Told(af.ProcessFunction[Item, Row]):
-    """Rows of items, which say what they should."""
+    """Rows of items with their expected content."""
 
     def process(self, value: Item, ctx: af.ProcessContext) -> list[Row]:
         assert value.at == ctx.timestamp, f"{value} has timestamp {ctx.timestamp}"

@@ -1,4 +1,4 @@
-"""Steps that read by key: windows, state and timers, handlers."""
+"""Keyed steps: windows, state and timers, handlers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tumbling(items: Items, name: str) -> Items:
 
 
 def lenient(items: Items, name: str) -> Items:
-    """Late ones count, and are there if they are too late: there are none over history."""
+    """Keep late items, and those too late: over history there are none."""
     windows = keyed(items).window(af.Tumbling(millis(60)), lateness=millis(50))
     results = windows.reduce(_larger, name=name, of=Item)
     return results.map(_of_largest).union(results.late)
@@ -57,7 +57,7 @@ def sliding(items: Items, name: str) -> Items:
 
 
 def summed(items: Items, name: str) -> Items:
-    """Floats, which are added up exactly in any order."""
+    """Floats whose sum is exact in any order."""
     windows = keyed(items).window(af.Tumbling(millis(70), offset=millis(-20)), lateness=millis(40))
     tenths = windows.aggregate(af.aggregates.sum(_tenths), name=name)
     return tenths.map(lambda one: of_window(replace_value(one, round(one.value * 10)))).union(
@@ -115,7 +115,7 @@ def dynamic_sessions(items: Items, name: str) -> Items:
 
 
 class Explained(af.WindowFunction[int, int, Item]):
-    """Knows key and window, counts the windows of its key, and parts."""
+    """Tracks key, window, windows of the key, and parts."""
 
     windows = af.ValueState("windows", of=int)
 
@@ -136,7 +136,7 @@ def explained(items: Items, name: str) -> Items:
 
 
 class Listed(af.WindowFunction[int, list[Item], Item]):
-    """All records of a window, which remembers something, and forgets it when it goes."""
+    """All records of a window, with state that it clears at the end."""
 
     sums = af.ValueState("sums", of=int)
     gone = af.ValueState("gone", of=int)
@@ -177,7 +177,7 @@ def evicted_by_count(items: Items, name: str) -> Items:
 
 
 def early(items: Items, name: str) -> Items:
-    """A result for each three records, and at the end."""
+    """One result for each three records, and one at the end."""
     trigger = af.triggers.EventTime(early=af.triggers.Count(3))
     windows = keyed(items).window(af.Tumbling(millis(150)), trigger=trigger)
     return windows.fold(int, plus, name=name).map(of_window)
@@ -192,7 +192,7 @@ def counted_sliding(items: Items, name: str) -> Items:
 
 
 def changes(items: Items, name: str) -> Items:
-    """Of plain values, since a trigger remembers one and has no type to store it by."""
+    """Changes of plain values, since a trigger stores one and has no type for others."""
     trigger: af.triggers.Purging[int] = af.triggers.Purging(
         af.triggers.Delta(3000.0, lambda one, two: abs(one - two))
     )
@@ -240,7 +240,7 @@ def once_in_a_while(items: Items, name: str) -> Items:
 
 
 class Later(af.KeyedProcess[int, Item, Item]):
-    """Some time behind each item, the sum of those up to that moment, of which some are forgotten."""
+    """Some time after each item, the sum up to that moment; some sums are cleared."""
 
     sums = af.MapState("sums", key=int, of=int)
     count = af.ValueState("count", of=int, ttl=millis(1_000_000))
@@ -269,7 +269,7 @@ def later(items: Items, name: str) -> Items:
 
 
 class Silent(af.KeyedProcess[int, Item, Item]):
-    """Which keys are silent for so long: for items in order, since a timer is taken back by the next one."""
+    """Keys without items for a time: for items in order, since the next one deletes the timer."""
 
     last = af.ValueState("last", of=int)
 
@@ -288,7 +288,7 @@ class Silent(af.KeyedProcess[int, Item, Item]):
 
 
 class LaterAsked(af.AsyncKeyedProcess[int, Item, Item]):
-    """What ``Later`` does, awaited."""
+    """The same as ``Later``, awaited."""
 
     sums = af.MapState("sums", key=int, of=int)
 
@@ -315,7 +315,7 @@ def handled(items: Items, name: str) -> Items:
 
 
 class InOrderAsked(af.AsyncKeyedProcess[int, Item, Item]):
-    """A running value; what comes of an item depends on those before it."""
+    """A running value; each result depends on earlier items."""
 
     value = af.ValueState("value", of=int)
 
@@ -331,7 +331,7 @@ def handled_in_order(items: Items, name: str) -> Items:
 
 
 class SometimesFailing(LaterAsked):
-    """Fails for some, at first or for good."""
+    """Fails for some items, at first or always."""
 
     async def process(self, value: Item, ctx: af.AsyncContext[int]) -> list[Item]:
         results = await super().process(value, ctx)
@@ -341,7 +341,7 @@ class SometimesFailing(LaterAsked):
 
 
 def handled_or_not(items: Items, name: str) -> Items:
-    """What a handler did that has failed has not happened."""
+    """A failed handler leaves no effects."""
     told = keyed(items).process_async(
         SometimesFailing(), name=name, capacity=3, retry=RETRY, on_error=af.DeadLetter(FAILED)
     )

@@ -1,7 +1,4 @@
-"""A backfill without executors: fragments one after the other, over lists, in one process.
-
-What an engine does between fragments is sort; here that is ``sorted``.
-"""
+"""A backfill without executors: fragments one after the other, over lists, in one process."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from aflow.model.time import Timestamp
 
 @dataclass
 class Blocks:
-    """An inbox over rows that are there."""
+    """An inbox over existing rows."""
 
     rows: list[InputRows]
 
@@ -36,7 +33,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Sent:
-    """A parcel on its way."""
+    """A record block between fragments."""
 
     record_block: RecordBlock
     input: int
@@ -45,13 +42,13 @@ class Sent:
 
 @dataclass
 class Gathered:
-    """An outbox that encodes what leaves, as an executor does."""
+    """An outbox that encodes emitted records, as an executor does."""
 
     plan: FragmentPlan
     subtask: int
     subtasks: int
     exchanged: dict[int, list[Sent]]
-    """Parcels by reading fragment."""
+    """Record blocks by reading fragment."""
     results: dict[str, list[Any]]
     _count: int = 0
     _encoders: dict[int, ExitEncoder] = field(default_factory=dict[int, ExitEncoder])
@@ -76,7 +73,7 @@ class Gathered:
 
 @dataclass(frozen=True)
 class Backfilled:
-    """What came of it."""
+    """Result of the backfill."""
 
     plan: FragmentPlan
     results: Mapping[str, list[Any]]
@@ -143,7 +140,7 @@ async def backfill_locally(
 
 
 def _ordered(sent: list[Sent], size: int) -> list[InputRows]:
-    """The records of parcels, which are sorted by their first times, in blocks of ``size``."""
+    """Records of blocks, which are sorted by their first times, in inputs of ``size``."""
     merging = BlockMerger()
     arrived: list[ExchangedRows] = []
     for one in sorted(sent, key=lambda one: (one.record_block.time, one.input, one.place)):

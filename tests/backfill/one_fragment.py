@@ -1,4 +1,4 @@
-"""A fragment by itself: rows that come when they are told to, results that are let out when they are told to."""
+"""One fragment by itself: input arrives, and output is accepted, when the test allows it."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ Ts = TypeVarTuple("Ts")
 
 
 async def at_once() -> None:
-    """Waits for nothing."""
+    """No wait."""
 
 
 async def never() -> None:
-    """Waits for what does not come."""
+    """Endless wait."""
     await asyncio.Event().wait()
 
 
 async def after_a_while() -> None:
-    """Waits for a second."""
+    """Wait of a second."""
     await asyncio.sleep(1)
 
 
@@ -47,7 +47,7 @@ class Rows:
     wait: Callable[[], Awaitable[None]] = at_once
     end: Callable[[], Awaitable[None]] = at_once
     taken: int = 0
-    """Rows that were given."""
+    """Rows taken from it."""
 
     async def take(self) -> InputRows | None:
         if not self.blocks:
@@ -61,7 +61,7 @@ class Rows:
 
 @dataclass
 class Results:
-    """An outbox; ``wait`` is awaited before anything is taken."""
+    """An outbox; ``wait`` is awaited before each acceptance."""
 
     wait: Callable[[], Awaitable[None]] = at_once
     values: list[Any] = field(default_factory=list[Any])
@@ -74,7 +74,7 @@ class Results:
 
 
 def fragments(build: Callable[[Items], af.Stream[Any]]) -> tuple[Fragment, ...]:
-    """The fragments of a flow, as executors get them."""
+    """Fragments of a flow, as executors receive them."""
     flow = af.Flow("one")
     items = flow.source(list[Item](), name="items").event_time(at_of, name="time")
     build(items).to(af.CollectSink[Any](), name="out")
@@ -107,7 +107,7 @@ async def run_one(
 
 
 class CountingLoop(VirtualTimeLoop):
-    """Knows which alarms were set on it."""
+    """Event loop that records its alarms."""
 
     def call_at(
         self,
@@ -122,7 +122,7 @@ class CountingLoop(VirtualTimeLoop):
 
 
 def leaving_nothing(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run ``main``, which may leave neither tasks nor alarms."""
+    """Run ``main``, which must leave neither tasks nor alarms."""
 
     async def watched() -> T:
         async with AsyncExitStack() as stack:

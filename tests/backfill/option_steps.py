@@ -1,7 +1,4 @@
-"""Steps with every public option of their method, for those that other steps here do not give.
-
-``test_each_option`` finds options by inspection and fails for one that no step gives: add a step here that does.
-"""
+"""Steps with every public option of their method that other steps here do not use."""
 
 from __future__ import annotations
 
@@ -191,7 +188,7 @@ CALLS = [
 
 
 class Trailing(af.WatermarkGenerator[Item]):
-    """Emits a watermark only when asked for one, 1 s behind the newest timestamp."""
+    """Emits a watermark only on request, 1 s before the newest timestamp."""
 
     def __init__(self) -> None:
         self._newest: int | None = None
@@ -242,7 +239,7 @@ def _mapped(items: Items, factor: int, *, name: str) -> Items:
     return items.map(lambda item: replace(item, n=item.n * factor % M), name=name)
 
 
-# -- Windows and what they fold.
+# -- Windows and aggregates.
 
 
 class Then(af.WindowFunction[int, Any, Item]):
@@ -281,7 +278,7 @@ def aggregated(items: Items, name: str) -> Items:
 
 
 class Sum(af.Aggregate[Item, list[int], int]):
-    """Without a type by which its accumulators are stored."""
+    """Accumulators without a type for storage."""
 
     def create(self) -> list[int]:
         return [0]
@@ -340,7 +337,7 @@ def every_aggregate(items: Items, name: str) -> Items:
 
 
 def evicted(items: Items, name: str) -> Items:
-    """The evictors that other steps have not, one behind the other."""
+    """The evictors that other steps do not use, chained."""
     windows = keyed(items).window(
         af.Tumbling(millis(100)),
         evictor=af.evictors.Delta(500.0, _apart, after_function=True),

@@ -1,8 +1,4 @@
-"""Public options of steps, found by inspection, and those that a function gave to the steps it made.
-
-An option is named ``Stream.map_async(of)`` or ``Tumbling(offset)``. ``known`` looks at signatures, and for ``options``
-at ``CallOptions``. ``used_by`` lets the true methods run and collects the arguments that they got.
-"""
+"""Public options of steps, found by inspection, and those that a function passes to the steps that it makes."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from aflow.runtime.calls.options import CallOptions
 
 #: Classes whose public methods add steps.
 STREAMS: Final[list[type]] = [af.Stream, af.KeyedStream, WindowedStream, af.ConnectedStreams]
-#: Public classes and functions that make what is given to a step.
+#: Public classes and functions whose results are passed to steps.
 VALUES: Final[list[tuple[ModuleType, str]]] = [
     *((af, name) for name in ("Tumbling", "Sliding", "Session", "DynamicSession", "Count")),
     *((af, name) for name in ("Adaptive", "Cache", "CircuitBreaker", "RateLimit", "Retry")),
@@ -50,7 +46,7 @@ def known() -> set[str]:
 
 
 def used_by(make: Callable[[], object]) -> set[str]:
-    """The options that are given while ``make`` runs."""
+    """Options passed while ``make`` runs."""
     used: set[str] = set()
     with pytest.MonkeyPatch.context() as patch:
         for cls in STREAMS:
@@ -77,7 +73,7 @@ def _called(module: ModuleType, name: str) -> str:
 
 
 def _options(function: Callable[..., Any], *, own: bool) -> Iterator[str]:
-    """The parameters of ``function``, of which a method's first one is not meant."""
+    """Parameters of ``function``, without ``self``."""
     for name, parameter in list(inspect.signature(function).parameters.items())[own:]:
         if parameter.kind is parameter.VAR_KEYWORD and name == "options":
             yield from _CALL_OPTIONS
@@ -91,7 +87,7 @@ def _noting(function: Callable[..., Any], name: str, used: set[str]) -> Callable
 
     def noted(*given: Any, **named: Any) -> Any:
         for option, value in signature.bind(*given, **named).arguments.items():
-            # Those by ``**options`` are in a dict, whatever its name.
+            # Options in ``**options`` are in a dict of any name.
             more = cast("dict[str, Any]", value) if option in ("options", "kwargs") else [option]
             used.update(f"{name}({one})" for one in more if not (is_method and one == "self"))
         return function(*given, **named)

@@ -29,7 +29,7 @@ def union(left: Items, right: Items, name: str) -> Items:
 
 
 def _pair(one: Item | None, other: Item | None) -> Item:
-    """Of both, at the moment of the later one."""
+    """Pair of both, at the time of the later one."""
     some = [item for item in (one, other) if item is not None]
     n = (one.n if one else -3) * 7 + (other.n if other else -5)
     return Item(some[0].key, n % 10_007, max(item.at for item in some))
@@ -115,7 +115,7 @@ def grouped(left: Items, right: Items, name: str) -> Items:
 
 
 def grouped_early(left: Items, right: Items, name: str) -> Items:
-    """Fires for each record, and tells how many there are; all together do not depend on the order."""
+    """Fires for each record with the number of records, in any order."""
     trigger = af.triggers.EventTime(early=af.triggers.Count(1))
     groups = keyed(left).co_group(
         keyed(right),
@@ -140,7 +140,7 @@ def sessions_joined(left: Items, right: Items, name: str) -> Items:
 
 
 class AtItsTime(af.ProcessFunction[Item, Item]):
-    """Items say the time that they have."""
+    """Items with their time."""
 
     def process(self, value: Item, ctx: af.ProcessContext) -> list[Item]:
         assert ctx.timestamp is not None
@@ -155,7 +155,7 @@ def grouped_sessions(left: Items, right: Items, name: str) -> Items:
 
 
 class Both(af.CoProcess[int, Item, Item, Item]):
-    """What has come of both sides until each tenth of a second."""
+    """Number of items of both sides up to each tenth of a second."""
 
     lefts = af.MapState("lefts", key=int, of=int)
     rights = af.MapState("rights", key=int, of=int)

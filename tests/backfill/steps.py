@@ -1,8 +1,4 @@
-"""Steps to make flows of, each from items to items, and what each needs of its input to give always the same.
-
-What comes of a step depends on nothing but the items that come, unless it says otherwise: it may need those of each key
-*in order*, one at each moment. Some hand on items in this way that they got so.
-"""
+"""Steps for flows, each from items to items, with the conditions on the input under which the output is unique."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ class Step:
     needs_order: bool = False
     keeps_order: bool = False
     timeless: bool = False
-    """True if what it gives is at the end of time, where not much can follow."""
+    """True if its output is at the end of time, so that few steps can follow."""
 
 
 def mapped(items: Items, name: str) -> Items:
@@ -83,13 +79,13 @@ class Unavailable(Exception):
 
 
 async def asked(item: Item) -> Item:
-    """A service that takes its time."""
+    """A slow service."""
     await asyncio.sleep((0, 0, 0.001, 0.004, 0.03)[item.n % 5])
     return replace(item, n=item.n * 31 % M)
 
 
 async def asked_in_vain(item: Item) -> Item:
-    """A service that does not know every fourth."""
+    """A service that fails for every fourth item."""
     await asyncio.sleep((0, 0.002)[item.n % 2])
     if item.n % 4 == 0:
         raise Unavailable(f"{item.n} is unknown")
@@ -147,7 +143,7 @@ def answered_if_known(items: Items, name: str) -> Items:
 
 
 def answered_or_not(items: Items, name: str) -> Items:
-    """What has failed goes on beside what has not."""
+    """A failed item continues beside the others."""
     answers = items.map_async(
         asked_in_vain, name=name, capacity=4, ordered=False, on_error=af.DeadLetter(FAILED)
     )
@@ -225,7 +221,7 @@ STATELESS: Sequence[Step] = [
 
 
 def of_window(result: af.Windowed[Any, int]) -> Item:
-    """The item that a window comes to."""
+    """Result of a window."""
     n = result.value * 10 + result.firing
     return Item(result.key or 0, n % 100_003, result.window.max_timestamp)
 

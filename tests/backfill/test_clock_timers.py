@@ -1,4 +1,4 @@
-"""Over history users' code is refused timers on the clock when it sets one; what steps do by the clock goes on."""
+"""Over history, processing-time timers of user code are refused when registered; clock-driven steps still work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHY = "set_processing_timer() waits for the clock, and over history nothing happ
 
 
 class ByClock(af.KeyedProcess[str, int, int]):
-    """Sets a timer on the clock, for a record or in an event timer."""
+    """Registers a processing-time timer, for a record or in an event timer."""
 
     def __init__(self, *, in_timer: bool) -> None:
         self.in_timer = in_timer
@@ -63,7 +63,7 @@ class AwaitedByClock(af.AsyncKeyedProcess[str, int, int]):
 
 
 class TriggerByClock(triggers.Trigger[int]):
-    """A user's trigger: nobody can see at plan time what it does."""
+    """A user's trigger, whose behaviour is unknown to the planner."""
 
     def on_element(
         self,

@@ -1,4 +1,4 @@
-"""What is in a savepoint row by row, as jobs of all kinds of steps have written it."""
+"""Content of savepoints row by row, written by jobs with steps of all kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a flow is cut, and what goes from one fragment to the next."""
+"""Fragments of a flow, and the exits between them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def same(value: Any) -> Any:
 
 
 def begun(flow: af.Flow, name: str = "numbers") -> af.Stream[int]:
-    """A source of which time begins right behind it."""
+    """A source with event time assigned right after it."""
     return flow.source([1], name=name).event_time(same, name=f"time of {name}")
 
 

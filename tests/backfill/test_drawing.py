@@ -1,4 +1,4 @@
-"""A plan as a person reads it."""
+"""Explanation of a plan as text."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ flow 'card-totals' over history up to 2013-07-01T00:00:00.000+00:00: 4 fragments
 
 fragment 0: the rows given for source 'payments', in any order
   payments  source
-  ├─ paid  event_time · cut: leaves what is at 2013-07-01T00:00:00.000+00:00 and later to the live job
+  ├─ paid  event_time · cut: leaves records at 2013-07-01T00:00:00.000+00:00 and later to the live job
   │  └─ both  union · a copy from here on, others in fragment 1
   │     └─ score  map_async ordered, 100 at once, failures to 'bad'
   │        ├─ card  key_by
@@ -78,7 +78,7 @@ fragment 0: the rows given for source 'payments', in any order
 
 fragment 1: the rows given for source 'refunds', in any order
   refunds  source
-  └─ refunded  event_time · cut: leaves what is at 2013-07-01T00:00:00.000+00:00 and later to the live job
+  └─ refunded  event_time · cut: leaves records at 2013-07-01T00:00:00.000+00:00 and later to the live job
      └─ both  union · a copy from here on, others in fragment 0
         └─ score  map_async ordered, 100 at once, failures to 'bad'
            ├─ card  key_by
@@ -118,7 +118,7 @@ def test_without_an_end_nothing_is_cut_and_no_state_is_kept() -> None:
     assert "plan_fragments" not in drawn
     assert "  sink archive: payments\n" in drawn
     assert drawn.endswith(
-        "  state: not kept, since no end of the history was given for a live job to go on from\n"
+        "  state: not kept, since no end of the history was given for a live job to start from\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""What each kind of step makes of history is what it makes of the same records in a live job, however they come."""
+"""Each kind of step gives the same results over history as in a live job, in whichever order records arrive."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHAPES = list(product([1, 2, 3, 5], [1, 7, 1000], [1, 1024]))
 
 @cache
 def case_of(name: str) -> tuple[Case, Results]:
-    """A flow with the step, and what comes of it in a live job."""
+    """A flow with the step, and its results in a live job."""
     random = Random(name)
     if name in STEPS:
         step = STEPS[name]
@@ -76,7 +76,7 @@ def test_a_step_makes_of_history_what_it_makes_of_it_live(
 
 
 def pickled(fragment: Fragment) -> Fragment:
-    """The fragment as an executor gets it: pickled, if Spark is installed, and unpickled."""
+    """The fragment as executors receive it: pickled, if Spark is installed, and unpickled."""
     if dumps is None:
         return portable_copy(fragment)
     unpickled: Fragment = pickle.loads(check_picklable(fragment, dumps))

@@ -1,4 +1,4 @@
-"""However a fragment ends, it says what has ended it, and leaves neither tasks nor alarms."""
+"""A fragment that ends for any reason reports the reason, and leaves neither tasks nor alarms."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WITH_BAD = [*ITEMS[:50], BAD, *ITEMS[51:]]
 
 
 class Broken(Exception):
-    """What fails."""
+    """Raised by the failing part."""
 
 
 def fail(item: Item) -> Item:
@@ -79,13 +79,13 @@ def failing_window(items: Items) -> af.Stream[Any]:
 
 
 def too_large(items: Items) -> af.Stream[Any]:
-    """Seconds, say, where milliseconds are due, and more than there is room for."""
+    """Seconds in place of milliseconds: beyond the range of timestamps."""
     return items.event_time(lambda item: item.at + (item == BAD) * 2**70, name="broken")
 
 
 Build = Callable[[Items], af.Stream[Any]]
 
-#: By what fails, a flow with the step ``broken``, whether it is in the second fragment, and what is known of it.
+#: By failing part, a flow with the step ``broken``, whether it is in the second fragment, and the known details.
 FAILURES: dict[str, tuple[Build, bool, object, object]] = {
     "map": (lambda items: items.map(fail, name="broken"), False, BAD, None),
     "map_async": (
@@ -212,7 +212,7 @@ def test_a_record_that_cannot_go_to_another_executor_is_named() -> None:
 
 
 class Locked(Item):
-    """Holds what does not pickle."""
+    """Holds an object that cannot be pickled."""
 
     def __reduce__(self) -> Any:
         return threading.Lock, (threading.Lock(),)
@@ -278,7 +278,7 @@ def test_while_nobody_fetches_results_not_much_is_taken(by_key: bool) -> None:
 
     leaving_nothing(main)
 
-    # What is being handed out, as much again that waits for it, what the sink lets wait, and blocks that were fetched.
+    # Records being emitted, as many waiting for that, those buffered by the sink, and fetched inputs.
     assert 64 * 2 + 2048 + 64 + 30 >= inbox.taken > 64
 
 
@@ -327,7 +327,7 @@ async def _slow(item: Item) -> Item:
     return item
 
 
-class DecodedBlock(af.KeyedProcess[int, Item, Item]):
+class RecordingOperator(af.KeyedProcess[int, Item, Item]):
     """Fails at a bad record; notes what is called."""
 
     def __init__(self) -> None:
@@ -345,7 +345,7 @@ class DecodedBlock(af.KeyedProcess[int, Item, Item]):
 
 @pytest.mark.parametrize("end", ["by itself", "a failure", "a cancellation"])
 def test_users_functions_are_opened_and_closed_once(end: str) -> None:
-    function = DecodedBlock()
+    function = RecordingOperator()
     fragment = fragments(lambda items: keyed(items).process(function, name="opened"))[1]
     rows = keyed_rows(WITH_BAD if end == "a failure" else ITEMS)
     inbox = Rows(rows, end=never if end == "a cancellation" else at_once)

@@ -1,4 +1,4 @@
-"""Windows of processing time may be told to fire in event time over history; the live job goes on by its clock."""
+"""Windows of processing time can fire in event time over history; the live job continues by its clock."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NUMBERS = [0, 3, 12, 13, 29, 45, 46, 47]
 
 
 class OfAUser(triggers.Trigger[int]):
-    """Nobody can see what it does."""
+    """A class whose behaviour is unknown."""
 
     def on_element(
         self,
@@ -52,7 +52,7 @@ def over_history(flow: af.Flow, sources: dict[str, Sequence[int]], **more: Any) 
 def windowed(
     windows: Any, *, trigger: af.Trigger[int] | None = None, source: Any = ()
 ) -> tuple[af.Flow, af.CollectSink[Any]]:
-    """Which numbers are in which windows, as a flow."""
+    """Numbers by window, as a flow."""
     flow, sink = af.Flow("windows"), af.CollectSink[Any]()
     keyed = flow.source(source, name="numbers").event_time(lambda n: n).key_by(lambda n: n % 2)
     keyed.window(windows, trigger=trigger).apply(list, name="lists").to(sink, name="out")
@@ -60,7 +60,7 @@ def windowed(
 
 
 def lists(results: Iterable[Any]) -> list[tuple[int, int, list[int]]]:
-    """Results in an order of their own: windows of different keys come as they come."""
+    """Results in a fixed order: windows of different keys are emitted in any order."""
     return sorted((one.key, one.window.start, one.value) for one in results)
 
 

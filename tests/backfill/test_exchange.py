@@ -1,4 +1,4 @@
-"""Records on their way from one fragment to another come back as they were, type for type."""
+"""Records sent between fragments are decoded unchanged, type for type."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_parcels_hold_records_in_the_order_of_time_within_ten_seconds(
 
 
 def _lengths(times: list[int]) -> list[int]:
-    """Of the parcels of records that come in batches of 100."""
+    """Lengths of the blocks of records in batches of 100."""
     encoder = _encoder()
     batches = (times[at : at + 100] for at in range(0, len(times), 100))
     sent = (encoder.record_blocks(Batch(some, some, ["k"] * len(some))) for some in batches)
@@ -158,7 +158,7 @@ def test_records_minutes_apart_travel_together_if_they_come_about_in_order() -> 
     for times in (in_order, disordered, with_one_of_long_ago):
         lengths = _lengths(times)
 
-        # The first batch says nothing of that.
+        # The first batch does not show it.
         assert lengths[:100] == [1] * 100
         assert len(lengths) < 100 + 4 * 19
 

@@ -1,4 +1,4 @@
-"""Whatever the flow: over history it gives what it gives live, and so do both, one after the other."""
+"""A random flow gives the same results over history, live, and in both one after the other."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check(seed: int, folder: Path) -> None:
 
 
 def shape(random: Random) -> Shape:
-    """In how many partitions, and how much at a time."""
+    """Number of partitions, and records at a time."""
     return {
         "parallelism": random.choice([1, 2, 3, 5]),
         "block": random.choice([1, 7, 1000]),
@@ -58,7 +58,7 @@ def shape(random: Random) -> Shape:
 
 
 def small_parcels(random: Random, stack: ExitStack) -> None:
-    """So small that those of a few records overlap."""
+    """Blocks so small that those of a few records overlap."""
     for name, numbers in {
         "exchange._MOST": [1, 4, 1024],
         "exchange._SPAN": [0, 20, 10_000],

@@ -1,8 +1,4 @@
-"""What a flow gives up to a moment T over history, and live from there, is what one live job gives without a break.
-
-Windows, sessions, timers, joins and handlers are open across T. The live job has other subtasks than the backfill, and
-gets all records once more, or those from T on.
-"""
+"""Results up to a moment T over history and live from there equal those of one uninterrupted live job."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ from tests.backfill.test_each_step import PAIR_STEPS, STEPS, case_of
 
 
 def moments(case: Case) -> list[int]:
-    """Before the first record, on one, between two of them, at the end of a window, behind the last."""
+    """Before the first record, at one, between two of them, at the end of a window, after the last."""
     items = case.sources["items"]
     middle = items[len(items) // 2].at
     taken = {item.at for some in case.sources.values() for item in some}
@@ -52,7 +48,7 @@ def test_a_live_job_goes_on_from_what_a_backfill_has_left(name: str, tmp_path: P
 
 
 def _both_ways(case: Case, until: int, folder: Path) -> Results:
-    """Over history up to ``until``, and live from there."""
+    """Results over history up to ``until``, and live from there."""
     past = case.over_history(until=until, savepoint=folder / "savepoint", parallelism=2)
     return together(past, case.live(savepoint=folder / "savepoint", parallelism=3))
 

@@ -1,4 +1,4 @@
-"""The live half of a hand-over: what stands open at T goes on as if there had been one job all the time."""
+"""The live half of a hand-over: open state at T continues as if one job had run all the time."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def windows_after_windows(ends: Ends, sink: af.Sink[str]) -> af.Flow:
 
 
 class Silent(af.KeyedProcess[str, Reading, tuple[str, int, int]]):
-    """Reports a key that was silent for 20 ms, with how many readings it had before, whatever their order."""
+    """Reports a key without readings for 20 ms, with the number of its earlier readings, in any order."""
 
     times = af.ListState("times", of=int)
 
@@ -136,7 +136,7 @@ def as_of_join(ends: Ends, sink: af.Sink[str]) -> af.Flow:
 
 
 class Balance(af.CoProcess[str, Reading, Reading, tuple[str, int, int]]):
-    """Every 90 ms, the sum of left readings less that of right ones, as far as event time has come."""
+    """Every 90 ms of event time, the sum of left readings minus that of right ones."""
 
     pending = af.MapState("pending", key=int, of=int)
     balance = af.ValueState("balance", of=int)
@@ -253,7 +253,7 @@ def test_several_splits_go_on_as_in_one_job(
 
 
 def mixed_windows(ends: Ends, sink: af.Sink[str]) -> af.Flow:
-    """Time begins behind an exchange, which mixes records from anywhere in the streams."""
+    """Event time is assigned after an exchange, which mixes records from anywhere in the streams."""
     flow = af.Flow("mixed")
     left, right = (
         flow.source(end, name=name).rebalance() for end, name in zip(ends, "lr", strict=True)

@@ -1,4 +1,4 @@
-"""Parcels that come by their first times are put together into the order of event time."""
+"""Record blocks that arrive by their first times are merged into the order of event time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _opened(times: list[int], place: int) -> DecodedBlock:
 
 
 def _merged(record_blocks: list[RecordBlock]) -> tuple[list[tuple[int, int, int, int]], int]:
-    """Time, input, place and number of each record, as handed on; and how many were held at most."""
+    """Time, input, place and number of each record, in the order of emission; and the maximum number held."""
     together, most = BlockMerger(), 0
     arrived: list[ExchangedRows] = []
     for number, place, times in sorted(record_blocks, key=lambda one: (one[2][0], one[0], one[1])):

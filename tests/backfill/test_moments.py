@@ -1,7 +1,4 @@
-"""Where it matters what a step has seen when time passes, history is a live job in which time passes at each moment.
-
-Such a job gets a record that only tells the time in front of the records of each millisecond, and batches of one.
-"""
+"""For steps whose results depend on the watermark, history equals a live job with a watermark at each timestamp."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from tests.backfill.steps import of_window, plus
 
 
 class Told(af.KeyedProcess[int, Item, Item]):
-    """How many of its key have come, and how far time is, when a record comes and when a timer rings."""
+    """Number of records of the key, and the time, when a record is processed and when a timer fires."""
 
     count = af.ValueState("count", of=int)
 
@@ -75,7 +72,7 @@ def continuous_for_ever(items: Items) -> Items:
 
 
 class AtMoments(af.triggers.Trigger[Item]):
-    """Fires when time has come to some moments in the middle of a window."""
+    """Fires at some moments in the middle of a window."""
 
     def on_element(
         self,
@@ -93,7 +90,7 @@ class AtMoments(af.triggers.Trigger[Item]):
         return af.triggers.TriggerResult.FIRE
 
     def clear(self, window: af.TimeWindow, ctx: af.triggers.TriggerContext) -> None:
-        """Its timers may ring for nothing."""
+        """Its timers may fire without effect."""
 
 
 def of_a_user(items: Items) -> Items:
@@ -108,7 +105,7 @@ FLOWS: dict[str, Callable[[Items], Items]] = {
 
 @cache
 def case_of(flow: str) -> tuple[Case, Results]:
-    """A flow over some items, and what it gives live when time passes at each moment."""
+    """A flow over some items, and its live results with a watermark at each timestamp."""
     items = drawn(Random(flow), 120, keys=3)
     case = Case(lambda streams: {"out": FLOWS[flow](streams["items"])}, {"items": items})
     return case, case.live({"items": ticking(items)}, batch=1)

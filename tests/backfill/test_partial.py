@@ -1,4 +1,4 @@
-"""Windows that are aggregated in parts in front of the exchange. ``test_each_step`` has what comes of them."""
+"""Partial aggregation of windows upstream of the exchange. Results are in ``test_each_step``."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def tumbling(stream: af.KeyedStream[int, Item]) -> Windows:
 
 
 def parts(flow: af.Flow) -> list[str]:
-    """The steps in front of exchanges that aggregate."""
+    """The aggregating steps upstream of exchanges."""
     plan = plan_fragments(flow.graph)
     return [
         node.name for one in plan.fragments for node in one.nodes if node.what == "window.partial"
@@ -271,7 +271,7 @@ def test_what_cannot_be_a_key_is_told_with_its_record() -> None:
 
 
 def test_accumulators_leave_when_many_records_went_into_them() -> None:
-    """They may have grown."""
+    """The accumulators may have grown."""
     step = harness()
     for _ in range(1000):
         push(step, *[(1, 1)] * 1000)

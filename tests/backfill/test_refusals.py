@@ -1,4 +1,4 @@
-"""What cannot run over history is refused before anything runs: by name, with the reason, all of it at once."""
+"""Flows that cannot run over history are refused before anything runs: by step, with all reasons at once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Meet(af.CoProcess[int, int, int, int]):
 
 
 class EveryOther(af.Trigger[Any]):
-    """A trigger of a user's, who may do in it what he likes."""
+    """A user's trigger, whose behaviour is unknown."""
 
     def on_element(
         self, value: Any, timestamp: int, window: af.TimeWindow, ctx: triggers.TriggerContext
@@ -59,7 +59,7 @@ def end(stream: af.Stream[Any]) -> None:
 
 
 def reason(flow: af.Flow) -> str:
-    """Why the flow is refused."""
+    """Reason of the refusal."""
     with pytest.raises(FlowDefinitionError) as refused:
         refuse_unsupported(flow.graph)
     return str(refused.value)

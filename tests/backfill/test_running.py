@@ -1,4 +1,4 @@
-"""What fragments make of history is what one live job makes of it: whatever records and keys are, and wherever made."""
+"""Fragments over history give the results of one live job, for all types of records and keys, in any partition."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Packed(msgspec.Struct):
 
 @dataclass
 class Nested:
-    """Does not go without pickle."""
+    """Needs pickle."""
 
     bid: Bid
     more: list[int]
@@ -105,7 +105,7 @@ KEYS: dict[str, Callable[[Bid], Any]] = {
 
 
 def run_both(build: Callable[[af.Stream[Bid]], af.Stream[Any]]) -> tuple[list[str], list[str]]:
-    """What a live job makes of the bids, and what comes of them over history, as texts, which show types."""
+    """Results of a live job over the bids, and those over history, as texts, which show types."""
     live = af.CollectSink[Any]()
 
     def flow(bids: Sequence[Bid]) -> af.Flow:
@@ -167,7 +167,7 @@ def test_records_of_a_class_that_only_a_function_knows_are_refused_by_name() -> 
 
 
 def test_state_that_cannot_be_stored_fails_with_the_first_of_it() -> None:
-    """Not at the end, which may be hours away."""
+    """The failure is early, not at the end of a long history."""
     seen: list[int] = []
 
     def count(value: Plain) -> bool:

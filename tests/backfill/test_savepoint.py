@@ -1,4 +1,4 @@
-"""The savepoint that a backfill leaves: whole, like any other, and refused if anything is missing or does not fit."""
+"""The savepoint of a backfill: complete, like any other, and refused if parts are missing or do not fit."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def fragment(name: str, plan: FragmentPlan = PLAN) -> Fragment:
 
 
 def state(*groups: int, value: bytes = b"v") -> OperatorSnapshot:
-    """A row of a key in each of ``groups``."""
+    """One row of a key in each of ``groups``."""
     return OperatorSnapshot({group: {"@rows": ((b"k%d" % group, value),)} for group in groups})
 
 
@@ -307,7 +307,7 @@ def test_a_step_that_remembers_nothing_leaves_a_part_of_nothing(tmp_path: Path) 
 
 
 class RecoveringSink(CollectSink[object]):
-    """Remembers with what it was recovered."""
+    """Records the committables of its recovery."""
 
     recovered: Sequence[Committable] = ()
 

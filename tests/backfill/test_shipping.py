@@ -1,4 +1,4 @@
-"""What executors get of a fragment: its steps, and nothing that they have no use for."""
+"""The form of a fragment for executors: its steps, and nothing that they do not need."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ cloudpickle = pytest.importorskip("pyspark.cloudpickle", reason="pickles what __
 
 MINUTE = timedelta(minutes=1)
 
-#: What the steps of a small fragment take, pickled (bytes). The data below is a hundred times as much.
+#: Pickled size (bytes) of the steps of a small fragment. The data below is a hundred times as much.
 SMALL = 10_000
 
 
@@ -36,12 +36,12 @@ def dumps(value: object) -> bytes:
 
 
 def reachable(node: Node) -> list[Node]:
-    """``node``, and all nodes to which its inputs lead."""
+    """``node``, and all nodes that its inputs lead to."""
     return [node, *(one for edge in node.inputs for one in reachable(edge.origin))]
 
 
 def plan_of(step: Callable[[af.KeyedStream[int, int]], af.Stream[Any]]) -> FragmentPlan:
-    """A source with much data, and ``step`` behind its key_by."""
+    """A source with much data, and ``step`` after its key_by."""
     flow = af.Flow("big")
     numbers = flow.source(list(range(10**6)), name="numbers").event_time(lambda n: n)
     step(numbers.key_by(lambda n: n)).to(af.CollectSink[Any](), name="sink")
@@ -49,7 +49,7 @@ def plan_of(step: Callable[[af.KeyedStream[int, int]], af.Stream[Any]]) -> Fragm
 
 
 class Client:
-    """Something that cannot be sent."""
+    """An object that cannot be pickled."""
 
     def __init__(self) -> None:
         self.name = "client"
@@ -230,11 +230,11 @@ def test_no_fragment_holds_on_to_steps_of_another_or_to_the_ends_of_the_flow(flo
             assert way.sink is None or (way.sink.sink is None and not way.sink.inputs)
 
 
-# ------------------------------------------------------------------------------------- what does not pickle
+# ------------------------------------------------------------------------------------- pickling errors
 
 
 def refusal(plan: FragmentPlan) -> FlowDefinitionError:
-    """Why a fragment of ``plan`` cannot be sent."""
+    """Reason why a fragment of ``plan`` cannot be sent."""
     with pytest.raises(FlowDefinitionError) as refused:
         _ = [check_picklable(fragment, dumps) for fragment in plan.fragments]
     return refused.value

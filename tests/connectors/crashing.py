@@ -1,9 +1,4 @@
-"""Writes numbers into a sink and is killed at it, again and again: ``python -m tests.connectors.crashing`` (see main).
-
-One process starts another for each attempt, by a fork, which takes no time, and kills it with SIGKILL after some
-milliseconds. An attempt does what a job does: recover, open writers, write, prepare, note the checkpoint as complete
-(the journal, which is replaced as a whole), commit. The last attempt runs to the end.
-"""
+"""Writes numbers into a sink and is killed, repeatedly: ``python -m tests.connectors.crashing`` (see main)."""
 
 from __future__ import annotations
 
@@ -46,7 +41,7 @@ class Complete:
 
 
 class Journal:
-    """Where the last complete checkpoint is noted."""
+    """Record of the last complete checkpoint."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -63,14 +58,14 @@ class Journal:
         os.replace(temporary, self._path)
 
     def next_number(self) -> int:
-        """Never the same number twice."""
+        """Return a new number, never the same twice."""
         with self._numbers.open("a+") as numbers:
             numbers.write("x")
             return numbers.tell()
 
 
 async def attempt(sink: Sink[Any], journal: Journal, random: Random) -> None:
-    """Go on from the last complete checkpoint, to the end."""
+    """Resume from the last complete checkpoint, and run to the end."""
     complete = journal.read()
     await sink.recover("out", complete.committables)
     parallelism = random.randint(1, 3)
@@ -107,7 +102,7 @@ async def attempt(sink: Sink[Any], journal: Journal, random: Random) -> None:
 
 
 def killed(work: Callable[[], None], after: float | None) -> bool:
-    """Do ``work`` in a process of its own; True if it was killed before it was done."""
+    """Run ``work`` in a process of its own; return True if it was killed before its end."""
     child = os.fork()
     if child == 0:
         code = 1

@@ -1,4 +1,4 @@
-"""Blocking calls on one file never overlap, whoever is cancelled."""
+"""Blocking calls on one file never overlap, even if one is cancelled."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_no_line_is_lost_when_a_read_is_cancelled(tmp_path: Path) -> None:
 
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(reader.read(10))
-        writing = await when_somebody_reads(pipe)
+        writing = await when_read(pipe)
         reading.cancel()
     os.write(writing, b"a\nb\n")
     os.close(writing)
@@ -81,8 +81,8 @@ async def test_no_line_is_lost_when_a_read_is_cancelled(tmp_path: Path) -> None:
     assert chunk.values == ["a", "b"]
 
 
-async def when_somebody_reads(pipe: Path) -> int:
-    """A descriptor for writing into ``pipe``, once its other end is open."""
+async def when_read(pipe: Path) -> int:
+    """Descriptor for writing into ``pipe``, once its other end is open."""
     while True:
         try:
             return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)

@@ -1,4 +1,4 @@
-"""However often and whenever a process is killed that writes into a sink, in the end each record is there once."""
+"""A sink whose process is killed repeatedly, at any time, has each record exactly once in the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is packed into the wheel."""
+"""Content of the wheel."""
 
 from __future__ import annotations
 

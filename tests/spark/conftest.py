@@ -1,4 +1,4 @@
-"""What the tests of Spark share: one session, and programs that need a process of their own."""
+"""Fixtures of the Spark tests: one session, and programs that need a process of their own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROJECT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def needs_spark() -> None:
-    """Skips what needs Spark on a machine without Java, with the reason. In CI it fails instead."""
+    """Skip tests that need Spark on a machine without Java, with the reason. In CI they fail instead."""
     try:
         check_java()
         check_packages()
@@ -35,7 +35,7 @@ def needs_spark() -> None:
 
 @pytest.fixture(scope="session")
 def spark(needs_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one session of this process: local[2], 2 shuffle partitions, UTC, no web page."""
+    """The one session of this process: local[2], 2 shuffle partitions, UTC, no web UI."""
     folder = tmp_path_factory.mktemp("spark")
     session = local_session(
         "tests",
@@ -51,13 +51,7 @@ def spark(needs_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="session")
 def in_another_process(needs_spark: None) -> Callable[..., str]:
-    """``in_another_process(function, "argument", …)``: what it prints when it runs in a fresh Python.
-
-    For sessions of another kind, of which there cannot be a second in one process: ``local[2,3]``, whose tasks are
-    tried again, and Spark Connect, ``SparkSession.builder.remote("local[2]")``. ``function`` is one of a module of
-    ours, with str for arguments, or the path of a script. The test fails with all that was said if it fails or
-    takes longer than ``timeout`` seconds.
-    """
+    """``in_another_process(function, "argument", …)``: the output of a fresh Python process that runs it."""
 
     def run(what: Callable[..., None] | Path, *arguments: str, timeout: float = 180) -> str:
         command = [sys.executable, *_called(what), *arguments]

@@ -1,7 +1,4 @@
-"""A backfill whose tasks fail, are killed or are too slow the first time, for tests in a process of its own.
-
-What must not change is printed: the results, all that the savepoint holds, and what the backfill says it has done.
-"""
+"""A backfill whose tasks fail, are killed or are too slow at first, for tests in a process of its own."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ class Bid:
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """What happens in the first attempt of a task, at a point of the flow; nothing if there is no ``folder``."""
+    """Failure in the first attempt of a task, at a point of the flow; none if there is no ``folder``."""
 
     folder: str
 
@@ -70,7 +67,7 @@ class Disturbance:
 
 
 class Streaks(af.KeyedProcess[str, Bid, Bid]):
-    """Passes bids on, and remembers much of each bidder; a timer tells who was silent."""
+    """Emits bids unchanged, and keeps much state of each bidder; a timer reports who was silent."""
 
     last = af.ValueState("last", of=Bid)
     padding = af.ValueState("padding", of=bytes)
@@ -94,7 +91,7 @@ class Streaks(af.KeyedProcess[str, Bid, Bid]):
 
 
 def fail_while_state_is_yielded(disturbance: Disturbance) -> None:
-    """Once in a process: the first piece of the state has left, and results are in a file, when partition 1 fails."""
+    """Once per process: partition 1 fails after the first chunk of state, with results in a file."""
     from aflow_connectors.spark.backfill import fragment_task as module
 
     executing: Any = module
@@ -150,7 +147,7 @@ def bids(session: SparkSession) -> DataFrame:
 
 
 async def run(frame: DataFrame, strikes: Disturbance, slow: Disturbance) -> dict[str, Any]:
-    """What a backfill leaves."""
+    """State and results of a backfill."""
     with tempfile.TemporaryDirectory() as folder:
         done = await backfill(
             partial(build, strikes, slow),
@@ -181,7 +178,7 @@ async def run(frame: DataFrame, strikes: Disturbance, slow: Disturbance) -> dict
 
 
 async def compared(session: SparkSession, *, slow: bool) -> dict[str, Any]:
-    """Whether a backfill leaves the same when it is disturbed, and where that was."""
+    """Comparison of a disturbed backfill with an undisturbed one, and the place of the disturbance."""
     frame, none = bids(session), Disturbance("")
     with tempfile.TemporaryDirectory() as folder:
         undisturbed = await run(frame, none, none)
@@ -194,7 +191,7 @@ async def compared(session: SparkSession, *, slow: bool) -> dict[str, Any]:
 
 
 async def without_session(session: SparkSession) -> str:
-    """What is said when the session was stopped."""
+    """Message after the session was stopped."""
     frame, none = bids(session), Disturbance("")
     session.stop()
     try:
@@ -205,7 +202,7 @@ async def without_session(session: SparkSession) -> str:
 
 
 def speculated() -> None:
-    """A task so slow that Spark begins it a second time, which it does on another host only."""
+    """A task so slow that Spark starts it a second time, which it does only on another host."""
     conf = {
         "spark.master": os.environ["AFLOW_SPARK_CLUSTER"],
         "spark.speculation": "true",

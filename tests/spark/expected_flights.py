@@ -1,7 +1,4 @@
-"""The answers of the flights over history, worked out a second time with pandas: with nothing of aflow's.
-
-Tables of cells in the order of the fields of the pipeline's rows.
-"""
+"""Answers of the flights over history, computed a second time with pandas and without aflow."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ def read_weather(folder: Path) -> Frame:
 
 
 def expected(folder: Path, flights: Frame, weather: Frame) -> dict[str, list[Cells]]:
-    """By sink, what the pipeline should make of the tables."""
+    """Expected results of the pipeline, by sink."""
     hours = _hours(flights)
     known = flights[flights["tailnum"].notna()]
     silent = _silent(known, folder / "planes.csv")
@@ -119,7 +116,7 @@ def _around(storms: Frame, hours: Frame) -> Frame:
 
 
 def _cells(table: Frame) -> list[Cells]:
-    """Rows of plain values; None where one is missing."""
+    """Rows of plain values; None for missing ones."""
     columns = (
         [None if missing else value for value, missing in zip(*pair, strict=True)]
         for pair in ((table[name].tolist(), table[name].isna().tolist()) for name in table)

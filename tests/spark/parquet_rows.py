@@ -1,4 +1,4 @@
-"""What is in a folder of Parquet files, read without Spark."""
+"""Content of a folder of Parquet files, read without Spark."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A script as users write it: all classes are its own. It backfills twice, and in between a class is changed.
-
-Run by ``test_backfill_elsewhere``; prints what it found as JSON.
-"""
+"""A script as users write it, with all classes its own. It backfills twice, and changes a class in between."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """The first one; a cell of a notebook that is run again makes another."""
+    """The first one; a notebook cell that is run again defines another."""
 
     row: Row
     kind: Kind
@@ -73,7 +70,7 @@ class Payment:
 
 @dataclass(frozen=True)
 class Last:
-    """What is remembered of a kind."""
+    """State of a kind."""
 
     payment: Payment
     count: int

@@ -1,4 +1,4 @@
-"""What the tests of Spark's sinks share: writers called as a job calls them, and a program that is killed at it."""
+"""Helpers for the tests of Spark's sinks: writers called as a job calls them, and a program that is killed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def put(writer: Writer[Any], records: Sequence[object]) -> None:
 
 
 async def prepared(writer: Writer[Any], checkpoint: int, records: Sequence[object]) -> Committable:
-    """What comes back from storage for ``records``."""
+    """Committables for ``records``, after storage."""
     await put(writer, records)
     return PLAIN.decode(PLAIN.encode(await writer.prepare(checkpoint)))
 
@@ -75,7 +75,7 @@ async def prepared(writer: Writer[Any], checkpoint: int, records: Sequence[objec
 
 
 def killed_at(moment: str) -> Callable[[SparkTable, Sequence[Path], StructType], None]:
-    """What replaces ``SparkTable.replace``."""
+    """Replacement for ``SparkTable.replace``."""
     write_pieces = SparkTable.replace
 
     def replace(table: SparkTable, files: Sequence[Path], columns: StructType) -> None:
@@ -87,7 +87,7 @@ def killed_at(moment: str) -> Callable[[SparkTable, Sequence[Path], StructType],
 
 
 def attached_session() -> SparkSession:
-    """The session of the process whose gateway is in the environment."""
+    """Session of the process whose gateway is in the environment."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 

@@ -1,4 +1,4 @@
-"""A flow over history on Spark gives what the live job gives, and leaves what it would have."""
+"""A flow over history on Spark gives the results of the live job, and leaves the same state."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def frame(spark: SparkSession) -> DataFrame:
 async def history_and_live(
     spark: SparkSession, folder: Path
 ) -> tuple[Backfilled, list[Sum], list[Sum]]:
-    """What a backfill has done, its results, and those of the live job behind it."""
+    """Summary of a backfill, its results, and those of the live job after it."""
     live = af.CollectSink[Sum]()
     done = await backfill(
         build,
@@ -109,11 +109,11 @@ async def test_history_on_spark_and_the_live_job_behind_it_are_one_live_job(
 
 
 def _not_seen(fragment: Path | None, exit: int) -> None:
-    """Nothing is seen from here."""
+    """No file is visible."""
 
 
 def _not_here(uri: str, session: SparkSession) -> None:
-    """Nothing is on this machine."""
+    """No path is local."""
 
 
 def with_alarms(bids: Any, sums: Any, alarms: Any) -> af.Flow:

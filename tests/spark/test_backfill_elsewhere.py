@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def found(in_another_process: Callable[..., str]) -> dict[str, Any]:
-    """What ``script.py`` has found."""
+    """Output of ``script.py``."""
     told = in_another_process(Path(__file__).with_name("script.py"), timeout=300)
     return cast("dict[str, Any]", json.loads(told.splitlines()[-1]))
 

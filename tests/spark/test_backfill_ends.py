@@ -1,4 +1,4 @@
-"""A backfill that is cancelled, or fails, says why in few words and leaves nothing behind."""
+"""A backfill that is cancelled or fails gives a short reason and leaves no files or threads."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def holding(held: object) -> Callable[[Bid], Bid]:
 def refused(
     spark: SparkSession, folder: Path, connection: socket.socket
 ) -> dict[str, tuple[dict[str, Any], str]]:
-    """What is refused before anything runs: with which arguments, and what is said."""
+    """Invalid arguments, with the message that is raised before anything runs."""
     taken = folder / "taken"
     taken.mkdir()
     (taken / "part-00000-000007.parquet").touch()
@@ -216,15 +216,15 @@ def refused(
         ),
         "results that are there": (
             {"sinks": {"sums": str(taken)}},
-            f"sink 'sums': {taken} is there already: remove it",
+            f"sink 'sums': {taken} already exists: remove it",
         ),
         "results that are there, as a URI": (
             {"sinks": {"sums": taken.as_uri()}},
-            f"sink 'sums': {taken} is there already: remove it",
+            f"sink 'sums': {taken} already exists: remove it",
         ),
         "output that is there": (
             {"sinks": {"sums": SparkSink(taken)}},
-            f"sink 'sums': {taken}/part-00000-000007.parquet is there already: it has the name",
+            f"sink 'sums': {taken}/part-00000-000007.parquet already exists: it has the name",
         ),
         "no sink": ({"sinks": {"sums": 7}}, "the results of a sink go into a folder, "),
         "a savepoint that is there": (

@@ -1,4 +1,4 @@
-"""A backfill takes the sinks of the live job, which goes on behind it in the same folder, and in the same table."""
+"""A backfill writes into the sinks of the live job, which continues in the same folder and the same table."""
 
 from __future__ import annotations
 

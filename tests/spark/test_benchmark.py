@@ -1,4 +1,4 @@
-"""The benchmark of Spark measures what it says, and verifies it."""
+"""The benchmark of Spark measures and verifies its cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generator between a thread that iterates over batches and the event loop that works on them. Needs no Spark."""
+"""The generator between a thread that iterates over batches and the event loop that processes them. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE = 10
 
 @pytest.fixture(autouse=True)
 def loop() -> Iterator[WorkerLoop]:
-    """The loop of this process, which no worker of Spark is: it ends with the test."""
+    """The loop of this process, which is no worker of Spark: it ends with the test."""
     begun_with = worker_loop()
     yield begun_with
     for one in {begun_with, worker_loop()}:
@@ -38,7 +38,7 @@ async def passing_through(inbox: BridgeInput[int], outbox: BridgeOutput[int]) ->
 
 
 class Endless(Iterator[int]):
-    """Counts for ever, and how far it got."""
+    """Counts without end, and records the count."""
 
     def __init__(self) -> None:
         self.read = 0
@@ -49,7 +49,7 @@ class Endless(Iterator[int]):
 
 
 class Broken(Iterator[int]):
-    """Gives ``before`` batches, and fails."""
+    """Yields ``before`` batches, and fails."""
 
     def __init__(self, error: Exception, before: int = 0) -> None:
         self._error = error
@@ -537,7 +537,7 @@ def test_a_coroutine_that_leaked_does_not_run_inside_the_next_task(
 
 
 def test_what_was_begun_before_the_task_goes_on_behind_it(loop: WorkerLoop) -> None:
-    """As a pool of connections does, which was opened for the worker process."""
+    """Like a connection pool that was opened for the worker process."""
     asked, answered, stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def answering() -> None:

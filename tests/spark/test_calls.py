@@ -1,4 +1,4 @@
-"""Spark's calls are made off the loop, and end when nobody waits for them any more."""
+"""Spark calls are made off the loop, and are cancelled with the task that waits for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On Spark Connect, calls and sources do what they do on a classic session."""
+"""On Spark Connect, calls and sources behave as on a classic session."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def on_connect() -> None:
 
 @pytest.fixture(scope="module")
 def there(in_another_process: Callable[..., str]) -> dict[str, Any]:
-    """What was found with a server of Spark Connect, of which there can be none beside a classic session."""
+    """Results of a server of Spark Connect, which cannot run beside a classic session."""
     return cast(dict[str, Any], json.loads(in_another_process(on_connect).splitlines()[-1]))
 
 

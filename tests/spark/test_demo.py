@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 def row(table: str, name: str) -> list[str]:
-    """The cells of a row, without what makes large numbers readable."""
+    """Cells of a row, without thousands separators."""
     (line,) = (line for line in table.splitlines() if re.match(rf"│ {name} +│", line))
     return [cell.strip().replace(",", "") for cell in line.strip("│").split("│")][1:]
 

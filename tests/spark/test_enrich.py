@@ -39,7 +39,7 @@ SCORES = pa.schema([("id", pa.int32()), ("score", pa.float64())])
 
 @pytest.fixture
 def loop() -> Iterator[WorkerLoop]:
-    """The loop of this process, which no worker of Spark is: it ends with the test."""
+    """The loop of this process, which is no worker of Spark: it ends with the test."""
     begun_with = worker_loop()
     yield begun_with
     for one in {begun_with, worker_loop()}:
@@ -47,7 +47,7 @@ def loop() -> Iterator[WorkerLoop]:
 
 
 class Frame:
-    """Arrow batches, with what ``map_async`` uses of a DataFrame; what maps them is pickled, as in Spark."""
+    """Arrow batches, with the methods of a DataFrame that ``map_async`` uses; functions are pickled, as in Spark."""
 
     def __init__(self, *batches: Any) -> None:
         self.columns: list[str] = batches[0].schema.names
@@ -105,7 +105,7 @@ def test_batches_may_be_empty(batches: list[list[int]]) -> None:
 
 
 class Meeting:
-    """Where calls for rows of two batches wait for each other; in this module, so that pickling does not copy it."""
+    """Rendezvous of calls for rows of two batches; in this module, so that pickling does not copy it."""
 
     arrived = 0
     all_there: asyncio.Event
@@ -248,8 +248,8 @@ def test_an_attempt_that_takes_too_long_fails() -> None:
 # -- Resources.
 
 
-class DecodedBlock:
-    """What was opened in this process, and closed."""
+class OpenCount:
+    """Resources opened and closed in this process."""
 
     names: list[str] = []  # noqa: RUF012
     closed: list[str] = []  # noqa: RUF012
@@ -258,13 +258,13 @@ class DecodedBlock:
 
 @asynccontextmanager
 async def session() -> AsyncGenerator[str]:
-    if DecodedBlock.fails:
-        DecodedBlock.fails -= 1
+    if OpenCount.fails:
+        OpenCount.fails -= 1
         raise ConnectionRefusedError("nobody listens")
-    name = f"session {len(DecodedBlock.names)}"
-    DecodedBlock.names.append(name)
+    name = f"session {len(OpenCount.names)}"
+    OpenCount.names.append(name)
     yield name
-    DecodedBlock.closed.append(name)
+    OpenCount.closed.append(name)
 
 
 async def with_session(row: dict[str, Any], name: str) -> dict[str, Any]:
@@ -275,12 +275,12 @@ BY = pa.schema([("id", pa.int64()), ("by", pa.string())])
 
 
 @pytest.fixture
-def opened(loop: WorkerLoop) -> type[DecodedBlock]:
-    DecodedBlock.names, DecodedBlock.closed, DecodedBlock.fails = [], [], 0
-    return DecodedBlock
+def opened(loop: WorkerLoop) -> type[OpenCount]:
+    OpenCount.names, OpenCount.closed, OpenCount.fails = [], [], 0
+    return OpenCount
 
 
-def test_a_resource_is_opened_once_for_all_tasks_of_a_step(opened: type[DecodedBlock]) -> None:
+def test_a_resource_is_opened_once_for_all_tasks_of_a_step(opened: type[OpenCount]) -> None:
     def partition() -> list[dict[str, Any]]:
         using = af.Resource(session, name="session")
         return rows(map_async(ids([1, 2]), with_session, schema=BY, using=using))
@@ -291,7 +291,7 @@ def test_a_resource_is_opened_once_for_all_tasks_of_a_step(opened: type[DecodedB
     assert opened.closed == []
 
 
-def test_another_step_has_a_resource_of_its_own(opened: type[DecodedBlock]) -> None:
+def test_another_step_has_a_resource_of_its_own(opened: type[OpenCount]) -> None:
     using = af.Resource(session)
     one = rows(map_async(ids([1]), with_session, schema=BY, using=using, name="one"))
     other = rows(map_async(ids([1]), with_session, schema=BY, using=using, name="other"))
@@ -300,7 +300,7 @@ def test_another_step_has_a_resource_of_its_own(opened: type[DecodedBlock]) -> N
 
 
 def test_a_process_that_has_seen_many_steps_closes_what_is_not_used(
-    opened: type[DecodedBlock],
+    opened: type[OpenCount],
 ) -> None:
     for number in range(IDLE_LIMIT + 2):
         using = af.Resource(session)
@@ -311,7 +311,7 @@ def test_a_process_that_has_seen_many_steps_closes_what_is_not_used(
 
 
 def test_a_resource_that_does_not_open_fails_the_task_and_the_next_tries_again(
-    opened: type[DecodedBlock],
+    opened: type[OpenCount],
 ) -> None:
     opened.fails = 1
     using = af.Resource(session, name="session")

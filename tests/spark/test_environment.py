@@ -1,4 +1,4 @@
-"""What Spark needs and is not there is said in one sentence, before Spark says it in fifty."""
+"""Missing requirements of Spark are reported in one sentence, before Spark reports them in fifty."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_java_that_is_new_enough_will_do(
     [
         pytest.param("exit 3", "does not run", id="fails"),
         pytest.param(
-            "echo hello", "does not say its version, but 'hello'", id="says something else"
+            "echo hello", "does not print its version but 'hello'", id="says something else"
         ),
     ],
 )
@@ -158,7 +158,7 @@ def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it(
 
 
 def have_java(home: Path, *arguments: str, ci: str = "") -> subprocess.CompletedProcess[str]:
-    """What the script says that `make test` runs. With JAVA_HOME said it installs nothing."""
+    """Output of the script that `make test` runs. With JAVA_HOME set it installs nothing."""
     return subprocess.run(
         [PROJECT / "scripts" / "have-java", *arguments],
         env={**os.environ, "JAVA_HOME": str(home), "CI": ci},
@@ -236,7 +236,7 @@ def test_workers_of_a_session_of_the_users_run_its_python_though_nothing_is_acti
 
 
 class Context:
-    """What is looked at of a ``SparkContext``."""
+    """Attributes of a ``SparkContext`` that are read."""
 
     def __init__(self, master: str, conf: dict[str, str]) -> None:
         self.master = master
@@ -248,7 +248,7 @@ class Context:
 
 
 class Session:
-    """What is looked at of a ``SparkSession``."""
+    """Attributes of a ``SparkSession`` that are read."""
 
     def __init__(self, master: str, conf: dict[str, str]) -> None:
         self.conf = conf

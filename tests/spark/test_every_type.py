@@ -31,7 +31,7 @@ def frame(spark: SparkSession) -> DataFrame:
 
 
 class Compared(af.ProcessFunction[Everything, Everything]):
-    """Compares each record with the one that it should be, where it runs."""
+    """Compares each record with the expected one, on the executor."""
 
     def process(self, value: Everything, ctx: af.ProcessContext) -> Iterable[Everything]:
         expected = ROWS[value.id]
@@ -92,7 +92,7 @@ async def test_records_are_the_same_rows_written_live_and_over_history(
 
 
 def _as_text(rows: DataFrame) -> list[str]:
-    """As Spark itself says what is in it, since maps cannot be compared."""
+    """Content as Spark formats it, since maps cannot be compared."""
     of_map = "map_entries(by_place) AS by_place"
     others = [f"`{name}`" for name in rows.columns if name != "by_place"]
     exact = ["unix_micros(at) AS micros", "CAST(there AS string) AS local"]

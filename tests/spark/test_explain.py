@@ -1,4 +1,4 @@
-"""What a backfill would run, said without Spark."""
+"""The plan of a backfill, explained without Spark."""
 
 from __future__ import annotations
 

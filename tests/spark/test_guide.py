@@ -1,4 +1,4 @@
-"""What the guide to Spark shows runs, as a script would, in the session of the other tests; so does its example."""
+"""The code of the Spark guide runs, as a script would, in the session of the other tests; so does its example."""
 
 from __future__ import annotations
 

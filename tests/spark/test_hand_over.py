@@ -1,6 +1,5 @@
-"""January to June of 2013 on Spark, and July to December live from what that left: one live year, and pandas' year.
-
-The pipeline is that of the flights application.
+"""January to June of 2013 on Spark, and July to December live from its savepoint: equal to one live year, and to
+pandas.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ CUT = datetime(2013, 7, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, repr=False)  # it would fill the screen
 class Tables:
-    """Flights and weather as Parquet, and what pandas makes of them."""
+    """Flights and weather as Parquet, and the results of pandas."""
 
     flights: Path
     weather: Path
@@ -52,7 +51,7 @@ class Tables:
 
 @dataclass(frozen=True, repr=False)  # it would fill the screen
 class Live:
-    """What a live job has given."""
+    """Results of a live job."""
 
     rows: dict[str, Counter[Cells]]
     metrics: JobMetrics
@@ -218,6 +217,6 @@ def test_each_flight_is_taken_once_and_a_service_is_asked_on_both_sides(
 
 
 def assert_same(found: Counter[Cells], should_be: Counter[Cells]) -> None:
-    """Say the first differences, of which pytest would look for all in a table of hundreds of thousands."""
+    """Report the first differences; pytest would search a table of hundreds of thousands for all."""
     missing, extra = should_be - found, found - should_be
     assert (list(missing)[:3], list(extra)[:3]) == ([], [])

@@ -1,4 +1,4 @@
-"""``limit`` behind ``map_async`` ends the calls when Spark has seen enough results."""
+"""``limit`` after ``map_async`` ends the calls when Spark has enough results."""
 
 from __future__ import annotations
 

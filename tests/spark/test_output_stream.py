@@ -13,7 +13,7 @@ from aflow_connectors.spark.dataframe.map_async import flush_each_batch
 
 
 class Stream:
-    """Where Spark's serializer writes to."""
+    """Target of Spark's serializer."""
 
     closed = False
 

@@ -1,4 +1,4 @@
-"""Classes of the main program go to executors by value, also those that msgspec has seen."""
+"""Classes of the main program are pickled by value for executors, also those that msgspec has cached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backfill is given is checked before anything runs."""
+"""Arguments of a backfill are checked before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that executors write themselves, for a ``SparkSink``: readers see what Spark would have written."""
+"""Result files of executors, for a ``SparkSink``: readers see the rows that Spark would have written."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_a_file_that_this_machine_does_not_see_is_refused_and_so_is_what_came_me
     history = begun()
     piece = tmp_path / "sums" / "part-00000-000001.parquet"
     piece.touch()
-    with pytest.raises(SinkError, match="is there already: it has the name"):
+    with pytest.raises(SinkError, match="already exists: it has the name"):
         history.take([])
     history.drop()
     assert list((tmp_path / "sums").iterdir()) == [piece]

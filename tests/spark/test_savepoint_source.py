@@ -1,4 +1,4 @@
-"""``aflow-savepoint``: a savepoint that a live job has written, as a DataFrame."""
+"""``aflow-savepoint``: a savepoint of a live job as a DataFrame."""
 
 from __future__ import annotations
 
@@ -161,5 +161,5 @@ def test_rows_are_in_the_order_of_the_columns(savepoint: Path) -> None:
 
 
 def utc(moment: datetime) -> datetime:
-    """What Spark gives back, which is naive and in the zone of this process."""
+    """Spark's result, which is naive and in the time zone of this process."""
     return moment.astimezone(UTC)

@@ -54,7 +54,7 @@ def files_in(folder: Path) -> list[str]:
 
 
 def rows_in(folder: Path) -> list[dict[str, Any]]:
-    """What is there for a reader that passes over hidden files, as Spark does."""
+    """Rows for a reader that ignores hidden files, as Spark does."""
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob("[!._]*")):
         rows += pq.read_table(path).to_pylist()

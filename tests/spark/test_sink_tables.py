@@ -1,4 +1,4 @@
-"""A table of Spark's as a sink: one write for each checkpoint, and each row once, whatever happens."""
+"""A Spark table as a sink: one write per checkpoint, and each row exactly once, after any failure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def table(spark: SparkSession) -> Iterator[str]:
 
 @pytest.fixture
 def sink(spark: SparkSession, table: str, tmp_path: Path) -> Sinks:
-    """Makes sinks of one table."""
+    """Sinks of one table."""
 
     def make(schema: str | None = "n long", **more: Any) -> SparkTableSink[Any]:
         return SparkTableSink(
@@ -64,7 +64,7 @@ def pieces(spark: SparkSession, table: str) -> list[str]:
 
 
 def rows_on_disk(spark: SparkSession, table: str) -> list[dict[str, int]]:
-    """Of a table of Parquet, without Spark, which takes its time for each look."""
+    """Rows of a Parquet table, read without Spark, which is slow."""
     folder = Path(str(spark.conf.get("spark.sql.warehouse.dir")).removeprefix("file:"), table)
     files = folder.glob("aflow_piece=*/[!._]*.parquet")
     found = (row["n"] for file in files for row in pq.ParquetFile(file).read().to_pylist())
@@ -153,7 +153,7 @@ async def test_the_first_commit_of_a_checkpoint_writes_for_all_writers_and_the_o
 async def test_a_job_with_a_crash_and_a_savepoint_has_each_row_there_once(
     spark: SparkSession, table: str, sink: Sinks, tmp_path: Path
 ) -> None:
-    """Also when it goes back to the savepoint, behind which it had gone on."""
+    """Also if it is restored from a savepoint after later checkpoints."""
     pause = Pause(timedelta(seconds=0.5))
     source = ScriptedSource[int].of_splits(
         {
@@ -173,7 +173,7 @@ async def test_a_job_with_a_crash_and_a_savepoint_has_each_row_there_once(
     went_on = asyncio.Event()
 
     def note(event: object) -> None:
-        """Whether the job has completed a checkpoint behind its crash."""
+        """Record whether the job has completed a checkpoint after its crash."""
         if isinstance(event, af.JobRestarted):
             restarts.append(event)
         elif (

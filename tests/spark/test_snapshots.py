@@ -1,4 +1,4 @@
-"""The folder of a snapshot: complete or not, ours or not. Spark is not needed to say that."""
+"""The folder of a snapshot: complete or not, own or foreign. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILES = {"part-00000-a.parquet": [0, 1, 2], "part-00001-a.parquet": [], "part-00
 
 
 def write(rows: Path) -> None:
-    """What Spark writes."""
+    """Files as Spark writes them."""
     rows.mkdir()
     for name, numbers in FILES.items():
         pq.write_table(pa.table({"n": pa.array(numbers, pa.int64())}), rows / name)
@@ -33,7 +33,7 @@ def write(rows: Path) -> None:
 
 
 def written(snapshot: Snapshot, *, count: int = 4) -> SnapshotFiles:
-    """A snapshot of which Spark says that it has ``count`` rows."""
+    """A snapshot with a count of ``count`` rows."""
     with snapshot.writing() as rows:
         write(rows)
         return snapshot.complete(rows, COLUMNS, count)
@@ -148,7 +148,7 @@ def test_damage_is_an_error_that_says_what_to_do(
 ) -> None:
     what = damage(written(Snapshot(tmp_path / "s")))
 
-    with pytest.raises(SourceError, match=f"{what}.*; remove the folder, and it is written anew"):
+    with pytest.raises(SourceError, match=f"{what}.*; remove the folder, and it is written again"):
         Snapshot(tmp_path / "s").files()
 
 

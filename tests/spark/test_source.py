@@ -45,7 +45,7 @@ def typed(spark: SparkSession) -> DataFrame:
 
 
 def split_at_commas(text: str) -> list[str]:
-    """The expressions between the commas that are not in brackets."""
+    """Expressions between the commas that are outside brackets."""
     parts, depth = [""], 0
     for letter in text.strip():
         depth += (letter == "(") - (letter == ")")
@@ -76,7 +76,7 @@ def slow(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 async def counted(source: Source[object]) -> int:
-    """How many records there are, without keeping them."""
+    """Number of records, without keeping them."""
     count = 0
     for split in await source.splits():
         reader = await source.reader(split, None)
@@ -97,7 +97,7 @@ def active_jobs(spark: SparkSession) -> list[int]:
 
 
 async def cancelled_after(seconds: float, source: Source[object]) -> float:
-    """How long a job over ``source`` takes to end, in seconds, that is cancelled after ``seconds``."""
+    """Seconds that a job over ``source`` takes to end if it is cancelled after ``seconds``."""
     flow = Flow("cancelled")
     flow.source(source, name="rows").to(CollectSink(), name="out")
     running = asyncio.ensure_future(flow.run())
@@ -212,7 +212,7 @@ async def test_a_snapshot_of_other_columns_is_refused(spark: SparkSession, tmp_p
 
     assert str(caught.value) == (
         f"the snapshot {tmp_path} has the columns struct<id:bigint>, and the DataFrame struct<n:bigint>: give another "
-        "folder, or remove this one, and it is written anew"
+        "folder, or remove this one, and it is written again"
     )
 
 

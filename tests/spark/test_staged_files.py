@@ -1,4 +1,4 @@
-"""Staged rows and state that are read from their files."""
+"""Staged rows and state read from their files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARQUET = pyarrow_parquet("tests")
 
 
 def written(folder: Path, *files: Sequence[bytes]) -> Path:
-    """A fragment's folder, as Spark leaves it, with rows of exit -1 that have these payloads."""
+    """Folder of a fragment as Spark writes it, with rows of exit -1 that have these payloads."""
     exit_folder = folder / "exit=-1"
     exit_folder.mkdir()
     for number, rows in enumerate(files):

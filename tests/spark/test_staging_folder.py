@@ -1,4 +1,4 @@
-"""Staging folders that killed drivers left are removed; those in use, and those of others, stay."""
+"""Staging folders of killed drivers are removed; those in use, and those of others, are kept."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def left_by_a_killed_driver(folder: Path) -> Path:
 
 
 def left(folder: Path) -> Path:
-    """As a killed driver leaves it, without one."""
+    """Folder of a killed driver."""
     claimed = StagingFolder(folder, private=False)
     claimed.release()
     return folder
@@ -97,7 +97,7 @@ def with_bytes(folder: Path) -> None:
 
 
 def copied(folder: Path) -> None:
-    """The claim is that of another folder."""
+    """Folder with the claim of another folder."""
     left(folder.with_name("other")).rename(folder)
 
 

@@ -19,7 +19,7 @@ PATIENCE = 10
 
 @pytest.fixture(autouse=True)
 def loop() -> Iterator[WorkerLoop]:
-    """The loop of this process, which no worker of Spark is: it ends with the test."""
+    """The loop of this process, which is no worker of Spark: it ends with the test."""
     begun_with = worker_loop()
     yield begun_with
     for one in {begun_with, worker_loop()}:

@@ -1,4 +1,4 @@
-"""Programs whose environment is not activated and that say nothing of Python: workers run that of the program."""
+"""Programs in an environment that is not activated, without Python settings: workers run the program's Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def python_of(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(kind: str) -> None:
-    """Print with which Python calls run, and that rows are read."""
+    """Print which Python runs the calls, and that rows are read."""
     del os.environ["PYSPARK_PYTHON"]
     os.environ["PATH"] = os.environ["PATH"].replace(os.path.dirname(sys.executable), "/nowhere")
     builder: Any = SparkSession.builder

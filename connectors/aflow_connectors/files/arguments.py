@@ -52,7 +52,7 @@ def checked_line_bound(owner: str, max_line_bytes: object) -> int:
 
 
 def checked_encoding(owner: str, encoding: object) -> str:
-    """Return ``encoding``. Raises ``FlowDefinitionError`` if lines cannot be told apart in it byte by byte."""
+    """Return ``encoding``. Raises ``FlowDefinitionError`` if lines cannot be separated in it byte by byte."""
     if not isinstance(encoding, str):
         raise FlowDefinitionError(
             f"{owner}: encoding= must be the name of one, like 'utf-8', not {shown(encoding)}"
@@ -65,7 +65,7 @@ def checked_encoding(owner: str, encoding: object) -> str:
         ) from exc
     if line_feed != b"\n":
         raise FlowDefinitionError(
-            f"{owner}: in {encoding!r} a line feed is not the single byte 0A, so lines cannot be told apart; "
+            f"{owner}: in {encoding!r} a line feed is not the single byte 0A, so lines cannot be separated; "
             f"convert the files first: iconv -f {encoding} -t UTF-8"
         )
     return encoding

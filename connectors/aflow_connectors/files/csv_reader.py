@@ -128,7 +128,7 @@ def problem_of_columns(names: Sequence[str]) -> str:
     if not names:
         return "there are no columns"
     twice = sorted({name for name in names if names.count(name) > 1})
-    return f"a name stands twice: {', '.join(map(repr, twice))}" if twice else ""
+    return f"duplicate names: {', '.join(map(repr, twice))}" if twice else ""
 
 
 def _hint(reason: str, columns: Sequence[str]) -> str:

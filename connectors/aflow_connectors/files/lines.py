@@ -112,7 +112,7 @@ class _Blocks:
         block = stream.read(self._block)
         if block.startswith(_UTF16_MARKS):
             raise DamagedFile(
-                "it is in UTF-16, where lines cannot be told apart byte by byte; convert it first: "
+                "it is in UTF-16, where lines cannot be separated byte by byte; convert it first: "
                 "iconv -f UTF-16 -t UTF-8"
             )
         if block.startswith(_UTF8_MARK):

@@ -187,7 +187,7 @@ def _java_version(java: str) -> int:
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     if found is None:
         raise ConnectorError(
-            f"Spark needs Java {JAVA} or newer: {java} does not say its version, but {said.strip()!r}; {_INSTALL_JAVA}"
+            f"Spark needs Java {JAVA} or newer: {java} does not print its version but {said.strip()!r}; {_INSTALL_JAVA}"
         )
     return int(found[1])
 

@@ -124,7 +124,7 @@ class SqliteSink(_TableSink[T]):
         owners = {one.owner for one in prepared}
         if len(owners) > 1:
             raise RestoreError(
-                f"sink {name!r} cannot go on: the checkpoint names rows of several owners, {sorted(owners)}, and one "
+                f"sink {name!r} cannot resume: the checkpoint names rows of several owners, {sorted(owners)}, and one "
                 f"sink has one"
             )
         database, blocking = self._database(name), WorkerThread()

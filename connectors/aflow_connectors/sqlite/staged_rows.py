@@ -138,9 +138,9 @@ class StagingTable:
         last = self._committed(prepared.writer)
         if last is not None and prepared.checkpoint <= last:
             raise self._database.error(
-                f"table {self._table!r} has the rows of checkpoint {last} of this sink already, and now comes "
-                f"{prepared.checkpoint}; was the storage of checkpoints replaced? Go on from a checkpoint of this "
-                f"output, or begin anew (restore='nothing')"
+                f"table {self._table!r} has the rows of checkpoint {last} of this sink already, and now gets "
+                f"{prepared.checkpoint}; was the storage of checkpoints replaced? Resume from a checkpoint of this "
+                f"output, or start fresh (restore='fresh')"
             )
         if prepared.rows:
             with self._database.trial(f"table {self._table!r} cannot take the rows"):
@@ -157,7 +157,7 @@ class StagingTable:
                 raise self._database.error(
                     f"{prepared.rows:,} rows were prepared for checkpoint {prepared.checkpoint} of table "
                     f"{self._table!r}, and {moved:,} are staged as {self._sink[0]!r} in _aflow_staged: were rows "
-                    f"removed there, or does another job go on from the same checkpoint?"
+                    f"removed there, or did another job resume from the same checkpoint?"
                 )
             self._database.run(
                 f"DELETE FROM _aflow_staged WHERE {_OF_EPOCH}",
@@ -188,8 +188,8 @@ class StagingTable:
         raise RestoreError(
             f"sink {self._database.sink!r}: checkpoint {found.checkpoint} has {found.rows:,} rows for table "
             f"{self._table!r} that were staged{where}, and the database {self._database.path} holds nothing of this "
-            f"job. Was the path or the table of the sink changed? Give it the former ones, or let it go on in a copy "
-            f"of the former database; a job that begins anew (restore='nothing') may write into any"
+            f"job. Was the path or the table of the sink changed? Give it the former ones, or let it resume in a copy "
+            f"of the former database; a job that starts fresh (restore='fresh') may write into any"
         )
 
     def _knows_owner(self) -> bool:
@@ -208,7 +208,7 @@ class StagingTable:
             ((last,),) = self._database.run(sql, self._sink)
         if isinstance(last, int) and last > newest:
             raise self._database.error(
-                f"the job goes on from checkpoint {newest}, but table {self._table!r} has the rows up to checkpoint "
+                f"the job resumes from checkpoint {newest}, but table {self._table!r} has the rows up to checkpoint "
                 f"{last} already, which would be there twice: remove from it what is to be written again and then "
                 f"UPDATE _aflow_commits SET checkpoint = {newest} WHERE sink = {text(self._sink[0])}, or bring "
                 f"back the database of then"

@@ -19,7 +19,7 @@ T = TypeVar("T")
 async def chunks(
     source: Source[T], *, limits: Sequence[int] = (1000,), reopen: bool = False
 ) -> list[Chunk[T]]:
-    """All chunks of ``source``, read with ``limits`` in turn, if wanted by a new reader each."""
+    """All chunks of ``source``, read with ``limits`` in turn, optionally with a new reader each."""
     found: list[Chunk[T]] = []
     for split in await source.splits():
         found += await chunks_of_split(source, split, limits=limits, reopen=reopen)
@@ -53,7 +53,7 @@ def files_in(folder: Path) -> list[str]:
 
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
-    """Let what a sink writes for ``file`` go to a full disk."""
+    """Redirect the output of a sink for ``file`` to a full disk."""
 
     def zeros(size: int) -> str:
         return "0" * (2 * size)
@@ -70,7 +70,7 @@ async def put(writer: Writer[Any], *values: object) -> None:
 
 
 async def prepared(writer: Writer[Any], checkpoint: int, *values: object) -> Committable:
-    """What comes back from storage for ``values``."""
+    """Committables for ``values``, after storage."""
     if values:
         await put(writer, *values)
     return PLAIN.decode(PLAIN.encode(await writer.prepare(checkpoint)))

@@ -1,4 +1,4 @@
-"""What cannot be read is an error that names file, line and reason, or goes to the dead letters."""
+"""Unreadable input is an error that names file, line and reason, or is emitted as dead letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compressed files are read as if they were not; damage is noticed and named."""
+"""Compressed files are read like others; damage is detected and named."""
 
 from __future__ import annotations
 

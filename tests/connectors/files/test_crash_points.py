@@ -1,4 +1,4 @@
-"""A sink that is killed at any single operation on the file system loses nothing, and touches no file of others."""
+"""A sink that is killed at any operation on the file system loses no record, and changes no file of others."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ FOREIGN: Final = ("part-20240115-120000.jsonl", ".part-00003-000001.jsonl.pendin
 
 
 class Killed(BaseException):
-    """The process is killed here."""
+    """Raised in place of killing the process."""
 
 
 class Killer:
-    """Stands in for operations of ``os``, and lets the process die before or after one of them."""
+    """Replacement for operations of ``os`` that kills the process before or after one of them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         #: Operations left until the process dies; None: it lives.
@@ -71,7 +71,7 @@ class Storage:
 
 
 def run(folder: Path, storage: Storage) -> None:
-    """Go on from the last checkpoint to the end; every second checkpoint does not complete."""
+    """Resume from the last checkpoint and run to the end; every second checkpoint does not complete."""
     parts = Parts.of(folder, suffix=".jsonl")
     owner = FolderRecovery(folder, parts, sink="out", overwrite=False).recover(storage.committables)
     output = PieceOutput(parts, sink="out", subtask=0, owner=owner)

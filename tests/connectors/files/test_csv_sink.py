@@ -1,4 +1,4 @@
-"""Records become CSV."""
+"""Records written as CSV."""
 
 from __future__ import annotations
 

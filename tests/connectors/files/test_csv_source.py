@@ -1,4 +1,4 @@
-"""CSV becomes records."""
+"""CSV read as records."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ async def test_a_declared_column_that_is_not_there_is_told_with_those_that_are(
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("a,b,a\n1,2,3\n", "line 1: bad header: a name stands twice: 'a'"),
+        ("a,b,a\n1,2,3\n", "line 1: bad header: duplicate names: 'a'"),
         ('\n"a"b\n', "line 2: bad header: ',' expected after '\"'"),
     ],
 )
@@ -218,7 +218,7 @@ async def test_a_record_longer_than_the_bound_is_an_error(tmp_path: Path) -> Non
 def test_arguments_are_checked_when_the_source_is_described() -> None:
     with pytest.raises(FlowDefinitionError, match="delimiter must be one character"):
         CsvSource("a.csv", delimiter=", ")
-    with pytest.raises(FlowDefinitionError, match="a name stands twice: 'a'"):
+    with pytest.raises(FlowDefinitionError, match="duplicate names: 'a'"):
         CsvSource("a.csv", columns=["a", "a"])
     with pytest.raises(FlowDefinitionError, match="there are no columns"):
         CsvSource("a.csv", columns=[])

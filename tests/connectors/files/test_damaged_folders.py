@@ -1,4 +1,4 @@
-"""A folder of output is damaged, or its disk is full, between two runs or while one of them writes."""
+"""Output folders that are damaged between two runs, and disks that are full while a sink writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that cover the same time: one after the other, or side by side."""
+"""Event time of files that cover the same time: read sequentially or concurrently."""
 
 from __future__ import annotations
 

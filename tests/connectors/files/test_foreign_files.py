@@ -97,7 +97,7 @@ async def test_overwriting_leaves_output_that_was_edited(tmp_path: Path) -> None
     edited = tmp_path / "part-00000-000002.jsonl"
     edited.write_text("edited\n")
 
-    with pytest.raises(SinkError, match=r"part-00000-000002\.jsonl is there already: it has"):
+    with pytest.raises(SinkError, match=r"part-00000-000002\.jsonl already exists: it has"):
         await JsonLinesSink(tmp_path, overwrite=True).recover("out", [])
 
     assert edited.read_text() == "edited\n"

@@ -1,4 +1,4 @@
-"""Records become JSON lines, in files that appear when they are complete."""
+"""Records written as JSON lines, in files that appear when they are complete."""
 
 from __future__ import annotations
 
@@ -261,9 +261,7 @@ async def test_a_file_that_is_there_is_not_overwritten_unless_asked_to(tmp_path:
     file = tmp_path / "out.jsonl"
     file.write_text("old\n")
 
-    with pytest.raises(
-        SinkError, match=rf"^sink 'out': {file} is there already: .* overwrite=True"
-    ):
+    with pytest.raises(SinkError, match=rf"^sink 'out': {file} already exists: .* overwrite=True"):
         await write(JsonLinesSink(file), [1])
     kept = file.read_text()
     await write(JsonLinesSink(file, overwrite=True), [1])
@@ -278,7 +276,7 @@ async def test_a_file_that_appeared_meanwhile_is_not_overwritten(tmp_path: Path)
     writer = await JsonLinesSink[int](file).writer(WriterContext("out"))
     file.write_text("of somebody else\n")
 
-    with pytest.raises(SinkError, match="is there already"):
+    with pytest.raises(SinkError, match="already exists"):
         await writer.flush()
     await writer.close()
 
@@ -317,7 +315,7 @@ async def test_parts_of_an_earlier_run_with_more_subtasks_are_not_mixed_with_new
         await write(JsonLinesSink(tmp_path), [7], subtask=subtask, parallelism=4)
     (tmp_path / "part-00000.jsonl").unlink()
 
-    with pytest.raises(SinkError, match=r"part-00002\.jsonl is there already"):
+    with pytest.raises(SinkError, match=r"part-00002\.jsonl already exists"):
         await write(JsonLinesSink(tmp_path), [1], subtask=0, parallelism=2)
     for subtask in range(2):
         sink = JsonLinesSink[int](tmp_path, overwrite=True)

@@ -1,4 +1,4 @@
-"""JSON lines become records."""
+"""JSON lines read as records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PaymentStruct(msgspec.Struct):
 
 
 class TwoArrays(msgspec.Struct):
-    """Nobody can tell which one an array is."""
+    """A union in which an array is ambiguous."""
 
     either: list[int] | set[int]
 

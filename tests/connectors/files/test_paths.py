@@ -1,4 +1,4 @@
-"""Which files a path means."""
+"""Files that a path matches."""
 
 from __future__ import annotations
 

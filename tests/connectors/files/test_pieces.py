@@ -1,4 +1,4 @@
-"""With checkpoints file sinks write pieces, and each record is in exactly one of them."""
+"""With checkpoints, file sinks write pieces, and each record is in exactly one of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def opened(sink: Sink[Any], *, subtask: int = 0, parallelism: int = 1) -> 
 
 
 async def crashed(folder: Path, *epochs: Sequence[object]) -> list[Committable]:
-    """What is left of a writer that has prepared ``epochs`` as checkpoints 1, 2, … and written 99 for none of them."""
+    """Remains of a writer that has prepared ``epochs`` as checkpoints 1, 2, … and written 99 for none of them."""
     writer = await opened(JsonLinesSink(folder))
     committables = [await prepared(writer, n, *epoch) for n, epoch in enumerate(epochs, start=1)]
     await put(writer, "x" * (2 << 20))
@@ -181,7 +181,7 @@ async def test_a_checkpoint_that_the_job_went_back_behind_is_refused_also_if_it_
     await JsonLinesSink(tmp_path).recover("out", [first, second])
     await JsonLinesSink(tmp_path).recover("out", [first])
 
-    with pytest.raises(RestoreError, match="the job went back to an earlier one after it"):
+    with pytest.raises(RestoreError, match="the job was restored from an earlier one after it"):
         await JsonLinesSink(tmp_path).recover("out", [empty])
 
     assert files_in(tmp_path) == ["part-00000-000001.jsonl"]
@@ -235,7 +235,7 @@ async def test_a_job_that_begins_anew_refuses_output_of_another_or_removes_it_if
 ) -> None:
     await left_behind(tmp_path, name)
 
-    with pytest.raises(SinkError, match=rf"^sink 'out': .*{name} is there already: .*overwrite"):
+    with pytest.raises(SinkError, match=rf"^sink 'out': .*{name} already exists: .*overwrite"):
         await JsonLinesSink(tmp_path).recover("out", [])
     kept = files_in(tmp_path)
     await JsonLinesSink(tmp_path, overwrite=True).recover("out", [])
@@ -247,7 +247,7 @@ async def test_a_job_that_begins_anew_refuses_output_of_another_or_removes_it_if
 async def test_a_job_without_checkpoints_does_not_mix_its_parts_with_pieces(tmp_path: Path) -> None:
     await left_behind(tmp_path, "part-00000-000001.jsonl")
 
-    with pytest.raises(SinkError, match=r"part-00000-000001\.jsonl is there already"):
+    with pytest.raises(SinkError, match=r"part-00000-000001\.jsonl already exists"):
         await write(JsonLinesSink(tmp_path), [1])
     await write(JsonLinesSink(tmp_path, overwrite=True), [1])
 
@@ -293,7 +293,7 @@ async def test_a_piece_of_the_same_number_is_never_overwritten(tmp_path: Path) -
     (tmp_path / "part-00000-000001.jsonl").write_text("old\n")
 
     with pytest.raises(
-        SinkError, match=r"is there already, and this sink has not written it .* was the storage"
+        SinkError, match=r"already exists, and this sink has not written it .* was the storage"
     ):
         await prepared(writer, 1, 1)
     await writer.close()

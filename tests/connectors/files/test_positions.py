@@ -1,4 +1,4 @@
-"""Reading goes on exactly behind the records that were read, or says that this is not the same file."""
+"""Reading continues exactly after the records that were read, or detects that the file is another one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ quick = settings(
 
 
 async def assert_reopened_reads_the_same(source: Source[Any], limits: list[int]) -> None:
-    """In the end, the same comes from one reader and from a new one after each chunk."""
+    """Assert that one reader and a new reader after each chunk return the same records."""
     straight = await chunks(source)
     pieces = await chunks(source, limits=limits)
     reopened = await chunks(source, limits=limits, reopen=True)

@@ -22,7 +22,7 @@ def made(path: Path, *statements: str) -> Path:
 
 
 def rows(path: Path, sql: str = "SELECT * FROM t ORDER BY rowid") -> list[tuple[Any, ...]]:
-    """What everybody sees."""
+    """Committed rows."""
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute(sql).fetchall()
 
@@ -38,7 +38,7 @@ async def put(writer: Writer[Any], *values: object) -> None:
 
 
 async def prepared(writer: Writer[Any], checkpoint: int, *values: object) -> Committable:
-    """What comes back from storage for ``values``."""
+    """Committables for ``values``, after storage."""
     if values:
         await put(writer, *values)
     return PLAIN.decode(PLAIN.encode(await writer.prepare(checkpoint)))

@@ -31,7 +31,7 @@ def sink_to(database: Path) -> SqliteSink[int]:
 
 
 async def begun(database: Path) -> Writer[int]:
-    """The writer of a job that begins anew."""
+    """The writer of a job that starts fresh."""
     sink = sink_to(database)
     await sink.recover("out", [])
     return await opened(sink)
@@ -187,9 +187,7 @@ async def test_a_number_of_a_checkpoint_that_was_there_is_refused(database: Path
     writer = await opened(sink_to(database))
     await writer.commit(await prepared(writer, 5, 1))
 
-    with pytest.raises(
-        SinkError, match=r"has the rows of checkpoint 5 .* now comes 4; was the sto"
-    ):
+    with pytest.raises(SinkError, match=r"has the rows of checkpoint 5 .* now gets 4; was the sto"):
         await prepared(writer, 4, 2)
     await writer.close()
 

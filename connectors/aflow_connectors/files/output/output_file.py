@@ -155,8 +155,8 @@ class FileOutput(SinkOutput):
 
     def _without_checkpoints(self) -> InternalError:
         return InternalError(
-            f"sink {self.sink!r}: a checkpoint came to the writer of {self.path}, which was opened for a job without "
-            f"(WriterContext.checkpoints is False)"
+            f"sink {self.sink!r}: the writer of {self.path} received a checkpoint, but was opened for a job without "
+            f"checkpoints (WriterContext.checkpoints is False)"
         )
 
 

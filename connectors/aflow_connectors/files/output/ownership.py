@@ -48,13 +48,13 @@ class SinkPath:
     def already_there(self, path: Path) -> SinkError:
         """Return the error that ``path`` is output of an earlier run."""
         return self.error(
-            f"{path} is there already: remove it, write elsewhere, or pass overwrite=True"
+            f"{path} already exists: remove it, write elsewhere, or pass overwrite=True"
         )
 
     def unproven(self, path: Path) -> SinkError:
         """Return the error that ``path`` conflicts, and ``overwrite`` does not cover it."""
         return self.error(
-            f"{path} is there already: it has the name of a file of this sink, but no manifest in its folder proves "
+            f"{path} already exists: it has the name of a file of this sink, but no manifest in its folder proves "
             f"that aflow wrote it as it is, so overwrite=True does not remove it: move or remove it yourself, or write "
             f"elsewhere"
         )

@@ -187,8 +187,8 @@ class Pieces(SinkPath):
         for path in (self.parts.folder / piece, self.parts.pending(piece, self.owner)):
             if path.exists():
                 raise self.error(
-                    f"{path} is there already, and this sink has not written it for the present checkpoint; was the "
-                    f"storage of checkpoints replaced? Go on from a checkpoint of this output, or write elsewhere"
+                    f"{path} already exists, and this sink has not written it for the present checkpoint; was the "
+                    f"storage of checkpoints replaced? Resume from a checkpoint of this output, or write elsewhere"
                 )
 
     def wait(self, file: Path, piece: str, fingerprint: Fingerprint) -> None:
@@ -211,7 +211,7 @@ class Pieces(SinkPath):
             publish(waiting, shown_as)
         except FileExistsError:
             raise self.error(
-                f"{shown_as} is there already, and it is not what the sink prepared for checkpoint "
+                f"{shown_as} already exists, and it is not what the sink prepared for checkpoint "
                 f"{prepared.checkpoint} ({waiting}): move it elsewhere, and start the job again"
             ) from None
         sync_folder(self.parts.folder)
@@ -226,7 +226,7 @@ class Pieces(SinkPath):
                 raise RestoreError(
                     f"sink {self.sink!r} cannot commit checkpoint {prepared.checkpoint}: {waiting} is not the file "
                     f"that the job wrote, as its manifest describes it. Bring the folder back as it was, with its "
-                    f"hidden files, or begin anew (restore='nothing') with an empty folder"
+                    f"hidden files, or start fresh (restore='fresh') with an empty folder"
                 )
         self.commit(prepared)
 
@@ -263,7 +263,7 @@ class Pieces(SinkPath):
         raise RestoreError(
             f"sink {self.sink!r} cannot commit checkpoint {prepared.checkpoint}: {prepared.piece} is not in "
             f"{self.path} any more, and no manifest there says that it was committed. Bring the folder back with its "
-            f"hidden files, or begin anew (restore='nothing') with an empty folder"
+            f"hidden files, or start fresh (restore='fresh') with an empty folder"
         )
 
 
@@ -293,7 +293,7 @@ class FolderRecovery(OwnedFolder):
         owners = {one.owner for one in prepared}
         if len(owners) > 1:
             raise RestoreError(
-                f"sink {self.sink!r} cannot go on: the checkpoint names output of several owners, "
+                f"sink {self.sink!r} cannot resume: the checkpoint names output of several owners, "
                 f"{sorted(owners)}, and one sink has one"
             )
         if not prepared:
@@ -327,9 +327,9 @@ class FolderRecovery(OwnedFolder):
         for first, end in records.withdrawn[since:]:
             if first <= last:
                 raise RestoreError(
-                    f"sink {self.sink!r} cannot go on from checkpoint {last}: the job went back to an earlier one "
-                    f"after it, and the output of checkpoints {first} to {end} was removed from {self.path}; go on "
-                    f"from an earlier checkpoint, or from one that was taken since then"
+                    f"sink {self.sink!r} cannot resume from checkpoint {last}: the job was restored from an "
+                    f"earlier one after it, and the output of checkpoints {first} to {end} was removed from "
+                    f"{self.path}; resume from an earlier checkpoint, or from one that was taken since then"
                 )
         pieces = Pieces(self.parts, owner, sink=self.sink)
         for one in prepared:
@@ -351,7 +351,7 @@ class FolderRecovery(OwnedFolder):
             if checkpoint > last and path.exists():
                 if not fingerprint.matches(path):
                     raise self.error(
-                        f"the job goes back to checkpoint {last}, and {path}, which it wrote for checkpoint "
+                        f"the job is restored from checkpoint {last}, and {path}, which it wrote for checkpoint "
                         f"{checkpoint}, was changed since: move it elsewhere, its records are going to be written again"
                     )
                 removed.append(path)
@@ -381,7 +381,7 @@ class FolderRecovery(OwnedFolder):
                 raise RestoreError(
                     f"sink {self.sink!r} cannot commit checkpoint {one.checkpoint}: its output {one.piece} is not in "
                     f"{self.path}, and there is no manifest of it in {one.folder} either. Bring that folder back with "
-                    f"its hidden files, there or as {self.parts.folder}; or begin anew (restore='nothing')"
+                    f"its hidden files, there or as {self.parts.folder}; or start fresh (restore='fresh')"
                 )
             # A job that still writes there commits it itself.
             if not any(is_claimed(held) for held in there.parts.locks()):
@@ -394,15 +394,15 @@ class FolderRecovery(OwnedFolder):
         one. Files of such a version are not removed: their owner cannot be proven.
         """
         last, folder = prepared[-1].checkpoint, self.parts.folder
-        told = repr([(one.checkpoint, one.piece, one.folder) for one in prepared])
-        owner = sha256(told.encode()).hexdigest()[:16]
+        identity = repr([(one.checkpoint, one.piece, one.folder) for one in prepared])
+        owner = sha256(identity.encode()).hexdigest()[:16]
         pieces = Pieces(self.parts, owner, sink=self.sink)
         known = pieces.manifest.read() or Records()
         for path in self.parts.output_files():
             _, checkpoint = self.parts.numbers(path.name) or (0, 0)
             if checkpoint > last and path.name not in known.files:
                 raise self.error(
-                    f"the job goes on from checkpoint {last}, of a version of aflow that kept no manifest, and {path} "
+                    f"the job resumes from checkpoint {last}, of a version of aflow that kept no manifest, and {path} "
                     f"may be output of a later one: if so remove it, its records are going to be written again; "
                     f"otherwise move it elsewhere"
                 )
@@ -448,6 +448,6 @@ class FolderRecovery(OwnedFolder):
         found = self.parts.output_files() + ([self.path] if self.path.is_file() else [])
         if found:
             raise self.error(
-                f"the sink did not write to {self.path} before, and {found[0]} is there already, which has the name "
+                f"the sink did not write to {self.path} before, and {found[0]} already exists, which has the name "
                 f"of a file of this sink: write elsewhere, or move it away"
             )

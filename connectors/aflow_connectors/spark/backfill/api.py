@@ -78,7 +78,7 @@ async def backfill(
     # Imported after the check: these modules need the packages.
     from aflow_connectors.spark.backfill.preparation import check_session, prepare_backfill
 
-    plan = _planned(build, sources, sinks, key_groups, told=event_time_for_processing_time)
+    plan = _planned(build, sources, sinks, key_groups, by_event_time=event_time_for_processing_time)
     end = _moment(until)
     await to_thread.run_sync(check_session, session)
     calls = Calls(session)
@@ -119,7 +119,7 @@ def explain(
     Only the names of ``sources`` and ``sinks`` matter, and Spark is not needed. Raises ``FlowDefinitionError`` as
     ``backfill`` does.
     """
-    plan = _planned(build, sources, sinks, key_groups, told=event_time_for_processing_time)
+    plan = _planned(build, sources, sinks, key_groups, by_event_time=event_time_for_processing_time)
     return explain_plan(plan, until=_moment(until))
 
 
@@ -136,9 +136,11 @@ def _planned(
     sinks: Mapping[str, object],
     key_groups: int,
     *,
-    told: bool,
+    by_event_time: bool,
 ) -> FragmentPlan:
     graph = build_graph(build, sources, sinks)
-    plan = plan_fragments(graph, key_groups=key_groups, event_time_for_processing_time=told)
+    plan = plan_fragments(
+        graph, key_groups=key_groups, event_time_for_processing_time=by_event_time
+    )
     check_ends(plan, sources, sinks)
     return plan

@@ -99,7 +99,7 @@ class ResultsDestination(TableDestination):
         folder = self._folder
         if folder is not None and not self._results.overwrite and not _is_free(folder):
             raise SinkError(
-                f"sink {self.sink!r}: {folder} is there already: remove it, write elsewhere, or say "
+                f"sink {self.sink!r}: {folder} already exists: remove it, write elsewhere, or say "
                 f"Results({str(folder)!r}, overwrite=True), which replaces it"
             )
 

@@ -182,13 +182,13 @@ class Backfill:
     def _steps(self, counts: Iterable[StepCounts]) -> Iterator[StepDone]:
         summed: dict[tuple[int, str], tuple[int, int]] = {}
         for one in counts:
-            for name, (came, went) in one.steps.items():
+            for name, (records_in, records_out) in one.steps.items():
                 before = summed.get((one.fragment, name), (0, 0))
-                summed[one.fragment, name] = (before[0] + came, before[1] + went)
+                summed[one.fragment, name] = (before[0] + records_in, before[1] + records_out)
         for fragment in self.plan.fragments:
             for node in fragment.nodes:
-                came, went = summed.get((fragment.index, node.name), (0, 0))
-                yield StepDone(fragment.index, node.name, came, went)
+                records_in, records_out = summed.get((fragment.index, node.name), (0, 0))
+                yield StepDone(fragment.index, node.name, records_in, records_out)
 
     def _into(self, sink: str) -> list[tuple[Fragment, Exit]]:
         return [

@@ -120,12 +120,12 @@ class _Execution:
     def _arrived(self, batches: Iterator[Any], passed: list[Any]) -> Iterator[InputRows]:
         merging = BlockMerger()
         for batch in batches:
-            told = _reports_in(batch.column("exit"))
-            if told:
+            reports = _reports_in(batch.column("exit"))
+            if reports:
                 # With our schema: Spark may have inferred that a column is never null, which is another schema.
-                columns = batch.slice(0, told).columns
+                columns = batch.slice(0, reports).columns
                 passed.append(pa.RecordBatch.from_arrays(columns, schema=_schema()))
-            rows = batch.slice(told)
+            rows = batch.slice(reports)
             if rows.num_rows:
                 self._check_part(rows.column("part"))
             columns = (rows.column(name) for name in ("ts", "input", "place", "payload"))

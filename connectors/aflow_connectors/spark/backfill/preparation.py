@@ -59,7 +59,7 @@ def prepare_backfill(
     """Return a backfill that is ready to begin; blocks. Raises as ``backfill``."""
     if (until is None) != (savepoint is None):
         raise FlowDefinitionError(
-            "a savepoint is where a live job goes on at the end of the history: give backfill() both until= and "
+            "a live job starts from the savepoint at the end of the history: give backfill() both until= and "
             "savepoint=, or neither"
         )
     folder = None if savepoint is None else check_savepoint_path(savepoint)

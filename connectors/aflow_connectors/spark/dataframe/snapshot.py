@@ -99,7 +99,7 @@ class Snapshot:
                 state = "is not there" if found is None else f"has {found:,} bytes, not {size:,}"
                 raise SourceError(
                     f"the snapshot {self.folder} is damaged: {path.relative_to(self.folder)} {state}; remove the "
-                    "folder, and it is written anew (a job that has begun to read it must begin anew, too)"
+                    "folder, and it is written again (a job that has begun to read it must start fresh too)"
                 )
         return files
 
@@ -177,7 +177,7 @@ class Snapshot:
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
             raise SourceError(
                 f"cannot read the snapshot {self.folder}: {_MANIFEST} is damaged ({exc!r}); remove the folder, and it "
-                "is written anew"
+                "is written again"
             ) from exc
 
     def _write_manifest(self, files: SnapshotFiles) -> None:
@@ -199,7 +199,7 @@ class Snapshot:
             lock_exclusively(lock)
         except BlockingIOError as exc:
             raise SourceError(
-                f"the snapshot {self.folder} is being written by another job: start this one when it is there"
+                f"the snapshot {self.folder} is being written by another job: start this one when it is complete"
             ) from exc
         except OSError as exc:
             raise SourceError(f"cannot lock the snapshot {self.folder}: {exc}") from exc

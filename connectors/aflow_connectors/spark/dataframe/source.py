@@ -155,7 +155,7 @@ class SparkSource(Source[T]):
             if columns != files.columns:
                 raise SourceError(
                     f"the snapshot {snapshot.folder} has the columns {files.columns}, and the DataFrame {columns}: "
-                    "give another folder, or remove this one, and it is written anew"
+                    "give another folder, or remove this one, and it is written again"
                 )
         return files
 

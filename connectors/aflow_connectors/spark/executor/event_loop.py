@@ -159,7 +159,7 @@ class WorkerLoop:
                 self.soon(job.cancel)
                 if not job.wait_cancelled(grace):
                     job.give_up()
-        except BaseException:  # KeyboardInterrupt, say: nobody waits any longer
+        except BaseException:  # KeyboardInterrupt, say: the caller no longer waits
             job.give_up()
             raise
         finally:
@@ -183,7 +183,7 @@ class WorkerLoop:
     def _abandon(self, left: Iterable[str]) -> None:
         self._abandoned = True
         _log.error(
-            "coroutines of a Spark task go on although they were cancelled: %s; the event loop of this worker process "
+            "coroutines of a Spark task continue after cancellation: %s; the event loop of this worker process "
             "is left to them, and the next task gets a new one, with resources of its own",
             "; ".join(left),
         )

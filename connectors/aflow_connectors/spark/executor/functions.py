@@ -105,7 +105,7 @@ def run_pickled(
     run: Callable[[Payload[Any], Iterator[Any]], Iterator[Any]] = getattr(
         import_module(module), name
     )
-    return _with_causes_told(run(payload, batches))
+    return _with_causes(run(payload, batches))
 
 
 def _collect_less() -> None:
@@ -118,7 +118,7 @@ def _collect_less() -> None:
         gc.set_threshold(_OBJECTS, 20, 100)
 
 
-def _with_causes_told(results: Iterator[Any]) -> Iterator[Any]:
+def _with_causes(results: Iterator[Any]) -> Iterator[Any]:
     """Yield ``results``; add the frames of an error's cause, which are user code, as a note.
 
     Spark drops causes when it shortens tracebacks, which is its default, but keeps notes. The frames of aflow's own
@@ -129,20 +129,20 @@ def _with_causes_told(results: Iterator[Any]) -> Iterator[Any]:
     except Exception as exc:
         if exc.__cause__ is None:
             raise
-        if told := _told(exc.__cause__):
-            exc.add_note(f"{CAUSED_BY}\n{told}")
+        if frames := _user_traceback(exc.__cause__):
+            exc.add_note(f"{CAUSED_BY}\n{frames}")
         raise (exc.with_traceback(None) if isinstance(exc, AflowError) else exc) from None
 
 
-def _told(cause: BaseException) -> str:
+def _user_traceback(cause: BaseException) -> str:
     """Return the traceback of ``cause`` without aflow's frames if there are others; empty if all are aflow's."""
-    told = traceback.TracebackException.from_exception(cause)
-    theirs = [frame for frame in told.stack if not frame.filename.startswith(_OURS)]
+    summary = traceback.TracebackException.from_exception(cause)
+    theirs = [frame for frame in summary.stack if not frame.filename.startswith(_OURS)]
     if theirs:
-        told.stack = traceback.StackSummary.from_list(theirs)
+        summary.stack = traceback.StackSummary.from_list(theirs)
     elif type(cause).__module__.startswith("aflow"):
         return ""
-    return "".join(told.format()).rstrip()
+    return "".join(summary.format()).rstrip()
 
 
 @lru_cache(maxsize=16)

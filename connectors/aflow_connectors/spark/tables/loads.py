@@ -179,7 +179,9 @@ class TableLoads:
 
     async def _drop(self, partitions: Sequence[TablePartition]) -> None:
         if partitions:
-            await self._call(lambda table: table.drop(partitions), "drop what is written again")
+            await self._call(
+                lambda table: table.drop(partitions), "drop rows that are written again"
+            )
 
     async def _earlier(self, subtask: int, parallelism: int) -> list[TablePartition]:
         """Return output of an earlier run, without what other writers of this run may have written."""
@@ -212,7 +214,7 @@ class TableLoads:
         if found and not self._overwrite:
             raise SinkError(
                 f"sink {self._staging.sink!r}: an earlier run of it has written into table {self._name} "
-                f"({found[0].piece}, and {len(found) - 1} more pieces); go on from its checkpoint, give the sink "
+                f"({found[0].piece}, and {len(found) - 1} more pieces); resume from its checkpoint, give the sink "
                 f"another name, or pass overwrite=True, which removes what it has written"
             )
 

@@ -190,7 +190,7 @@ class SparkTable:
             )
         if PIECE not in dict(_below(_PARTITIONS, described)):
             raise self.error(
-                f"it is not partitioned by {PIECE}, which says what comes from which checkpoint: make it with "
+                f"it is not partitioned by {PIECE}, which names the checkpoint of each row: make it with "
                 f"'{PIECE} STRING' as a column and in PARTITIONED BY, or let the sink make it"
             )
         self._full_name = ".".join(_quoted(details[part]) for part in _FULL_NAME)

@@ -99,7 +99,7 @@ class StagedPieces(OwnedFolder):
             raise RestoreError(
                 f"sink {self.sink!r} cannot commit checkpoint {one.checkpoint}: {one.piece} is not staged in "
                 f"{' or '.join(map(str, self._folders(one)))}, and its rows are not in table {table}; was the staging "
-                f"folder removed, or the table made anew? Go on from a checkpoint of this table"
+                f"folder removed, or the table recreated? Resume from a checkpoint of this table"
             )
 
     def _is_staged(self, piece: PreparedPiece) -> bool:
