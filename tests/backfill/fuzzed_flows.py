@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tests.backfill.comparing import Case
+from tests.backfill.comparison import Case
 from tests.backfill.items import Item, Items, drawn
 from tests.backfill.keyed_steps import KEYED
 from tests.backfill.pair_steps import PAIRS, PairStep

@@ -16,7 +16,7 @@ from aflow.errors import FlowDefinitionError, RestoreError
 from aflow.model.key_groups import key_group
 from aflow.testing import CollectSink, Pause, ScriptedSource, VirtualClock, settle
 from aflow.testing.virtual_time import run
-from tests.backfill.handing_over import Reading
+from tests.backfill.hand_over_case import Reading
 from tests.cli.savepoints import write_savepoint
 
 READINGS = [Reading("a", 5, 1), Reading("b", 7, 2), Reading("a", 12, 3)]

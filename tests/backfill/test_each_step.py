@@ -13,7 +13,7 @@ import pytest
 
 from aflow.backfill.fragments import Fragment
 from aflow.backfill.portable_fragment import check_picklable, portable_copy
-from tests.backfill.comparing import Case, Results
+from tests.backfill.comparison import Case, Results
 from tests.backfill.items import Items, drawn
 from tests.backfill.keyed_steps import KEYED
 from tests.backfill.option_steps import OPTIONS, PAIR_OPTIONS

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.backfill.comparing import Shape, from_on, together
+from tests.backfill.comparison import Shape, from_on, together
 from tests.backfill.fuzzed_flows import RandomCase, moment
 
 SEEDS = range(20)

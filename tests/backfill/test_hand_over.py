@@ -10,7 +10,7 @@ import pytest
 
 import aflow as af
 from aflow.testing import Crash, Pause, ScriptedSource
-from tests.backfill.handing_over import (
+from tests.backfill.hand_over_case import (
     MARKER,
     Build,
     Ends,

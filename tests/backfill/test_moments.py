@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 import aflow as af
-from tests.backfill.comparing import Case, Results, together
+from tests.backfill.comparison import Case, Results, together
 from tests.backfill.items import Item, Items, drawn, keyed, millis, ticking
 from tests.backfill.steps import of_window, plus
 

@@ -28,7 +28,7 @@ from aflow.operators.handover import BEGINS, begins_at
 from aflow.state.parts import decoded
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import CollectSink, ScriptedSource
-from tests.backfill.handing_over import contents
+from tests.backfill.hand_over_case import contents
 
 T = 1_372_636_800_000
 

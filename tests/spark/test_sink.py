@@ -25,7 +25,7 @@ from aflow.errors import FlowDefinitionError
 from aflow.testing import check_sink
 from aflow_connectors.spark.tables.folder_sink import SparkSink
 from tests.connectors.files.arrow import pa, pq
-from tests.spark.sink_writing import numbers, opened, prepared, put
+from tests.spark.sink_helpers import numbers, opened, prepared, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,7 @@ from aflow.testing import Crash, Pause, ScriptedSource, check_sink
 from aflow_connectors.spark.tables.table_sink import SparkTableSink
 from tests.connectors.files.arrow import pq
 from tests.spark.conftest import PROJECT
-from tests.spark.sink_writing import NAME, numbers, opened, prepared, put
+from tests.spark.sink_helpers import NAME, numbers, opened, prepared, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,7 +106,7 @@ async def test_a_process_killed_at_the_write_has_each_row_there_once_in_the_end(
     command = [
         sys.executable,
         "-m",
-        "tests.spark.sink_writing",
+        "tests.spark.sink_helpers",
         table,
         str(tmp_path / "staging"),
         moment,

@@ -12,7 +12,7 @@ import pytest
 
 import aflow as af
 from aflow.testing import virtual_time
-from tests.backfill.comparing import Case, Results, from_on, together
+from tests.backfill.comparison import Case, Results, from_on, together
 from tests.backfill.items import Item, Items, at_of, drawn, keyed, millis
 from tests.backfill.keyed_steps import reduced, sessions, tumbling
 from tests.backfill.locally import backfill_locally
