@@ -1,7 +1,7 @@
 """Ready-made aggregates, for windows and for aggregating state. Reached as ``aflow.aggregates``.
 
-``of`` picks from a record the value that is meant, and is called once for each record; without it the record itself is
-meant. Snapshots need no ``of=`` on the step: each aggregate says how its accumulators are stored.
+``of`` returns the aggregated value of a record, and is called once for each record; without it the record itself is
+aggregated. Snapshots need no ``of=`` on the step: each aggregate defines how its accumulators are stored.
 """
 
 from aflow.state.aggregates.arrival_order import collect, first, last

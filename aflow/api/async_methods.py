@@ -1,4 +1,4 @@
-"""The methods that call an async function for each record, for streams with keys and without."""
+"""Methods that call an async function for each record, for streams with and without keys."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ R = TypeVar("R")
 
 
 class AsyncCallMethods(ABC, Generic[T]):
-    """Calls are made at once for as many records as ``capacity`` allows; no checkpoint waits for them or loses any.
+    """Async calls for the records of a stream: up to ``capacity`` at once. No checkpoint waits for calls or loses one.
 
-    On a ``KeyedStream`` the calls of a key are made one after the other, in the order of the stream, and calls of other
-    keys meanwhile. After a crash the calls whose results had not left are made again, before all others. With
-    ``using=`` a function gets what the ``Resource`` has opened, an HTTP session say, as its second argument. What else
-    may be said to all methods, by keyword, is in ``CallOptions``.
+    On a ``KeyedStream`` the calls of one key run one after the other, in the order of the stream; those of other keys
+    run concurrently. After a crash, calls whose results were not emitted are made again, before all others. With
+    ``using=`` the function gets the object that the ``Resource`` opened, for example an HTTP session, as its second
+    argument. ``CallOptions`` lists the keyword arguments of all methods.
     """
 
     _keyed = False
@@ -81,9 +81,10 @@ class AsyncCallMethods(ABC, Generic[T]):
         name: str | None = None,
         **options: Unpack[CallOptions[T]],
     ) -> Stream[Any]:
-        """Replace each value by what awaiting ``fn(value)`` gives, or by ``into(value, result)`` to keep both.
+        """Replace each value by the result of awaiting ``fn(value)``, or by ``into(value, result)`` to keep both.
 
-        ``into`` is called, not awaited, as the result leaves. What it raises fails the job, whatever ``on_error`` says.
+        ``into`` is called, not awaited, when the result is emitted. An error that it raises fails the job, whatever
+        ``on_error`` is.
         """
         return self._call("map_async", fn, using, name, options, CallResults.ONE, into)
 
@@ -112,9 +113,9 @@ class AsyncCallMethods(ABC, Generic[T]):
         name: str | None = None,
         **options: Unpack[CallOptions[T]],
     ) -> Stream[U]:
-        """Replace each value by all values of the list that ``fn(value)`` gives, or that it yields as a generator.
+        """Replace each value by all values that ``fn(value)`` returns as a list, or yields as an async generator.
 
-        They leave together, when all are there, with the timestamp of the value.
+        They are emitted together, once the call has completed, with the timestamp of the value.
         """
         return self._call("flat_map_async", fn, using, name, options, CallResults.MANY)
 
@@ -143,7 +144,7 @@ class AsyncCallMethods(ABC, Generic[T]):
         name: str | None = None,
         **options: Unpack[CallOptions[T]],
     ) -> Stream[T]:
-        """Keep the values for which awaiting ``keep(value)`` gives something true."""
+        """Keep the values for which the result of awaiting ``keep(value)`` is true."""
         return self._call("filter_async", keep, using, name, options, CallResults.KEEP)
 
     @overload
@@ -201,11 +202,11 @@ class AsyncCallMethods(ABC, Generic[T]):
         name: str | None = None,
         **options: Unpack[CallOptions[T]],
     ) -> Stream[Any]:
-        """Call once for several values: ``fn(values)`` gives a list with one result for each, in their order.
+        """Call once for several values: ``fn(values)`` returns a list with one result for each, in their order.
 
-        A call takes up to ``size`` values. A value waits for others for ``delay`` at most; zero takes what is there
-        when a call may begin. An exception in place of a result says that this value alone has failed: retries,
-        deadlines and ``on_error`` are for each value, ``capacity`` counts calls. ``into`` is that of ``map_async``.
+        A call takes up to ``size`` values. A value waits for others for at most ``delay``; with zero a call takes the
+        values that are available when it starts. An exception in place of a result fails this value only: retries,
+        deadlines and ``on_error`` apply to each value, ``capacity`` counts calls. ``into`` is that of ``map_async``.
         """
         groups = group_size("map_batch_async", size, delay)
         return self._call(
@@ -242,4 +243,4 @@ class AsyncCallMethods(ABC, Generic[T]):
     def _calling_step(
         self, what: str, name: str | None, operator: Callable[[], Operator], **more: Any
     ) -> Stream[Any]:
-        """Add a step; ``more`` is for ``FlowGraph.add_step``."""
+        """Add a step; ``more`` are keyword arguments of ``FlowGraph.add_step``."""

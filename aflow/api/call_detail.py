@@ -1,4 +1,4 @@
-"""What a plan says of a step that calls."""
+"""The description of a step of async calls in a plan."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _ORDERS = {
 
 
 def call_detail(settings: CallSettings, using: Resource[Any] | None) -> str:
-    """Order and capacity, then what else was asked for: ``ordered, 100 at once, timeout 2s, up to 3 attempts``."""
+    """Return order, capacity and the other options: ``ordered, 100 at once, timeout 2s, up to 3 attempts``."""
     return ", ".join(_parts(settings, using))
 
 
 def dead_letters_of(settings: CallSettings) -> str | None:
-    """The side output that gets the records which have failed; None if there is none."""
+    """Return the name of the side output for failed records; None if there is none."""
     policy = settings.on_error
     return policy.tag.name if isinstance(policy, DeadLetter) else None
 

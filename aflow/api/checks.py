@@ -1,4 +1,4 @@
-"""Checks of what users hand to the fluent methods, made where it enters so that the message can name the call."""
+"""Checks of the arguments of fluent methods, made at the call so that the message can name it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from aflow.state.layouts import state_codec
 
 
 def check_function(fn: object, method: str) -> None:
-    """Refuse what cannot be called, and what would have to be awaited. Raises ``FlowDefinitionError``."""
+    """Raise ``FlowDefinitionError`` unless ``fn`` is callable and no coroutine function."""
     if not callable(fn):
         raise FlowDefinitionError(f"{method}() takes a function, not {shown(fn)}")
     if is_async(fn):
         raise FlowDefinitionError(
-            f"{method}() calls plain functions, and {shown(fn)} is a coroutine function: its result would be a "
-            f"coroutine that nobody awaits. What is to be awaited for each record belongs in map_async(), "
-            f"flat_map_async() or filter_async()"
+            f"{method}() calls plain functions, and {shown(fn)} is a coroutine function: the coroutines that it "
+            f"returns would never be awaited; use map_async(), flat_map_async() or filter_async()"
         )
 
 
 def check_storable(of: type[object] | None, step: str) -> None:
-    """Refuse a type by which snapshots could not store values. Raises ``FlowDefinitionError`` that names ``step``."""
+    """Raise ``FlowDefinitionError``, naming ``step``, if snapshots cannot store values by the type ``of``."""
     try:
         state_codec(of)
     except FlowDefinitionError as exc:
@@ -28,6 +27,6 @@ def check_storable(of: type[object] | None, step: str) -> None:
 
 
 def check_count(n: object, method: str) -> None:
-    """Refuse what is no number of records from 1 on. Raises ``FlowDefinitionError``."""
+    """Raise ``FlowDefinitionError`` unless ``n`` is a number of records from 1 on."""
     if type(n) is not int or n < 1:
         raise FlowDefinitionError(f"{method}() takes a number of records from 1 on, not {shown(n)}")

@@ -1,4 +1,4 @@
-"""Two streams side by side, and the process functions that read both."""
+"""Pairs of streams that one step reads, and the results of joins."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from aflow.api.step_inputs import Pair, Place
+from aflow.api.step_inputs import KeyedPair, StepInput
 from aflow.api.stream import Stream
 from aflow.graph.nodes import Broadcast, Edge
 from aflow.operators.broadcast_process import (
@@ -30,25 +30,25 @@ class JoinResults(Stream[U], Generic[L, R, U]):
 
     @property
     def late_left(self) -> Stream[L]:
-        """The left records that came too late to be joined, as they were; unread, they are only counted."""
+        """Left records that were too late to be joined, unchanged; counted if no step reads them."""
         return Stream(self._graph, Edge(self._edge.origin, side=LATE_LEFT))
 
     @property
     def late_right(self) -> Stream[R]:
-        """The right records that came too late to be joined, as they were; unread, they are only counted."""
+        """Right records that were too late to be joined, unchanged; counted if no step reads them."""
         return Stream(self._graph, Edge(self._edge.origin, side=LATE_RIGHT))
 
 
 class ConnectedStreams(Generic[K, L, R]):
-    """Two keyed streams whose records of one key come to one place: ``L`` from the left, ``R`` from the right."""
+    """Two keyed streams with common state for each key: records ``L`` of the left one, ``R`` of the right one."""
 
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: KeyedPair) -> None:
         self._pair = pair
 
     def process(self, function: CoProcess[K, L, R, U], *, name: str) -> Stream[U]:
-        """Handle the records of both streams with common state and timers for each key.
+        """Process the records of both streams with common state and timers for each key.
 
-        In which order records of the two come is a matter of arrival, not of event time.
+        Records of the two streams are processed in the order of their arrival, not of event time.
         """
         check_co_process(function)
         pair, key_type = self._pair, self._pair.key_type
@@ -59,16 +59,16 @@ class ConnectedStreams(Generic[K, L, R]):
 
 
 class BroadcastConnectedStreams(Generic[K, T, C]):
-    """A stream, and a control stream of which every subtask gets every record."""
+    """A stream, and a control stream whose records are sent to every subtask."""
 
-    def __init__(self, stream: Place, control: Place) -> None:
+    def __init__(self, stream: StepInput, control: StepInput) -> None:
         self._stream = stream
         self._control = control
 
     def process(self, function: BroadcastProcess[K, T, C, U], *, name: str) -> Stream[U]:
-        """Handle the records of the stream by what the control stream has said so far.
+        """Process the records of the stream with the broadcast state that control records write.
 
-        How many control records have come when a record is handled is a matter of arrival, not of event time.
+        The order of records and control records is that of their arrival, not of event time.
         """
         stream, control = self._stream, self._control
         check_broadcast_process(function, keyed=stream.keyed)

@@ -1,4 +1,4 @@
-"""Which records windows drop when they fire: what ``window(…, evictor=…)`` takes. Reached as ``aflow.evictors``."""
+"""Evictors, which remove records from windows that fire: ``window(…, evictor=…)``. Reached as ``aflow.evictors``."""
 
 from aflow.machines.windows.evictor import Element, Evictor, EvictorContext
 from aflow.machines.windows.evictors import Count, Delta, Time

@@ -64,9 +64,9 @@ class Flow:
     ) -> Stream[T]:
         """Begin a stream with the records of ``source``.
 
-        An iterable stands for ``IterableSource``, an async iterable for ``AsyncIterableSource``. A blocking
-        iterator belongs into a ``ThreadSource``, which does not hold up the event loop. ``parallelism`` is the
-        number of subtasks that read, by default that of the job; a source that cannot be divided has one.
+        An iterable is wrapped in an ``IterableSource``, an async iterable in an ``AsyncIterableSource``. Wrap a
+        blocking iterator in a ``ThreadSource``, which does not block the event loop. ``parallelism`` is the number of
+        subtasks that read, by default that of the job; a source that cannot be divided has one.
         """
         made = _as_source(source)
         self._check_unread(made)
@@ -80,12 +80,12 @@ class Flow:
         for node in self.graph:
             if node.source is not None and _iterator_of(node.source) is iterator:
                 raise FlowDefinitionError(
-                    f"{shown(iterator)} is read by source {node.name!r} already, and an iterator gives each record "
+                    f"source {node.name!r} already reads {shown(iterator)}, and an iterator yields each record "
                     f"only once; use that stream several times, or give each source an iterator of its own"
                 )
 
     def plan(self, *, parallelism: int = 1, options: Options | None = None) -> Plan:
-        """What a job of this flow would run. Raises ``FlowDefinitionError`` as ``run`` does."""
+        """Return the plan of a job of this flow. Raises ``FlowDefinitionError`` as ``run`` does."""
         chosen = options or Options()
         return make_plan(
             self.graph,
@@ -108,10 +108,11 @@ class Flow:
         return Job(plan, chosen, recovery_of(options))
 
     async def run(self, **options: Unpack[StartOptions]) -> None:
-        """Run until all sources have ended and all records are in the sinks. Cancelling it ends the job at once.
+        """Run until all sources have ended and the sinks have flushed. Cancel it to end the job at once.
 
-        The arguments are those of ``start``. Raises what made the job fail: ``OperatorError`` for a user function,
-        ``SourceError`` and ``SinkError`` for the ends, ``CheckpointError`` and ``RestoreError`` for what is stored.
+        The arguments are those of ``start``. Raises the error that failed the job: ``OperatorError`` for a user
+        function, ``SourceError`` and ``SinkError`` for connectors, ``CheckpointError`` and ``RestoreError`` for
+        storage.
         """
         check_start_names("run", options)
         async with self.start(**options) as job:
@@ -119,7 +120,7 @@ class Flow:
 
 
 def _iterator_of(source: Source[Any]) -> object:
-    """What a source was given that can be read only once; None if it can be read again."""
+    """Return the iterator of a source that can be read only once; None if it can be read again."""
     match source:
         case IterableSource() | ThreadSource() | AsyncIterableSource():
             return source.iterator

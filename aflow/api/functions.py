@@ -1,4 +1,4 @@
-"""Types of functions that users hand over, where ``Callable`` says too little to type checkers."""
+"""Types of user functions for which ``Callable`` is too imprecise."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ A_co = TypeVar("A_co", covariant=True)
 
 
 class Initial(Protocol[A_co]):
-    """Makes the accumulator of a fold: ``float``, ``Totals``, ``lambda: {"n": 0}``.
+    """The function that makes the accumulator of a fold: ``float``, ``Totals``, ``lambda: {"n": 0}``.
 
-    A protocol, since mypy looks at a lambda for a ``Callable[[], A]`` only together with the lambda that follows, and
-    then takes the accumulator of that one for ``Any``.
+    It is a protocol because mypy infers a lambda for a ``Callable[[], A]`` only together with the following lambda, and
+    then infers ``Any`` for its accumulator.
     """
 
     def __call__(self) -> A_co: ...

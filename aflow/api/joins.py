@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from aflow.api.checks import check_function, check_storable
 from aflow.api.connected import JoinResults
-from aflow.api.step_inputs import Pair
-from aflow.api.windows import Windows, choose
+from aflow.api.step_inputs import KeyedPair
+from aflow.api.windows import Windows, choose_windows
 from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.nodes import Edge
 from aflow.machines.windows.assigners import GlobalWindows, WindowAssigner
@@ -37,7 +37,7 @@ class JoinStep:
     """A join without its kind, function and name."""
 
     what: str
-    pair: Pair
+    pair: KeyedPair
     operator: Callable[[Callable[..., Any], Join], TwoInputOperator]
     """Makes the operator from ``into`` and the kind. It must not hold the pair: operators are sent to executors."""
     detail: str = ""
@@ -99,7 +99,7 @@ class JoinedStreams(Generic[L, R]):
 
 
 def interval_join(
-    pair: Pair,
+    pair: KeyedPair,
     between: tuple[timedelta, timedelta],
     *,
     inclusive: tuple[bool, bool],
@@ -132,7 +132,7 @@ def interval_join(
     )
 
 
-def as_of_join(pair: Pair, tolerance: timedelta | None, *, types: Types) -> JoinStep:
+def as_of_join(pair: KeyedPair, tolerance: timedelta | None, *, types: Types) -> JoinStep:
     """Return the step of ``KeyedStream.as_of_join``."""
     what = "as_of_join"
     _check_types(what, types)
@@ -156,7 +156,7 @@ def as_of_join(pair: Pair, tolerance: timedelta | None, *, types: Types) -> Join
 
 
 def window_join(
-    pair: Pair,
+    pair: KeyedPair,
     windows: Windows[Any] | WindowAssigner[Any],
     trigger: Trigger[Any] | None,
     lateness: timedelta,
@@ -179,7 +179,7 @@ def window_join(
 
 
 def co_group(
-    pair: Pair,
+    pair: KeyedPair,
     windows: Windows[Any] | WindowAssigner[Any],
     into: Callable[[list[Any], list[Any]], Any],
     name: str,
@@ -224,7 +224,7 @@ def _logic(
     key_type: type[Any] | None,
 ) -> tuple[WindowLogic, str]:
     """Return the windows as their operator takes them, and their parameters for plans."""
-    chosen = choose(windows, trigger, None, lateness)
+    chosen = choose_windows(windows, trigger, None, lateness)
     logic = WindowLogic(
         assigner=chosen.assigner,
         trigger=chosen.trigger,
@@ -248,7 +248,7 @@ def _depends_on_event_time(assigner: WindowAssigner[Any]) -> bool:
 def _results(
     what: str,
     name: str,
-    pair: Pair,
+    pair: KeyedPair,
     operator: Callable[[], TwoInputOperator],
     detail: str,
     *,

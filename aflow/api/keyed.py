@@ -1,4 +1,4 @@
-"""Streams with keys: everything that keeps state."""
+"""Keyed streams and their stateful steps."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from aflow.api.joins import (
     interval_join,
     window_join,
 )
-from aflow.api.step_inputs import Pair, Place, check_flow, place_of
+from aflow.api.step_inputs import KeyedPair, StepInput, check_flow, step_input_of
 from aflow.api.stream import Stream
 from aflow.api.windowed import WindowedStream, WindowResults
-from aflow.api.windows import Session, Windows, choose
+from aflow.api.windows import Session, Windows, choose_windows
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge, Forward
 from aflow.machines.windows.assigners import WindowAssigner
@@ -60,10 +60,10 @@ R = TypeVar("R")
 
 
 class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
-    """Records of type ``T``, brought together by keys of type ``K``.
+    """Records of type ``T``, partitioned by keys of type ``K``.
 
-    Its steps keep state for each key, so each must be named: the name is how the state is found again. They run in
-    as many subtasks as ``key_by`` or the job asked for; all records of a key are in one of them, in order.
+    Its stateful steps must be named: the name identifies their state after a restart. They run in as many subtasks as
+    ``key_by`` or the job asks for; one subtask processes all records of a key, in order.
     """
 
     _keyed = True
@@ -73,15 +73,15 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
     ) -> None:
         self._graph = graph
         self._edge = edge
-        # Steps below copy it: what makes an operator must not hold the stream, and with it the whole flow, since it is
-        # sent to executors.
+        # Steps below copy it: a factory of operators is sent to executors, so it must not hold the stream and with it
+        # the whole flow.
         self._key_type = key_type
         self._parallelism = parallelism
 
     @property
-    def place(self) -> Place:
-        """Where the stream is in the graph of its flow."""
-        return Place(self._graph, self._edge, True, self._key_type, self._parallelism)
+    def step_input(self) -> StepInput:
+        """The stream as the input of a step."""
+        return StepInput(self._graph, self._edge, True, self._key_type, self._parallelism)
 
     def map(self, fn: Callable[[T], U], *, name: str | None = None) -> KeyedStream[K, U]:
         """Replace each value by ``fn(value)`` and keep its key, as Kafka Streams' ``mapValues`` does.
@@ -105,7 +105,7 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         return self._upstream("flat_map", name, lambda: FlatMapOperator(fn))
 
     def process(self, function: KeyedProcess[K, T, U], *, name: str) -> Stream[U]:
-        """Handle each record with the state and the timers of its key."""
+        """Process each record with the state and the timers of its key."""
         check_keyed_process(function)
         key_type = self._key_type
         return self._step(
@@ -122,10 +122,10 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         name: str,
         **options: Unpack[CallOptions[T]],
     ) -> Stream[U]:
-        """Handle each record in a handler that is awaited, with the state and the timers of its key.
+        """Process each record in an async handler, with the state and the timers of its key.
 
-        One handler at a time for each key, many keys at once; what a handler does takes effect all at once, or not at
-        all. ``options`` are those of ``map_async``, but for ``ordered`` and ``cache``.
+        One handler runs at a time for each key, many keys concurrently. A handler is a transaction: its effects are
+        applied together, or not at all. ``options`` are those of ``map_async`` without ``ordered`` and ``cache``.
         """
         check_async_keyed_process(function)
         settings, resource = handler_settings(function.process, options), resource_of(function)
@@ -141,10 +141,9 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         )
 
     def reduce(self, fn: Callable[[T, T], T], *, name: str, of: type[T] | None = None) -> Stream[T]:
-        """Combine the records of each key one after the other, and emit what they have come to after each.
+        """Reduce the records of each key by ``fn(accumulated, value)``, and emit the result after each record.
 
-        ``fn(so_far, value)`` returns the new value; the first record of a key is taken as it is. ``of`` is the
-        type by which snapshots store it.
+        The first record of a key is the first accumulated value. ``of`` is the type by which snapshots store it.
         """
         check_function(fn, "reduce")
         return self._accumulate("reduce", name, reducing(fn), of)
@@ -159,9 +158,9 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
     ) -> Stream[A]:
         """Fold the records of each key into an accumulator, and emit it after each record.
 
-        ``initial()`` makes the accumulator of a new key and ``fn(accumulator, value)`` returns the next one;
-        return a new object rather than a changed one, since the old one was emitted. ``of`` is the type by which
-        snapshots store it.
+        ``initial()`` makes the accumulator of a new key and ``fn(accumulator, value)`` returns the next one. Return a
+        new object and leave the old one unchanged: it was emitted. ``of`` is the type by which snapshots store the
+        accumulator.
         """
         check_function(initial, "fold")
         check_function(fn, "fold")
@@ -175,30 +174,31 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         evictor: Evictor[T] | None = None,
         lateness: timedelta = timedelta(0),
     ) -> WindowedStream[K, T]:
-        """Collect the records of each key in windows.
+        """Assign the records of each key to windows.
 
-        A window of event time gives its result when the watermark passes its end, one of processing time when the clock
-        does; ``trigger`` (``aflow.triggers``) says otherwise. For ``lateness`` after that, a record that belongs to it
-        still counts and gives the result of its key again, corrected; later ones go to ``.late``. ``evictor``
-        (``aflow.evictors``) drops records when the window fires.
+        A window in event time fires when the watermark passes its end, one in processing time when the clock does, or
+        when ``trigger`` (``aflow.triggers``) fires. For ``lateness`` (default: 0) after that, a record of the window
+        makes it fire again with the updated result; later ones are emitted by ``.late``. ``evictor``
+        (``aflow.evictors``) removes records when the window fires.
         """
-        chosen = choose(windows, trigger, evictor, lateness)
+        chosen = choose_windows(windows, trigger, evictor, lateness)
         return WindowedStream(self._graph, self._edge, chosen, self._key_type, self._parallelism)
 
     def sessions(
         self, gap: timedelta, *, name: str, of: type[T] | None = None
     ) -> WindowResults[T, Windowed[K, list[T]]]:
-        """Cut the records of each key into sessions: all that are at most ``gap`` of event time apart, as one list.
+        """Emit the records of each session as one list; a session ends after ``gap`` of event time without a record.
 
-        A session comes out when the watermark has passed its end. Records within it are in the order of arrival.
+        It is emitted when the watermark has passed its end. Its records are in the order of arrival.
         """
-        return self.window(Session(gap)).apply(_as_they_are, name=name, of=of)
+        return self.window(Session(gap)).apply(_unchanged, name=name, of=of)
 
     def deduplicate(self, *, name: str, within: timedelta | None = None) -> Stream[T]:
-        """Let the first record of each key pass and drop those that follow, ``within`` so much event time of it.
+        """Emit the first record of each key; drop later ones within ``within`` of event time.
 
-        Without ``within`` each key passes once, and is remembered for ever. With it, event time is needed, and a record
-        passes too that is at least so much away. Dropped ones are counted, as side output ``duplicates``.
+        Without ``within`` one record of each key is emitted, and its key is kept for ever. With it, event time is
+        needed, and a record is also emitted if its distance from all emitted ones is at least ``within``. Dropped
+        records are counted as side output ``duplicates``.
         """
         millis = None if within is None else positive_millis(within, what="within")
         key_type = self._key_type
@@ -207,9 +207,10 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
     def top(
         self, n: int, *, by: Callable[[T], Any], name: str, of: type[T] | None = None
     ) -> Stream[tuple[T, ...]]:
-        """Keep the ``n`` records of each key with the highest ``by(value)``, and emit them, best first, at each change.
+        """Keep the ``n`` records of each key with the highest ``by(value)``, and emit them on each change.
 
-        Of equal ones the earlier is better. For the best of each window, use ``aflow.aggregates.top_k``.
+        They are sorted from highest to lowest; of equal ones the earlier is first. For the highest of each window, use
+        ``aflow.aggregates.top_k``.
         """
         check_function(by, "top")
         check_storable(of, f"step {name!r} (top)")
@@ -218,14 +219,14 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         return self._step("top", name, lambda: TopOperator(n, by, key_type, of))
 
     def connect(self, other: KeyedStream[K, R]) -> ConnectedStreams[K, T, R]:
-        """Bring the records of two streams together by key; go on with ``.process(CoProcess)``."""
-        return ConnectedStreams(Pair.of(self, other, "connect"))
+        """Share state and timers between the keys of two streams in ``.process(CoProcess)``."""
+        return ConnectedStreams(KeyedPair.of(self, other, "connect"))
 
     def connect_broadcast(self, control: Stream[R]) -> BroadcastConnectedStreams[K, T, R]:
-        """Give every subtask all records of ``control``; go on with ``.process(BroadcastProcess)``."""
-        read = place_of(control, "connect_broadcast", keyed=False)
-        check_flow(self.place, read, "connect_broadcast")
-        return BroadcastConnectedStreams(self.place, read)
+        """Send all records of ``control`` to every subtask of ``.process(BroadcastProcess)``."""
+        read = step_input_of(control, "connect_broadcast", keyed=False)
+        check_flow(self.step_input, read, "connect_broadcast")
+        return BroadcastConnectedStreams(self.step_input, read)
 
     def interval_join(
         self,
@@ -248,7 +249,7 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         """
         return JoinedStreams(
             interval_join(
-                Pair.of(self, other, "interval_join"),
+                KeyedPair.of(self, other, "interval_join"),
                 between,
                 inclusive=(lower_inclusive, upper_inclusive),
                 types=(of, other_of),
@@ -271,7 +272,7 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         partner. The newest right record of each key is kept, without a ``tolerance`` for ever.
         """
         return AsOfJoinedStreams(
-            as_of_join(Pair.of(self, other, "as_of_join"), tolerance, types=(of, other_of))
+            as_of_join(KeyedPair.of(self, other, "as_of_join"), tolerance, types=(of, other_of))
         )
 
     def window_join(
@@ -291,7 +292,7 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         windows that only one stream has records of. A window that fires again, for a late record, emits all of its
         pairs again.
         """
-        pair = Pair.of(self, other, "window_join")
+        pair = KeyedPair.of(self, other, "window_join")
         return JoinedStreams(window_join(pair, windows, trigger, lateness, types=(of, other_of)))
 
     def co_group(
@@ -306,9 +307,9 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         of: type[T] | None = None,
         other_of: type[R] | None = None,
     ) -> JoinResults[T, R, Windowed[K, U]]:
-        """Give ``into(lefts, rights)`` for each key and window: all records of both streams; one list may be empty."""
+        """Emit ``into(lefts, rights)`` for each key and window: all records of both streams. One list may be empty."""
         return co_group(
-            Pair.of(self, other, "co_group"),
+            KeyedPair.of(self, other, "co_group"),
             windows,
             into,
             name,
@@ -353,5 +354,5 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         return Stream(self._graph, Edge(node))
 
 
-def _as_they_are(values: list[T]) -> list[T]:
+def _unchanged(values: list[T]) -> list[T]:
     return values

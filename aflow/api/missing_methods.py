@@ -1,4 +1,4 @@
-"""The error for a method that a stream does not have: it names the step that is missing before it."""
+"""The error for a method that a stream does not have: it names the step to add before."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aflow.errors import FlowDefinitionError
 
 
 class MissingMethod(FlowDefinitionError, AttributeError):
-    """Also an ``AttributeError``, so that ``hasattr`` and ``copy`` find out what they ask for."""
+    """A stream has no such method. Also an ``AttributeError``, as ``hasattr`` and ``copy`` need it."""
 
 
 def missing_method(stream: object, name: str) -> AttributeError:

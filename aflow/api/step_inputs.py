@@ -1,4 +1,4 @@
-"""Where a stream is in the graph of its flow: what steps with several inputs need to know of each."""
+"""Inputs of steps that read several streams, and the checks that they fit each other."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from aflow.operators.windows.logic import WindowLogic
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The graph, the edge on which the records travel, and what ``key_by`` said of their keys."""
+class StepInput:
+    """A stream as the input of a step: its graph, the edge that carries its records, and the options of ``key_by``."""
 
     graph: FlowGraph
     edge: Edge
@@ -23,38 +23,38 @@ class Place:
     parallelism: int | None = None
 
 
-def place_of(stream: object, what: str, *, keyed: bool) -> Place:
-    """Where ``stream`` is. Raises ``FlowDefinitionError`` unless it is a stream, with or without keys as asked for."""
-    place = getattr(stream, "place", None)
-    if isinstance(place, Place) and place.keyed is keyed:
-        return place
+def step_input_of(stream: object, what: str, *, keyed: bool) -> StepInput:
+    """Return the input for ``stream``. Raises ``FlowDefinitionError`` unless it is keyed as asked."""
+    found = getattr(stream, "step_input", None)
+    if isinstance(found, StepInput) and found.keyed is keyed:
+        return found
     wanted = "a keyed stream" if keyed else "a stream without keys"
-    hint = "; call .key_by(…) on it" if keyed and isinstance(place, Place) else ""
+    hint = "; call .key_by(…) on it" if keyed and isinstance(found, StepInput) else ""
     raise FlowDefinitionError(f"{what}() takes {wanted}, not {shown(stream)}{hint}")
 
 
-def check_flow(left: Place, right: Place, what: str) -> None:
-    """Refuse streams of two flows."""
+def check_flow(left: StepInput, right: StepInput, what: str) -> None:
+    """Raise ``FlowDefinitionError`` if the streams belong to two flows."""
     if left.graph is not right.graph:
         raise FlowDefinitionError(
-            f"{what}() brings together streams of one flow, and these belong to {left.graph.name!r} and "
+            f"{what}() takes streams of one flow, and these belong to {left.graph.name!r} and "
             f"{right.graph.name!r}; build both in the same Flow"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """Two keyed streams whose keys meet in the same subtasks."""
+class KeyedPair:
+    """Two keyed streams of which equal keys belong to the same subtask."""
 
-    left: Place
-    right: Place
+    left: StepInput
+    right: StepInput
     key_type: type[Hashable] | None
-    """As declared on either side."""
+    """The type declared for the keys of either stream."""
 
     @staticmethod
-    def of(left: object, right: object, what: str) -> Pair:
-        """Refuse what is no keyed stream of the same flow, parallelism and keys. Raises ``FlowDefinitionError``."""
-        one, two = place_of(left, what, keyed=True), place_of(right, what, keyed=True)
+    def of(left: object, right: object, what: str) -> KeyedPair:
+        """Return the pair. Raises ``FlowDefinitionError`` unless both fit: keys, flow, parallelism, types."""
+        one, two = step_input_of(left, what, keyed=True), step_input_of(right, what, keyed=True)
         check_flow(one, two, what)
         if len({one.parallelism, two.parallelism} - {None}) > 1:
             raise FlowDefinitionError(
@@ -66,19 +66,18 @@ class Pair:
                 f"{what}() compares keys, and their key_by declares them as {shown(one.key_type)} and "
                 f"{shown(two.key_type)}"
             )
-        return Pair(one, two, one.key_type or two.key_type)
+        return KeyedPair(one, two, one.key_type or two.key_type)
 
     def check_time(self, what: str, name: str) -> None:
-        """Refuse a step by event time of which one input has that and the other has not.
+        """Raise ``FlowDefinitionError`` for a step in event time if only one input has event time.
 
-        Time would not wait for the other, so which of its records come too late would be chance. Raises
-        ``FlowDefinitionError``.
+        The watermark would not wait for the other one, so lateness of its records would be random.
         """
         left, right = self.left.edge.origin.has_time, self.right.edge.origin.has_time
         if left is not right:
             has, lacks = ("left", "right") if left else ("right", "left")
             raise FlowDefinitionError(
-                f"step {name!r} ({what}) goes by event time, which its {has} stream has and its {lacks} one has not; "
+                f"step {name!r} ({what}) uses event time, which its {has} stream has and its {lacks} one has not; "
                 f"call .event_time(…) before .key_by(…) on the {lacks} one"
             )
 
@@ -92,7 +91,7 @@ class Pair:
         detail: str = "",
         windows: WindowLogic | None = None,
     ) -> Node:
-        """Add a step that reads both."""
+        """Add a step that reads both streams."""
         return self.left.graph.add_step(
             what,
             name,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from aflow.api.async_methods import AsyncCallMethods
 from aflow.api.checks import check_function, check_storable
 from aflow.api.missing_methods import missing_method
-from aflow.api.step_inputs import Place, check_flow, place_of
+from aflow.api.step_inputs import StepInput, check_flow, step_input_of
 from aflow.api.time import Generators, time_strategy, watermark_period
 from aflow.connect import Sink
 from aflow.errors import FlowDefinitionError, shown
@@ -46,12 +46,12 @@ P = ParamSpec("P")
 
 
 class Stream(AsyncCallMethods[T]):
-    """Records of type ``T`` on their way; each method adds a step and gives the stream behind it.
+    """Records of type ``T``; each method adds a step and returns the stream of its results.
 
-    Functions given to steps are called once for each record, synchronously, in the order of the stream; what they
-    raise stops the job with an ``OperatorError`` that names the step and the record (with several maps and filters in
-    a row: the record that came into the first of them). ``name=`` names the step in
-    plans, metrics and errors. A stream may be read several times: every reader gets every record.
+    Functions of steps are called once for each record, synchronously, in the order of the stream. An error that they
+    raise stops the job with an ``OperatorError`` that names the step and the record (for consecutive maps and filters:
+    the input of the first of them). ``name=`` names the step in plans, metrics and errors. A stream may be read
+    several times: every reader gets every record.
     """
 
     def __init__(self, graph: FlowGraph, edge: Edge) -> None:
@@ -59,13 +59,12 @@ class Stream(AsyncCallMethods[T]):
         self._edge = edge
 
     @property
-    def place(self) -> Place:
-        """Where the stream is in the graph of its flow."""
-        return Place(self._graph, self._edge)
+    def step_input(self) -> StepInput:
+        """The stream as the input of a step."""
+        return StepInput(self._graph, self._edge)
 
-    if (
-        not TYPE_CHECKING
-    ):  # a type checker finds the mistake by itself, and must not take any name for a method
+    # Type checkers find the mistake themselves, and must not accept every name.
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             raise missing_method(self, name)
@@ -81,7 +80,7 @@ class Stream(AsyncCallMethods[T]):
         return self._step("filter", name, lambda: FilterOperator(keep))
 
     def flat_map(self, fn: Callable[[T], Iterable[U]], *, name: str | None = None) -> Stream[U]:
-        """Replace each value by all values of ``fn(value)``, which may be none; they inherit its timestamp."""
+        """Replace each value by all values of ``fn(value)``, which may be none, with its timestamp."""
         check_function(fn, "flat_map")
         return self._step("flat_map", name, lambda: FlatMapOperator(fn))
 
@@ -90,13 +89,13 @@ class Stream(AsyncCallMethods[T]):
     ) -> Stream[U]:
         """Replace the values of each batch by ``fn(values)``: one result for each value, in order.
 
-        For vectorised work (NumPy, a model). How many values come together depends on what is there: at least 1.
+        For vectorised work (NumPy, a model). A batch has at least one value; its size depends on the load.
         """
         check_function(fn, "map_batch")
         return self._step("map_batch", name, lambda: MapBatchOperator(fn))
 
     def process(self, function: ProcessFunction[T, U], *, name: str | None = None) -> Stream[U]:
-        """Handle each record with access to its timestamp, the watermark, and side outputs."""
+        """Process each record with access to its timestamp, the watermark, and side outputs."""
         check_process_function(function)
         return self._step("process", name, lambda: ProcessOperator(function), sides=True)
 
@@ -111,21 +110,21 @@ class Stream(AsyncCallMethods[T]):
         watermark_interval: timedelta | None = None,
         name: str | None = None,
     ) -> Stream[T]:
-        """Give each record the timestamp ``time(value)`` and let event time advance with the records.
+        """Assign the timestamp ``time(value)`` to each record, and emit watermarks.
 
         ``time`` returns an aware ``datetime`` or epoch milliseconds; without it the timestamps of the source are used.
-        The watermark trails the newest timestamp by ``max_delay`` (default: not at all), so records may be out of order
-        by that much before they are late. What is late never depends on how records happened to be batched. With one
-        split it depends on their order alone. A first timestamp that is plainly in seconds, microseconds or nanoseconds
-        causes a ``UserWarning``. ``generator`` makes a ``WatermarkGenerator`` of your own instead, one for each
-        split of the source. Its ``on_periodic`` is called every ``watermark_interval`` of processing time (default:
-        200 ms), also while no records arrive.
+        The watermark is the newest timestamp less ``max_delay`` (default: 0), so records may be out of order by that
+        much before they are late. Lateness never depends on how records were batched. With one split it depends on
+        their order alone. A first timestamp that is plainly in seconds, microseconds or nanoseconds causes a
+        ``UserWarning``. ``generator`` makes a ``WatermarkGenerator`` of your own instead, one for each split of the
+        source. Its ``on_periodic`` is called every ``watermark_interval`` of processing time (default: 200 ms), also
+        while no records arrive.
 
-        Splits that give no record for ``idle_after`` of processing time no longer hold the watermark back. With
-        ``align`` the source waits while it is too far ahead of the slowest one of its group; then this step must stand
-        right behind the source.
+        Splits without a record for ``idle_after`` of processing time are idle: they no longer hold the watermark back.
+        With ``align`` the source waits while it is too far ahead of the slowest source of its group; this step must
+        then directly follow the source.
 
-        Close to the source this follows each of its splits on its own; behind an exchange it follows the mixed stream.
+        Chained to the source, the step tracks the watermark of each split; after an exchange, of the merged stream.
         """
         if time is not None:
             check_function(time, "event_time")
@@ -142,16 +141,15 @@ class Stream(AsyncCallMethods[T]):
         parallelism: int | None = None,
         name: str | None = None,
     ) -> KeyedStream[K, T]:
-        """Bring together, in one subtask and in order, the records of which ``key(value)`` is equal.
+        """Partition the stream by ``key(value)``: records with equal keys are in one subtask, in order.
 
         Keys are str, bytes, int, bool, None, float, tuple, datetime, date, UUID, Enum, Decimal or frozen
         dataclasses of these (docs/reference/key-hash.md). ``of`` is the type of the keys, by which snapshots store
         them; needed for enums and dataclasses only. ``parallelism`` is the number of subtasks of the keyed steps,
         by default that of the job.
         """
-        from aflow.api.keyed import (
-            KeyedStream,
-        )  # it builds on Stream, so it cannot be imported on top
+        # It imports Stream, so an import at the top would be circular.
+        from aflow.api.keyed import KeyedStream
 
         check_function(key, "key_by")
         check_parallelism(parallelism)
@@ -162,10 +160,10 @@ class Stream(AsyncCallMethods[T]):
     def ingestion_time(
         self, *, watermark_interval: timedelta | None = None, name: str | None = None
     ) -> Stream[T]:
-        """Give each record the moment of its arrival here as its timestamp; nothing is ever late.
+        """Assign the time of arrival at this step as the timestamp of each record; no record is ever late.
 
-        The clock moves event time on, so windows fire while the source is silent: a watermark is sent every
-        ``watermark_interval`` of processing time (default: 200 ms), and after each batch. A replay gives other
+        Event time advances with the clock, so windows fire while the source is silent: a watermark is emitted every
+        ``watermark_interval`` of processing time (default: 200 ms), and after each batch. A replay assigns other
         timestamps.
         """
         period = watermark_period(watermark_interval)
@@ -181,7 +179,7 @@ class Stream(AsyncCallMethods[T]):
         evictor: Evictor[T] | None = None,
         lateness: timedelta = timedelta(0),
     ) -> WindowedStream[None, T]:
-        """Collect all records in windows: those of a keyed stream with one key, None, so in one subtask.
+        """Assign all records to windows, as those of a keyed stream with the one key None, so in one subtask.
 
         The arguments are those of ``KeyedStream.window``.
         """
@@ -189,13 +187,13 @@ class Stream(AsyncCallMethods[T]):
         return keyed.window(windows, trigger=trigger, evictor=evictor, lateness=lateness)
 
     def union(self, *others: Stream[T], name: str | None = None) -> Stream[T]:
-        """Mix this stream with others of the same type; event time is that of the slowest of them."""
+        """Merge this stream with others of the same type; its watermark is the smallest of theirs."""
         for other in others:
             if not isinstance(other, Stream):
                 raise FlowDefinitionError(f"union() takes streams, not {shown(other)}")
             if other._graph is not self._graph:
                 raise FlowDefinitionError(
-                    f"union() mixes streams of one flow, and these belong to {self._graph.name!r} and "
+                    f"union() merges streams of one flow, and these belong to {self._graph.name!r} and "
                     f"{other._graph.name!r}; build both in the same Flow"
                 )
         edges = (self._edge, *(other._edge for other in others))
@@ -203,42 +201,43 @@ class Stream(AsyncCallMethods[T]):
         return Stream(self._graph, Edge(node))
 
     def connect_broadcast(self, control: Stream[U]) -> BroadcastConnectedStreams[None, T, U]:
-        """Give every subtask of the next step all records of ``control``; go on with ``.process(BroadcastProcess)``.
+        """Send all records of ``control`` to every subtask of the next step, ``.process(BroadcastProcess)``.
 
-        Without keys there is broadcast state only; call ``key_by`` before for keyed state and timers.
+        Without keys there is broadcast state only; call ``key_by`` first for keyed state and timers.
         """
-        from aflow.api.connected import BroadcastConnectedStreams  # it builds on Stream
+        # It imports Stream, so an import at the top would be circular.
+        from aflow.api.connected import BroadcastConnectedStreams
 
-        read = place_of(control, "connect_broadcast", keyed=False)
-        check_flow(self.place, read, "connect_broadcast")
-        return BroadcastConnectedStreams(self.place, read)
+        read = step_input_of(control, "connect_broadcast", keyed=False)
+        check_flow(self.step_input, read, "connect_broadcast")
+        return BroadcastConnectedStreams(self.step_input, read)
 
     def side(self, tag: Tag[U]) -> Stream[U]:
-        """What the step before sent to the side output ``tag``: a stream of its own with the same event time."""
+        """Return the side output ``tag`` of the preceding step as a stream with the same event time."""
         if not isinstance(tag, Tag):
             raise FlowDefinitionError(f"side() takes an aflow.Tag, not {shown(tag)}")
         check_side(self._edge, tag)
         return Stream(self._graph, Edge(self._edge.origin, side=tag.name))
 
     def rebalance(self, parallelism: int | None = None) -> Stream[T]:
-        """Spread the records evenly over the subtasks of the next step, batch by batch; their order is lost."""
+        """Distribute batches evenly over the subtasks of the next step; the order of records is lost."""
         return self._exchange("rebalance", Rebalance(), parallelism)
 
     def broadcast(self, parallelism: int | None = None) -> Stream[T]:
-        """Give every record to every subtask of the next step."""
+        """Send every record to every subtask of the next step."""
         return self._exchange("broadcast", Broadcast(), parallelism)
 
     def partition_by(
         self, choose: Callable[[T, int], int], parallelism: int | None = None
     ) -> Stream[T]:
-        """Give each record to the subtask ``choose(value, subtasks)`` (from 0) of the next step."""
+        """Send each record to the subtask ``choose(value, subtasks)`` (from 0) of the next step."""
         check_function(choose, "partition_by")
         return self._exchange("partition_by", Custom(choose), parallelism)
 
     def pipe(
         self, fn: Callable[Concatenate[Stream[T], P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """``fn(self, …)``: reads in order where a step of your own is a function from stream to stream."""
+        """Return ``fn(self, …)``, for steps of your own that are functions from stream to stream."""
         return fn(self, *args, **kwargs)
 
     def to(self, sink: Sink[T], *, name: str | None = None) -> None:
@@ -268,4 +267,4 @@ class Stream(AsyncCallMethods[T]):
 
 
 def _no_key(value: object) -> None:
-    """The key of everything in ``window_all``."""
+    """Return None, the key of all records in ``window_all``."""

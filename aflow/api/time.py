@@ -1,4 +1,4 @@
-"""What ``event_time`` is told about watermarks, checked and turned into what its operator needs."""
+"""The watermark options of ``event_time``, checked and converted for its operator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aflow.operators.event_time import TimeStrategy
 T = TypeVar("T")
 
 Generators: TypeAlias = Callable[[], WatermarkGenerator[T]]
-"""Makes a watermark generator; called once for each split, since a generator has state."""
+"""A factory of watermark generators, called once for each split: a generator has state."""
 
 
 def time_strategy(
@@ -26,7 +26,7 @@ def time_strategy(
     align: Alignment | None = None,
     watermark_interval: timedelta | None = None,
 ) -> TimeStrategy:
-    """Check the arguments of ``event_time``. Raises ``FlowDefinitionError``."""
+    """Return the strategy for the arguments of ``event_time``. Raises ``FlowDefinitionError``."""
     idle = None if idle_after is None else positive_millis(idle_after, what="idle_after")
     if align is not None and not isinstance(align, Alignment):
         raise FlowDefinitionError(
@@ -36,13 +36,13 @@ def time_strategy(
     if generator is not None:
         if max_delay is not None:
             raise FlowDefinitionError(
-                "event_time() takes max_delay or a generator, not both: a generator decides about delays by itself"
+                "event_time() takes max_delay or a generator, not both: a generator has its own delay"
             )
         check_function(generator, "event_time(generator=…)")
         return TimeStrategy(generator, idle, align, watermark_period(watermark_interval))
     if watermark_interval is not None:
         raise FlowDefinitionError(
-            "watermark_interval is how often a generator of yours is asked for a watermark, and event_time() has none: "
+            "watermark_interval is the interval of a custom generator, and event_time() has none: "
             "without generator=… a watermark follows each batch; leave watermark_interval out"
         )
     delay = 0 if max_delay is None else to_millis(max_delay, what="max_delay")

@@ -1,4 +1,4 @@
-"""When windows give their results: what ``window(…, trigger=…)`` takes. Reached as ``aflow.triggers``."""
+"""Triggers, which decide when windows fire: ``window(…, trigger=…)``. Reached as ``aflow.triggers``."""
 
 from aflow.machines.windows.trigger import MergeContext, Trigger, TriggerContext, TriggerResult
 from aflow.machines.windows.triggers import (

@@ -1,4 +1,4 @@
-"""Keyed streams cut into windows, and what becomes of them."""
+"""Windows of keyed streams, and the functions over them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 from aflow.api.checks import check_function, check_storable
 from aflow.api.functions import Initial
 from aflow.api.stream import Stream
-from aflow.api.windows import Chosen
+from aflow.api.windows import WindowChoice
 from aflow.errors import FlowDefinitionError
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge
@@ -33,26 +33,26 @@ class WindowResults(Stream[U], Generic[T, U]):
 
     @property
     def late(self) -> Stream[T]:
-        """The records that came when all their windows were gone, as they were; unread, they are only counted."""
+        """Records that arrived after all their windows were closed, unchanged; counted if no step reads them."""
         return Stream(self._graph, Edge(self._edge.origin, side=LATE))
 
 
 class WindowedStream(Generic[K, T]):
-    """Records of type ``T`` by keys of type ``K`` and by window; say how they become a result.
+    """Records of type ``T`` by keys of type ``K`` and by window; each method computes a result for each window.
 
-    ``fold``, ``reduce`` and ``aggregate`` fold records as they come and keep one accumulator for each key and window;
+    ``fold``, ``reduce`` and ``aggregate`` fold records on arrival and keep one accumulator for each key and window;
     ``apply`` and ``process`` keep the records. With an evictor all of them keep the records.
 
-    ``then`` is a ``WindowFunction`` that makes something else of each result, knowing key, window and watermark.
-    ``of`` is the type by which snapshots store what is kept, accumulators or records; needed unless they are plain
-    Python values. With an evictor, also that of ``Count`` windows that slide, it is the type of the records.
+    ``then`` is a ``WindowFunction`` that transforms each result, with access to key, window and watermark. ``of`` is
+    the type by which snapshots store the accumulators or records; needed unless they are plain Python values. With an
+    evictor, and for sliding ``Count`` windows, it is the type of the records.
     """
 
     def __init__(
         self,
         graph: FlowGraph,
         edge: Edge,
-        windows: Chosen,
+        windows: WindowChoice,
         key_type: type[K] | None,
         parallelism: int | None,
     ) -> None:
@@ -97,10 +97,10 @@ class WindowedStream(Generic[K, T]):
     ) -> WindowResults[T, Any]:
         """Fold the records of each key and window: ``fn(accumulator, value)`` returns the next accumulator.
 
-        ``initial()`` makes the first. An accumulator may be changed in place and returned; if a window can give several
-        results (``lateness``, a trigger of your own), only with ``merge``, since what was emitted would change with it.
-        ``merge(a, b)`` gives the accumulator of the records of both; sessions need it, and sliding windows are faster
-        with it. It may change and return ``a``, and must leave ``b`` as it is.
+        ``initial()`` makes the first. An accumulator may be changed in place and returned. If a window can emit several
+        results (``lateness``, a custom trigger), this needs ``merge``: without it emitted results would change too.
+        ``merge(a, b)`` returns the accumulator of the records of both; sessions need it, and sliding windows are faster
+        with it. It may change and return ``a``, and must not change ``b``.
         """
         check_function(initial, "fold")
         check_function(fn, "fold")
@@ -131,10 +131,10 @@ class WindowedStream(Generic[K, T]):
         then: WindowFunction[K, T, Any] | None = None,
         of: type[T] | None = None,
     ) -> WindowResults[T, Any]:
-        """Combine the records of each key and window: ``fn(so_far, value)``, beginning with the first record.
+        """Reduce the records of each key and window by ``fn(accumulated, value)``, starting with the first record.
 
-        ``fn`` returns a new value and leaves both of its arguments as they are. Where windows merge or share parts it
-        also combines what two parts have come to, so it must be associative.
+        ``fn`` returns a new value and must not change its arguments. For windows that merge or share panes it also
+        combines the results of two parts, so it must be associative.
         """
         check_function(fn, "reduce")
         return self._folded("window.reduce", reducing(fn), name, then, of)
@@ -162,16 +162,16 @@ class WindowedStream(Generic[K, T]):
         then: WindowFunction[K, R, Any] | None = None,
         of: type[A] | type[T] | None = None,
     ) -> WindowResults[T, Any]:
-        """Aggregate the records of each key and window, by an ``Aggregate`` of yours or one of ``aflow.aggregates``."""
+        """Aggregate the records of each key and window, by your ``Aggregate`` or one of ``aflow.aggregates``."""
         check_aggregate(aggregate, f"step {name!r} (window.aggregate)")
         return self._folded("window.aggregate", aggregating(aggregate), name, then, of)
 
     def apply(
         self, fn: Callable[[list[T]], R], *, name: str, of: type[T] | None = None
     ) -> WindowResults[T, Windowed[K, R]]:
-        """Give ``fn(values)`` for each key and window: all its records, in the order of their arrival.
+        """Emit ``fn(values)`` for each key and window, with all its records in the order of their arrival.
 
-        The list is the function's own.
+        ``fn`` may change the list.
         """
         check_function(fn, "apply")
         return self._results("window.apply", name, of, apply=fn)
@@ -179,7 +179,7 @@ class WindowedStream(Generic[K, T]):
     def process(
         self, function: WindowFunction[K, list[T], U], *, name: str, of: type[T] | None = None
     ) -> WindowResults[T, U]:
-        """Give what ``function`` makes of all records of each key and window, in the order of their arrival."""
+        """Emit the results of ``function`` for all records of each key and window, in the order of their arrival."""
         return self._results("window.process", name, of, function=function)
 
     def _folded(

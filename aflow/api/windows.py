@@ -1,4 +1,4 @@
-"""How users say which windows they want."""
+"""Windows as users declare them, and the assigner, trigger and evictor that they stand for."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ _NONE = timedelta(0)
 
 @dataclass(frozen=True, slots=True)
 class Tumbling:
-    """Windows of ``size`` that touch and do not overlap: each record is in exactly one.
+    """Consecutive windows of ``size`` that do not overlap: each record is in exactly one.
 
     Windows start at multiples of ``size`` since 1970-01-01T00:00Z, shifted by ``offset`` (which may be negative
     and must be shorter than ``size``): ``Tumbling(timedelta(days=1), offset=timedelta(hours=5))`` gives days from
-    05:00 UTC. In the domain of processing time a record is in the window of the moment at which it arrives.
+    05:00 UTC. In processing time a record is in the window of its time of arrival.
 
-    ``stagger`` shifts the windows of each subtask, so that not all of them emit their results at the same moment:
-    ``WindowStagger.RANDOM`` by a random part of ``size``, ``NATURAL`` by how much of a window had passed when the
-    subtask received its first record. The windows of two keys then start at different moments. A restore keeps the
+    ``stagger`` shifts the windows of each subtask, so that their results are not all emitted at the same time:
+    ``WindowStagger.RANDOM`` by a random part of ``size``, ``NATURAL`` by the elapsed part of the window in which the
+    subtask received its first record. The windows of two keys then start at different times. A restore keeps the
     windows of each key, at any parallelism. Over history windows are aligned.
 
-    Raises ``FlowDefinitionError`` for a size that is not above zero, an offset out of bounds, parts of a millisecond,
-    or a stagger that is none.
+    Raises ``FlowDefinitionError`` for a size that is not above zero, an offset out of bounds, fractions of a
+    millisecond, or an invalid stagger.
     """
 
     size: timedelta
@@ -58,7 +58,7 @@ class Tumbling:
         self.assigner()
 
     def assigner(self) -> TumblingWindows:
-        """The machine that assigns timestamps to these windows."""
+        """Return the machine that assigns timestamps to these windows."""
         size = positive_millis(self.size, what="Tumbling size")
         offset = to_millis(self.offset, what="Tumbling offset")
         return TumblingWindows(size, offset, _domain(self.domain), _stagger(self.stagger))
@@ -73,13 +73,12 @@ class Tumbling:
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """Windows of ``size`` of which a new one begins every ``slide``: each record is in about ``size / slide`` of them.
+    """Windows of ``size`` that start every ``slide``: each record is in about ``size / slide`` of them.
 
     Windows start at multiples of ``slide`` since 1970-01-01T00:00Z, shifted by ``offset`` (shorter than
-    ``slide``). With a ``slide`` longer than ``size`` there are gaps, and records in them are in no window. Windows of
-    event time share what they have in common where the function can merge (``reduce``, ``aggregate``, ``fold`` with
-    ``merge=``): then a record is folded once, however many windows it is in. Raises ``FlowDefinitionError`` as
-    ``Tumbling`` does.
+    ``slide``). With a ``slide`` longer than ``size`` there are gaps, and records in them are in no window. Windows in
+    event time share panes if the function can merge (``reduce``, ``aggregate``, ``fold`` with ``merge=``): then a
+    record is folded once, however many windows it is in. Raises ``FlowDefinitionError`` as ``Tumbling`` does.
     """
 
     size: timedelta
@@ -91,7 +90,7 @@ class Sliding:
         self.assigner()
 
     def assigner(self) -> SlidingWindows:
-        """The machine that assigns timestamps to these windows."""
+        """Return the machine that assigns timestamps to these windows."""
         size = positive_millis(self.size, what="Sliding size")
         slide = positive_millis(self.slide, what="Sliding slide")
         offset = to_millis(self.offset, what="Sliding offset")
@@ -108,10 +107,10 @@ class Session:
     """Windows of activity: records of a key at most ``gap`` apart are in one, which ends ``gap`` after its last record.
 
     A session is from the timestamp of its first record to ``gap`` after that of its last. A record exactly ``gap``
-    after the last still belongs to it, unless the session has given its result already: that is when the watermark is
-    1 ms behind the session's end, where a record of the session's end is not late yet. A ``max_delay`` in
-    ``event_time`` that is at least 1 ms longer than records are ever late makes sure of it. Otherwise such a record may
-    begin another session, or not, depending on the batch in which it comes.
+    after the last belongs to it, unless the session has fired already. It fires when the watermark is 1 ms before its
+    end, when a record at its end is not late yet. With a ``max_delay`` in ``event_time`` that exceeds the disorder of
+    the records by at least 1 ms this cannot happen. Otherwise such a record may start another session, or not,
+    depending on its batch.
     """
 
     gap: timedelta
@@ -121,7 +120,7 @@ class Session:
         self.assigner()
 
     def assigner(self) -> SessionWindows:
-        """The machine that assigns timestamps to these windows."""
+        """Return the machine that assigns timestamps to these windows."""
         return SessionWindows(positive_millis(self.gap, what="Session gap"), _domain(self.domain))
 
     def __str__(self) -> str:
@@ -130,9 +129,9 @@ class Session:
 
 @dataclass(frozen=True)
 class DynamicSession(Generic[T_contra]):
-    """Sessions to which each record says how long a pause may be behind it: ``gap(value)``, which must be above zero.
+    """Sessions with a gap after each record that depends on it: ``gap(value)``, which must be above zero.
 
-    A session ends when no record of it waits for more: a later record with a shorter gap never makes it end earlier.
+    A session ends after the longest of these gaps: a later record with a shorter gap never makes it end earlier.
     """
 
     gap: Callable[[T_contra], timedelta]
@@ -143,11 +142,11 @@ class DynamicSession(Generic[T_contra]):
         _domain(self.domain)
 
     def assigner(self) -> DynamicSessionWindows[T_contra]:
-        """The machine that assigns records to these windows."""
+        """Return the machine that assigns records to these windows."""
         gap = self.gap
 
         def millis(value: T_contra) -> int:
-            return positive_millis(gap(value), what=f"the gap of a session behind {shown(value)}")
+            return positive_millis(gap(value), what=f"the gap of a session after {shown(value)}")
 
         return DynamicSessionWindows(millis, self.domain)
 
@@ -157,13 +156,13 @@ class DynamicSession(Generic[T_contra]):
 
 @dataclass(frozen=True, slots=True)
 class Global:
-    """One window a key that holds everything and never ends: what it gives is the trigger's matter, and so is its size.
+    """Assign all records of a key to one window that never ends; the trigger decides when it fires.
 
-    So it needs a trigger. One that does not purge lets the contents grow for ever.
+    A trigger is required. If it does not purge, the contents grow for ever.
     """
 
     def assigner(self) -> GlobalWindows:
-        """The machine that assigns everything to the one window."""
+        """Return the machine that assigns all records to the one window."""
         return GlobalWindows()
 
     def __str__(self) -> str:
@@ -174,10 +173,10 @@ class Global:
 class Count:
     """Windows of ``size`` records of a key; with ``slide``, of its last ``size`` records every ``slide`` records.
 
-    They know nothing of time: a window fires when it is full, never earlier, so what has not filled one at the end of
-    the input comes to nothing. ``Windowed.window`` is ``GLOBAL_WINDOW``, and ``Windowed.firing`` is 1 for each full
-    window; with ``slide`` it counts the results. Each of a sliding window's records is kept, whatever the function is.
-    Raises ``FlowDefinitionError`` for numbers below 1.
+    They do not depend on time: a window fires when it is full, never earlier, so the records of a window that is not
+    full at the end of the input are dropped. ``Windowed.window`` is ``GLOBAL_WINDOW``, and ``Windowed.firing`` is 1 for
+    each full window; with ``slide`` it counts the results. All records of a sliding window are kept, whatever the
+    function is. Raises ``FlowDefinitionError`` for numbers below 1.
     """
 
     size: int
@@ -191,15 +190,15 @@ class Count:
                 )
 
     def assigner(self) -> GlobalWindows:
-        """The machine that assigns everything to the one window."""
+        """Return the machine that assigns all records to the one window."""
         return GlobalWindows()
 
     def trigger(self) -> Trigger[Any]:
-        """Fires when a window is full, and drops what no later window needs."""
+        """Return a trigger that fires when a window is full, and purges records that no later window needs."""
         return Purging(CountTrigger(self.size)) if self.slide is None else CountTrigger(self.slide)
 
     def evictor(self) -> Evictor[Any] | None:
-        """Keeps the last ``size`` records of a sliding window."""
+        """Return an evictor that keeps the last ``size`` records of a sliding window, else None."""
         return None if self.slide is None else CountEvictor(self.size)
 
     def __str__(self) -> str:
@@ -212,31 +211,31 @@ class Count:
 
 Windows: TypeAlias = Tumbling | Sliding | Session | DynamicSession[T] | Global | Count
 
-OF_AFLOW = (Tumbling, Sliding, Session, DynamicSession, Global, Count)
-"""The same, for ``isinstance``."""
+BUILT_IN = (Tumbling, Sliding, Session, DynamicSession, Global, Count)
+"""The members of ``Windows``, for ``isinstance``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """Which windows a step has, when they fire and what they drop."""
+class WindowChoice:
+    """The checked arguments of ``window()``."""
 
     assigner: WindowAssigner[Any]
     trigger: Trigger[Any]
     evictor: Evictor[Any] | None
     lateness: int
     detail: str
-    """For plans, as a person writes it."""
+    """The windows as plans show them."""
 
 
-def choose(
+def choose_windows(
     windows: Windows[Any] | WindowAssigner[Any],
     trigger: Trigger[Any] | None,
     evictor: Evictor[Any] | None,
     lateness: timedelta,
-) -> Chosen:
-    """Check the arguments of ``window()`` and add what was left out. Raises ``FlowDefinitionError``."""
+) -> WindowChoice:
+    """Check the arguments of ``window()`` and add defaults. Raises ``FlowDefinitionError``."""
     if isinstance(windows, type) or not (
-        isinstance(windows, OF_AFLOW) or callable(getattr(windows, "assign", None))
+        isinstance(windows, BUILT_IN) or callable(getattr(windows, "assign", None))
     ):
         raise FlowDefinitionError(
             f"window() takes windows such as aflow.Tumbling(…), or an aflow.WindowAssigner of your own, "
@@ -248,23 +247,23 @@ def choose(
             "a Global window has no end to fire at, so it needs a trigger: window(Global(), trigger=…) with one of "
             "aflow.triggers"
         )
-    assigner = windows.assigner() if isinstance(windows, OF_AFLOW) else windows
+    assigner = windows.assigner() if isinstance(windows, BUILT_IN) else windows
     if isinstance(_inner(trigger), EventTime) and assigner.domain is TimeDomain.PROCESSING:
         raise FlowDefinitionError(
-            "triggers.EventTime waits for the watermark, and these windows end by the clock; leave trigger out, or use "
-            "triggers.ProcessingTime()"
+            "triggers.EventTime waits for the watermark, and these windows are in processing time; leave trigger out, "
+            "or use triggers.ProcessingTime()"
         )
     check_assigner(assigner)
     allowed = _allowed(assigner, lateness)
-    said = [str(windows) if isinstance(windows, OF_AFLOW) else type(windows).__name__]
-    said += [] if trigger is None else [f"trigger {_described(trigger)}"]
-    said += [] if evictor is None else [f"evictor {_described(evictor)}"]
-    said += [f"lateness {short(allowed)}"] if allowed else []
+    shown_parts = [str(windows) if isinstance(windows, BUILT_IN) else type(windows).__name__]
+    shown_parts += [] if trigger is None else [f"trigger {_described(trigger)}"]
+    shown_parts += [] if evictor is None else [f"evictor {_described(evictor)}"]
+    shown_parts += [f"lateness {short(allowed)}"] if allowed else []
     if isinstance(windows, Count):
         trigger, evictor = windows.trigger(), windows.evictor()
     if trigger is None:
         trigger = _default(assigner)
-    return Chosen(assigner, trigger, evictor, allowed, ", ".join(said))
+    return WindowChoice(assigner, trigger, evictor, allowed, ", ".join(shown_parts))
 
 
 def _check_extras(
@@ -277,7 +276,7 @@ def _check_extras(
         if not isinstance(extra, kind):
             hint = f"; write {extra.__name__}(…)" if isinstance(extra, type) else ""
             raise FlowDefinitionError(
-                f"{word}= takes an aflow.{kind.__name__}, not {shown(extra)}{hint}"
+                f"{word}= takes an aflow.{word}s.{kind.__name__}, not {shown(extra)}{hint}"
             )
         if isinstance(windows, Count):
             raise FlowDefinitionError(
@@ -291,17 +290,17 @@ def _allowed(assigner: WindowAssigner[Any], lateness: timedelta) -> int:
         raise FlowDefinitionError(f"lateness must not be negative, and it is {lateness!r}")
     if allowed and assigner.domain is TimeDomain.PROCESSING:
         raise FlowDefinitionError(
-            "nothing is late for windows of processing time: leave lateness out"
+            "no record is late for windows in processing time: leave lateness out"
         )
     if allowed and isinstance(assigner, GlobalWindows):
         raise FlowDefinitionError(
-            "nothing is late for a window that never ends: leave lateness out"
+            "no record is late for a window that never ends: leave lateness out"
         )
     return allowed
 
 
 def _inner(trigger: Trigger[Any] | None) -> Trigger[Any] | None:
-    """Return the trigger that says when to fire."""
+    """Return the trigger inside of ``Purging``."""
     while isinstance(trigger, Purging):
         trigger = trigger.trigger
     return trigger
@@ -312,7 +311,7 @@ def _default(assigner: WindowAssigner[Any]) -> Trigger[Any]:
 
 
 def _described(part: object) -> str:
-    """With its parameters, if it says them."""
+    """Return the name of a part, with its parameters if it is a dataclass."""
     return repr(part) if is_dataclass(part) else type(part).__name__
 
 

@@ -1,4 +1,4 @@
-"""What the steps of a plan are going to remember, as far as they tell before they run."""
+"""The declared state of the steps of a plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aflow.state.change_plan import DeclaredStep
 
 
 def declared_steps(plan: Plan) -> list[DeclaredStep]:
-    """All steps of ``plan``, to be compared with what is stored."""
+    """Return all steps of ``plan`` with their declared state, for comparison with a stored checkpoint."""
     return [_declared(node, task.parallelism) for task in plan.tasks for node in task.nodes]
 
 

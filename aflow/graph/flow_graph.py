@@ -1,4 +1,4 @@
-"""The nodes of one pipeline, and the rules that a pipeline keeps."""
+"""The graph of one pipeline, and the validation rules of pipelines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aflow.operators.windows.logic import WindowLogic
 
 
 class FlowGraph:
-    """A growing, acyclic description: nodes are only ever added, and point at nodes that were there before."""
+    """An acyclic graph that only grows: each node is added once, after its inputs."""
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name.strip():
@@ -24,17 +24,17 @@ class FlowGraph:
             )
         self.name = name
         self.nodes: list[Node] = []
-        #: Names given by users or made up; the identity of a step across restarts, so unique.
+        #: All names, given or generated. A name identifies a step across restarts, so it is unique.
         self._names: set[str] = set()
-        #: Those of them that were made up.
-        self._made: set[str] = set()
+        #: The generated names.
+        self._generated: set[str] = set()
 
     def __iter__(self) -> Iterator[Node]:
-        """All nodes, each after its inputs."""
+        """Iterate over all nodes, each after its inputs."""
         return iter(self.nodes)
 
     def add_source(self, source: Source[Any], name: str | None, parallelism: int | None) -> Node:
-        """Add a source; its type is checked here because that is where the mistake is made."""
+        """Add a source. Raises ``FlowDefinitionError`` for an object that is no source."""
         if not isinstance(source, Source):
             raise FlowDefinitionError(
                 f"source() takes an aflow.Source, an iterable or an async iterable, not {shown(source)}"
@@ -65,14 +65,14 @@ class FlowGraph:
         detail: str = "",
         windows: WindowLogic | None = None,
     ) -> Node:
-        """Add a step that transforms its inputs; a stateful one must be named, since its name finds its state again.
+        """Add a step that transforms its inputs. A stateful one must be named: the name identifies its state.
 
-        ``sides`` says that users' code in it may fill side outputs. The inputs of a ``TwoInputOperator`` are its left
-        one and its right one, in this order.
+        ``sides`` is True if user code in it may write to side outputs. The inputs of a ``TwoInputOperator`` are the
+        left and the right one, in this order.
         """
         if stateful and name is None:
             raise FlowDefinitionError(
-                f"{what}() keeps state, so it needs a name of its own that stays the same when the pipeline changes; "
+                f"{what}() keeps state, so it needs a name that stays the same when the pipeline changes; "
                 f"write {what}(..., name='…')"
             )
         check_parallelism(parallelism)
@@ -108,7 +108,7 @@ class FlowGraph:
     def _add(self, kind: Kind, what: str, name: str | None, **fields: Any) -> Node:
         node = Node(
             id=len(self.nodes),
-            name=self._claim(name) if name is not None else self._made_up(what),
+            name=self._claim(name) if name is not None else self._generate_name(what),
             kind=kind,
             what=what,
             named=name is not None,
@@ -122,9 +122,9 @@ class FlowGraph:
             raise FlowDefinitionError(
                 f"a step's name must be a non-empty string, not {shown(name)}"
             )
-        if name in self._made:
+        if name in self._generated:
             raise FlowDefinitionError(
-                f"the name {name!r} was made up for a step without a name before it; name that step too"
+                f"the name {name!r} was generated for a preceding step without a name; name that step too"
             )
         if name in self._names:
             raise FlowDefinitionError(
@@ -133,13 +133,13 @@ class FlowGraph:
         self._names.add(name)
         return name
 
-    def _made_up(self, what: str) -> str:
-        """A name for a step without one; ``map #1``, since users are more likely to call a step ``map-1``."""
+    def _generate_name(self, what: str) -> str:
+        """Generate a name such as ``map #1``: users are more likely to name a step ``map-1``."""
         number = 1 + sum(1 for node in self.nodes if node.what == what)
         while f"{what} #{number}" in self._names:
             number += 1
         name = self._claim(f"{what} #{number}")
-        self._made.add(name)
+        self._generated.add(name)
         return name
 
     def validate(self) -> None:
@@ -164,12 +164,12 @@ class FlowGraph:
                 )
             if node.kind is not Kind.SINK and node.id not in read:
                 raise FlowDefinitionError(
-                    f"nobody reads the stream of step {node.name!r} ({node.what}); "
+                    f"no step reads the stream of step {node.name!r} ({node.what}); "
                     f"end it with .to(sink), or remove the step"
                 )
 
     def _check_resource(self, resource: Resource[Any], what: str) -> None:
-        """One name, one resource: nobody could tell which of two functions opens what both are called."""
+        """Raise ``FlowDefinitionError`` unless resources that are shared by one name are one object."""
         if not isinstance(resource, Resource):
             raise FlowDefinitionError(
                 f"{what}(using=…) takes an aflow.Resource, not {shown(resource)}; for example "
@@ -186,13 +186,13 @@ class FlowGraph:
                 )
 
     def _check_dead_letters(self) -> None:
-        """Bad records that were asked for must go somewhere: nothing is dropped without a word."""
+        """Raise ``FlowDefinitionError`` if no step reads a dead-letter output: records are never dropped silently."""
         read = {(edge.origin.id, edge.side) for node in self.nodes for edge in node.inputs}
         for node in self.nodes:
             if node.source is not None and node.source.dead_letters is not None:
                 tag, what = node.source.dead_letters.name, "bad records"
             elif node.dead_letters is not None:
-                tag, what = node.dead_letters, "records that have failed"
+                tag, what = node.dead_letters, "failed records"
             else:
                 continue
             if (node.id, tag) not in read:
@@ -201,26 +201,26 @@ class FlowGraph:
 
 def _unread(node: Node, tag: str, what: str) -> str:
     kind, instead = (
-        ("step", "say on_error=Drop() to leave them out")
+        ("step", "write on_error=Drop() to drop them")
         if node.source is None
         else ("source", "leave dead_letters out")
     )
     return (
-        f"{kind} {node.name!r} sends {what} to side output {tag!r}, which nobody reads; read them with .side(tag) "
-        f"directly behind the {kind}, or {instead}"
+        f"{kind} {node.name!r} sends {what} to side output {tag!r}, which no step reads; read them with .side(tag) "
+        f"directly after the {kind}, or {instead}"
     )
 
 
 def check_side(edge: Edge, tag: Tag[Any]) -> None:
-    """Refuse to read side output ``tag`` of a step that cannot fill it."""
+    """Raise ``FlowDefinitionError`` if the origin of ``edge`` cannot write to side output ``tag``."""
     origin = edge.origin
     if edge.side is not None:
         raise FlowDefinitionError(
-            f"side({tag.name!r}) belongs directly behind the step that fills it, "
-            f"not behind its side output {edge.side!r}"
+            f"side({tag.name!r}) belongs directly after the step that writes to it, "
+            f"not after its side output {edge.side!r}"
         )
     if origin.source is not None:
-        # A source without dead letters may stand in for one that has some, in a test say: then the stream is empty.
+        # A source without dead letters may replace one that has some, for example in a test: then the stream is empty.
         if origin.source.dead_letters not in (None, tag):
             raise FlowDefinitionError(
                 f"source {origin.name!r} sends nothing to side output {tag.name!r}; "
@@ -228,13 +228,13 @@ def check_side(edge: Edge, tag: Tag[Any]) -> None:
             )
     elif not origin.sides:
         raise FlowDefinitionError(
-            f"step {origin.name!r} ({origin.what}) has no side outputs; side({tag.name!r}) belongs directly behind "
+            f"step {origin.name!r} ({origin.what}) has no side outputs; side({tag.name!r}) belongs directly after "
             f"process(), map_async(on_error=DeadLetter(…)) or a source with dead_letters"
         )
 
 
 def check_parallelism(parallelism: int | None) -> None:
-    """Refuse what is no positive number of subtasks."""
+    """Raise ``FlowDefinitionError`` unless ``parallelism`` is None or a positive number of subtasks."""
     if parallelism is None:
         return
     if type(parallelism) is not int or parallelism < 1:

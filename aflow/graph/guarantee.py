@@ -1,9 +1,9 @@
-"""What a crash means for each sink of a plan: the end-to-end guarantee, and what it rests on.
+"""The end-to-end guarantee of each sink of a plan after a crash, with its reason.
 
-Theory. What a sink holds in the end depends on three things: whether the job takes checkpoints, whether all sources
-before it give the same records again (*replayable*), and what the sink makes of records that are written again (its
-*delivery*). Without checkpoints, whoever runs the flow again starts every source at its beginning. With them, the job
-goes on from the last complete one: state is as it was then, and sources give again what they gave since.
+Theory. The final content of a sink depends on three things: whether the job takes checkpoints, whether all upstream
+sources emit the same records again (*replayable*), and the effect of writing records again (*delivery*). Without
+checkpoints, the next run starts every source at its beginning. With them, the job continues from the last completed
+one: state is restored, and sources emit the records after their positions again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aflow.graph.plan import Plan
 
 
 class Guarantee(Enum):
-    """What holds for a sink after a crash and another run; the weakest first."""
+    """Guarantee for a sink after a crash and another run; the weakest first."""
 
     NONE = "no guarantee"
     AT_LEAST_ONCE = "at least once"
@@ -26,89 +26,87 @@ class Guarantee(Enum):
     EXACTLY_ONCE = "exactly once"
 
 
-class Recovery(Enum):
-    """What a run after the crash can go on from."""
+class RecoveryMode(Enum):
+    """The checkpoints that a run after the crash continues from."""
 
-    NOTHING = "without checkpoints"
+    NO_CHECKPOINTS = "without checkpoints"
     AT_LEAST_ONCE = "with checkpoints, at least once"
     EXACTLY_ONCE = "with checkpoints"
 
 
 @dataclass(frozen=True, slots=True)
 class AfterCrash:
-    """What holds for the sink named ``sink`` once the flow was run again, and why, as a sentence."""
+    """The guarantee for the sink named ``sink`` after another run, and the reason as a sentence."""
 
     sink: str
     guarantee: Guarantee
     reason: str
 
 
-def after_crash(plan: Plan, recovery: Recovery = Recovery.NOTHING) -> list[AfterCrash]:
-    """One entry for each sink, in the order of the plan."""
+def after_crash(plan: Plan, mode: RecoveryMode = RecoveryMode.NO_CHECKPOINTS) -> list[AfterCrash]:
+    """Return one entry for each sink, in the order of the plan."""
     nodes = [node for task in plan.tasks for node in task.nodes]
-    return [_after_crash(node, recovery) for node in nodes if node.kind is Kind.SINK]
+    return [_after_crash(node, mode) for node in nodes if node.kind is Kind.SINK]
 
 
 def weakest(entries: list[AfterCrash]) -> Guarantee:
-    """What holds for all sinks together; a plan has at least one."""
+    """Return the weakest guarantee of all sinks; a plan has at least one."""
     order = list(Guarantee)
     return min((entry.guarantee for entry in entries), key=order.index)
 
 
-def _after_crash(sink: Node, recovery: Recovery) -> AfterCrash:
+def _after_crash(sink: Node, mode: RecoveryMode) -> AfterCrash:
     lost = sorted({node.name for node in _sources(sink) if not _replayable(node)})
     if lost:
         names = " and ".join(repr(name) for name in lost)
-        reason = f"{names} cannot be read again, so {_LOST[recovery]} is lost"
+        reason = f"{names} cannot be read again, so {_LOST[mode]} is lost"
         return AfterCrash(sink.name, Guarantee.NONE, reason)
     assert sink.sink is not None
-    guarantee, reason = _REPLAYED[recovery][sink.sink.delivery]
+    guarantee, reason = _REPLAYED[mode][sink.sink.delivery]
     return AfterCrash(sink.name, guarantee, reason)
 
 
 _LOST = {
-    Recovery.NOTHING: "what was read and not yet written",
-    Recovery.AT_LEAST_ONCE: "what was read since the last checkpoint",
-    Recovery.EXACTLY_ONCE: "what was read since the last checkpoint",
+    RecoveryMode.NO_CHECKPOINTS: "every record that was read and not yet written",
+    RecoveryMode.AT_LEAST_ONCE: "every record that was read since the last checkpoint",
+    RecoveryMode.EXACTLY_ONCE: "every record that was read since the last checkpoint",
 }
 
-_TWICE = "what was written since the last checkpoint is written again, and is there twice"
-_REPLACED = (
-    "what was written since the last checkpoint is written again, in the place of what is there"
-)
+_TWICE = "records since the last checkpoint are written again, and are there twice"
+_REPLACED = "records since the last checkpoint are written again, and replace those that are there"
 
 _REPLAYED = {
-    Recovery.NOTHING: {
+    RecoveryMode.NO_CHECKPOINTS: {
         Delivery.AT_LEAST_ONCE: (
             Guarantee.AT_LEAST_ONCE,
-            "the next run writes everything again, so what was written before the crash is there twice",
+            "the next run writes everything again, so records written before the crash are there twice",
         ),
         Delivery.IDEMPOTENT: (
             Guarantee.EFFECTIVELY_ONCE,
-            "the next run replaces what was written, as long as it computes the same",
+            "the next run replaces the records, if it computes the same",
         ),
         Delivery.TRANSACTIONAL: (
             Guarantee.AT_LEAST_ONCE,
-            "without checkpoints the sink cannot know what an earlier run has made visible, so some may be there twice",
+            "without checkpoints the sink does not know which records are committed, so some may be there twice",
         ),
     },
-    Recovery.AT_LEAST_ONCE: {
+    RecoveryMode.AT_LEAST_ONCE: {
         Delivery.AT_LEAST_ONCE: (Guarantee.AT_LEAST_ONCE, _TWICE),
         Delivery.IDEMPOTENT: (
             Guarantee.AT_LEAST_ONCE,
-            "checkpoints at least once may count records twice, and so may what is written",
+            "checkpoints at least once may count records twice, and results with them",
         ),
         Delivery.TRANSACTIONAL: (
             Guarantee.AT_LEAST_ONCE,
-            "checkpoints at least once may count records twice, and so may what is written",
+            "checkpoints at least once may count records twice, and results with them",
         ),
     },
-    Recovery.EXACTLY_ONCE: {
+    RecoveryMode.EXACTLY_ONCE: {
         Delivery.AT_LEAST_ONCE: (Guarantee.AT_LEAST_ONCE, _TWICE),
         Delivery.IDEMPOTENT: (Guarantee.EFFECTIVELY_ONCE, _REPLACED),
         Delivery.TRANSACTIONAL: (
             Guarantee.EXACTLY_ONCE,
-            "what it writes is visible only once the checkpoint that covers it is complete",
+            "records become visible only when the checkpoint that covers them is complete",
         ),
     },
 }
@@ -119,7 +117,7 @@ def _replayable(node: Node) -> bool:
 
 
 def _sources(node: Node) -> Iterator[Node]:
-    """All sources whose records can reach ``node``."""
+    """Yield all sources upstream of ``node``."""
     waiting, seen = [node], {node.id}
     while waiting:
         one = waiting.pop()

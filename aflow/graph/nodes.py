@@ -1,7 +1,7 @@
-"""What a pipeline is made of, as plain description: nodes, and the edges on which records go from one to the next.
+"""Nodes of a pipeline, and the edges that carry records from one node to the next, as plain description.
 
-Nothing here runs. A node knows how to make its operator, source reader or sink writer; the runtime does so once
-for each subtask. Nodes point at their inputs, so a node never changes after it was made.
+Nothing here runs. A node holds the factory of its operator, or its source or sink; the runtime makes one operator,
+reader or writer for each subtask. Nodes point at their inputs, so a node never changes after it was made.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from aflow.operators.windows.logic import WindowLogic
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Subtask i sends to subtask i: the only partitioning that can be chained into one task."""
+    """Send from subtask i to subtask i: the only partitioning that can be chained into one task."""
 
 
 @dataclass(frozen=True, slots=True)
 class HashByKey:
-    """Each record goes to the subtask that owns the key group of its key."""
+    """Send each record to the subtask that owns the key group of its key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
-    """Batches go to the subtasks in turn, passing over those that have no room."""
+    """Send batches to the subtasks in turn, skipping those without capacity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broadcast:
-    """Every record goes to every subtask."""
+    """Send every record to every subtask."""
 
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """``choose(value, subtasks)`` says to which subtask (from 0) a record goes."""
+    """Send each record to the subtask ``choose(value, subtasks)`` (from 0)."""
 
     choose: Callable[[Any, int], int]
 
 
-#: What the one step is called (in ``Node.what``) that reads several streams as if they were one.
+#: ``Node.what`` of the step that merges several streams.
 MIXING: Final = "union"
 
 Partitioning: TypeAlias = Forward | HashByKey | Rebalance | Broadcast | Custom
 
 
 class Kind(Enum):
-    """What a node does, for validation and drawing."""
+    """The role of a node, for validation and drawing."""
 
     SOURCE = "source"
     STEP = "step"
@@ -60,7 +60,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edge:
-    """Records of ``origin`` (its main output, or side output ``side``) on their way to the node that holds the edge."""
+    """Records of ``origin``, from its main output or side output ``side``, to the node that holds the edge."""
 
     origin: Node
     side: str | None = None
@@ -75,32 +75,32 @@ class Node:
     name: str
     kind: Kind
     what: str
-    """The method that made it (``map``, ``window.fold`` …), for messages and drawings."""
+    """The method that added it (``map``, ``window.fold`` …), for messages and drawings."""
     inputs: tuple[Edge, ...] = ()
     operator: Callable[[], Operator] | None = None
     source: Source[Any] | None = None
     sink: Sink[Any] | None = None
     resource: Resource[Any] | None = None
-    """What the calls of the step need besides their record."""
+    """The second argument of its async calls."""
     parallelism: int | None = None
-    """Asked for at this node; None: as the inputs have it, or the job's where records are exchanged."""
+    """The number of subtasks; None: that of the inputs, or of the job if records are exchanged."""
     stateful: bool = False
     begins_time: bool = False
-    """True if event time begins here: before it there are no watermarks (but that of the end)."""
+    """True if event time begins here: upstream of it there are no watermarks (except that of the end)."""
     has_time: bool = False
-    """True if event time began here or before, on one of the inputs at least."""
+    """True if event time begins here or upstream, on at least one input."""
     sides: bool = False
-    """True if it may have side outputs of any tag, and nothing but those."""
+    """True if user code may write to side outputs of any tag."""
     dead_letters: str | None = None
-    """The side output of a step that gets the records which have failed in it, so that somebody has to read it."""
+    """The side output for failed records of the step; a step must read it."""
     named: bool = True
-    """False if the name was made up because the user gave none."""
+    """False if the name was generated."""
     detail: str = ""
-    """Parameters worth showing in a plan, for a person."""
+    """Parameters to show in a plan."""
     windows: WindowLogic | None = None
-    """What a step with windows is told of them; its operator knows it too, but is not made to be asked."""
+    """The windows of the step, as its operator has them."""
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """What the step takes each of its inputs for; empty if it makes no difference between them."""
+        """The names of the inputs; empty if the step treats them alike."""
         return ("left", "right") if len(self.inputs) == 2 and self.what != MIXING else ()

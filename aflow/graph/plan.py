@@ -1,16 +1,16 @@
-"""From the description to what will run: which steps share a task, with how many subtasks, joined by which exchanges.
+"""The plan of a job: tasks with their chained steps, their numbers of subtasks, and the exchanges between them.
 
 Chaining rule: a step runs in the task of its input if that is its only input, the records need no redistribution, and
 both have the same parallelism. A hash, rebalance or custom exchange from one subtask to one subtask redistributes
 nothing, so it is no exchange.
 
-Parallelism rule: a source takes its own or the job's, bounded by the source; a step behind an exchange takes the
-one asked for there or the job's; every other step has that of its input. A broadcast beside an input that is no
-exchange has no say: the step stays with the records that it handles, and the broadcast goes wherever they are.
+Parallelism rule: a source has its own or the job's, bounded by the source; a step after an exchange has the one of the
+node or the job's; every other step has that of its input. A broadcast beside an input without exchange does not count:
+the step has the parallelism of the other input, and the broadcast is sent to all its subtasks.
 
-Time rule: event time begins at the steps that say so (``event_time``). Behind a step that reads several inputs, time is
-that of the slowest. An input on which it never began would stop time for the other one, so a step that tells its inputs
-apart does not wait for it. A union does: its records are mixed with the others, and would be late as it happens.
+Time rule: event time begins at ``event_time`` and ``ingestion_time``. The watermark of a step with several inputs is
+the smallest of theirs. An input without event time would hold it back for ever, so a step that distinguishes its inputs
+does not wait for it. A union does wait: its records are merged, and those without event time would be late at random.
 """
 
 from __future__ import annotations
@@ -31,42 +31,42 @@ class Channels:
     edge: Edge
     reader: Node
     timeless: bool = False
-    """True if its records have no event time and those of another input have: the reader's time waits for those."""
+    """True if only another input of the reader has event time: the watermark does not wait for this one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskPlan:
-    """Steps that run together in one coroutine for each subtask."""
+    """Chained steps, which run in one coroutine for each subtask."""
 
     index: int
     nodes: tuple[Node, ...]
     """The chain: its head first, every other node after its only input."""
     parallelism: int
     incoming: tuple[Channels, ...]
-    """The exchanges that the head reads; empty for a source."""
+    """The exchanges into the head; empty for a source."""
 
     @property
     def head(self) -> Node:
-        """The node that reads the task's input."""
+        """The first node, which reads the task's input."""
         return self.nodes[0]
 
     @property
     def name(self) -> str:
-        """The names of the steps, as one."""
+        """The names of the steps, joined by arrows."""
         return " → ".join(node.name for node in self.nodes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What a job runs."""
+    """Tasks of a job and the exchanges between them."""
 
     flow: str
     tasks: tuple[TaskPlan, ...]
-    """Each after the tasks that feed it."""
+    """The tasks, each after its upstream tasks."""
     key_groups: int
 
     def ranges(self, task: TaskPlan) -> list[KeyGroupRange]:
-        """The key groups of each subtask of ``task``."""
+        """Return the key groups of each subtask of ``task``."""
         return ranges(self.key_groups, task.parallelism)
 
 
@@ -84,25 +84,25 @@ def make_plan(
     key_groups: int = DEFAULT_KEY_GROUPS,
     chaining: bool = True,
 ) -> Plan:
-    """Plan the pipeline for ``parallelism`` subtasks where the pipeline does not say otherwise.
+    """Plan the pipeline with ``parallelism`` as the default number of subtasks.
 
-    ``chaining=False`` gives every step a task of its own, which shows what the exchanges cost.
+    ``chaining=False`` gives every step a task of its own, to measure the cost of exchanges.
     Raises ``FlowDefinitionError`` for an invalid graph and for more subtasks than key groups.
     """
     check_parallelism(parallelism)
     graph.validate()
     drafts: list[_Draft] = []
-    home: dict[int, _Draft] = {}
+    draft_of: dict[int, _Draft] = {}
     periods = watermark_periods(graph)
     for node in graph:
-        wanted = _parallelism(node, home, parallelism)
+        wanted = _parallelism(node, draft_of, parallelism)
         _check_key_groups(node, wanted, key_groups)
         inputs = tuple(
-            _simplified(edge, home[edge.origin.id].parallelism, wanted) for edge in node.inputs
+            _simplified(edge, draft_of[edge.origin.id].parallelism, wanted) for edge in node.inputs
         )
         planned = with_periods(replace(node, inputs=inputs), periods.get(node.id, ()))
-        if chaining and _chainable(planned, home, wanted):
-            draft = home[node.inputs[0].origin.id]
+        if chaining and _chainable(planned, draft_of, wanted):
+            draft = draft_of[node.inputs[0].origin.id]
             draft.nodes.append(planned)
         else:
             incoming = [
@@ -115,7 +115,7 @@ def make_plan(
             ]
             draft = _Draft([planned], wanted, incoming)
             drafts.append(draft)
-        home[node.id] = draft
+        draft_of[node.id] = draft
     tasks = tuple(
         TaskPlan(index, tuple(draft.nodes), draft.parallelism, tuple(draft.incoming))
         for index, draft in enumerate(drafts)
@@ -123,14 +123,14 @@ def make_plan(
     return Plan(graph.name, tasks, key_groups)
 
 
-def _parallelism(node: Node, home: dict[int, _Draft], default: int) -> int:
+def _parallelism(node: Node, draft_of: dict[int, _Draft], default: int) -> int:
     if node.kind is Kind.SOURCE:
         assert node.source is not None
         most = node.source.max_parallelism
         if most is not None and (node.parallelism or 1) > most:
             raise FlowDefinitionError(
                 f"source {node.name!r} can be read by {most} subtask(s) at most, not by {node.parallelism}; "
-                f"spread its records behind it with .rebalance({node.parallelism})"
+                f"distribute its records after it with .rebalance({node.parallelism})"
             )
         wanted = node.parallelism or default
         return wanted if most is None else min(wanted, most)
@@ -140,19 +140,19 @@ def _parallelism(node: Node, home: dict[int, _Draft], default: int) -> int:
     broadcast = [edge for edge in node.inputs if isinstance(edge.partitioning, Broadcast)]
     if not forward or len(forward) + len(broadcast) < len(node.inputs):
         return default
-    return max(home[edge.origin.id].parallelism for edge in forward)
+    return max(draft_of[edge.origin.id].parallelism for edge in forward)
 
 
 def _check_key_groups(node: Node, wanted: int, key_groups: int) -> None:
     if wanted > key_groups:
         raise FlowDefinitionError(
-            f"step {node.name!r} has parallelism {wanted} but there are only {key_groups} key groups to share out; "
+            f"step {node.name!r} has parallelism {wanted} but there are only {key_groups} key groups; "
             f"lower the parallelism or run with more key groups"
         )
 
 
 def _simplified(edge: Edge, writers: int, readers: int) -> Edge:
-    """An exchange from one to one is a forward; a forward between unequal parallelisms has to rebalance."""
+    """Return ``edge``: a forward from one subtask to one, a rebalance if a forward has unequal parallelisms."""
     if isinstance(edge.partitioning, Forward):
         return edge if writers == readers else replace(edge, partitioning=Rebalance())
     if writers == readers == 1:
@@ -160,8 +160,8 @@ def _simplified(edge: Edge, writers: int, readers: int) -> Edge:
     return edge
 
 
-def _chainable(node: Node, home: dict[int, _Draft], wanted: int) -> bool:
+def _chainable(node: Node, draft_of: dict[int, _Draft], wanted: int) -> bool:
     if len(node.inputs) != 1:
         return False
     edge = node.inputs[0]
-    return isinstance(edge.partitioning, Forward) and home[edge.origin.id].parallelism == wanted
+    return isinstance(edge.partitioning, Forward) and draft_of[edge.origin.id].parallelism == wanted

@@ -1,6 +1,6 @@
-"""A plan as a person reads it: as text for a terminal, and as a Mermaid flowchart for a document.
+"""A plan as text for a terminal, and as a Mermaid flowchart for a document.
 
-Both are functions of the plan alone, and the same plan gives the same text.
+Both depend on the plan alone: equal plans give equal text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from string import ascii_letters, digits
 from typing import TypeAlias
 
-from aflow.graph.guarantee import Guarantee, Recovery, after_crash, weakest
+from aflow.graph.guarantee import Guarantee, RecoveryMode, after_crash, weakest
 from aflow.graph.nodes import Broadcast, Custom, Edge, Forward, HashByKey, Kind, Node, Rebalance
 from aflow.graph.plan import Channels, Plan, TaskPlan
 from aflow.graph.unread_outputs import unread
@@ -17,31 +17,31 @@ from aflow.graph.unread_outputs import unread
 __all__ = ["to_mermaid", "to_text"]
 
 Dropped: TypeAlias = Mapping[int, Sequence[str]]
-"""By id of a node, what no step reads of it."""
+"""By id of a node, its records that no step reads."""
 
-#: Up to this many key-group ranges of a task are listed; of more, the first two and the last.
+#: The maximum number of key-group ranges listed for a task; of more, only the first two and the last.
 _RANGES_SHOWN = 8
 
-#: What a Mermaid label shows as it is. All else is written as a character code: quotes end a label, ``%%{`` is a
-#: directive and a backtick begins Markdown even inside of quotes, and Mermaid looks for ``style…:`` anywhere.
+#: Characters of Mermaid labels that are not escaped. Others are written as character codes: quotes end a label,
+#: ``%%{`` is a directive, a backtick begins Markdown even inside of quotes, and Mermaid looks for ``style…:`` anywhere.
 _PLAIN = frozenset(ascii_letters + digits + " _-.,()=/+*×·→[]{}'")
 
 
 def to_text(plan: Plan) -> str:
-    """The tasks with their chains, exchanges and key groups, then what a crash means for each sink."""
+    """Return the tasks with their chains, exchanges and key groups, then the end-to-end guarantee of each sink."""
     subtasks = sum(task.parallelism for task in plan.tasks)
     lines = [
         f"flow {plan.flow!r}: {_count(len(plan.tasks), 'task')} in {_count(subtasks, 'subtask')}, "
         f"{_count(plan.key_groups, 'key group')}"
     ]
-    homes, dropped = _homes(plan), unread(plan)
+    task_of, dropped = _task_of(plan), unread(plan)
     for task in plan.tasks:
-        lines += ["", *_task_lines(plan, task, homes, dropped)]
+        lines += ["", *_task_lines(plan, task, task_of, dropped)]
     return "\n".join([*lines, "", *_guarantee_lines(plan)]) + "\n"
 
 
 def to_mermaid(plan: Plan) -> str:
-    """A Mermaid ``flowchart`` with one subgraph for each task; edges between tasks are labelled by their exchange."""
+    """Return a Mermaid ``flowchart`` with a subgraph for each task; exchanges are labels of edges between tasks."""
     dropped = unread(plan)
     lines = ["flowchart LR"]
     for task in plan.tasks:
@@ -59,17 +59,17 @@ def to_mermaid(plan: Plan) -> str:
 
 
 def _task_lines(
-    plan: Plan, task: TaskPlan, homes: dict[int, TaskPlan], dropped: Dropped
+    plan: Plan, task: TaskPlan, task_of: dict[int, TaskPlan], dropped: Dropped
 ) -> Iterator[str]:
     yield f"task {task.index}: {_count(task.parallelism, 'subtask')}{_key_groups(plan, task)}"
     for number, channels in enumerate(task.incoming):
-        yield f"  reads {_origin(channels, homes)}: {_exchange(channels, number)}"
+        yield f"  reads {_origin(channels, task_of)}: {_exchange(channels, number)}"
     yield f"  {_node_line(task.head, dropped)}"
     yield from _branches(task, task.head, "  ", dropped)
 
 
 def _branches(task: TaskPlan, parent: Node, indent: str, dropped: Dropped) -> Iterator[str]:
-    """The steps chained behind ``parent``, as a tree; by a stack: a chain may be longer than Python recurses."""
+    """Yield the steps chained to ``parent`` as a tree. It uses a stack: chains may exceed Python's recursion limit."""
     readers: dict[int, list[tuple[Edge, Node]]] = {}
     for edge, node in _links(task):
         readers.setdefault(edge.origin.id, []).append((edge, node))
@@ -84,20 +84,24 @@ def _branches(task: TaskPlan, parent: Node, indent: str, dropped: Dropped) -> It
 def _siblings(
     readers: dict[int, list[tuple[Edge, Node]]], parent: Node, indent: str
 ) -> list[tuple[Edge, Node, str, bool]]:
-    """The readers of ``parent`` to be drawn, last one first, with their indentation and whether each is the last."""
+    """Return the readers of ``parent``, last one first, with their indentation, and True for the last one."""
     found = readers.get(parent.id, [])
     last = len(found) - 1
     return [(edge, node, indent, at == last) for at, (edge, node) in enumerate(found)][::-1]
 
 
 def _guarantee_lines(plan: Plan) -> Iterator[str]:
-    for recovery in (Recovery.EXACTLY_ONCE, Recovery.AT_LEAST_ONCE, Recovery.NOTHING):
-        entries = after_crash(plan, recovery)
-        if recovery is Recovery.AT_LEAST_ONCE and entries == after_crash(
-            plan, Recovery.EXACTLY_ONCE
+    for mode in (
+        RecoveryMode.EXACTLY_ONCE,
+        RecoveryMode.AT_LEAST_ONCE,
+        RecoveryMode.NO_CHECKPOINTS,
+    ):
+        entries = after_crash(plan, mode)
+        if mode is RecoveryMode.AT_LEAST_ONCE and entries == after_crash(
+            plan, RecoveryMode.EXACTLY_ONCE
         ):
-            continue  # no sink is better than that, whatever is processed how often
-        yield f"end-to-end guarantee {recovery.value}: {weakest(entries).value}"
+            continue  # The guarantee of each sink is the same as with exactly-once checkpoints.
+        yield f"end-to-end guarantee {mode.value}: {weakest(entries).value}"
         alike: dict[tuple[Guarantee, str], list[str]] = {}
         for entry in entries:
             alike.setdefault((entry.guarantee, entry.reason), []).append(entry.sink)
@@ -110,7 +114,7 @@ def _node_line(node: Node, dropped: Dropped) -> str:
 
 
 def _facts(node: Node, dropped: Dropped) -> list[str]:
-    """What a node is, then what is worth knowing about it."""
+    """Return the kind of a node, its parameters and its properties."""
     what = "sink" if node.kind is Kind.SINK else node.what
     facts = [f"{what} {node.detail}".rstrip()]
     if node.source is not None:
@@ -124,7 +128,7 @@ def _facts(node: Node, dropped: Dropped) -> list[str]:
 
 
 def _key_groups(plan: Plan, task: TaskPlan) -> str:
-    """Who owns which key groups; said only of tasks that keep state by key."""
+    """Return the key groups of each subtask; empty for tasks without keyed state."""
     if not any(node.stateful for node in task.nodes):
         return ""
     owned = [f"{one.start}–{one.stop - 1}" for one in plan.ranges(task)]
@@ -133,22 +137,22 @@ def _key_groups(plan: Plan, task: TaskPlan) -> str:
     return f", key groups {', '.join(owned)}"
 
 
-def _origin(channels: Channels, homes: dict[int, TaskPlan]) -> str:
+def _origin(channels: Channels, task_of: dict[int, TaskPlan]) -> str:
     origin = channels.edge.origin
-    return f"{origin.name} of task {homes[origin.id].index}"
+    return f"{origin.name} of task {task_of[origin.id].index}"
 
 
-def _homes(plan: Plan) -> dict[int, TaskPlan]:
+def _task_of(plan: Plan) -> dict[int, TaskPlan]:
     return {node.id: task for task in plan.tasks for node in task.nodes}
 
 
 def _links(task: TaskPlan) -> list[tuple[Edge, Node]]:
-    """The edges inside of a task."""
+    """Return the edges inside of a task."""
     return [(node.inputs[0], node) for node in task.nodes[1:]]
 
 
 def _exchange(channels: Channels, number: int) -> str:
-    """How records get from one task to another, which, and as what: input ``number`` of their reader."""
+    """Return the partitioning of an exchange, its side output, and the role of its records in the reader."""
     edge, roles = channels.edge, channels.reader.roles
     side = "" if edge.side is None else f", side output {edge.side!r}"
     role = f", as its {roles[number]} input" if roles else ""
@@ -181,12 +185,12 @@ def _shape(node: Node, dropped: Dropped) -> str:
 def _arrow(edge: Edge, node: Node, label: str | None = None) -> str:
     if label is None and edge.side is not None:
         label = f"side output {edge.side!r}"
-    said = "" if label is None else f'|"{_escaped(label)}"|'
-    return f"n{edge.origin.id} -->{said} n{node.id}"
+    labelled = "" if label is None else f'|"{_escaped(label)}"|'
+    return f"n{edge.origin.id} -->{labelled} n{node.id}"
 
 
 def _escaped(text: str) -> str:
-    """``text`` as the inside of a quoted Mermaid label; non-ASCII letters stay, line breaks become spaces."""
+    """Escape ``text`` for a quoted Mermaid label; non-ASCII letters are kept, line breaks become spaces."""
     flat = " ".join(text.split())
     return "".join(char if char in _PLAIN or char.isalnum() else f"#{ord(char)};" for char in flat)
 

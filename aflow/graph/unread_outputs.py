@@ -1,4 +1,4 @@
-"""Side outputs that no step reads: their records are counted and dropped, which a plan should say."""
+"""Side outputs that no step reads: their records are counted and dropped, and plans show it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aflow.model.time import TimeDomain
 from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
 from aflow.operators.windows.lateness import LATE
 
-#: Steps of event time that have no windows and two inputs.
+#: Steps in event time that have no windows and two inputs.
 _JOINS: Final = frozenset({"interval_join", "as_of_join"})
 
 _DROPPED: Final = {
@@ -22,10 +22,10 @@ _DROPPED: Final = {
 
 
 def unread(plan: Plan) -> dict[int, list[str]]:
-    """Return, by id of a node, what is dropped because no step reads it.
+    """Return, by id of a node, descriptions of its outputs that no step reads.
 
-    What the user's code in a step sends to side outputs is not known before it runs; such a step is named if no step
-    reads any of its side outputs.
+    The side outputs that user code writes to are not known before it runs; such a step is listed if no step reads any
+    of its side outputs.
     """
     nodes = [node for task in plan.tasks for node in task.nodes]
     read = {
@@ -46,7 +46,7 @@ def unread(plan: Plan) -> dict[int, list[str]]:
 
 
 def late_sides(node: Node) -> tuple[str, ...]:
-    """Return the side outputs of a step that get the records which come too late for it."""
+    """Return the names of the side outputs of a step for late records."""
     if node.windows is not None:
         assigner = node.windows.assigner
         if assigner.domain is not TimeDomain.EVENT or isinstance(assigner, GlobalWindows):

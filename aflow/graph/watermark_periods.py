@@ -1,8 +1,8 @@
 """Watermarks that triggers downstream need between the records of a batch.
 
-A watermark is sent after a batch unless a record of the batch is late for it. A trigger that fires at multiples of a
-period would find more records in its window the larger batches are. So the steps where event time begins get the
-periods of all triggers downstream, and send a watermark at each multiple.
+A watermark is emitted after a batch unless a record of the batch is late for it. A trigger that fires at multiples of a
+period would then see more records in its window the larger batches are. So the steps where event time begins get the
+periods of all downstream triggers, and emit a watermark at each multiple.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aflow.operators.event_time import EventTimeOperator
 
 
 def watermark_periods(nodes: Iterable[Node]) -> dict[int, tuple[int, ...]]:
-    """Return the periods (ms) by the id of each node where event time begins, of those that need some.
+    """Return the periods (ms) by the id of each node where event time begins, if there are any.
 
     Each of ``nodes`` comes after its inputs.
     """
@@ -25,7 +25,7 @@ def watermark_periods(nodes: Iterable[Node]) -> dict[int, tuple[int, ...]]:
     for node in reversed(list(nodes)):
         periods = downstream.pop(node.id, set[int]())
         if node.begins_time:
-            # The watermarks of its inputs end here.
+            # It replaces the watermarks of its inputs.
             if periods:
                 needed[node.id] = tuple(sorted(periods))
             continue
@@ -37,7 +37,7 @@ def watermark_periods(nodes: Iterable[Node]) -> dict[int, tuple[int, ...]]:
 
 
 def with_periods(node: Node, periods: tuple[int, ...]) -> Node:
-    """Return ``node``, where event time begins, with an operator that sends watermarks at multiples of ``periods``."""
+    """Return ``node``, where event time begins, with an operator that emits watermarks at multiples of ``periods``."""
     make = node.operator
     if make is None or not periods:
         return node

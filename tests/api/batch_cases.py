@@ -249,8 +249,8 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
 
 #: Public methods whose results may depend on the batches, and why.
 EXEMPT: Final[Mapping[str, str]] = {
-    "Stream.place": "describes where a step goes; it adds none",
-    "KeyedStream.place": "describes where a step goes; it adds none",
+    "Stream.step_input": "describes where a step goes; it adds none",
+    "KeyedStream.step_input": "describes where a step goes; it adds none",
     "KeyedStream.interval_join": "adds no step; the methods of JoinedStreams do",
     "KeyedStream.as_of_join": "adds no step; the methods of AsOfJoinedStreams do",
     "KeyedStream.window_join": "adds no step; the methods of JoinedStreams do",

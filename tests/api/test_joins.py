@@ -261,7 +261,7 @@ def test_a_join_by_event_time_is_refused_where_only_one_side_has_that(
 
     message = refused(make)
 
-    assert message.startswith(f"step 'join' ({what}) goes by event time")
+    assert message.startswith(f"step 'join' ({what}) uses event time")
     assert message.endswith(f"on the {lacking} one")
 
 

@@ -251,7 +251,7 @@ def test_dead_letters_that_nobody_reads_are_refused() -> None:
     )
 
     with pytest.raises(
-        af.FlowDefinitionError, match=r"step 'ask' sends .*'failed', which nobody reads.*Drop\(\)"
+        af.FlowDefinitionError, match=r"step 'ask' sends .*'failed', which no step reads.*Drop\(\)"
     ):
         flow.plan()
 
@@ -333,7 +333,7 @@ def test_handlers_are_shown_in_plans_and_their_dead_letters_must_be_read_as_well
     )
     handled.to(af.CollectSink[int](), name="end")
 
-    with pytest.raises(af.FlowDefinitionError, match=r"'handle' sends .*which nobody reads"):
+    with pytest.raises(af.FlowDefinitionError, match=r"'handle' sends .*which no step reads"):
         flow.plan()
 
     handled.side(failed).to(af.CollectSink[af.FailedCall[int]](), name="failed")

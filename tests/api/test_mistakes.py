@@ -59,7 +59,7 @@ def test_a_method_that_no_stream_has_is_an_attribute_error_with_a_suggestion() -
 
     assert not isinstance(caught.value, af.FlowDefinitionError)
     assert caught.value.name == "flatmap"
-    assert copy.copy(numbers).place == numbers.place
+    assert copy.copy(numbers).step_input == numbers.step_input
 
 
 def test_state_is_reached_by_its_declaration_and_not_by_its_name() -> None:
@@ -77,7 +77,9 @@ def test_dead_letters_that_nobody_reads_are_refused(tmp_path: Path) -> None:
         af.CollectSink()
     )
 
-    with pytest.raises(af.FlowDefinitionError, match=r"'in' sends bad records.*which nobody reads"):
+    with pytest.raises(
+        af.FlowDefinitionError, match=r"'in' sends bad records.*which no step reads"
+    ):
         flow.plan()
 
 

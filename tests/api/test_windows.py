@@ -264,7 +264,7 @@ class OnlyAssigns:
         (lambda: keyed().window(SECOND), "window\\(\\) takes windows"),  # type: ignore[arg-type]
         (
             lambda: keyed().window(af.Tumbling(SECOND), trigger=af.triggers.Count),  # type: ignore[arg-type]
-            r"trigger= takes an aflow.Trigger.*write Count\(…\)",
+            r"trigger= takes an aflow.triggers.Trigger.*write Count\(…\)",
         ),
         (lambda: keyed().window(OnlyAssigns()), r"OnlyAssigns\.domain .* subclass WindowAssigner"),  # type: ignore[arg-type]
         (lambda: keyed().window(af.Global()), "needs a trigger"),
@@ -273,14 +273,14 @@ class OnlyAssigns:
                 af.Tumbling(SECOND, domain=af.TimeDomain.PROCESSING),
                 trigger=af.triggers.EventTime(),
             ),
-            "these windows end by the clock",
+            "these windows are in processing time",
         ),
         (
             lambda: keyed().window(
                 af.Tumbling(SECOND, domain=af.TimeDomain.PROCESSING),
                 trigger=af.triggers.Purging(af.triggers.EventTime()),
             ),
-            "these windows end by the clock",
+            "these windows are in processing time",
         ),
         (
             lambda: keyed().window(af.Count(3), trigger=af.triggers.Never()),

@@ -134,7 +134,7 @@ def test_a_user_s_name_that_was_made_up_for_another_step_is_refused_with_the_rem
 
     message = refusal(lambda: stream.map(abs, name="map #1"))
 
-    assert "'map #1' was made up for a step without a name" in message
+    assert "'map #1' was generated for a preceding step without a name" in message
 
 
 def test_a_keyed_stream_without_a_keyed_step_is_refused_with_what_it_needs() -> None:
@@ -160,7 +160,7 @@ def test_an_iterator_that_another_source_reads_already_is_refused(
 
     message = refusal(lambda: flow.source(wrap(numbers), name="second"))
 
-    assert "is read by source 'first' already" in message
+    assert "source 'first' already reads" in message
     assert "union" in message or "several times" in message
 
 
@@ -169,7 +169,7 @@ def test_an_async_generator_that_another_source_reads_already_is_refused() -> No
     numbers = several(1)
     flow.source(numbers, name="first")
 
-    assert "is read by source 'first'" in refusal(lambda: flow.source(numbers))
+    assert "source 'first' already reads" in refusal(lambda: flow.source(numbers))
 
 
 def test_a_list_may_be_read_by_several_sources() -> None:
@@ -438,7 +438,7 @@ def test_a_side_output_has_no_side_outputs() -> None:
 
     message = refusal(lambda: stream.side(bad).side(bad))
 
-    assert "side('bad') belongs directly behind the step that fills it" in message
+    assert "side('bad') belongs directly after the step that writes to it" in message
 
 
 @pytest.mark.parametrize("parallelism", [0, -1, 1.5, True, "2"], ids=repr)

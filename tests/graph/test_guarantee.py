@@ -6,7 +6,7 @@ import pytest
 
 from aflow.api.flow import Flow
 from aflow.connect import Delivery, Sink, Writer, WriterContext
-from aflow.graph.guarantee import AfterCrash, Guarantee, Recovery, after_crash, weakest
+from aflow.graph.guarantee import AfterCrash, Guarantee, RecoveryMode, after_crash, weakest
 from aflow.runtime.builtin_connectors import CollectSink, PushSource
 
 
@@ -49,7 +49,7 @@ def test_what_cannot_be_read_again_can_be_lost_whatever_the_sink_does(delivery: 
         AfterCrash(
             "out",
             Guarantee.NONE,
-            "'requests' cannot be read again, so what was read and not yet written is lost",
+            "'requests' cannot be read again, so every record that was read and not yet written is lost",
         )
     ]
 
@@ -96,7 +96,7 @@ def test_with_checkpoints_a_transactional_sink_is_exactly_once(
     flow = Flow("checkpointed")
     flow.source([1]).to(Files(delivery), name="out")
 
-    (entry,) = after_crash(flow.plan(), Recovery.EXACTLY_ONCE)
+    (entry,) = after_crash(flow.plan(), RecoveryMode.EXACTLY_ONCE)
 
     assert entry.guarantee is guarantee
 
@@ -106,7 +106,7 @@ def test_checkpoints_at_least_once_make_no_sink_better_than_that(delivery: Deliv
     flow = Flow("counted twice")
     flow.source([1]).to(Files(delivery), name="out")
 
-    (entry,) = after_crash(flow.plan(), Recovery.AT_LEAST_ONCE)
+    (entry,) = after_crash(flow.plan(), RecoveryMode.AT_LEAST_ONCE)
 
     assert entry.guarantee is Guarantee.AT_LEAST_ONCE
 
@@ -115,10 +115,10 @@ def test_with_checkpoints_a_source_that_cannot_be_read_again_loses_only_what_cam
     flow = Flow("live")
     flow.source(PushSource[int](), name="requests").to(Files(Delivery.TRANSACTIONAL), name="out")
 
-    assert after_crash(flow.plan(), Recovery.EXACTLY_ONCE) == [
+    assert after_crash(flow.plan(), RecoveryMode.EXACTLY_ONCE) == [
         AfterCrash(
             "out",
             Guarantee.NONE,
-            "'requests' cannot be read again, so what was read since the last checkpoint is lost",
+            "'requests' cannot be read again, so every record that was read since the last checkpoint is lost",
         )
     ]
