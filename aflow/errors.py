@@ -1,18 +1,18 @@
-"""Every error that aflow raises on purpose.
+"""Errors that aflow raises on purpose.
 
 ::
 
     AflowError
-    ├── FlowDefinitionError   the pipeline is described wrongly (also a ValueError)      the author's fault
+    ├── FlowDefinitionError   the pipeline is defined wrongly (also a ValueError)        the author's fault
     ├── OperatorError         a user function raised; names operator, key, timestamp      the function's fault
     ├── CheckpointError       a checkpoint was declined, expired, or could not be stored
     ├── RestoreError          a snapshot does not fit the pipeline that restores it
-    ├── ConnectorError        an end of the pipeline failed                               the outside world's fault
+    ├── ConnectorError        a source or sink failed                                     the outside world's fault
     │   ├── SourceError
     │   └── SinkError
-    ├── JobStopped            the job does not run (any more), so it cannot do what was asked
+    ├── JobStopped            the job does not run, so it cannot serve the request
     │   └── MailboxClosed
-    ├── SourceFull            a PushSource takes no more for now (also an asyncio.QueueFull)
+    ├── SourceFull            the buffer of a PushSource is full (also an asyncio.QueueFull)
     └── InternalError         an invariant of aflow is broken                             our fault: please report it
 """
 
@@ -37,22 +37,22 @@ __all__ = [
     "SourceFull",
 ]
 
-#: A record is shown in an error up to this many characters: enough to recognise it, too few to flood a log.
+#: The maximum number of characters of a record in an error: enough to recognise it, too few to flood a log.
 _SHOWN = 200
 
 
 class AflowError(Exception):
-    """The root: ``except AflowError`` catches whatever aflow raises on purpose."""
+    """The root: ``except AflowError`` catches all errors that aflow raises on purpose."""
 
 
 class FlowDefinitionError(AflowError, ValueError):
-    """The description of a pipeline, or an argument of one of its steps, is wrong. Raised before anything runs."""
+    """A pipeline, or an argument of one of its steps, is invalid. Raised before anything runs."""
 
 
 class OperatorError(AflowError):
     """A user function failed on a record (or a timer); the original exception is the ``__cause__``.
 
-    ``record``, ``key`` and ``timestamp`` (epoch ms) say where in the data, as far as that is known.
+    ``record``, ``key`` and ``timestamp`` (epoch ms) are those of the failed call, as far as they are known.
     """
 
     def __init__(
@@ -82,10 +82,12 @@ class OperatorError(AflowError):
         after: str = "",
     ) -> OperatorError:
         """Describe ``cause``, raised by the user function of ``operator`` while it handled ``record``."""
-        where = [f"record {shown(record)}"] if record is not None else []
-        where += [f"key {shown(key)}"] if key is not None else []
-        where += [f"timestamp {timestamp} ({readable(timestamp)})"] if timestamp is not None else []
-        detail = f" on {', '.join(where)}" if where else ""
+        context = [f"record {shown(record)}"] if record is not None else []
+        context += [f"key {shown(key)}"] if key is not None else []
+        context += (
+            [f"timestamp {timestamp} ({readable(timestamp)})"] if timestamp is not None else []
+        )
+        detail = f" on {', '.join(context)}" if context else ""
         return cls(
             f"step {operator!r} failed{detail}{after}: {type(cause).__name__}: {cause}",
             operator=operator,
@@ -100,39 +102,39 @@ class CheckpointError(AflowError):
 
 
 class RestoreError(AflowError):
-    """A snapshot does not fit the pipeline that is to continue from it: state is missing, or its type has changed."""
+    """A snapshot does not fit the pipeline that restores it: state is missing, or its type has changed."""
 
 
 class ConnectorError(AflowError):
-    """Something outside the process, behind a source or a sink, failed or holds data that cannot be read."""
+    """The system of a source or a sink failed, or holds data that cannot be read."""
 
 
 class SourceError(ConnectorError):
-    """A source could not be read; the message names the place (file, line, offset) and the reason."""
+    """A source could not be read; the message names the location (file, line, offset) and the reason."""
 
 
 class SinkError(ConnectorError):
-    """A sink could not be written; the message names the place and the reason."""
+    """A sink could not be written; the message names the location and the reason."""
 
 
 class JobStopped(AflowError):
-    """The job has ended (or is about to), so what was asked of it cannot be done."""
+    """The job has ended or is ending, so it cannot serve the request."""
 
 
 class MailboxClosed(JobStopped):
-    """A mail was posted to a task that takes no more: it is draining or has ended."""
+    """A mail was posted to a task that accepts none: it is draining or has ended."""
 
 
 class SourceFull(AflowError, QueueFull):
-    """``PushSource.send_nowait`` found as many records waiting as the source holds; also an ``asyncio.QueueFull``."""
+    """``PushSource.send_nowait`` was called while the buffer was full; also an ``asyncio.QueueFull``."""
 
 
 class InternalError(AflowError):
-    """An invariant of aflow itself is broken; ``events`` are the most recent ones the machine saw, oldest first."""
+    """An invariant of aflow itself is broken; ``events`` are the last events of the machine, oldest first."""
 
     def __init__(self, message: str, *, events: Sequence[object] = ()) -> None:
-        story = "".join(f"\n  {event!r}" for event in events)
-        recent = f"\nRecent events, oldest first:{story}" if story else ""
+        listed = "".join(f"\n  {event!r}" for event in events)
+        recent = f"\nRecent events, oldest first:{listed}" if listed else ""
         super().__init__(
             f"{message}\nThis is a bug in aflow, not in your pipeline; please report it.{recent}"
         )
@@ -140,7 +142,7 @@ class InternalError(AflowError):
 
 
 def shown(value: object) -> str:
-    """``repr`` of a user's value, cut to a readable length; a ``__repr__`` that fails is named instead of raised."""
+    """Return ``repr`` of a user's value, cut to a readable length. If it raises, return a text that names the error."""
     try:
         text = repr(value)
     except Exception as exc:
@@ -149,7 +151,7 @@ def shown(value: object) -> str:
 
 
 def readable(timestamp: int) -> str:
-    """Epoch milliseconds as ISO 8601 in UTC, or as a bare number where no calendar reaches."""
+    """Return epoch milliseconds as ISO 8601 in UTC, or as a number outside of the calendar's range."""
     try:
         return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):
