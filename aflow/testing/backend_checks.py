@@ -1,4 +1,4 @@
-"""What every backend of keyed state must keep to, as one check for the people who write backends."""
+"""The contract of ``KeyedBackend`` as one check, for authors of backends."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from aflow.testing.backend_probe import States, Step, Watch
 MakeBackend = Callable[[KeyGroupCodec, Clock], KeyedBackend]
 """Makes an empty backend."""
 
-#: More keys than a backend that spills should be told to hold in memory.
+#: More keys than a backend that spills should hold in memory.
 _MANY: Final = 1500
 
 _TTL: Final = timedelta(minutes=1)
 
 
 def check_backend(make_backend: MakeBackend) -> None:
-    """Raise ``AssertionError`` if a backend breaks the contract of ``KeyedBackend``; the message says how.
+    """Raise ``AssertionError`` if a backend breaks the contract of ``KeyedBackend``; the message names the breach.
 
     ``make_backend(key_codec, clock)`` is called many times. A backend that holds only some keys in memory should be
     told to hold few, ten or so: the check uses 1,500 in batches of 64.
 
-    It uses cells of all kinds and tables, captures everything and changes, replays and restores them, with another
-    division of the key groups too, reads from outside, lets time pass, and closes.
+    The check uses cells of all kinds and tables; captures full state and changes; replays and restores them, also with
+    other ranges of key groups; queries state from outside; advances the clock; and closes backends.
     """
     check = _BackendCheck(make_backend)
     try:
@@ -45,9 +45,9 @@ def check_backend(make_backend: MakeBackend) -> None:
             check.equal_keys,
             check.large_values,
             check.tables,
-            check.reading_from_outside,
+            check.querying,
             check.capturing,
-            check.captures_that_stand_still,
+            check.captures_that_do_not_change,
             check.restoring,
             check.refusing_to_restore,
             check.rescaling,
@@ -79,14 +79,14 @@ class _BackendCheck:
         self._same(step.seen("b"), _seen(3, [1, 3], {"1": 1, "3": 3}, 3, 2.0), "another key has")
         step.clear(["a"])
         self._same(step.seen("a"), _NOTHING, "a cleared key has")
-        self._same(set(step.backend.keys("list")), {"b"}, "behind clear() keys() gives")
+        self._same(set(step.backend.keys("list")), {"b"}, "after clear() keys() returns")
         step.each(["b"], lambda: step.list.set([]))
         step.each(["b"], lambda: [step.map.remove("1"), step.map.remove("3")])
         self._same(step.backend.get("list", "b"), None, "a list that was emptied is")
         self._same(step.backend.get("map", "b"), None, "a map that was emptied is")
 
     def keys_of_cells(self) -> None:
-        """There is a current key inside a handler only, and one declaration for each name."""
+        """A cell needs a current key, and a name one declaration."""
         step = self._step()
         step.write(["a"], 1)
         self._refused(step.value.get, OperatorError, "a cell used without a current key")
@@ -97,7 +97,7 @@ class _BackendCheck:
         )
 
     def stored_cells(self) -> None:
-        """They show what the cells of other kinds show, and the other way round."""
+        """Stored cells and cells of other kinds read each other's values."""
         states = States()
         step = self._step(states)
         step.write(["a"], 1)
@@ -117,10 +117,10 @@ class _BackendCheck:
             step.each(keys, lambda: step.value.set((step.value.get() or 0) + 1))
         self._same(step.content()["value"], expected, "the counts of many keys are")
         step.clear(list(expected))
-        self._same(step.content()["value"], {}, "behind clear() of all keys there is")
+        self._same(step.content()["value"], {}, "after clear() of all keys there is")
 
     def equal_keys(self) -> None:
-        """Equal keys are one, others never, however similar they are; also from one change to the next."""
+        """Equal keys share state, others do not, however similar they are; also between captures of changes."""
         step = self._step()
         step.write([1, True, 1.0], 1)
         step.write(["1"], 2)
@@ -146,7 +146,7 @@ class _BackendCheck:
         self._same(found, [True] * 100, "values of 300,000 bytes are the same:")
 
     def tables(self) -> None:
-        """What operators for whole batches use: it shows all keys."""
+        """A table, which operators for whole batches use, has the rows of all keys."""
         step = self._step()
         table = step.backend.table(ValueState[int]("table", of=int))
         for start in range(0, _MANY, 50):
@@ -165,7 +165,7 @@ class _BackendCheck:
         raised = {key: value + 1 for key, value in expected.items()}
         self._same(dict(table.items()), raised, "items changed in a loop over all of them are")
 
-    def reading_from_outside(self) -> None:
+    def querying(self) -> None:
         step = self._step()
         step.write(list(range(_MANY)), 1)
         values: Any = step.backend.get("list", 0)
@@ -215,7 +215,7 @@ class _BackendCheck:
         keyed = OperatorSnapshot(step.backend.snapshot())
         self._same(self._restored([keyed]).content(), step.content(), "in a snapshot there is")
 
-    def captures_that_stand_still(self) -> None:
+    def captures_that_do_not_change(self) -> None:
         for changes in (False, True):
             step = self._step()
             step.write(list(range(_MANY)), 1)
@@ -229,14 +229,14 @@ class _BackendCheck:
             self._same(
                 self._restored(chain).content(),
                 expected,
-                "of what was captured before keys were written and cleared there is",
+                "of a capture before keys were written and cleared there is",
             )
             late = step.capture(changes=changes)
             self.close()
-            late.encoded()  # what was captured outlives the backend
+            late.encoded()  # a capture outlives its backend
 
     def restoring(self) -> None:
-        """A restore leaves nothing of what was there, and goes on with changes."""
+        """A restore replaces all state, and changes are captured from then on."""
         step = self._step()
         step.write(list(range(_MANY)), 1)
         chain = [step.capture(changes=False).encoded()]
@@ -273,7 +273,7 @@ class _BackendCheck:
         self._same(step.content()["value"], {}, "restored from names with @ there is")
 
     def rescaling(self) -> None:
-        """Subtasks restore the state of their key groups, whatever the division was."""
+        """Subtasks restore the state of their key groups, whatever the former parallelism was."""
         whole = self._step()
         whole.write(list(range(_MANY)), 1)
         snapshot = OperatorSnapshot(whole.backend.snapshot())
@@ -294,14 +294,14 @@ class _BackendCheck:
             self._watch.time += 40_000
             step.write([1], 2)
             read = step.seen(2)
-            self._same(read["list"], [1], "before its time has passed a list is")
+            self._same(read["list"], [1], "before it has expired a list is")
             self._watch.time += 20_000
             alive = {1, 2} if on is TtlOn.READ else {1}
-            self._same(set(step.backend.keys("map")), alive, f"with {on}, keys() gives")
-            self._same(step.backend.get("value", 0), None, "out of date, get() gives")
-            self._same(step.seen(100), _NOTHING, "out of date, a key has")
+            self._same(set(step.backend.keys("map")), alive, f"with {on}, keys() returns")
+            self._same(step.backend.get("value", 0), None, "expired, get() returns")
+            self._same(step.seen(100), _NOTHING, "expired, a key has")
             step.write([0], 3)
-            self._same(step.backend.get("list", 0), [3], "added to when out of date, a list is")
+            self._same(step.backend.get("list", 0), [3], "added to when expired, a list is")
 
     def time_to_live_in_snapshots(self) -> None:
         step = self._step(States(_TTL))
@@ -313,10 +313,12 @@ class _BackendCheck:
         self._watch.time += 30_000
         again = self._restored(chain, States(_TTL))
         self._same(
-            set(again.backend.keys("value")), set(range(100)), "restored in time are the keys"
+            set(again.backend.keys("value")),
+            set(range(100)),
+            "restored before they expire are the keys",
         )
         self._watch.time += 30_000
-        self._same(list(again.backend.keys("value")), [], "out of date since a restore,")
+        self._same(list(again.backend.keys("value")), [], "expired since a restore,")
         for without in (States(), States(_TTL)):
             other = self._restored([replay(chain)], without)
             known = 300 if without.value.ttl is None else 0
@@ -327,7 +329,7 @@ class _BackendCheck:
         self._watch.time += 59_999
         self._same(list(dated.backend.keys("value")), [1], "stored without a ttl,")
         self._watch.time += 1
-        self._same(list(dated.backend.keys("value")), [], "a ttl behind the restore,")
+        self._same(list(dated.backend.keys("value")), [], "a ttl after the restore,")
 
     def _step(self, states: States | None = None, groups: KeyGroupRange | None = None) -> Step:
         step = Step(self._make, self._watch, states, groups)
@@ -335,12 +337,12 @@ class _BackendCheck:
         return step
 
     def close(self) -> None:
-        """Close all backends that were made and not closed."""
+        """Close all open backends."""
         while self._steps:
             self._steps.pop().backend.close()
 
     def _restored(self, chain: list[OperatorSnapshot], states: States | None = None) -> Step:
-        """A step that goes on from ``chain``, of which what is older than the last complete one does not count."""
+        """Return a step restored from ``chain``, from its last complete snapshot on."""
         last = max(index for index, snapshot in enumerate(chain) if snapshot.complete)
         step = self._step(states)
         step.backend.restore(replay(chain[last:]).keyed)

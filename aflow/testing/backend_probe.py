@@ -1,4 +1,4 @@
-"""A step for checks of backends: a state of each kind, used as operators use it."""
+"""A step for checks of backends: a state of each kind, used as by operators."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from aflow.state.specs import (
     ValueState,
 )
 
-#: Keys touched at once.
+#: The number of keys touched at once.
 BATCH: Final = 64
 
 EVERYTHING: Final = KeyGroupRange(0, DEFAULT_KEY_GROUPS)
 
 
 class Mean(Aggregate[float, list[float], float]):
-    """Changes its accumulator in place, as it may."""
+    """Mean that changes its accumulator in place, as aggregates may."""
 
     def create(self) -> list[float]:
         return [0.0, 0.0]
@@ -46,7 +46,7 @@ class Mean(Aggregate[float, list[float], float]):
 
 
 class Watch:
-    """A clock that goes when it is told to."""
+    """A clock that a check sets."""
 
     def __init__(self) -> None:
         self.time: Timestamp = 1_000_000_000
@@ -72,7 +72,7 @@ class States:
 
 
 class Step:
-    """A backend with a cell of each kind, used as a step uses it."""
+    """A backend with a cell of each kind, used as by a step."""
 
     def __init__(
         self,
@@ -116,12 +116,12 @@ class Step:
         self.each(keys, handle)
 
     def clear(self, keys: Sequence[Hashable]) -> None:
-        """Forget the state of each kind."""
+        """Clear the state of each kind."""
         cells = (self.value, self.list, self.map, self.reducing, self.aggregating)
         self.each(keys, lambda: [cell.clear() for cell in cells])
 
     def seen(self, key: Hashable) -> dict[str, object]:
-        """What the cells of ``key`` say."""
+        """Return the values of the cells of ``key``."""
         found: dict[str, object] = {}
 
         def handle() -> None:
@@ -138,6 +138,6 @@ class Step:
         return CapturedRows(self.key_codec, self.backend.capture(changes=changes))
 
     def content(self) -> dict[str, dict[Hashable, object]]:
-        """All that is there, read from outside."""
+        """Return all state, queried from outside."""
         get, keys = self.backend.get, self.backend.keys
         return {name: {key: get(name, key) for key in keys(name)} for name in self.names}

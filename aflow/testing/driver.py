@@ -1,4 +1,4 @@
-"""Whole pipelines under test, in virtual time: run to their end, or driven step by step."""
+"""Pipelines under test in virtual time: run to their end, or driven step by step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aflow.testing import virtual_time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What can be said of a run that has ended well."""
+    """Metrics and duration of a run that succeeded."""
 
     metrics: JobMetrics
     took: timedelta
@@ -56,12 +56,11 @@ def run_flow(
 
 
 class FlowDriver:
-    """A flow that runs while a test sends records, lets time pass and looks at what came of it.
+    """A running flow to which a test sends records, advances time and reads results.
 
-    ``async with FlowDriver(flow) as driver:`` inside a test in virtual time; where the test wants to send, the flow
-    has a ``PushSource``. ``send``, ``settle``, ``advance`` and ``end`` raise the job's failure if it has failed (once,
-    as ``Job.wait`` does). Leaving the block
-    stops the job if it still runs, as leaving that of a ``Job`` does.
+    ``async with FlowDriver(flow) as driver:`` inside a test in virtual time; the test sends to ``PushSource`` objects
+    of the flow. ``send``, ``settle``, ``advance`` and ``end`` raise the job's failure if it has failed (once, as
+    ``Job.wait`` does). The end of the block stops the job if it still runs, as that of a ``Job`` does.
     """
 
     def __init__(self, flow: Flow, **options: Unpack[StartOptions]) -> None:
@@ -87,13 +86,13 @@ class FlowDriver:
 
     @property
     def metrics(self) -> JobMetrics:
-        """What the job has done so far."""
+        """The metrics of the job so far."""
         return self.job.metrics()
 
     async def send(
         self, value: object, timestamp: Instant | None = None, *, to: str | None = None
     ) -> None:
-        """Send a record to the ``PushSource`` named ``to``, or to the only one. Nothing need have come of it yet.
+        """Send a record to the ``PushSource`` named ``to``, or to the only one. It may not be processed yet.
 
         Waits while the source is full; virtual time may pass meanwhile.
         """
@@ -101,26 +100,26 @@ class FlowDriver:
         try:
             await source.send(value, timestamp)
         except JobStopped:
-            await self.settle()  # a job that failed comes to its end, and says why
+            await self.settle()  # raises the error of a job that failed
             raise
 
     async def settle(self) -> None:
-        """Let the job do all that it can do without time passing."""
+        """Wait until the job has done all work that needs no time to pass."""
         await virtual_time.settle()
-        await self._tell()
+        await self._raise_failure()
 
     async def advance(self, duration: timedelta) -> None:
-        """Let exactly ``duration`` of virtual time pass, and the job do all that is due then."""
+        """Let exactly ``duration`` of virtual time pass, then ``settle``."""
         await virtual_time.advance(duration)
         await self.settle()
 
     async def end(self) -> None:
-        """Close all ``PushSource`` objects and wait until the job has ended, as a bounded input would end it."""
+        """Close all ``PushSource`` objects and wait until the job has ended, as at the end of a bounded input."""
         for source in self._sources.values():
             source.close()
         await self.job.wait()
 
-    async def _tell(self) -> None:
+    async def _raise_failure(self) -> None:
         if not self.job.running:
             await self.job.wait()
 

@@ -1,4 +1,4 @@
-"""One step with one input on the workbench: pushed, timed, snapshotted and restored by hand, without an event loop."""
+"""A harness for steps with one input: push, time, snapshot and restore by hand, without an event loop."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class OperatorHarness(StepHarness[Operator, U], Generic[T, U]):
 
     ``OperatorHarness.of(function)`` is for process functions; ``factory`` makes any other operator. ``key`` gives the
     key of a value, for keyed steps. The clock starts at ``start``. With a ``parallelism`` above 1 the step is subtask
-    ``subtask`` of as many, owns its share of the ``key_groups``, and keys of the others are refused. What the step
-    raises, the call raises.
+    ``subtask`` of as many, owns its share of the ``key_groups``, and refuses keys of the others. Errors of the step are
+    raised by the call.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class OperatorHarness(StepHarness[Operator, U], Generic[T, U]):
         mode: Mode = Mode.STRAIGHT,
         start: Instant = 0,
     ) -> OperatorHarness[S, V]:
-        """A harness for a process function; ``key`` and ``key_type`` are what ``key_by(key, of=key_type)`` is given.
+        """Return a harness for a process function; ``key`` and ``key_type`` are those of ``key_by(key, of=key_type)``.
 
         Raises ``FlowDefinitionError`` as the pipeline would, and for a ``KeyedProcess`` without ``key``.
         """
@@ -102,37 +102,37 @@ class OperatorHarness(StepHarness[Operator, U], Generic[T, U]):
         check_process_function(function)
         return OperatorHarness(lambda: ProcessOperator(function), mode=mode, start=start)
 
-    # --------------------------------------------------------------------------------- what goes in
+    # --------------------------------------------------------------------------------- input
 
     def push(self, value: T, timestamp: Instant | None = None) -> None:
-        """Hand over one record, with an aware ``datetime`` or epoch ms as its timestamp, or without one."""
+        """Process one record, with an aware ``datetime`` or epoch ms as its timestamp, or without one."""
         self.push_batch([value], None if timestamp is None else [timestamp])
 
     def push_batch(self, values: Sequence[T], timestamps: Sequence[Instant] | None = None) -> None:
-        """Hand over records as one batch: at least one, with a timestamp for each or for none."""
+        """Process records as one batch: at least one, with a timestamp for each or for none."""
         batch = self._batch(values, timestamps, self._key)
         self._step(lambda: self.operator.process(batch))
 
     def watermark(self, at: Instant) -> None:
-        """Let event time advance to ``at``. Raises ``FlowDefinitionError`` if that is behind the last watermark."""
+        """Advance event time to ``at``. Raises ``FlowDefinitionError`` if that is before the last watermark."""
         timestamp = to_timestamp(at, what="watermark")
         if timestamp < self._watermark:
             raise FlowDefinitionError(
-                f"a watermark only grows, and {timestamp} is behind {self._watermark}"
+                f"a watermark only grows, and {timestamp} is before {self._watermark}"
             )
         self._watermark = timestamp
         self._step(lambda: self.operator.on_watermark(timestamp))
 
     def idle(self) -> None:
-        """Say that the input is idle."""
+        """Mark the input as idle."""
         self._step(lambda: self.operator.on_idle())
 
     def active(self) -> None:
-        """Say that the input is active again."""
+        """Mark the input as active again."""
         self._step(lambda: self.operator.on_active())
 
     def end(self) -> None:
-        """End the input as a bounded source does, with the last watermark. After that nothing can be pushed."""
+        """End the input as a bounded source does, with the last watermark. Afterwards no record can be pushed."""
         self._check_running()
         self._used = True
         self.operator.on_watermark(MAX_TIMESTAMP)

@@ -1,8 +1,8 @@
-"""Tasks, threads and open files that a piece of code leaves behind, found by counting them before and after.
+"""Checks for tasks, threads and open files that a block of code does not end or close.
 
-``nothing_left_behind`` counts all tasks of the event loop. ``nothing_left_by`` counts those alone that the code of its
-block has created, directly or through others: a test server on the same loop may create tasks meanwhile. It tells them
-apart by a context variable, which each task inherits from the code that creates it.
+``nothing_left_behind`` compares all tasks of the event loop. ``nothing_left_by`` compares only tasks that its block has
+created, directly or indirectly: a test server on the same loop may create tasks meanwhile. It identifies them by a
+context variable, which each task inherits from the code that creates it.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from contextvars import Context, ContextVar
 from pathlib import Path
 from typing import Any, Final
 
-#: Where Linux lists the open files of this process. Elsewhere they are not looked at.
+#: The folder in which Linux lists the open files of this process. On other systems they are not checked.
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 
-#: Threads that belong to the event loop and wait for the next call; they end with the loop.
+#: Prefixes of names of pooled threads, which end with the event loop.
 _POOLS: Final = ("AnyIO worker thread", "asyncio_", "ThreadPoolExecutor")
 
-#: Real seconds for a thread that is about to end, and for a file that another thread is about to close.
+#: The grace period in real seconds for a thread to end, and for another thread to close a file.
 _GRACE: Final = 1.0
 
-#: The tasks that were created in the block of ``nothing_left_by`` which the current code belongs to.
+#: The tasks created in the block of ``nothing_left_by`` to which the current code belongs.
 _CREATED: Final = ContextVar[list[asyncio.Task[Any]]]("_CREATED")
 
 
 @contextmanager
 def nothing_left_behind(what: str) -> Generator[None]:
-    """Raise ``AssertionError`` if tasks, threads or open files are there after the block that were not before."""
+    """Raise ``AssertionError`` if tasks, threads or open files exist after the block that did not exist before."""
     tasks, threads, files = asyncio.all_tasks(), set(threading.enumerate()), _open_files()
     yield
     _refuse(what, asyncio.all_tasks() - tasks, threads, _lasting(files))
@@ -40,10 +40,10 @@ def nothing_left_behind(what: str) -> Generator[None]:
 
 @asynccontextmanager
 async def nothing_left_by(what: str) -> AsyncGenerator[None]:
-    """Raise ``AssertionError`` if the block leaves tasks of its own behind, or if new threads or open files are left.
+    """Raise ``AssertionError`` if tasks of the block, or new threads or open files, exist after it.
 
-    Tasks that other code of the loop creates meanwhile do not count. Files of other code count only if they stay open
-    for a second of real time: a server closes a connection a moment after its client.
+    Tasks that other code of the loop creates meanwhile do not count. Files of other code count only if they are open
+    for a second of real time: a server closes a connection shortly after its client.
     """
     loop = asyncio.get_running_loop()
     threads, files = set(threading.enumerate()), _open_files()
@@ -98,7 +98,7 @@ def _refuse(
     threads: set[threading.Thread],
     files: set[tuple[int, str]],
 ) -> None:
-    """Raise ``AssertionError`` for ``tasks`` that go on, threads that are not in ``threads``, and ``files``."""
+    """Raise ``AssertionError`` for running ``tasks``, threads that are not in ``threads``, and ``files``."""
     left = [f"task {task.get_name()!r}" for task in tasks if not task.done()]
     left += [f"thread {one.name!r}" for one in set(threading.enumerate()) - threads if _lasts(one)]
     left += [f"open file {name}" for _, name in sorted(files)]
@@ -107,7 +107,7 @@ def _refuse(
 
 
 def _lasting(before: set[tuple[int, str]]) -> set[tuple[int, str]]:
-    """Files that were not open before and stay open."""
+    """Return files that were not open before and are still open after the grace period."""
     until = time.monotonic() + _GRACE
     while (left := _open_files() - before) and time.monotonic() < until:
         time.sleep(0.01)
@@ -115,14 +115,14 @@ def _lasting(before: set[tuple[int, str]]) -> set[tuple[int, str]]:
 
 
 def _open_files() -> set[tuple[int, str]]:
-    """Descriptors, and what they stand for."""
+    """Return the open descriptors with the names of their files."""
     found: set[tuple[int, str]] = set()
     if _DESCRIPTORS.is_dir():
         for entry in os.listdir(_DESCRIPTORS):
             try:
                 found.add((int(entry), os.readlink(_DESCRIPTORS / entry)))
             except OSError:
-                continue  # the descriptor by which the folder was listed
+                continue  # the descriptor of the listing itself
     return found
 
 

@@ -1,4 +1,4 @@
-"""A record with its time, as tests write it down and as they get it back."""
+"""A record with its timestamp, in the input and the output of tests."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from aflow.model.time import Instant, to_timestamp
 T_co = TypeVar("T_co", covariant=True)
 
 
-@dataclass(
-    frozen=True
-)  # not slotted: on Python 3.11 At[int](…) of a frozen, slotted generic raises
+# Not slotted: on Python 3.11 At[int](…) of a frozen, slotted generic raises.
+@dataclass(frozen=True)
 class At(Generic[T_co]):
     """``value`` with an event time: an aware ``datetime`` or epoch ms, kept as epoch ms; None: without one.
 

@@ -1,4 +1,4 @@
-"""A source that plays a script: records, pauses, crashes, and the end where the test wants it."""
+"""A source that follows a script of records, pauses, crashes and ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nothing comes for ``duration``, on the clock of the event loop: virtual time where a test runs in it."""
+    """Emit no record for ``duration``, on the clock of the event loop: virtual time in tests that use it."""
 
     duration: timedelta
 
@@ -29,26 +29,26 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """Reading raises ``error``, once: a job that is started again with the same source gets past it."""
+    """Raise ``error`` once: a job that is restarted with the same source reads on."""
 
-    error: Exception = field(default_factory=lambda: ConnectionError("the script says: crash"))
+    error: Exception = field(default_factory=lambda: ConnectionError("a crash of the script"))
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The split ends here. A reader that is opened at the position in front of it goes on behind it: the next run."""
+    """End the split. A reader that is opened at the position before it continues after it, as the next run."""
 
 
 Line: TypeAlias = T | At[T] | Pause | Crash | End
 
 
 class ScriptedSource(Source[T_co], Generic[T_co]):
-    """Plays a script of values, ``At(value, timestamp)``, ``Pause``, ``Crash`` and ``End``.
+    """A source that follows a script of values, ``At(value, timestamp)``, ``Pause``, ``Crash`` and ``End``.
 
     ``ScriptedSource[int](1, 2, Pause(timedelta(minutes=5)), 3)`` has one split; ``ScriptedSource.of_splits`` makes
-    several, which are read at the same time. A split ends after its last line. The position is the number of lines
-    that were read, so a reader that is opened at it goes on exactly there. Records that stand together come as one
-    chunk. Raises ``FlowDefinitionError`` if some records of a split have a timestamp and others have none.
+    several, which are read concurrently. A split ends after its last line. The position is the number of lines read, so
+    a reader that is opened at it continues exactly there. Consecutive records are one chunk. Raises
+    ``FlowDefinitionError`` if some records of a split have a timestamp and others have none.
     """
 
     concurrency = None
@@ -58,7 +58,7 @@ class ScriptedSource(Source[T_co], Generic[T_co]):
 
     @staticmethod
     def of_splits(scripts: Mapping[str, Sequence[Line[T]]]) -> ScriptedSource[T]:
-        """A source with a split for each name, and its script."""
+        """Return a source with a split for each name, and its script."""
         if not scripts:
             raise FlowDefinitionError("ScriptedSource.of_splits needs at least one split")
         source = ScriptedSource[T]()
@@ -69,13 +69,13 @@ class ScriptedSource(Source[T_co], Generic[T_co]):
         return [Split(name) for name in self._scripts]
 
     async def reader(self, split: Split, position: Position | None) -> Reader[T_co]:
-        """As ``Source.reader``. Raises ``RestoreError`` for a position that is no place in the script."""
+        """Open a reader. Raises ``RestoreError`` for a position that is not in the script."""
         script = self._scripts[split.id]
         if position is None:
             return _ScriptReader(script, 0)
         if type(position) is not int or not 0 <= position <= len(script.lines):
             raise RestoreError(
-                f"split {split.id!r} of a ScriptedSource has {len(script.lines)} lines, so it cannot go on at "
+                f"split {split.id!r} of a ScriptedSource has {len(script.lines)} lines, so it cannot continue at "
                 f"{shown(position)}"
             )
         return _ScriptReader(script, position, resumed=True)
@@ -84,7 +84,7 @@ class ScriptedSource(Source[T_co], Generic[T_co]):
 class _Script(Generic[T]):
     def __init__(self, lines: Sequence[Line[T]]) -> None:
         self.lines = tuple(_line(line) for line in lines)
-        #: Indices of the crashes that have happened.
+        #: Indices of the crashes that were raised.
         self.crashed: set[int] = set()
         records = [line for line in self.lines if isinstance(line, At)]
         plain = [record for record in records if record.timestamp is None]
@@ -93,14 +93,14 @@ class _Script(Generic[T]):
                 f"either all records of a split have a timestamp or none, and {shown(plain[0].value)} has none; "
                 f"write At(value, timestamp) for each"
             )
-        #: Whether records have timestamps.
+        #: True if records have timestamps.
         self.dated = not plain
 
 
 def _line(line: Line[T]) -> At[T] | Pause | Crash | End:
     if isinstance(line, Pause | Crash | End):
         return line
-    # An At that is asked for its class does not tell of what it is one; the script's type does.
+    # isinstance does not narrow the type argument of At; the type of the script does.
     return cast("At[T]", line) if isinstance(line, At) else At(line)
 
 
@@ -109,7 +109,7 @@ class _ScriptReader(Reader[T]):
         self._script = script
         #: The next line to read.
         self._next = start
-        #: Where an ``End`` was the end of the run before.
+        #: The index of the ``End`` at which the former run ended.
         self._end_before = start if resumed else None
 
     async def read(self, limit: int) -> Chunk[T] | None:
@@ -134,7 +134,7 @@ class _ScriptReader(Reader[T]):
             raise crash.error
 
     def _chunk(self, limit: int) -> Chunk[T]:
-        """The records from here on, up to ``limit`` or the next line that is none."""
+        """Return the next records, up to ``limit`` or the next line that is no record."""
         ahead = self._script.lines[self._next : self._next + limit]
         records = _records(ahead)
         self._next += len(records)
@@ -144,7 +144,7 @@ class _ScriptReader(Reader[T]):
 
 
 def _records(lines: Sequence[At[T] | Pause | Crash | End]) -> list[At[T]]:
-    """The records that ``lines`` begin with."""
+    """Return the records at the start of ``lines``."""
     records: list[At[T]] = []
     for line in lines:
         if not isinstance(line, At):

@@ -1,4 +1,4 @@
-"""What a sink must keep to in a job that takes checkpoints."""
+"""The contract of sinks in jobs that take checkpoints."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ S = TypeVar("S", bound=Sink[Any])
 
 
 class SinkCheckpointCheck(Generic[S]):
-    """Jobs with checkpoints. A crash is a writer that is closed in the midst of it, and ``recover`` after that."""
+    """Jobs with checkpoints. A crash closes a writer before its ``flush``; ``recover`` follows."""
 
     def __init__(self, probe: SinkProbe[S], records: list[object]) -> None:
         self._probe = probe
         self._records = records
         size = len(records) // 4 or 1
-        #: What comes before the first checkpoint, up to the second, up to the third, and after that.
+        #: The records before the first checkpoint, between it and the second, up to the third, and after that.
         self._epochs = [records[n * size : (n + 1) * size] for n in range(3)]
         self._epochs.append(records[3 * size :])
 
     def scenarios(self) -> Sequence[Callable[[], Awaitable[None]]]:
-        """All that is to be checked of a sink with this delivery."""
+        """Return all checks of sinks with this delivery."""
         scenarios = [self._running]
         if self._probe.delivery is Delivery.AT_LEAST_ONCE:
             return [*scenarios, self._losing_nothing]
@@ -38,11 +38,11 @@ class SinkCheckpointCheck(Generic[S]):
             self._committing,
             self._committing_late,
             self._recovering,
-            self._beginning_anew,
+            self._starting_again,
         ]
 
     async def _running(self) -> None:
-        """All records are there in the end, in order, also with an epoch that has none."""
+        """All records are visible at the end, in order, also with a checkpoint without records."""
         probe = self._probe
         sink = probe.make()
         await probe.recover(sink, [])
@@ -71,12 +71,12 @@ class SinkCheckpointCheck(Generic[S]):
         missing = [one for one in self._records if one not in seen]
         if missing:
             raise probe.broken(
-                f"after a crash behind a checkpoint, and a job that went on from it, {shown(missing)} is missing: "
-                f"prepare() lets a checkpoint count only when what was written is safe"
+                f"after a crash and a restart from a checkpoint, {shown(missing)} is missing: "
+                f"prepare() returns only when all written records are durable"
             )
 
     async def _rescaling(self, before: int, after: int) -> None:
-        """A job that goes on with another number of writers: each record is there once, those of a writer in order."""
+        """After a restart with another number of writers each record is visible once, those of a writer in order."""
         probe = self._probe
         sink = probe.make()
         covered, lost, *rest = self._epochs
@@ -105,7 +105,7 @@ class SinkCheckpointCheck(Generic[S]):
         self._each_once(await probe.seen(sink), shares, how)
 
     async def _committing(self) -> None:
-        """What is prepared is visible after its commit, and what comes later is not."""
+        """Prepared records are visible after their commit, and later ones are not."""
         probe = self._probe
         sink = probe.make()
         first, second, *_ = self._epochs
@@ -126,7 +126,7 @@ class SinkCheckpointCheck(Generic[S]):
             await probe.expect(sink, first + second, "after the next commit()")
 
     async def _committing_late(self) -> None:
-        """A checkpoint that did not come about: its output is committed with the next one."""
+        """The output of a checkpoint that failed is committed with the next one."""
         probe = self._probe
         sink = probe.make()
         first, second, *_ = self._epochs
@@ -142,7 +142,7 @@ class SinkCheckpointCheck(Generic[S]):
         )
 
     async def _recovering(self) -> None:
-        """After a crash exactly what the checkpoint covers is there, however often one recovers from it."""
+        """After a crash exactly the records of the checkpoint are visible, after each of several recoveries."""
         probe = self._probe
         first, second, third, fourth = self._epochs
         for told in ("the second alone", "both"):
@@ -158,7 +158,7 @@ class SinkCheckpointCheck(Generic[S]):
                 await probe.prepare(writer, 3)
                 await probe.write(writer, fourth)
             covering = waiting if told == "the second alone" else committed + waiting
-            when = f"after recover() with what two checkpoints had prepared (told of {told}),"
+            when = f"after recover() from two checkpoints (with the committables of {told}),"
             for times in ("", " twice"):
                 await probe.recover(sink, covering)
                 await probe.expect(sink, first + second, when + times)
@@ -166,10 +166,10 @@ class SinkCheckpointCheck(Generic[S]):
                 await probe.write(writer, third + fourth)
                 await probe.commit(writer, await probe.prepare(writer, 4))
                 await probe.flush(writer)
-            await probe.expect(sink, self._records, f"{when} and going on to the end,")
+            await probe.expect(sink, self._records, f"{when} and continuing to the end,")
 
-    async def _beginning_anew(self) -> None:
-        """Nothing is left of a job that crashed before its first checkpoint was complete."""
+    async def _starting_again(self) -> None:
+        """No record is visible of a job that crashed before its first checkpoint was complete."""
         probe = self._probe
         sink = probe.make()
         await probe.recover(sink, [])
@@ -178,12 +178,12 @@ class SinkCheckpointCheck(Generic[S]):
             await probe.prepare(writer, 1)
             await probe.write(writer, self._epochs[1])
         await probe.recover(sink, [])
-        await probe.expect(sink, [], "after recover() without a checkpoint to go on from")
+        await probe.expect(sink, [], "after recover() without a checkpoint to continue from")
         async with probe.all_opened(sink, 1) as (writer,):
             await probe.write(writer, self._records)
             await probe.commit(writer, await probe.prepare(writer, 2))
             await probe.flush(writer)
-        await probe.expect(sink, self._records, "after a second beginning")
+        await probe.expect(sink, self._records, "after a second start")
 
     def _each_once(self, seen: list[object], shares: list[list[object]], how: str) -> None:
         for share in shares:
@@ -192,4 +192,6 @@ class SinkCheckpointCheck(Generic[S]):
                     f"{how} {shown(share)} of one writer is missing, there twice, or out of order in {shown(seen)}"
                 )
         if len(seen) != sum(map(len, shares)):
-            raise self._probe.broken(f"{how} there is more than was written: {shown(seen)}")
+            raise self._probe.broken(
+                f"{how} more records are visible than were written: {shown(seen)}"
+            )

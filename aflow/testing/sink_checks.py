@@ -1,4 +1,4 @@
-"""What every sink must keep to, as one check for the people who write sinks."""
+"""The contract of sinks as one check, for authors of connectors."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ async def check_sink(
     *,
     patience: timedelta = PATIENCE,
 ) -> None:
-    """Raise ``AssertionError`` if a sink breaks the contract of ``aflow.connect``; the message says how.
+    """Raise ``AssertionError`` if a sink breaks the contract of ``aflow.connect``; the message names the breach.
 
-    ``make_sink`` makes a sink over a fresh, empty place, many times; ``visible(sink)``, plain or ``async``, reads what
-    is there for everybody to see. It is called once for each sink, several times if the sink is transactional.
-    ``records`` are at least six different values. No call may take longer than ``patience`` of loop time.
+    ``make_sink`` makes a sink for a new, empty destination, many times; ``visible(sink)``, plain or ``async``, returns
+    its visible records. It is called once for each sink, several times if the sink is transactional. ``records`` are at
+    least six different values. No call may take longer than ``patience`` of loop time.
 
-    What was written must be visible after ``flush``, in order, and its batches unchanged; of a writer that is closed
-    without flush nothing but a part from the beginning, and the sink can be opened again; writers of two subtasks do
-    not disturb each other; a write that is cancelled can be followed by ``close``. An idempotent sink shows what was
-    written twice once.
+    Records must be visible after ``flush``, in order, and their batches unchanged. A writer that is closed without
+    flush may show a prefix of its records, and the sink can be opened again. Writers of two subtasks are independent.
+    ``close`` is possible after a cancelled write. An idempotent sink shows records that were written twice once.
 
-    With checkpoints, after a crash and a restart nothing may be missing. A sink that is not ``AT_LEAST_ONCE`` must show
-    each record once, also if it goes on with more or fewer writers; a transactional one, nothing before ``commit``, no
-    more after a second one, and after ``recover`` exactly what its checkpoint covers.
+    With checkpoints, no record may be missing after a crash and a restart. A sink that is not ``AT_LEAST_ONCE`` must
+    show each record once, also after a restart with more or fewer writers. A transactional sink shows no record before
+    ``commit``, no more after a second one, and after ``recover`` exactly the records that its checkpoint covers.
 
     Afterwards no task, thread or open file may be left.
     """
@@ -47,9 +46,8 @@ async def check_sink(
         )
     probe = SinkProbe(make_sink, visible, patience)
     check = _SinkCheck(probe, list(records))
-    await (
-        check.writing()
-    )  # once before leftovers count: a library may open something at first use and keep it
+    # Once before leftovers are checked: a library may open something at its first use and keep it.
+    await check.writing()
     for scenario in (
         *check.scenarios(),
         *SinkCheckpointCheck(probe, list(records)).scenarios(),
@@ -66,7 +64,7 @@ class _SinkCheck(Generic[S]):
         self._records = records
 
     def scenarios(self) -> Sequence[Callable[[], Awaitable[None]]]:
-        """All that is to be checked."""
+        """Return all checks."""
         scenarios = [
             self.writing,
             self._writing_nothing,
@@ -80,7 +78,7 @@ class _SinkCheck(Generic[S]):
         return scenarios
 
     async def writing(self) -> None:
-        """What was written is visible after ``flush``, in order."""
+        """Records are visible after ``flush``, in order."""
         probe = self._probe
         sink = probe.make()
         async with probe.opened(sink) as writer:
@@ -89,7 +87,7 @@ class _SinkCheck(Generic[S]):
             seen = await probe.seen(sink)
         if seen != self._records:
             raise probe.broken(
-                f"after flush() {shown(seen)} ({len(seen)} records) is visible instead of what was written: "
+                f"after flush() {shown(seen)} ({len(seen)} records) is visible instead of the written records: "
                 f"{shown(self._records)} ({len(self._records)} records)"
             )
 
@@ -100,7 +98,7 @@ class _SinkCheck(Generic[S]):
             await probe.flush(writer)
         seen = await probe.seen(sink)
         if seen:
-            raise probe.broken(f"nothing was written, and {shown(seen)} is visible")
+            raise probe.broken(f"no record was written, and {shown(seen)} is visible")
 
     async def _failing(self) -> None:
         probe = self._probe
@@ -110,11 +108,11 @@ class _SinkCheck(Generic[S]):
         seen = await probe.seen(sink)
         if seen != self._records[: len(seen)]:
             raise probe.broken(
-                f"after close() without flush() {shown(seen)} is visible, which is no beginning of what was written"
+                f"after close() without flush() {shown(seen)} is visible, which is no prefix of the written records"
             )
 
     async def _opening_again(self) -> None:
-        """The same sink serves the next attempt after a failure; what the failed one left may be there too."""
+        """The next attempt after a failure uses the same sink; output of the failed one may be visible too."""
         probe = self._probe
         sink = probe.make()
         half = self._records[: len(self._records) // 2]
@@ -127,12 +125,12 @@ class _SinkCheck(Generic[S]):
         before = seen[: -len(self._records)]
         if seen[-len(self._records) :] != self._records or before != half[: len(before)]:
             raise probe.broken(
-                f"opened again after a failure, {shown(seen)} is visible, which does not end with what was written "
-                f"then: {shown(self._records)}"
+                f"opened again after a failure, {shown(seen)} is visible, which does not end with the records "
+                f"written then: {shown(self._records)}"
             )
 
     async def _writing_again(self) -> None:
-        """What is written again replaces what was there."""
+        """Records that are written again replace the former ones."""
         probe = self._probe
         sink = probe.make()
         for _ in range(2):

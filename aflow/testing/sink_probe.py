@@ -1,4 +1,4 @@
-"""Drives a sink as a job would, call by call, for checks."""
+"""Calls of a sink as a job makes them, for checks."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from aflow.testing.time_limit import in_time
 S = TypeVar("S", bound=Sink[Any])
 R = TypeVar("R")
 
-#: What the sink is called in the flow.
+#: The name of the sink in the flow.
 _STEP: Final = "out"
 
-#: Sizes of the batches that are written, over and over.
+#: Sizes of the written batches, in a cycle.
 _SIZES: Final = (1, 3, 2, 5)
 
 Visible: TypeAlias = Callable[[S], Iterable[object] | Awaitable[Iterable[object]]]
-"""Reads what others can see of a sink."""
+"""Returns the visible records of a sink."""
 
 
 class SinkProbe(Generic[S]):
-    """Makes sinks, and calls them with patience. What is wrong with their answers is an ``AssertionError``."""
+    """Makes sinks and calls them with a time limit. Raises ``AssertionError`` for results that break the contract."""
 
     def __init__(self, make: Callable[[], S], visible: Visible[S], patience: timedelta) -> None:
         self.make = make
@@ -52,7 +52,7 @@ class SinkProbe(Generic[S]):
 
     @asynccontextmanager
     async def all_opened(self, sink: S, parallelism: int) -> AsyncGenerator[list[Writer[Any]]]:
-        """The writers of a job that takes checkpoints."""
+        """Open the writers of a job that takes checkpoints."""
         async with AsyncExitStack() as open_writers:
             yield [
                 await open_writers.enter_async_context(
@@ -62,7 +62,7 @@ class SinkProbe(Generic[S]):
             ]
 
     async def write(self, writer: Writer[Any], records: list[object]) -> None:
-        """Write in batches of several sizes; a record's index is its timestamp."""
+        """Write records in batches of several sizes; a record's index is its timestamp."""
         start = 0
         while start < len(records):
             stop = start + _SIZES[start % len(_SIZES)]
@@ -83,7 +83,7 @@ class SinkProbe(Generic[S]):
         await self._in_time(writer.flush(), "flush()")
 
     async def prepare(self, writer: Writer[Any], checkpoint: int) -> list[Committable]:
-        """What is to be committed, as it comes out of a checkpoint: one thing, or none."""
+        """Return the committables, as they are read back from a checkpoint: one or none."""
         found = await self._in_time(writer.prepare(checkpoint), f"prepare({checkpoint})")
         if found is None:
             return []
@@ -102,7 +102,7 @@ class SinkProbe(Generic[S]):
         await self._in_time(sink.recover(_STEP, committables), "recover()")
 
     async def seen(self, sink: S) -> list[object]:
-        """What others can see."""
+        """Return the visible records."""
         seen = self._visible(sink)
         if inspect.isawaitable(seen):
             return list(await self._in_time(seen, "visible()"))

@@ -1,4 +1,4 @@
-"""What every source must keep to, as one check for the people who write sources."""
+"""The contract of sources as one check, for authors of connectors."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from aflow.testing.time_limit import PATIENCE, in_time
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: Most records of a chunk, from one at a time to more than most sources have.
+#: Limits of ``read``, from one record to more than most sources have.
 _LIMITS: Final = (1, 2, 7, 1024)
 
-#: Chunks without records in a row after which a source is taken to give none any more.
+#: Consecutive chunks without records after which a source counts as endless.
 _MOST_EMPTY: Final = 100
 
-#: Chunks with a position that came before after which a split is taken to have no end.
+#: Chunks with repeated positions after which a split counts as endless.
 _MOST_REPEATS: Final = 50
 
-#: Records of a split beyond twice the expected ones after which it is taken to have no end.
+#: Records of a split beyond twice the expected ones after which it counts as endless.
 _MOST_TOO_MANY: Final = 100
 
-#: Positions of a split at which it is opened again; of more, as many are chosen.
+#: The maximum number of positions of a split at which it is opened again; of more, some are chosen.
 _MOST_POSITIONS: Final = 25
 
 Record = tuple[T, Timestamp | None]
@@ -44,17 +44,17 @@ async def check_source(
     expected: Sequence[T] | None = None,
     patience: timedelta = PATIENCE,
 ) -> None:
-    """Raise ``AssertionError`` if a source breaks the contract of ``aflow.connect``; the message says how.
+    """Raise ``AssertionError`` if a source breaks the contract of ``aflow.connect``; the message names the breach.
 
-    ``make_source`` is called many times, and each source it makes must give the same records and come to an end.
-    ``expected`` are their values, split after split in the order of ``splits()``; without it, any will do, but none is
-    a failure. No read may take longer than ``patience`` of loop time. A split that never ends is found when it gives
-    far more records than are expected, or when one of a replayable source repeats its positions. Without ``expected``,
-    a source that is not replayable and never ends is read until the check is cancelled.
+    ``make_source`` is called many times, and each source it makes must return the same records and end. ``expected``
+    are their values, split after split in the order of ``splits()``; without it, any values pass, but none at all
+    fails. No read may take longer than ``patience`` of loop time. A split that never ends is detected when it returns
+    far more records than expected, or when one of a replayable source repeats its positions. Without ``expected``, a
+    source that is not replayable and never ends is read until the check is cancelled.
 
-    It reads every split with several limits; continues a replayable source at its positions, as another process would,
-    after they went through the encoding of checkpoints, and again at the positions of readers that were continued;
-    reads all splits of it at once; and closes readers before, between and after reads and after a cancelled one.
+    The check reads every split with several limits; continues a replayable source at its positions, as another process
+    would, after they were encoded and decoded as in checkpoints, and again at the positions of continued readers; reads
+    all its splits concurrently; and closes readers before, between and after reads and after a cancelled one.
     Afterwards no task that it created, no thread and no open file may be left.
     """
     most = None if expected is None else len(expected)
@@ -64,46 +64,46 @@ async def check_source(
     check.values(whole, expected)
     if make_source().replayable:
         await check.continuing(whole)
-        await check.stopping_and_going(whole)
+        await check.reopening(whole)
         await check.reading_at_once(whole)
     await check.closing()
 
 
 @dataclass(frozen=True)
 class _Piece(Generic[T]):
-    """A chunk as records, and the position behind it as it comes out of a checkpoint."""
+    """The records of a chunk, and the position after it as read back from a checkpoint."""
 
     records: list[Record[T]]
     position: Position
 
 
 class _Progress:
-    """The progress of a reader towards the end of its split. ``most``: the most records that it may give."""
+    """The progress of a reader towards the end of its split. ``most``: the maximum number of records."""
 
     def __init__(self, most: int | None, *, replayable: bool) -> None:
         self._most = most
         self._replayable = replayable
         self._records = 0
-        #: Chunks whose position came before. A few may be in a split that ends: continuing there shows what is wrong.
+        #: Chunks with a repeated position. A split that ends may have a few; continuing there shows the error.
         self._repeats = 0
-        #: Encoded positions of the chunks so far that have records, and how many records came up to each.
+        #: The number of records up to each encoded position, of chunks with records.
         self._passed: dict[bytes, int] = {}
 
     def observe(self, piece: _Piece[Any]) -> str | None:
-        """Count a chunk. Return the reason why the reader seems to be endless, or None."""
+        """Count a chunk. Return the reason if the reader seems to be endless, else None."""
         self._records += len(piece.records)
         if self._replayable and piece.records:
             before = self._passed.setdefault(PLAIN.encode(piece.position), self._records)
             self._repeats += before != self._records
             if self._repeats > _MOST_REPEATS:
                 return (
-                    f"gives positions again and again, {shown(piece.position)} behind record {before} and behind "
-                    f"record {self._records}; a position must be behind all records of its chunk. Is the cursor "
-                    f"inclusive, so that it gives the last record again?"
+                    f"repeats positions, {shown(piece.position)} after record {before} and after "
+                    f"record {self._records}; a position must be after all records of its chunk. Is the cursor "
+                    f"inclusive, so that it returns the last record again?"
                 )
         if self._most is not None and self._records > 2 * self._most + _MOST_TOO_MANY:
             return (
-                f"gives {self._records} records and has not ended; {self._most} were expected of all splits together. "
+                f"returned {self._records} records and has not ended; {self._most} were expected of all splits. "
                 f"read() returns None at the end of a split"
             )
         return None
@@ -115,7 +115,7 @@ class _SourceCheck(Generic[T]):
     ) -> None:
         self._make = make
         self._patience = patience
-        #: How many records all splits have together; None if that is not known.
+        #: The number of records of all splits; None if it is not known.
         self._most = most
         self._name = type(make()).__name__
 
@@ -123,17 +123,17 @@ class _SourceCheck(Generic[T]):
         source = self._make()
         if not source.bounded:
             raise FlowDefinitionError(
-                f"check_source reads to the end, and this {self._name} is unbounded; make one that ends"
+                f"check_source reads to the end, and this {self._name} is unbounded; make a bounded one"
             )
         first = await self._ids(source)
         again = await self._ids(source)
         if len(set(first)) < len(first):
             raise self._broken(f"splits() names a split twice: {first}")
         if first != again:
-            raise self._broken(f"splits() gives {first} and then {again}; ids must be stable")
+            raise self._broken(f"splits() returns {first} and then {again}; ids must be stable")
 
     async def reading(self) -> dict[str, list[Record[T]]]:
-        """The records of each split, which are the same whatever the limit."""
+        """Return the records of each split, which are the same for all limits."""
         found: dict[int, dict[str, list[Record[T]]]] = {}
         for limit in _LIMITS:
             source = self._make()
@@ -150,15 +150,15 @@ class _SourceCheck(Generic[T]):
         values = [value for records in whole.values() for value, _ in records]
         if expected is None:
             if not values:
-                raise self._broken("there is no record, so nothing was checked")
+                raise self._broken("it returns no record, so nothing was checked")
         elif values != list(expected):
             raise self._broken(
-                f"it gives {shown(values)} ({len(values)} records), expected was {shown(list(expected))} "
+                f"it returns {shown(values)} ({len(values)} records), expected was {shown(list(expected))} "
                 f"({len(expected)} records)"
             )
 
     async def continuing(self, whole: dict[str, list[Record[T]]]) -> None:
-        """A reader that is opened at the position of a chunk gives what came after it."""
+        """A reader that is opened at the position of a chunk returns the following records."""
         for limit in (1, 7):
             for split, records in whole.items():
                 done = 0
@@ -171,11 +171,11 @@ class _SourceCheck(Generic[T]):
                         self._same(
                             {split: rest},
                             {split: records[done:]},
-                            f"continuing at position {shown(piece.position)}, behind record {done},",
+                            f"continuing at position {shown(piece.position)}, after record {done},",
                         )
 
-    async def stopping_and_going(self, whole: dict[str, list[Record[T]]]) -> None:
-        """One reader after the other, each opened where the one before it was after one chunk."""
+    async def reopening(self, whole: dict[str, list[Record[T]]]) -> None:
+        """Consecutive readers of one chunk each continue each other."""
         for split, records in whole.items():
             found: list[Record[T]] = []
             position: Position | None = None
@@ -192,7 +192,7 @@ class _SourceCheck(Generic[T]):
             self._same({split: found}, {split: records}, "with a new reader for each chunk")
 
     async def reading_at_once(self, whole: dict[str, list[Record[T]]]) -> None:
-        """Readers of different splits, taking turns, do not disturb each other."""
+        """Readers of different splits that alternate are independent."""
         source = self._make()
         found: dict[str, list[Record[T]]] = {split: [] for split in whole}
         readers = {split: await self._reader(source, split, None) for split in whole}
@@ -269,22 +269,21 @@ class _SourceCheck(Generic[T]):
     async def _pieces(
         self, source: Source[T], split: str, position: Position | None, limit: int
     ) -> list[_Piece[T]]:
-        """All chunks of a split from ``position`` on."""
+        """Return all chunks of a split from ``position`` on."""
         pieces: list[_Piece[T]] = []
         progress = _Progress(self._most, replayable=source.replayable)
         async with self._opened(source, split, position) as reader:
             empty = 0
             while (piece := await self._read(source, split, reader, limit)) is not None:
-                await asyncio.sleep(
-                    0
-                )  # a reader that never waits must not keep the check from being cancelled
+                # The check must stay cancellable, also with a reader that never waits.
+                await asyncio.sleep(0)
                 if endless := progress.observe(piece):
                     raise self._broken(f"read({limit}) of split {split!r} {endless}")
                 pieces.append(piece)
                 empty = 0 if piece.records else empty + 1
                 if empty > _MOST_EMPTY:
                     raise self._broken(
-                        f"split {split!r} gives chunks without records for ever; read() waits until there is one, "
+                        f"split {split!r} returns chunks without records for ever; read() waits for a record, "
                         f"and returns None at the end"
                     )
         return pieces
@@ -299,7 +298,7 @@ class _SourceCheck(Generic[T]):
         if not _is_chunk(chunk):
             raise self._broken(
                 f"{what} returned {shown(chunk)}; it returns a Chunk of values and the "
-                f"position behind them, or None at the end"
+                f"position after them, or None at the end"
             )
         count = len(chunk.values) + len(chunk.rejected)
         if count > limit:
@@ -314,7 +313,7 @@ class _SourceCheck(Generic[T]):
         return _Piece(list(zip(chunk.values, times, strict=False)), self._stored(chunk))
 
     def _stored(self, chunk: Chunk[T]) -> Position:
-        """The position after a checkpoint and a restore."""
+        """Return the position as read back from a checkpoint."""
         try:
             position = PLAIN.decode(PLAIN.encode(chunk.position))
         except CodecError as exc:

@@ -1,8 +1,8 @@
-"""What every harness is: one step on the workbench, without an event loop.
+"""The base of harnesses: one step under test, without an event loop.
 
-A harness stands where the runtime stands: it makes the operator, gives it a context, calls it one step at a time and
-writes down what it emits. Its clock stands still until the test moves it, and rings the operator's alarm on the way.
-What goes in is said by the harnesses themselves: ``OperatorHarness`` has one input, ``TwoInputHarness`` two.
+A harness replaces the runtime: it makes the operator with a context, calls it one step at a time and records its
+output. Its clock advances when the test says so, and fires the timers of the operator on the way. The subclasses define
+the inputs: ``OperatorHarness`` has one, ``TwoInputHarness`` two.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ U = TypeVar("U")
 S = TypeVar("S")
 O = TypeVar("O", bound=Operator)  # noqa: E741 - the operator
 
-#: Rings of the alarm without a millisecond passing after which the operator is taken to be ringing for ever.
-_MOST_RINGS: Final = 1000
+#: Firings of the alarm at one time after which the operator counts as endless.
+_MOST_FIRINGS: Final = 1000
 
 Element: TypeAlias = At[U] | Watermark | Idle | Active
 """Output of a step: a record with its timestamp, or an element between records."""
@@ -47,24 +47,24 @@ Emitted: TypeAlias = Batch[Any] | Watermark | Idle | Active
 
 
 class Mode(Enum):
-    """How a harness drives: ``@pytest.mark.parametrize("mode", Mode)`` runs a test in all ways."""
+    """Modes of a harness: ``@pytest.mark.parametrize("mode", Mode)`` runs a test in all of them."""
 
     STRAIGHT = "straight"
     """One operator from the first step to the last."""
     RESTORING = "restoring"
-    """After each step a new operator goes on from the snapshot of the old one. Results must be the same, but for
-    the order of keys when several have results at once: a snapshot has them in an order of its own."""
+    """After each step a new operator is restored from the snapshot of the old one. Results must be the same, except for
+    the order of keys if several have results at once: a snapshot does not keep it."""
     INCREMENTAL = "incremental"
-    """After each step what has changed is captured, as for a checkpoint, and made bytes one step later. Every second
-    time a new operator goes on from all that was captured. Results must be the same as with ``RESTORING``."""
+    """After each step the changes are captured, as for a checkpoint, and encoded one step later. Every second time a
+    new operator is restored from all captures. Results must be the same as with ``RESTORING``."""
 
 
 class StepHarness(Generic[O, U]):
-    """Drives one step with results ``U`` in one subtask; how records come into it is up to the subclasses.
+    """Drives one step with results ``U`` in one subtask; the subclasses define its inputs.
 
     ``factory`` makes the operator. The clock starts at ``start``. With a ``parallelism`` above 1 the step is subtask
-    ``subtask`` of as many, owns its share of the ``key_groups``, and keys of the others are refused. What the step
-    raises, the call raises.
+    ``subtask`` of as many, owns its share of the ``key_groups``, and refuses keys of the others. Errors of the step are
+    raised by the call.
     """
 
     def __init__(
@@ -95,17 +95,17 @@ class StepHarness(Generic[O, U]):
             key_groups=shares[subtask],
             key_group_count=key_groups,
         )
-        self._chain = _Chain()
-        #: How much of the output ``take`` has given.
+        self._chain = _CaptureChain()
+        #: The number of elements that ``take`` has returned.
         self._taken = 0
         self._used = False
         self._ended = False
         self._closed = False
-        #: The operator at work; another one after each restart.
+        #: The current operator; a new one after each restart.
         self.operator = self._new()
 
     def advance_processing_time(self, to: Instant | timedelta) -> None:
-        """Move the clock to a moment, or on by a ``timedelta``; the alarm rings on the way, each time at its moment.
+        """Advance the clock to a time, or by a ``timedelta``; timers fire on the way, each at its time.
 
         Raises ``FlowDefinitionError`` if that is in the past.
         """
@@ -116,43 +116,43 @@ class StepHarness(Generic[O, U]):
         else:
             until = to_timestamp(to, what="the new time of the clock")
         if until < now:
-            raise FlowDefinitionError(f"the clock says {now} and does not go back to {until}")
+            raise FlowDefinitionError(f"the clock is at {now} and cannot be set back to {until}")
         self._used = True
-        self._ring_until(until)
+        self._fire_until(until)
         self._time.at = until
 
     # ------------------------------------------------------------------------- state and life cycle
 
     @property
     def now(self) -> Timestamp:
-        """What the clock says (epoch ms)."""
+        """The time of the clock (epoch ms)."""
         return self._time.at
 
     @property
     def size(self) -> StateSize:
-        """How much the step holds now: ``size.entries`` and the timers that it has set."""
+        """The current size of the step's state: ``size.entries`` and its registered timers."""
         return self.operator.size()
 
     def snapshot(self) -> OperatorSnapshot | None:
-        """The step's state as data; None if it has none."""
+        """Return the step's state as data; None if it has none."""
         return self.operator.snapshot()
 
     def restore(self, *snapshots: OperatorSnapshot) -> None:
-        """Begin with what ``snapshots`` hold: one, or those of all subtasks of the step, whatever their number was.
+        """Restore ``snapshots``: one, or those of all subtasks of the step at any parallelism.
 
         Raises ``RestoreError`` if they do not fit, and ``FlowDefinitionError`` once something was pushed.
         """
         if self._used:
-            raise FlowDefinitionError("restore() comes before everything else; make a new harness")
+            raise FlowDefinitionError("restore() must be the first call; make a new harness")
         self._used = True
         snapshot = merge(snapshots)
         self._chain.begin(snapshot)
         self.operator.restore(snapshot)
 
     def restart(self) -> None:
-        """Replace the operator as after a failure: snapshot, close, make a new one, restore. The clock goes on.
+        """Replace the operator as after a failure: snapshot, close, make a new one, restore. The clock keeps its time.
 
-        The new one has seen no watermark, as in a job that was restored. Without a snapshot it begins with nothing.
+        The new one has received no watermark, as in a restored job. Without a snapshot it starts with empty state.
         """
         self._check_running()
         snapshot = self.operator.snapshot()
@@ -160,7 +160,7 @@ class StepHarness(Generic[O, U]):
         self._replace(snapshot)
 
     def close(self) -> None:
-        """Close the operator; also done by leaving a ``with`` block. Can be called again."""
+        """Close the operator, as the end of a ``with`` block does. Idempotent."""
         if not self._closed:
             self._closed = True
             self.operator.close()
@@ -176,7 +176,7 @@ class StepHarness(Generic[O, U]):
     ) -> None:
         self.close()
 
-    # -------------------------------------------------------------------------------- what came out
+    # -------------------------------------------------------------------------------- output
 
     @property
     def output(self) -> list[Element[U]]:
@@ -189,11 +189,11 @@ class StepHarness(Generic[O, U]):
 
     @property
     def values(self) -> list[U]:
-        """The values of all records emitted so far."""
+        """The values of all emitted records."""
         return _values(self.output)
 
     def take(self) -> list[Element[U]]:
-        """What was emitted since the last call (``output`` and ``values`` keep it)."""
+        """Return the elements emitted since the last call (``output`` and ``values`` keep them)."""
         taken = self.output[self._taken :]
         self._taken += len(taken)
         return taken
@@ -212,7 +212,7 @@ class StepHarness(Generic[O, U]):
         return operator
 
     def _replace(self, snapshot: OperatorSnapshot | None) -> None:
-        """Go on with another operator, from ``snapshot``."""
+        """Continue with a new operator, restored from ``snapshot``."""
         self.operator.close()
         self._time.alarm = None
         self._recorder.restarted()
@@ -225,7 +225,7 @@ class StepHarness(Generic[O, U]):
         self._used = True
         act()
         self._stepped()
-        self._ring_until(self._time.at)
+        self._fire_until(self._time.at)
 
     def _stepped(self) -> None:
         if self._mode is Mode.RESTORING:
@@ -235,16 +235,16 @@ class StepHarness(Generic[O, U]):
             if self._chain.captures % 2 == 0:
                 self._replace(self._chain.replayed())
 
-    def _ring_until(self, until: Timestamp) -> None:
-        """Ring the alarm whenever it is due up to ``until``; one that was set to the past rings now."""
+    def _fire_until(self, until: Timestamp) -> None:
+        """Fire the alarm whenever it is due up to ``until``; an alarm in the past fires now."""
         time = self._time
-        rings = 0
+        firings = 0
         while time.alarm is not None and time.alarm <= until:
-            rings = rings + 1 if time.alarm <= time.at else 1
-            if rings > _MOST_RINGS:
+            firings = firings + 1 if time.alarm <= time.at else 1
+            if firings > _MOST_FIRINGS:
                 raise AssertionError(
-                    f"step {self._context.name!r} set its alarm {_MOST_RINGS:,} times to a moment that has come "
-                    f"already ({time.at}); a timer that sets itself again must set a later one"
+                    f"step {self._context.name!r} set its alarm {_MOST_FIRINGS:,} times to a time that is not in the "
+                    f"future ({time.at}); a timer that registers itself again must register a later time"
                 )
             time.at = max(time.at, time.alarm)
             time.alarm = None
@@ -254,7 +254,7 @@ class StepHarness(Generic[O, U]):
     def _check_running(self) -> None:
         if self._ended or self._closed:
             what = "closed" if self._closed else "ended"
-            raise JobStopped(f"this harness was {what} and does nothing more; make a new one")
+            raise JobStopped(f"this harness was {what}; make a new one")
 
     def _batch(
         self,
@@ -262,7 +262,7 @@ class StepHarness(Generic[O, U]):
         timestamps: Sequence[Instant] | None,
         key: Callable[[T], Hashable] | None,
     ) -> Batch[T]:
-        """What the runtime would hand over. Raises ``FlowDefinitionError`` for what it never would."""
+        """Return the batch that the runtime would pass. Raises ``FlowDefinitionError`` for an invalid one."""
         if not values or (timestamps is not None and len(timestamps) != len(values)):
             count = "no" if timestamps is None else len(timestamps)
             raise FlowDefinitionError(
@@ -282,32 +282,32 @@ class StepHarness(Generic[O, U]):
             if group not in context.key_groups:
                 owner = subtask_of(group, context.key_group_count, context.parallelism)
                 raise FlowDefinitionError(
-                    f"key {shown(key)} never comes to subtask {context.subtask}: it belongs to subtask {owner}"
+                    f"key {shown(key)} is never sent to subtask {context.subtask}: it belongs to subtask {owner}"
                 )
 
 
-class _Chain:
-    """What an operator has captured: all of it once, and the changes since. Bytes are made when the next one comes."""
+class _CaptureChain:
+    """The captures of an operator: a full one, and the changes since. Each is encoded when the next one is added."""
 
     def __init__(self) -> None:
         self._snapshots: list[OperatorSnapshot] = []
-        #: The last one, as long as it is no bytes.
+        #: The last capture, until it is encoded.
         self._captured: Captured | None = None
         self.captures = 0
 
     def begin(self, snapshot: OperatorSnapshot | None) -> None:
-        """What comes are changes of ``snapshot``."""
+        """Start a chain; later captures are changes of ``snapshot``."""
         self._snapshots = [] if snapshot is None else [snapshot]
         self._captured = None
 
     def add(self, captured: Captured | None) -> None:
-        """Take up what was captured last."""
+        """Add the last capture."""
         self._encode()
         self._captured = captured
         self.captures += 1
 
     def replayed(self) -> OperatorSnapshot | None:
-        """All of it as one complete snapshot; None if nothing was ever captured."""
+        """Return the chain as one complete snapshot; None if there are no captures."""
         self._encode()
         return replay(self._snapshots) if self._snapshots else None
 
@@ -350,7 +350,7 @@ class RecordingOutput:
     def watermark(self, timestamp: Timestamp) -> None:
         if timestamp < self._watermark:
             raise AssertionError(
-                f"the step sent watermark {timestamp} after {self._watermark}; watermarks only grow"
+                f"the step emitted watermark {timestamp} after {self._watermark}; watermarks only grow"
             )
         self._watermark = timestamp
         self.emitted.append(Watermark(timestamp))

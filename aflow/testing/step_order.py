@@ -1,15 +1,15 @@
-"""Who goes first among things that are due at the same moment: first come first served, or shuffled by a seed.
+"""The order of callbacks and timers that are due at the same time: first in, first out, or shuffled by a seed.
 
-A seed explores interleavings that asyncio could show on another day (or another loop) but not today. What it may change
-is drawn tightly, because asyncio itself leans on ``call_soon`` being first in, first out (a transport calls
-``connection_made``, then starts reading, then wakes whoever opened it, with three calls of ``call_soon``):
+A seed explores interleavings that another run or another loop could have. They are restricted because asyncio itself
+relies on ``call_soon`` being first in, first out (a transport calls ``connection_made``, then starts reading, then
+wakes its opener, with three calls of ``call_soon``):
 
 - Only *steps of tasks* change places. Any other callback keeps its place in the queue and is a **fence**: no step moves
   from one side of it to the other.
-- A turn of the loop is a fence too, so nobody starves and ``await asyncio.sleep(0)`` still means one turn.
-- Timers of one deadline fire in shuffled order. asyncio promises no order there.
+- An iteration of the loop is a fence too, so no task starves and ``await asyncio.sleep(0)`` still means one iteration.
+- Timers of one deadline fire in shuffled order. asyncio guarantees no order there.
 
-What enters the loop from outside (another thread, a socket) is not shuffled: no seed could repeat it.
+Callbacks from outside of the loop (another thread, a socket) are not shuffled: no seed could repeat them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Order(Protocol):
     """Ranks timers of one deadline: the lower rank fires first."""
 
     def rank(self) -> float:
-        """The rank of the timer that is being set now."""
+        """Return the rank of the timer that is being set."""
         ...
 
 
@@ -39,7 +39,7 @@ class FirstComeFirstServed:
         self._ranks = itertools.count()
 
     def rank(self) -> float:
-        """One more than the last."""
+        """Return one more than the last rank."""
         return next(self._ranks)
 
 
@@ -63,7 +63,7 @@ class Deadline(float):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a task that is ready to run, with the handle that can still cancel it."""
+    """A ready step of a task, with the handle that can cancel it."""
 
     handle: asyncio.Handle
     action: Callable[[], object]
@@ -75,23 +75,23 @@ class SeededOrder:
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
-        #: Steps by the fences between them, oldest first. Only the last group still grows, and only if it is open.
+        #: Groups of steps between two fences, oldest first. Only the last group grows, and only if it is open.
         self._groups: deque[list[Step]] = deque()
         self._open = False
 
     def rank(self) -> float:
-        """A random rank."""
+        """Return a random rank."""
         return self._random.random()
 
     def add(self, step: Step) -> None:
-        """Note a ready step; it may change places with every step since the last fence."""
+        """Add a ready step; it may change places with every step since the last fence."""
         if not self._open:
             self._groups.append([])
             self._open = True
         self._groups[-1].append(step)
 
     def fence(self) -> None:
-        """Steps added from now on come after all that were added before."""
+        """Run steps that are added from now on after all that were added before."""
         self._open = False
 
     def take(self) -> Step:

@@ -1,4 +1,4 @@
-"""Waits that end: for checks of code that may never return."""
+"""A time limit for calls that may never return."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final, TypeVar
 
 R = TypeVar("R")
 
-#: Loop time that a single call gets, unless a check is told otherwise.
+#: The default limit of a single call, in loop time.
 PATIENCE: Final = timedelta(seconds=10)
 
 
 class TooSlow(AssertionError):
-    """Something did not return in time."""
+    """A call did not return in time."""
 
 
 async def in_time(work: Awaitable[R], patience: timedelta, what: str) -> R:
-    """The result of ``work``. Raises ``TooSlow``, which names ``what``, after ``patience`` of loop time."""
+    """Return the result of ``work``. Raises ``TooSlow``, which names ``what``, after ``patience`` of loop time."""
     waiting = asyncio.timeout(patience.total_seconds())
     try:
         async with waiting:

@@ -1,4 +1,4 @@
-"""One step with two inputs on the workbench: each input pushed and timed by hand, without an event loop."""
+"""A harness for steps with two inputs: push and time each input by hand, without an event loop."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class TwoInputHarness(StepHarness[TwoInputOperator, U], Generic[L, R, U]):
 
     ``TwoInputHarness.of(function)`` is for process functions of two streams; ``factory`` makes any other operator.
     ``left_key`` and ``right_key`` give the key of a value, for inputs that are keyed. The two inputs are combined as in
-    a job: the step sees the smaller watermark of the two, an idle input is not waited for, and the step is idle when
-    both are. All else is as with ``OperatorHarness``.
+    a job: the step receives the smaller watermark, an idle input does not hold it back, and the step is idle when both
+    inputs are. All else is as with ``OperatorHarness``.
 
     >>> import aflow as af
     >>> from aflow.testing import TwoInputHarness
@@ -86,7 +86,7 @@ class TwoInputHarness(StepHarness[TwoInputOperator, U], Generic[L, R, U]):
         self._right_key = right_key
         self._valve = WatermarkValve(2)
         #: The inputs that have ended.
-        self._over: set[int] = set()
+        self._ended_inputs: set[int] = set()
 
     @overload
     @staticmethod
@@ -130,11 +130,11 @@ class TwoInputHarness(StepHarness[TwoInputOperator, U], Generic[L, R, U]):
         mode: Mode = Mode.STRAIGHT,
         start: Instant = 0,
     ) -> TwoInputHarness[A, B, V]:
-        """A harness for a process function of two streams.
+        """Return a harness for a process function of two streams.
 
-        A ``CoProcess`` needs both keys. The left input of a ``BroadcastProcess`` has keys if ``left_key`` gives them;
-        the right one, with the control records, never has. ``key_type`` is what ``key_by(…, of=key_type)`` is given.
-        Raises ``FlowDefinitionError`` as the pipeline would, and for keys that are missing or too many.
+        A ``CoProcess`` needs both keys. The left input of a ``BroadcastProcess`` has keys if ``left_key`` is given; the
+        right one, with the control records, never has. ``key_type`` is that of ``key_by(…, of=key_type)``. Raises
+        ``FlowDefinitionError`` as the pipeline would, and for missing or superfluous keys.
         """
         if isinstance(function, BroadcastProcess):
             if right_key is not None:
@@ -164,128 +164,128 @@ class TwoInputHarness(StepHarness[TwoInputOperator, U], Generic[L, R, U]):
         )
 
     def left(self, value: L, timestamp: Instant | None = None) -> None:
-        """Hand over one record of the left input, with an aware ``datetime`` or epoch ms as its timestamp, or none."""
+        """Process one record of the left input, with an aware ``datetime`` or epoch ms as its timestamp, or none."""
         self.left_batch([value], None if timestamp is None else [timestamp])
 
     def right(self, value: R, timestamp: Instant | None = None) -> None:
-        """Hand over one record of the right input."""
+        """Process one record of the right input."""
         self.right_batch([value], None if timestamp is None else [timestamp])
 
     def left_batch(self, values: Sequence[L], timestamps: Sequence[Instant] | None = None) -> None:
-        """Hand over records of the left input as one batch: at least one, with a timestamp for each or for none."""
+        """Process records of the left input as one batch: at least one, with a timestamp for each or for none."""
         self._check_open(_LEFT)
         batch = self._batch(values, timestamps, self._left_key)
         self._step(lambda: self.operator.process_left(batch))
 
     def right_batch(self, values: Sequence[R], timestamps: Sequence[Instant] | None = None) -> None:
-        """Hand over records of the right input as one batch."""
+        """Process records of the right input as one batch."""
         self._check_open(_RIGHT)
         batch = self._batch(values, timestamps, self._right_key)
         self._step(lambda: self.operator.process_right(batch))
 
     def watermark(self, at: Instant) -> None:
-        """Let event time advance to ``at`` on both inputs, the left one first.
+        """Advance event time to ``at`` on both inputs, the left one first.
 
-        Raises ``FlowDefinitionError`` if that is behind the last watermark of either; then nothing has happened.
+        Raises ``FlowDefinitionError``, without any effect, if that is before the last watermark of either.
         """
         for channel in (_LEFT, _RIGHT):
-            self._advancing(channel, at)
+            self._checked(channel, at)
         self.left_watermark(at)
         self.right_watermark(at)
 
     def left_watermark(self, at: Instant) -> None:
-        """Let event time advance to ``at`` on the left input; the step sees it if that advances the smaller of the two.
+        """Advance event time to ``at`` on the left input; the step receives the smaller watermark if it advances.
 
-        A watermark of an idle input is ignored. Raises ``FlowDefinitionError`` if ``at`` is behind the last one.
+        A watermark of an idle input is ignored. Raises ``FlowDefinitionError`` if ``at`` is before the last one.
         """
         self._watermark_of(_LEFT, at)
 
     def right_watermark(self, at: Instant) -> None:
-        """Let event time advance to ``at`` on the right input; otherwise as ``left_watermark``."""
+        """Advance event time to ``at`` on the right input, as ``left_watermark`` does on the left."""
         self._watermark_of(_RIGHT, at)
 
     def idle(self) -> None:
-        """Say that both inputs are idle."""
+        """Mark both inputs as idle."""
         self.left_idle()
         self.right_idle()
 
     def active(self) -> None:
-        """Say that both inputs are active again."""
+        """Mark both inputs as active again."""
         self.left_active()
         self.right_active()
 
     def left_idle(self) -> None:
-        """Say that the left input is idle: until it is active the watermark is that of the right one."""
-        self._said(self._valve.on_idle(_LEFT))
+        """Mark the left input as idle: until it is active the watermark is that of the right one."""
+        self._pass_elements(self._valve.on_idle(_LEFT))
 
     def right_idle(self) -> None:
-        """Say that the right input is idle: until it is active the watermark is that of the left one."""
-        self._said(self._valve.on_idle(_RIGHT))
+        """Mark the right input as idle: until it is active the watermark is that of the left one."""
+        self._pass_elements(self._valve.on_idle(_RIGHT))
 
     def left_active(self) -> None:
-        """Say that the left input is active again."""
-        self._said(self._valve.on_active(_LEFT))
+        """Mark the left input as active again."""
+        self._pass_elements(self._valve.on_active(_LEFT))
 
     def right_active(self) -> None:
-        """Say that the right input is active again."""
-        self._said(self._valve.on_active(_RIGHT))
+        """Mark the right input as active again."""
+        self._pass_elements(self._valve.on_active(_RIGHT))
 
     def left_end(self) -> None:
-        """End the left input as a bounded source does, with its last watermark; the right one goes on."""
+        """End the left input as a bounded source does, with its last watermark; the right one continues."""
         self._end_of(_LEFT)
 
     def right_end(self) -> None:
-        """End the right input as a bounded source does, with its last watermark; the left one goes on."""
+        """End the right input as a bounded source does, with its last watermark; the left one continues."""
         self._end_of(_RIGHT)
 
     def end(self) -> None:
-        """End both inputs, as far as they have not ended. After that nothing can be pushed."""
+        """End both inputs unless they have ended. Afterwards no record can be pushed."""
         self._check_running()
         for channel in (_LEFT, _RIGHT):
-            if channel not in self._over:
+            if channel not in self._ended_inputs:
                 self._end_of(channel)
 
     def _watermark_of(self, channel: int, at: Instant) -> None:
-        combined = self._valve.on_watermark(channel, self._advancing(channel, at))
+        combined = self._valve.on_watermark(channel, self._checked(channel, at))
         if combined is not None:
-            self._advanced(combined)
+            self._pass_watermark(combined)
 
-    def _advancing(self, channel: int, at: Instant) -> Timestamp:
-        """``at`` as epoch ms, unless the input would go back."""
+    def _checked(self, channel: int, at: Instant) -> Timestamp:
+        """Return ``at`` as epoch ms. Raises ``FlowDefinitionError`` if it is before the last watermark of the input."""
         self._check_open(channel)
         timestamp = to_timestamp(at, what="watermark")
         last = self._valve.watermark_of(channel)
         if timestamp < last:
             raise FlowDefinitionError(
-                f"a watermark only grows, and {timestamp} is behind {last} of the {_SIDES[channel]} input"
+                f"a watermark only grows, and {timestamp} is before {last} of the {_SIDES[channel]} input"
             )
         return timestamp
 
     def _end_of(self, channel: int) -> None:
         self._check_open(channel)
         self._watermark_of(channel, MAX_TIMESTAMP)
-        self._said(self._valve.on_end(channel))
-        self._over.add(channel)
-        if len(self._over) == len(_SIDES):
+        self._pass_elements(self._valve.on_end(channel))
+        self._ended_inputs.add(channel)
+        if len(self._ended_inputs) == len(_SIDES):
             self.operator.end_input()
             self._ended = True
 
     def _check_open(self, channel: int) -> None:
         self._check_running()
-        if channel in self._over:
+        if channel in self._ended_inputs:
             raise JobStopped(f"the {_SIDES[channel]} input of this harness has ended")
 
-    def _said(self, elements: Sequence[Watermark | Idle | Active]) -> None:
-        """Tell the step what has come of the two inputs together."""
+    def _pass_elements(self, elements: Sequence[Watermark | Idle | Active]) -> None:
+        """Pass the combined elements of both inputs to the step."""
         self._check_running()
         for element in elements:
             match element:
                 case Watermark(timestamp):
-                    self._advanced(timestamp)
+                    self._pass_watermark(timestamp)
                 case Idle():
                     self._step(lambda: self.operator.on_idle())
                 case Active():
                     self._step(lambda: self.operator.on_active())
 
-    def _advanced(self, timestamp: Timestamp) -> None:
+    def _pass_watermark(self, timestamp: Timestamp) -> None:
         self._step(lambda: self.operator.on_watermark(timestamp))

@@ -1,24 +1,24 @@
-"""Virtual time for asyncio: hours pass in milliseconds, and always in the same way.
+"""Virtual time for asyncio: hours pass in milliseconds, deterministically.
 
-``VirtualTimeLoop`` is asyncio's selector loop with two public parts exchanged, the selector and ``time()``. asyncio
-calls ``selector.select(timeout)`` with a timeout other than 0 exactly when no callback is ready. Then, the first that
-applies:
+``VirtualTimeLoop`` is asyncio's selector loop with two public parts replaced, the selector and ``time()``. asyncio
+calls ``selector.select(timeout)`` with a timeout other than 0 exactly when no callback is ready. Then the first of
+these rules applies:
 
-1. A file descriptor is ready (a socket, or another thread that called ``call_soon_threadsafe``): on with it.
-2. **A thread works for us, or somebody holds time** (``hold``): really wait. Work in a thread takes no virtual time.
-3. Somebody waits in ``settle``: that one goes on.
-4. A timer is set: time jumps to it. Not a microsecond passes in any other way.
-5. A socket is open: really wait for the world outside.
-6. Nothing can ever happen: ``NothingCanHappen`` says which tasks wait, and where, instead of hanging.
+1. A file descriptor is ready (a socket, or another thread that called ``call_soon_threadsafe``): process it.
+2. **A worker thread is awaited, or time is held** (``hold``): wait in real time. Threads take no virtual time.
+3. A task waits in ``settle``: resume it.
+4. A timer is set: advance the time to it. Virtual time passes in no other way.
+5. A socket is open: wait in real time.
+6. No event is possible: raise ``NothingCanHappen``, with the waiting tasks and their stacks.
 
-Waits of 2 and 5 are bounded by ``patience`` (real time), so that nothing hangs for ever.
+Waits of 2 and 5 are bounded by ``patience`` (real time).
 
-Which threads work for us? Jobs given to ``run_in_executor`` (hence ``asyncio.to_thread``, aiofiles) are counted until
-their future is done. ``anyio.to_thread.run_sync`` has its own threads and no hook, so before time moves while there are
-other threads, every task is looked at: one whose innermost ``await`` is that of ``run_sync`` waits for a thread. A job
-whose waiter was cancelled is no longer waited for. Threads that nobody awaits this way need ``with hold():``; so does
-an answer that comes over a socket while timers are set. A thread that in turn waits for virtual time to pass (a
-``from_thread.run(sleep, 5)`` inside it) runs into ``patience``: time stands still while it works.
+Awaited threads: jobs of ``run_in_executor`` (hence ``asyncio.to_thread``, aiofiles) are counted until their future is
+done. ``anyio.to_thread.run_sync`` has its own threads and no hook. So before time advances while other threads exist,
+every task is inspected: one whose innermost ``await`` is that of ``run_sync`` waits for a thread. A job whose waiter
+was cancelled is not awaited. Threads that are awaited in other ways need ``with hold():``; so does a response over a
+socket while timers are set. A thread that waits for virtual time to pass (a ``from_thread.run(sleep, 5)`` inside it)
+fails after ``patience``: time does not advance while it works.
 
 Time is counted in whole microseconds, so sums of sleeps are exact: ten times 0.1 s is 1.0 s.
 """
@@ -68,35 +68,35 @@ _Events: TypeAlias = list[tuple[selectors.SelectorKey, int]]
 
 _PATIENCE = timedelta(seconds=10)
 
-#: What stands between a coroutine and the generator or coroutine it awaits, without a public attribute to follow.
+#: Objects between a coroutine and its awaitable that have no public attribute to follow.
 _OPAQUE = frozenset(
     {"coroutine_wrapper", "async_generator_asend", "async_generator_athrow", "anext_awaitable"}
 )
 
 
 class NothingCanHappen(AflowError):
-    """The program waits for something that will never come (or did not come within ``patience`` of real time).
+    """The program waits for an event that is impossible, or did not occur within ``patience`` of real time.
 
-    ``waiting`` are the names of the tasks that wait.
+    ``waiting`` are the names of the waiting tasks.
     """
 
-    def __init__(self, why: str, tasks: Sequence[asyncio.Task[object]]) -> None:
-        waits = "".join(f"\n{_where(task)}" for task in tasks) or " none"
+    def __init__(self, reason: str, tasks: Sequence[asyncio.Task[object]]) -> None:
+        waits = "".join(f"\n{_stack_of(task)}" for task in tasks) or " none"
         super().__init__(
-            f"{why}\nWaiting tasks:{waits}\n"
-            "Give them what they wait for, or a timeout; if it comes from a thread of your own or over a socket, "
+            f"{reason}\nWaiting tasks:{waits}\n"
+            "Complete what they wait for, or set a timeout; if it is a thread of your own or a socket, "
             "wait for it inside `with hold():`."
         )
         self.waiting = tuple(task.get_name() for task in tasks)
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time jumps to the next timer as soon as nothing else is left to do.
+    """An event loop whose time advances to the next timer as soon as no callback is ready.
 
     ``time()`` starts at 0.0 and ``now()`` at ``start`` (an aware ``datetime`` or epoch ms). Timers of one deadline fire
     in the order in which they were set, and steps of tasks run first in, first out; a ``seed`` shuffles both (see
-    ``aflow.testing.step_order``). ``patience`` is how much real time one wait for a thread or a socket may take before
-    ``NothingCanHappen`` is raised.
+    ``aflow.testing.step_order``). ``patience`` is the maximum real time of one wait for a thread or a socket;
+    after it ``NothingCanHappen`` is raised.
     """
 
     def __init__(
@@ -105,13 +105,13 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._poller = _Poller(self._at_rest, self._turn)
         super().__init__(self._poller)
         self._micros = 0
-        #: Reasons why time must stand still: executor jobs whose future is not done, and open ``hold`` blocks.
+        #: The number of reasons to hold the time: executor jobs whose future is not done, and open ``hold`` blocks.
         self._holds = 0
-        #: Those who wait in ``settle``, first come first served. One is woken each time the loop comes to rest.
+        #: Futures of ``settle``, first in, first out. One is resolved each time the loop has no ready callback.
         self._settling: deque[asyncio.Future[None]] = deque()
         self._seeded = None if seed is None else SeededOrder(seed)
         self._order = self._seeded or FirstComeFirstServed()
-        #: In which shuffled steps are started. It must be nobody else's: a context cannot be entered twice.
+        #: The context in which shuffled steps are started. It is not shared: a context cannot be entered twice.
         self._neutral = Context()
         try:
             self._start = to_timestamp(start, what="start")
@@ -121,11 +121,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             raise
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Return virtual seconds since the loop was made."""
         return self._micros / 1_000_000
 
     def now(self) -> Timestamp:
-        """Virtual processing time in epoch milliseconds."""
+        """Return virtual processing time in epoch milliseconds."""
         return self._start + self._micros // 1000
 
     def processing_clock(self) -> VirtualClock:
@@ -134,7 +134,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     @contextmanager
     def hold(self) -> Generator[None]:
-        """Keep virtual time where it is while the block is open. Only for the thread of the loop."""
+        """Hold virtual time while the block is open. Only for the thread of the loop."""
         self._holds += 1
         try:
             yield
@@ -154,9 +154,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """As asyncio's, in whole microseconds: what lies in the future is at least one microsecond away."""
+        """Schedule a callback in whole microseconds: a time in the future is at least one microsecond away."""
         if when == math.inf:
-            # Never due, so never scheduled: otherwise time would leap after it for ever, a day at a time.
+            # Never due, so never scheduled: otherwise time would advance for ever, a day at a time.
             return asyncio.TimerHandle(when, callback, args, self, context)
         micros = round(when * 1_000_000)
         if when > self.time():
@@ -170,14 +170,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        """As asyncio's; with a seed, steps of tasks change places with their neighbours."""
+        """Schedule a callback; with a seed, steps of tasks change places with their neighbours."""
         if self._seeded is None:
             return super().call_soon(callback, *args, context=context)
         if not isinstance(getattr(callback, "__self__", None), asyncio.Task):
             self._seeded.fence()
             return super().call_soon(callback, *args, context=context)
         context = copy_context() if context is None else context
-        # The queue gets a ticket without a name; whose step it stands for is decided when its turn has come.
+        # The queue gets a placeholder; the step that it runs is chosen when it is due.
         super().call_soon(self._take_step, self._seeded, context=self._neutral)
         handle = asyncio.Handle(callback, args, self, context)
         self._seeded.add(Step(handle, functools.partial(callback, *args), context))
@@ -189,14 +189,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         func: Callable[[*Ts], T],
         *args: *Ts,
     ) -> asyncio.Future[T]:
-        """As asyncio's; virtual time stands still until the future is done."""
+        """Run ``func`` in an executor; virtual time is held until the future is done."""
         future = super().run_in_executor(executor, func, *args)
         self._holds += 1
         future.add_done_callback(self._release)
         return future
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """As asyncio's, whose thread is waited for; before Python 3.12 there is no ``timeout`` to obey."""
+        """Shut the executor down and wait for its threads; ``timeout`` has an effect from Python 3.12 on."""
         with self.hold():
             if sys.version_info >= (3, 12):
                 await super().shutdown_default_executor(timeout)
@@ -225,23 +225,23 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             self._seeded.fence()
 
     def _at_rest(self, timeout: float | None) -> _Events:
-        """Nothing is ready; the first timer is ``timeout`` virtual seconds away, or there is none."""
+        """Handle that no callback is ready; the first timer is ``timeout`` virtual seconds away, or there is none."""
         if self._holds or self._thread_awaited():
-            return self._really_wait("a thread, or the end of a `with hold():`")
-        if self._wake_settler():
+            return self._wait_in_real_time("a thread, or the end of a `with hold():`")
+        if self._resume_settled():
             return []
         if timeout is not None:
             self._micros += max(1, round(timeout * 1_000_000))
             return []
-        if self._poller.watches_the_world():
-            return self._really_wait("a socket or pipe")
+        if self._poller.watches_files():
+            return self._wait_in_real_time("a socket or pipe")
         raise NothingCanHappen(
             f"Nothing can happen any more (virtual time {self.time()} s): "
-            "no callback is ready, no timer is set, no thread works, no socket is open.",
+            "no callback is ready, no timer is set, no thread is awaited, no socket is open.",
             self._waiting_tasks(),
         )
 
-    def _really_wait(self, awaited: str) -> _Events:
+    def _wait_in_real_time(self, awaited: str) -> _Events:
         if events := self._poller.wait(self._patience):
             return events
         raise NothingCanHappen(
@@ -250,7 +250,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             self._waiting_tasks(),
         )
 
-    def _wake_settler(self) -> bool:
+    def _resume_settled(self) -> bool:
         while self._settling:
             rest = self._settling.popleft()
             if not rest.done():
@@ -259,7 +259,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return False
 
     def _thread_awaited(self) -> bool:
-        # Looking at every task is slow, and without another thread there is nothing to find.
+        # Inspecting every task is slow, and needless without another thread.
         return threading.active_count() > 1 and any(map(_awaits_thread, asyncio.all_tasks(self)))
 
     def _waiting_tasks(self) -> list[asyncio.Task[object]]:
@@ -268,7 +268,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 class _Poller(selectors.DefaultSelector):
-    """A selector that never blocks by itself: with nothing ready, the loop says what happens."""
+    """A selector that never blocks by itself: if no event is ready, the loop decides."""
 
     def __init__(
         self, at_rest: Callable[[float | None], _Events], turn: Callable[[], None]
@@ -278,7 +278,7 @@ class _Poller(selectors.DefaultSelector):
         self._turn = turn
 
     def select(self, timeout: float | None = None) -> _Events:
-        """Poll, once a turn of the loop; ``timeout`` is 0 while callbacks are ready or a timer is due."""
+        """Poll, once an iteration of the loop; ``timeout`` is 0 while callbacks are ready or a timer is due."""
         self._turn()
         events = super().select(0)
         if events or timeout == 0:
@@ -286,16 +286,16 @@ class _Poller(selectors.DefaultSelector):
         return self._at_rest(timeout)
 
     def wait(self, seconds: float) -> _Events:
-        """Block, in real time, until something is ready or ``seconds`` are over."""
+        """Block, in real time, until an event is ready or ``seconds`` have passed."""
         return super().select(seconds)
 
-    def watches_the_world(self) -> bool:
-        """Whether anything but the loop's own wake-up pipe is registered."""
+    def watches_files(self) -> bool:
+        """Return True if anything but the loop's own wake-up pipe is registered."""
         return len(self.get_map()) > 1
 
 
 class VirtualClock:
-    """A clock that shows virtual time: that of ``loop``, or else of the running loop. Also for ``Options(clock=…)``.
+    """A clock in virtual time: that of ``loop``, or else of the running loop. Also for ``Options(clock=…)``.
 
     Raises ``FlowDefinitionError`` if neither is a ``VirtualTimeLoop``.
     """
@@ -304,19 +304,19 @@ class VirtualClock:
         self._loop = _running("VirtualClock()") if loop is None else loop
 
     def now(self) -> Timestamp:
-        """The virtual processing time in epoch milliseconds."""
+        """Return the virtual processing time in epoch milliseconds."""
         return self._loop.now()
 
     def steady(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Return virtual seconds since the loop was made."""
         return self._loop.time()
 
 
 async def advance(duration: timedelta) -> None:
     """Let exactly ``duration`` of virtual time pass, that is ``asyncio.sleep``; all timers on the way fire in order.
 
-    What else is due at the very end may still be under way: ``settle`` afterwards. Raises ``FlowDefinitionError`` if no
-    virtual time is running, or if the duration is negative: time does not go back.
+    Callbacks that are due at the end may not have run yet: ``settle`` afterwards. Raises ``FlowDefinitionError`` if the
+    running loop has no virtual time, or if the duration is negative.
     """
     _running("advance()")
     if duration < timedelta(0):
@@ -325,20 +325,20 @@ async def advance(duration: timedelta) -> None:
 
 
 async def settle() -> None:
-    """Let run whatever can run, and no virtual time pass, until only timers are left.
+    """Wait, without virtual time passing, until only timers are left to run.
 
-    Precisely: until the loop comes to rest with no callback ready, no timer due, no file descriptor ready and no thread
-    awaited. Of several that settle at once, each waits until the loop has come to rest after the one before. Raises
-    ``FlowDefinitionError`` if no virtual time is running.
+    Precisely: until no callback is ready, no timer is due, no file descriptor is ready and no thread is awaited. Of
+    several concurrent calls each waits until that holds again after the preceding one. Raises ``FlowDefinitionError``
+    if the running loop has no virtual time.
     """
     await _running("settle()").settle()
 
 
 @contextmanager
 def hold() -> Generator[None]:
-    """Keep virtual time where it is while the block is open: the wait inside is for something outside the loop.
+    """Hold virtual time while the block is open: it waits for an event from outside of the loop.
 
-    Raises ``FlowDefinitionError`` if no virtual time is running.
+    Raises ``FlowDefinitionError`` if the running loop has no virtual time.
     """
     with _running("hold()").hold():
         yield
@@ -351,14 +351,14 @@ def run(
     start: Instant = 0,
     patience: timedelta = _PATIENCE,
 ) -> T:
-    """Run a coroutine, or a function that gives one, to its end under virtual time, and return its result.
+    """Run a coroutine, or a function that returns one, to its end in virtual time, and return its result.
 
     As ``asyncio.run``: a new loop, closed at the end, with leftover tasks cancelled. ``seed``, ``start``, ``patience``
-    are those of ``VirtualTimeLoop``. Raises what the coroutine raises, and ``NothingCanHappen`` instead of hanging.
+    are those of ``VirtualTimeLoop``. Raises errors of the coroutine, and ``NothingCanHappen`` instead of hanging.
     """
     factory = functools.partial(VirtualTimeLoop, seed=seed, start=start, patience=patience)
     with asyncio.Runner(loop_factory=factory) as runner:
-        # First the loop: it checks its arguments, and a coroutine made too early would go unawaited.
+        # The loop first: it checks its arguments, and a coroutine made before would not be awaited.
         runner.get_loop()
         return runner.run(main() if callable(main) else main)
 
@@ -381,10 +381,10 @@ def virtual_time(
     start: Instant = 0,
     patience: timedelta = _PATIENCE,
 ) -> Callable[P, T] | Callable[[Callable[P, Coroutine[object, None, T]]], Callable[P, T]]:
-    """Make an ``async def`` test a plain function that runs under virtual time; bare, or with the options of ``run``.
+    """Make an ``async def`` test a plain function that runs in virtual time; bare, or with the options of ``run``.
 
     pytest sees the parameters of the original, so fixtures and ``parametrize`` work, and no asyncio plugin or marker is
-    needed. Async fixtures of such plugins live on another loop and cannot be used. Raises ``FlowDefinitionError`` if
+    needed. Async fixtures of such plugins run on another loop and cannot be used. Raises ``FlowDefinitionError`` if
     the test is no coroutine function.
     """
 
@@ -422,19 +422,19 @@ def _running(what: str) -> VirtualTimeLoop:
 
 
 def _awaits_thread(task: asyncio.Task[object]) -> bool:
-    # Under run_sync comes the backend's function, and what that one awaits without a further coroutine is the thread.
-    # (Deeper means that it still waits for a token of its limiter, which somebody may hold who waits for virtual time.)
+    # run_sync calls the backend's function, which awaits the thread without a further coroutine.
+    # (A deeper stack waits for a token of the limiter, whose holder may wait for virtual time.)
     frames = _frames(task)
     return len(frames) > 1 and frames[-2].f_code is anyio.to_thread.run_sync.__code__
 
 
-def _where(task: asyncio.Task[object]) -> str:
+def _stack_of(task: asyncio.Task[object]) -> str:
     lines = traceback.StackSummary.extract((f, f.f_lineno) for f in _frames(task)).format()
     return f"  {task.get_name()} in\n" + "".join(f"  {line}" for line in lines).rstrip()
 
 
 def _frames(task: asyncio.Task[object]) -> list[FrameType]:
-    """Where a suspended task waits, outermost first (``Task.get_stack`` would give the outermost only)."""
+    """Return the stack of a suspended task, outermost first (``Task.get_stack`` returns the outermost frame only)."""
     frames: list[FrameType] = []
     link: object = task.get_coro()
     while link is not None:
@@ -445,7 +445,7 @@ def _frames(task: asyncio.Task[object]) -> list[FrameType]:
 
 
 def _follow(link: object) -> tuple[FrameType | None, object]:
-    """The frame of one link of the chain of awaits, and the next link."""
+    """Return the frame of one link of the chain of awaits, and the next link."""
     if isinstance(link, CoroutineType):
         coroutine = cast("CoroutineType[object, object, object]", link)
         return coroutine.cr_frame, coroutine.cr_await

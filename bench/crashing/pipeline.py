@@ -121,12 +121,12 @@ class _Outputs:
 
     def rows(self, stream: af.Stream[Any], name: str | None = None) -> None:
         """Into JSON lines in the folder ``name``, by default that of the step."""
-        name = name or stream.place.edge.origin.name
+        name = name or stream.step_input.edge.origin.name
         stream.to(JsonLinesSink(self.folder / name), name=f"{name} sink")
 
     def windows(self, results: af.Stream[af.Windowed[int, Any]]) -> None:
         """The same for results of windows."""
-        name = results.place.edge.origin.name
+        name = results.step_input.edge.origin.name
         self.rows(results.map(_as_row), name)
 
 

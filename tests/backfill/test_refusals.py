@@ -252,7 +252,7 @@ def test_steps_without_state_need_no_event_time() -> None:
 def test_state_without_keys_is_refused() -> None:
     flow = af.Flow("state")
     numbers = timed(flow)
-    edge = numbers.place.edge
+    edge = numbers.step_input.edge
     node = flow.graph.add_step("count", "count", (edge,), PassThroughOperator, stateful=True)
     flow.graph.add_sink(af.CollectSink[Any](), None, Edge(node))
 
@@ -261,7 +261,7 @@ def test_state_without_keys_is_refused() -> None:
 
 def test_two_streams_without_keys_are_refused() -> None:
     flow = af.Flow("zip")
-    edges = (timed(flow, "a").place.edge, timed(flow, "b").place.edge)
+    edges = (timed(flow, "a").step_input.edge, timed(flow, "b").step_input.edge)
     node = flow.graph.add_step("zip", "zip", edges, PassThroughOperator)
     flow.graph.add_sink(af.CollectSink[Any](), None, Edge(node))
 

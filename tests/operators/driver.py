@@ -51,7 +51,7 @@ class Driver(StepHarness[Operator, Any]):
     def clock(self, now: Timestamp) -> Self:
         """Let the clock jump to ``now``; alarms up to then go off late."""
         self._time.at = now
-        self._ring_until(now)
+        self._fire_until(now)
         return self
 
     def restored(self, snapshot: OperatorSnapshot) -> Self:

@@ -79,7 +79,7 @@ async def _never() -> None:
 
 
 FAULTS: dict[str, tuple[Fault, str]] = {
-    "records out of order": (Fault(write=_reverse), "is visible instead of what was written"),
+    "records out of order": (Fault(write=_reverse), "is visible instead of the written records"),
     "records that are lost": (Fault(write=lambda kept, batch: None), r"after flush\(\) \[\]"),
     "a flush without effect": (Fault(flush=lambda kept, seen: None), r"after flush\(\) \[\]"),
     "a batch that is changed": (Fault(write=_drain), r"write\(\) changed its batch"),
@@ -90,11 +90,11 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     ),
     "something from nothing": (
         Fault(flush=lambda kept, seen: seen.extend(kept or ["?"])),
-        r"nothing was written, and \['\?'\] is visible",
+        r"no record was written, and \['\?'\] is visible",
     ),
     "the end of what failed": (
         Fault(close=lambda kept, seen: seen.extend(kept[3:]) if not seen else None),
-        "no beginning of what was written",
+        "no prefix of the written records",
     ),
     "writers that share a buffer": (Fault(shared=True), "of two writers, one wrote .* there twice"),
 }

@@ -117,8 +117,8 @@ COMPLAINTS: dict[Fault, str] = {
     Fault.RECOVERS_NOTHING: r"after a crash of 1 writers.* \['a', 'b', 'c'\] of one writer is miss",
     Fault.RECOVERS_AGAIN: r"after a crash of 1 writers, .* there twice",
     Fault.RECOVERS_THE_FIRST_WRITER_ONLY: r"after a crash of 2 writers, continued with 1, \['b'\]",
-    Fault.RECOVERS_EVERYTHING: r"after recover\(\) with what two checkpoints had prepared",
-    Fault.RECOVERS_WHAT_IT_IS_NOT_TOLD: r"after recover\(\) without a checkpoint to go on from",
+    Fault.RECOVERS_EVERYTHING: r"after recover\(\) from two checkpoints",
+    Fault.RECOVERS_WHAT_IT_IS_NOT_TOLD: r"after recover\(\) without a checkpoint to continue from",
 }
 
 

@@ -157,7 +157,7 @@ FAULTS = {
     "a position too far": (lambda: Fault(read=_position_ahead), "continuing at position 2"),
     "positions that are ignored": (
         lambda: Fault(start=lambda _: 0),
-        "continuing at position 1, behind record 1, split 'one' gives",
+        "continuing at position 1, after record 1, split 'one' gives",
     ),
     "positions that count from where a reader was opened": (
         lambda: Fault(relative=True),
@@ -171,7 +171,7 @@ FAULTS = {
         lambda: Fault(wait=_never),
         r"Letters: read\(1\) of split 'one' did not return within 10.0 s",
     ),
-    "no record": (lambda: Fault(records=()), "there is no record"),
+    "no record": (lambda: Fault(records=()), "it returns no record"),
 }
 
 
@@ -318,8 +318,8 @@ def from_the_start(at: int, count: int) -> int:
 @pytest.mark.parametrize(
     ("following", "repeated"),
     [
-        (inclusive, "gives positions again and again, 2 behind record 2 and behind record 53"),
-        (from_the_start, "gives positions again and again, 0 behind record 3 and behind record 54"),
+        (inclusive, "repeats positions, 2 after record 2 and after record 53"),
+        (from_the_start, "repeats positions, 0 after record 3 and after record 54"),
     ],
 )
 @virtual_time
@@ -333,7 +333,7 @@ async def test_a_cursor_that_never_gets_to_the_end_is_found(
 @virtual_time
 async def test_more_records_than_expected_are_found_although_the_split_does_not_end() -> None:
     with pytest.raises(
-        AssertionError, match="gives 107 records and has not ended; 3 were expected"
+        AssertionError, match="returned 107 records and has not ended; 3 were expected"
     ):
         await check_source(lambda: Cursor(inclusive, replayable=False), expected=[1, 2, 3])
 

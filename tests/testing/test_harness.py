@@ -228,7 +228,7 @@ def test_an_alarm_for_a_moment_that_has_come_rings_at_once() -> None:
 def test_an_alarm_that_rings_for_ever_is_an_error() -> None:
     harness = OperatorHarness[str, int](lambda: Ticking(period=0))
 
-    with pytest.raises(AssertionError, match="sets itself again must set a later one"):
+    with pytest.raises(AssertionError, match="registers itself again must register a later time"):
         harness.push("start")
 
 
@@ -311,7 +311,7 @@ def test_a_key_of_another_subtask_is_refused() -> None:
     owner, other = (first, second) if key_group("a") < 64 else (second, first)
 
     owner.push("a")
-    with pytest.raises(af.FlowDefinitionError, match="key 'a' never comes to subtask"):
+    with pytest.raises(af.FlowDefinitionError, match="key 'a' is never sent to subtask"):
         other.push("a")
 
 
@@ -393,9 +393,9 @@ def _restore_late(harness: OperatorHarness[int, int]) -> None:
         (_push_no_value, "at least one value"),
         (_push_unequal_columns, "2 values and 1 timestamps"),
         (_push_without_time_zone, "no time zone"),
-        (_go_back_in_event_time, "4 is behind 5"),
-        (_turn_back_the_clock, "does not go back to -1"),
-        (_restore_late, "before everything else"),
+        (_go_back_in_event_time, "4 is before 5"),
+        (_turn_back_the_clock, "cannot be set back to -1"),
+        (_restore_late, "must be the first call"),
     ],
 )
 def test_what_no_runtime_would_do_is_refused(

@@ -102,7 +102,7 @@ async def test_it_keeps_the_contract_of_sources() -> None:
 @pytest.mark.parametrize("position", [-1, 3, "1", True], ids=repr)
 @virtual_time
 async def test_a_position_outside_of_the_script_is_refused(position: object) -> None:
-    with pytest.raises(af.RestoreError, match="has 2 lines, so it cannot go on at"):
+    with pytest.raises(af.RestoreError, match="has 2 lines, so it cannot continue at"):
         await opened(ScriptedSource[str]("a", "b"), position)
 
 

@@ -171,8 +171,8 @@ def _no_values(harness: Harness) -> None:
 @pytest.mark.parametrize(
     ("misuse", "complaint"),
     [
-        (_right_goes_back, "9 is behind 10 of the right input"),
-        (_both_go_back_on_the_left, "9 is behind 10 of the left input"),
+        (_right_goes_back, "9 is before 10 of the right input"),
+        (_both_go_back_on_the_left, "9 is before 10 of the left input"),
         (_no_values, "at least one value"),
     ],
 )
@@ -244,9 +244,9 @@ def test_keys_of_another_subtask_are_refused_on_both_inputs() -> None:
 
     harness.left("a")
     harness.right(2)
-    with pytest.raises(FlowDefinitionError, match="key 'b' never comes to subtask"):
+    with pytest.raises(FlowDefinitionError, match="key 'b' is never sent to subtask"):
         harness.left("b")
-    with pytest.raises(FlowDefinitionError, match="key 'b' never comes to subtask"):
+    with pytest.raises(FlowDefinitionError, match="key 'b' is never sent to subtask"):
         harness.right(1)
 
 
