@@ -1,7 +1,6 @@
 """aflow: an asyncio-native reactive stream processor.
 
-A pipeline is described with ``Flow`` and the streams that come from it, and runs on the event loop of any Python
-program::
+A pipeline is described by a ``Flow`` and its streams, and runs on the event loop of any Python program::
 
     import asyncio, aflow as af
 
@@ -9,12 +8,26 @@ program::
     flow.source([1, 2, 3]).map(lambda n: n * 2).to(doubled)
     asyncio.run(flow.run())
 
-This is the front door: all that users need is here, ``aflow.connect`` is for authors of connectors, and
-``aflow.testing`` for tests.
+This is the front door: the names that most pipelines need are here, others in groups, such as ``af.aggregates``,
+``af.calls``, ``af.triggers`` and ``af.checkpoints`` (see docs/decisions/035). ``aflow.connect`` is for authors of
+connectors, ``aflow.testing`` for tests. Read ``api/flow.py`` and ``api/stream.py`` first, then ``runtime/job.py``.
 """
 
-from aflow import checkpoints
-from aflow.api import aggregates, evictors, triggers
+from aflow import (
+    aggregates,
+    backends,
+    calls,
+    checkpoints,
+    connect,
+    errors,
+    evictors,
+    metrics,
+    restart,
+    streams,
+    triggers,
+    watermarks,
+    windows,
+)
 from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams, JoinResults
 from aflow.api.flow import Flow
 from aflow.api.joins import AsOfJoinedStreams, JoinedStreams
@@ -239,7 +252,16 @@ __all__ = [
     "Windowed",
     "WindowedStream",
     "aggregates",
+    "backends",
+    "calls",
     "checkpoints",
+    "connect",
+    "errors",
     "evictors",
+    "metrics",
+    "restart",
+    "streams",
     "triggers",
+    "watermarks",
+    "windows",
 ]

@@ -6,8 +6,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from tests.architecture.rooms import FRONT_DOOR
+
 LIST: Final = Path(__file__).with_name("public_names.txt")
-DOORS: Final = ("aflow", "aflow.checkpoints", "aflow.connect", "aflow.testing")
+DOORS: Final = (
+    "aflow",
+    *(f"aflow.{group}" for group in sorted(FRONT_DOOR)),
+    "aflow.connect",
+    "aflow.testing",
+)
 
 
 def public_names() -> list[str]:

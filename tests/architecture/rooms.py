@@ -33,7 +33,21 @@ ORDER: Final = (
 )
 
 #: Modules that belong to the front door: groups of names that are needed less often than those of ``aflow`` itself.
-FRONT_DOOR: Final = frozenset({"checkpoints"})
+FRONT_DOOR: Final = frozenset(
+    {
+        "aggregates",
+        "backends",
+        "calls",
+        "checkpoints",
+        "evictors",
+        "metrics",
+        "restart",
+        "streams",
+        "triggers",
+        "watermarks",
+        "windows",
+    }
+)
 
 #: Rooms of ``aflow`` that a connector may use: what a connector of somebody else's may use too.
 FOR_CONNECTORS: Final = frozenset({"errors", "model", "connect"})

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from aflow.api import aggregates
+from aflow import aggregates
 from aflow.errors import FlowDefinitionError
 from aflow.model.codecs import CodecError
 from aflow.state.aggregate import Aggregate, accumulator_codec

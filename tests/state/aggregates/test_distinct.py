@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aflow.api import aggregates
+from aflow import aggregates
 from aflow.errors import FlowDefinitionError
 from aflow.model.codecs import CodecError
 from tests.state.aggregates.laws import Agg, added, checked_merge, restored

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aflow.api import aggregates
+from aflow import aggregates
 from aflow.state.aggregates import exact
 from tests.state.aggregates.laws import Agg, added
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aflow.api import aggregates
+from aflow import aggregates
 from tests.state.aggregates.laws import (
     Agg,
     added,
