@@ -18,7 +18,9 @@ def add(so_far: Totals, event: Event) -> Totals:
     return so_far[0] + 1, so_far[1] + event["value"]
 
 
-def windowed(events: af.Stream[Any], /) -> af.WindowResults[Event, af.Windowed[str, Totals]]:
+def windowed(
+    events: af.Stream[Any], /
+) -> af.streams.WindowResults[Event, af.Windowed[str, Totals]]:
     """The pipeline that is measured."""
     return (
         events.event_time(lambda e: e["ts"], max_delay=timedelta(milliseconds=DISORDER))

@@ -49,7 +49,9 @@ def merge(a: Totals, b: Totals) -> Totals:
     return a[0] + b[0], a[1] + b[1]
 
 
-def sessions(events: af.Stream[Any], /) -> af.WindowResults[Event, af.Windowed[str, Totals]]:
+def sessions(
+    events: af.Stream[Any], /
+) -> af.streams.WindowResults[Event, af.Windowed[str, Totals]]:
     """The pipeline that is measured."""
     return (
         events.event_time(lambda e: e["ts"], max_delay=timedelta(milliseconds=DISORDER))

@@ -35,8 +35,8 @@ def measure(records: int, rounds: int) -> Measurement:
 
     ``records`` is how many wait in each channel when it is full.
     """
-    aligned, _ = run_async(_durations(records, rounds, af.Aligned()))
-    unaligned, in_flight = run_async(_durations(records, rounds, af.Unaligned()))
+    aligned, _ = run_async(_durations(records, rounds, af.checkpoints.Aligned()))
+    unaligned, in_flight = run_async(_durations(records, rounds, af.checkpoints.Unaligned()))
     if not in_flight:
         raise SystemExit("unaligned: nothing was in flight, so the sink did not hold anything up")
     ours, theirs = statistics.median(unaligned), statistics.median(aligned)

@@ -31,10 +31,10 @@ class Flight:
     delay: float | None
 
 
-BAD = af.Tag[af.BadRecord]("bad rows")
+BAD = af.Tag[af.connect.BadRecord]("bad rows")
 
 
-def build(table: Path, delayed: Path, bad: af.Sink[af.BadRecord]) -> af.Flow:
+def build(table: Path, delayed: Path, bad: af.Sink[af.connect.BadRecord]) -> af.Flow:
     flow = af.Flow("delayed flights")
     source = CsvSource(table, of=Flight, missing={"NA"}, dead_letters=BAD)
     flights = flow.source(source, name="flights")
@@ -48,7 +48,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         table, delayed = Path(folder, "flights.csv"), Path(folder, "delayed.jsonl")
         table.write_text(TABLE)
-        bad = af.CollectSink[af.BadRecord]()
+        bad = af.CollectSink[af.connect.BadRecord]()
 
         asyncio.run(build(table, delayed, bad).run())
 

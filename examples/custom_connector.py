@@ -61,7 +61,7 @@ class NamesReader(Reader[Row]):
 class GreetingsSink(af.Sink[Row]):
     """Write to the table ``greetings``; a row that is written twice is replaced."""
 
-    delivery = af.Delivery.IDEMPOTENT
+    delivery = af.connect.Delivery.IDEMPOTENT
 
     def __init__(self, database: Path) -> None:
         self.database = database

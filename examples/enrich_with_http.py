@@ -46,7 +46,7 @@ class Customer:
     city: str
 
 
-NO_ANSWER = af.Tag[af.FailedCall[Order]]("no answer")
+NO_ANSWER = af.Tag[af.calls.FailedCall[Order]]("no answer")
 
 
 async def customer_of(order: Order, http: aiohttp.ClientSession) -> Customer:
@@ -71,15 +71,15 @@ def build(orders: list[Order], url: str) -> af.Flow:
         retry=af.Retry(
             attempts=5, delay=timedelta(milliseconds=10), factor=2, on=aiohttp.ClientError
         ),
-        cache=af.Cache(1000, key=lambda order: order.customer, ttl=timedelta(minutes=5)),
-        on_error=af.DeadLetter(NO_ANSWER),
+        cache=af.calls.Cache(1000, key=lambda order: order.customer, ttl=timedelta(minutes=5)),
+        on_error=af.calls.DeadLetter(NO_ANSWER),
     )
     invoices.to(af.CallbackSink(print), name="invoices")
     invoices.side(NO_ANSWER).to(af.CallbackSink(report), name="unanswered")
     return flow
 
 
-def report(lost: af.FailedCall[Order]) -> None:
+def report(lost: af.calls.FailedCall[Order]) -> None:
     print(f"no answer: order {lost.value.id}, after {lost.attempts} attempt: {lost.error}")
 
 

@@ -60,7 +60,7 @@ async def run(folder: Path) -> None:
         flow = build(source, SqliteSink(database, "payments"), JsonLinesSink(lines))
         try:
             await flow.run(checkpointing=checkpointing)
-        except af.SourceError as error:
+        except af.errors.SourceError as error:
             print(error.__cause__)
 
     with closing(sqlite3.connect(database)) as connection:

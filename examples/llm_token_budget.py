@@ -92,7 +92,7 @@ def build(tickets: list[Ticket], url: str) -> af.Flow:
         name="classify",
         using=af.Resource(connect),
         capacity=20,
-        rate=af.RateLimit(TOKENS_PER_MINUTE, MINUTE, burst=BURST, cost=tokens),
+        rate=af.calls.RateLimit(TOKENS_PER_MINUTE, MINUTE, burst=BURST, cost=tokens),
         retry=af.Retry(attempts=5, delay=MINUTE / 20, factor=2, jitter=0.2, on=aiohttp.ClientError),
         timeout=10 * MINUTE,
     ).to(af.CallbackSink(show), name="show")

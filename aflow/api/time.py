@@ -30,8 +30,8 @@ def time_strategy(
     idle = None if idle_after is None else positive_millis(idle_after, what="idle_after")
     if align is not None and not isinstance(align, Alignment):
         raise FlowDefinitionError(
-            f"align takes an aflow.Alignment, not {shown(align)}; "
-            f'for example align=af.Alignment("flights", max_drift=timedelta(hours=1))'
+            f"align takes an aflow.watermarks.Alignment, not {shown(align)}; "
+            f'for example align=af.watermarks.Alignment("flights", max_drift=timedelta(hours=1))'
         )
     if generator is not None:
         if max_delay is not None:

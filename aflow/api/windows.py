@@ -238,7 +238,7 @@ def choose_windows(
         isinstance(windows, BUILT_IN) or callable(getattr(windows, "assign", None))
     ):
         raise FlowDefinitionError(
-            f"window() takes windows such as aflow.Tumbling(…), or an aflow.WindowAssigner of your own, "
+            f"window() takes windows such as aflow.Tumbling(…), or an aflow.windows.WindowAssigner of your own, "
             f"not {shown(windows)}"
         )
     _check_extras(windows, trigger, evictor)
@@ -326,7 +326,7 @@ def _domain(domain: TimeDomain) -> TimeDomain:
 def _stagger(stagger: WindowStagger) -> WindowStagger:
     if not isinstance(stagger, WindowStagger):
         raise FlowDefinitionError(
-            f"stagger= takes aflow.WindowStagger.ALIGNED, .RANDOM or .NATURAL, not {shown(stagger)}"
+            f"stagger= takes aflow.windows.WindowStagger.ALIGNED, .RANDOM or .NATURAL, not {shown(stagger)}"
         )
     return stagger
 

@@ -45,7 +45,7 @@ def adaptive(seconds: float, rounds: int) -> Figures:
         adapting: list[Seen] = []
         fixed: dict[int, Seen] = {}
         for number in range(rounds):
-            adapting.append(run_async(_seen(af.Adaptive(), seconds, rejects=rejects)))
+            adapting.append(run_async(_seen(af.calls.Adaptive(), seconds, rejects=rejects)))
             if number == 0:
                 for limit in FIXED:
                     fixed[limit] = run_async(_seen(limit, seconds, rejects=rejects))
@@ -75,12 +75,12 @@ def _by_phase(adapting: list[Seen], best: Seen) -> str:
     return " / ".join(f"{our / their:.2f}" for our, their in zip(ours, best.by_phase, strict=True))
 
 
-async def _seen(capacity: int | af.Adaptive, seconds: float, *, rejects: bool) -> Seen:
+async def _seen(capacity: int | af.calls.Adaptive, seconds: float, *, rejects: bool) -> Seen:
     """Call as often as ``capacity`` allows while the service goes through its phases."""
     service = Service(rejects=rejects)
     flow = af.Flow("service")
     flow.source(range(ENOUGH)).map_async(
-        service.call, capacity=capacity, ordered=False, on_error=af.Drop()
+        service.call, capacity=capacity, ordered=False, on_error=af.calls.Drop()
     ).to(af.CallbackSink[int](_keep_nothing))
     async with flow.start() as job:
         in_flight = await service.run(seconds)

@@ -68,12 +68,12 @@ def _checkpointing(settings: Settings) -> af.Checkpointing | None:
 
 def _on_event(event: af.JobEvent) -> None:
     match event:
-        case af.JobRestored(checkpoint=checkpoint):
+        case af.restart.JobRestored(checkpoint=checkpoint):
             _tell(Note(restored=checkpoint))
-        case af.CheckpointInfo(outcome=af.Outcome.COMPLETED):
+        case af.checkpoints.CheckpointInfo(outcome=af.checkpoints.Outcome.COMPLETED):
             in_flight = sum(one.in_flight_records for one in event.subtasks)
             _tell(Note(completed=event.id, in_flight=in_flight))
-        case af.CheckpointInfo(outcome=af.Outcome.FAILED):
+        case af.checkpoints.CheckpointInfo(outcome=af.checkpoints.Outcome.FAILED):
             _tell(Note(failed=event.reason))
         case _:
             pass

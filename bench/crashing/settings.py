@@ -20,15 +20,15 @@ class Mode(Enum):
     UNALIGNED = "unaligned"
 
     @property
-    def barriers(self) -> af.Aligned | af.Unaligned:
+    def barriers(self) -> af.checkpoints.Aligned | af.checkpoints.Unaligned:
         """The setting of the job. The timeout is short enough that barriers overtake records now and then."""
         match self:
             case Mode.ALIGNED:
-                return af.Aligned()
+                return af.checkpoints.Aligned()
             case Mode.TIMEOUT:
-                return af.Aligned(timeout=timedelta(milliseconds=10))
+                return af.checkpoints.Aligned(timeout=timedelta(milliseconds=10))
             case Mode.UNALIGNED:
-                return af.Unaligned()
+                return af.checkpoints.Unaligned()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

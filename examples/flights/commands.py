@@ -92,9 +92,9 @@ def main() -> None:
 @click.option(
     "--from",
     "restore",
-    default=af.StartFrom.LATEST.value,
+    default=af.checkpoints.StartFrom.LATEST.value,
     show_default=True,
-    metavar="|".join([*(one.value for one in af.StartFrom), "PATH"]),
+    metavar="|".join([*(one.value for one in af.checkpoints.StartFrom), "PATH"]),
     help="Start at the latest checkpoint, at the beginning, or at a savepoint.",
 )
 @click.option(
@@ -127,13 +127,13 @@ def replay(
 
     others = {
         "--checkpoint-dir": checkpoint_dir is not None,
-        "--from": restore != af.StartFrom.LATEST.value,
+        "--from": restore != af.checkpoints.StartFrom.LATEST.value,
         "--restarts": restarts > 0,
     }
     given = [flag for flag, is_given in others.items() if is_given]
     if kill_after is not None and given:
         raise click.UsageError(f"--kill-after has its own checkpoints; omit {' and '.join(given)}")
-    if checkpoint_dir is None and restore not in {one.value for one in af.StartFrom}:
+    if checkpoint_dir is None and restore not in {one.value for one in af.checkpoints.StartFrom}:
         raise click.UsageError(f"--from {restore} needs --checkpoint-dir as well")
     checkpointing = (
         None
@@ -143,7 +143,7 @@ def replay(
     recovery = Recovery(
         checkpointing=checkpointing,
         restore=restore,
-        restart=af.FixedDelay(restarts) if restarts else af.NoRestart(),
+        restart=af.restart.FixedDelay(restarts) if restarts else af.restart.NoRestart(),
     )
     chosen = Replay(
         output=output,

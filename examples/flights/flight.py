@@ -47,10 +47,10 @@ class Malformed:
     text: str
 
 
-MALFORMED: Final = af.Tag[af.BadRecord]("malformed")
+MALFORMED: Final = af.Tag[af.connect.BadRecord]("malformed")
 
 
-def malformed(record: af.BadRecord) -> Malformed:
+def malformed(record: af.connect.BadRecord) -> Malformed:
     """Return ``record`` with its bytes as text."""
     return Malformed(record.place, record.reason, record.raw.decode("utf-8", "backslashreplace"))
 

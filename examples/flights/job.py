@@ -34,8 +34,10 @@ class Recovery:
     """Checkpoints of a job, where it starts, and its restarts after failures."""
 
     checkpointing: af.Checkpointing | None = None
-    restore: af.StartFrom | str = af.StartFrom.LATEST
-    restart: af.NoRestart | af.FixedDelay = field(default_factory=af.NoRestart)
+    restore: af.checkpoints.StartFrom | str = af.checkpoints.StartFrom.LATEST
+    restart: af.restart.NoRestart | af.restart.FixedDelay = field(
+        default_factory=af.restart.NoRestart
+    )
 
 
 NO_RECOVERY: Final = Recovery()
@@ -46,7 +48,7 @@ class Ended:
     """A job that has ended."""
 
     status: ExitStatus
-    metrics: af.JobMetrics
+    metrics: af.metrics.JobMetrics
 
 
 class Display(Protocol):
@@ -64,7 +66,7 @@ class Display(Protocol):
         """Show the progress of ``job`` until cancelled."""
         ...
 
-    def update(self, metrics: af.JobMetrics) -> None:
+    def update(self, metrics: af.metrics.JobMetrics) -> None:
         """Show progress once."""
         ...
 
@@ -86,7 +88,7 @@ def run_job(
 
 
 async def _run(flow: af.Flow, display: Display, parallelism: int, recovery: Recovery) -> Ended:
-    metrics = af.JobMetrics(steps={}, tasks=[])
+    metrics = af.metrics.JobMetrics(steps={}, tasks=[])
     interrupts = _Interrupts(display, takes_checkpoints=recovery.checkpointing is not None)
     try:
         async with flow.start(
@@ -158,11 +160,11 @@ class _Interrupts:
 
 def _report(event: af.JobEvent, display: Display) -> None:
     match event:
-        case af.JobRestored(checkpoint=checkpoint, path=path):
+        case af.restart.JobRestored(checkpoint=checkpoint, path=path):
             display.say(f"continuing from checkpoint {checkpoint}{f' in {path}' if path else ''}")
-        case af.JobRestarted(cause=cause, delay_ms=delay):
+        case af.restart.JobRestarted(cause=cause, delay_ms=delay):
             display.say(f"failed, restarting in {delay / 1000:g} s: {cause}")
-        case af.CheckpointInfo(outcome=af.Outcome.FAILED):
+        case af.checkpoints.CheckpointInfo(outcome=af.checkpoints.Outcome.FAILED):
             display.say(f"{event.kind.value} {event.id} failed: {event.reason}")
         case _:
             pass

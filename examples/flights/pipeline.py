@@ -34,7 +34,7 @@ from flights.wind import AirportInWind, FlightInWeather, by_wind, in_weather
 LONGEST_DELAY: Final = timedelta(days=1)
 
 #: There are ten flights for each observation. The faster source waits, so joins do not buffer the whole year.
-ALIGNMENT: Final = af.Alignment("replay", max_drift=timedelta(days=1))
+ALIGNMENT: Final = af.watermarks.Alignment("replay", max_drift=timedelta(days=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

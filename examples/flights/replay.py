@@ -70,7 +70,7 @@ def prepare(data: FlightData, files: Files, records: int | None) -> int:
         write_weather(data, files.weather)
         return write_replay(data, files.replay, records=records)
     except OSError as exc:
-        raise af.SinkError(
+        raise af.errors.SinkError(
             f"cannot write into {files.folder}: {exc.strerror or exc}; choose another folder with --output"
         ) from exc
 
@@ -119,7 +119,7 @@ def run_and_kill(options: Sequence[str], checkpoints: Path, after: timedelta) ->
     command = [sys.executable, "-m", "flights", "replay", *options]
     command += ["--checkpoint-dir", str(checkpoints)]
     command += ["--checkpoint-every", f"{CRASH_INTERVAL.total_seconds():g}s"]
-    command += ["--from", af.StartFrom.FRESH.value, "--no-tables"]
+    command += ["--from", af.checkpoints.StartFrom.FRESH.value, "--no-tables"]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:

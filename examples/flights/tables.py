@@ -44,7 +44,7 @@ def new_york() -> ZoneInfo:
     try:
         return ZoneInfo("America/New_York")
     except ZoneInfoNotFoundError as exc:
-        raise af.SourceError(
+        raise af.errors.SourceError(
             "this machine has no time zones, and the tables show local times: pip install tzdata"
         ) from exc
 
@@ -73,7 +73,12 @@ def show_worst(console: Console, data: FlightData, files: Files) -> None:
 
 
 def show_totals(
-    console: Console, metrics: af.JobMetrics, files: Files, max_delay: timedelta, *, seconds: float
+    console: Console,
+    metrics: af.metrics.JobMetrics,
+    files: Files,
+    max_delay: timedelta,
+    *,
+    seconds: float,
 ) -> None:
     """Print the number of flights, the flights that are in no table, and the duration."""
     steps = metrics.steps

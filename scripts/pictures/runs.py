@@ -101,7 +101,7 @@ def windows() -> list[Row]:
 
 
 def _span(window: af.TimeWindow) -> tuple[float | None, float | None]:
-    if window == af.GLOBAL_WINDOW:
+    if window == af.windows.GLOBAL_WINDOW:
         return None, None
     return seconds(window.start), seconds(window.end)
 
@@ -151,7 +151,7 @@ def idleness() -> list[Row]:
 def alignment() -> list[Row]:
     """Rows (whether the sources were aligned, processing time, watermark of the fast one, of the slow one)."""
     rows: list[Row] = []
-    for align in (None, af.Alignment("sensors", max_drift=10 * SECOND)):
+    for align in (None, af.watermarks.Alignment("sensors", max_drift=10 * SECOND)):
         flow = af.Flow("picture")
         for name, step in (("fast", 4), ("slow", 1)):
             script = paused([At(second, NOON + second * 1000) for second in range(0, 80, step)])

@@ -68,7 +68,7 @@ class Beside(af.BroadcastProcess[Any, Item, Item, tuple[str, Item]]):
         return [("control", value)]
 
 
-def with_late(results: af.WindowResults[Item, Any]) -> af.Stream[Any]:
+def with_late(results: af.streams.WindowResults[Item, Any]) -> af.Stream[Any]:
     return results.map(str).union(results.late.map(lambda item: f"late {item}"))
 
 
@@ -85,7 +85,7 @@ def windowed(windows: Any, **how: Any) -> Build:
 
 
 def by_kind(
-    make: Callable[[af.WindowedStream[int, Item]], af.WindowResults[Item, Any]],
+    make: Callable[[af.WindowedStream[int, Item]], af.streams.WindowResults[Item, Any]],
 ) -> dict[str, Case]:
     """What ``make`` does with each kind of windows."""
     return {
@@ -100,11 +100,11 @@ def by_kind(
 #: Records have even times, so none is exactly at the end of a session: see docs/guide/windows.md.
 WINDOWS: Final[Mapping[str, Any]] = {
     "tumbling": af.Tumbling(millis(30)),
-    "staggered": af.Tumbling(millis(30), stagger=af.WindowStagger.RANDOM),
+    "staggered": af.Tumbling(millis(30), stagger=af.windows.WindowStagger.RANDOM),
     "sliding": af.Sliding(millis(60), millis(20)),
     "with gaps": af.Sliding(millis(20), millis(60)),
     "session": af.Session(millis(7)),
-    "dynamic session": af.DynamicSession[Item](lambda item: millis(3 + item.n % 5 * 2)),
+    "dynamic session": af.windows.DynamicSession[Item](lambda item: millis(3 + item.n % 5 * 2)),
     "count": af.Count(3),
     "sliding count": af.Count(4, 2),
 }
@@ -149,7 +149,9 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         Case(lambda items: late(steps.timed_again(items, "time")), ordered=False),
         Case(
             lambda items: late(
-                items.event_time(lambda item: item.at, generator=lambda: af.Punctuated(_punctuated))
+                items.event_time(
+                    lambda item: item.at, generator=lambda: af.watermarks.Punctuated(_punctuated)
+                )
             ),
             ordered=False,
         ),

@@ -36,7 +36,9 @@ def test_a_value_and_the_result_for_it_leave_together() -> None:
 def test_what_takes_the_place_of_a_result_is_put_together_too() -> None:
     def build(numbers: af.Stream[int]) -> af.Stream[tuple[int, int]]:
         return numbers.map_async(
-            squared, into=lambda n, square: (n, square), on_error=af.Fallback(lambda n, error: 0)
+            squared,
+            into=lambda n, square: (n, square),
+            on_error=af.calls.Fallback(lambda n, error: 0),
         )
 
     assert ran(build, [2, -1]) == [(2, 4), (-1, 0)]
@@ -44,7 +46,9 @@ def test_what_takes_the_place_of_a_result_is_put_together_too() -> None:
 
 def test_records_without_a_result_are_not_put_together() -> None:
     def build(numbers: af.Stream[int]) -> af.Stream[tuple[int, int]]:
-        return numbers.map_async(squared, into=lambda n, square: (n, square), on_error=af.Drop())
+        return numbers.map_async(
+            squared, into=lambda n, square: (n, square), on_error=af.calls.Drop()
+        )
 
     assert ran(build, [2, -1, 3]) == [(2, 4), (3, 9)]
 
@@ -52,7 +56,10 @@ def test_records_without_a_result_are_not_put_together() -> None:
 def test_a_mistake_in_it_fails_the_job_and_names_the_record() -> None:
     def build(numbers: af.Stream[int]) -> af.Stream[float]:
         return numbers.map_async(
-            squared, name="square", into=lambda n, square: square / (n - 2), on_error=af.Drop()
+            squared,
+            name="square",
+            into=lambda n, square: square / (n - 2),
+            on_error=af.calls.Drop(),
         )
 
     with pytest.raises(af.OperatorError, match=r"step 'square' failed on record 2: ZeroDivision"):

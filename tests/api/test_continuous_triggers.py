@@ -62,7 +62,7 @@ def expected(arrived: list[Record], *, delay: int) -> list[Row]:
 
 async def found(
     arrived: list[Record],
-    trigger: af.Trigger[Record],
+    trigger: af.triggers.Trigger[Record],
     *,
     delay: int,
     parallelism: int = 1,
@@ -95,7 +95,7 @@ async def found(
 @settings(max_examples=60, deadline=None)
 def test_firings_follow_the_order_of_arrival_alone(
     steps: list[tuple[str, int, int]],
-    trigger: af.Trigger[Record],
+    trigger: af.triggers.Trigger[Record],
     delay: int,
     parallelism: int,
     batch: int,
@@ -121,7 +121,7 @@ def test_firings_follow_the_order_of_arrival_alone(
     "trigger", [CONTINUOUS, EARLY, af.triggers.Purging(CONTINUOUS)], ids=stable
 )
 def test_a_window_fires_at_each_multiple_however_far_the_watermark_is_behind(
-    trigger: af.Trigger[Record], batch: int
+    trigger: af.triggers.Trigger[Record], batch: int
 ) -> None:
     arrived = [("a", at) for at in range(60, 120)]
 

@@ -74,7 +74,7 @@ def test_a_function_that_needs_more_than_the_value_is_refused_and_not_dropped_re
     with pytest.raises(
         af.FlowDefinitionError, match=r"with the value alone.*'session'; .*using=Resource"
     ):
-        numbers().map_async(asked_with, on_error=af.Drop())
+        numbers().map_async(asked_with, on_error=af.calls.Drop())
 
 
 def test_a_function_that_has_no_place_for_the_resource_is_refused() -> None:
@@ -169,20 +169,20 @@ later: Any = _later
 
 
 class AsyncPolicy:
-    async def again(self, failed: af.Attempt, chance: float) -> timedelta | None:
+    async def again(self, failed: af.calls.Attempt, chance: float) -> timedelta | None:
         raise AssertionError("nobody awaits this")
 
 
 NOT_AWAITED: list[tuple[str, dict[str, Any]]] = [
     (r"into=…", {"into": later}),
     (r"deadline=…", {"deadline": later}),
-    (r"on_error=Fallback\(…\)", {"on_error": af.Fallback(later)}),
+    (r"on_error=Fallback\(…\)", {"on_error": af.calls.Fallback(later)}),
     (r"retry=Retry\(on=…\)", {"retry": af.Retry(on=later)}),
     (r"retry=Retry\(on_result=…\)", {"retry": af.Retry(on_result=later)}),
     (r"retry=AsyncPolicy", {"retry": AsyncPolicy()}),
-    (r"rate=RateLimit\(cost=…\)", {"rate": af.RateLimit(1, SECOND, cost=later)}),
-    (r"cache=Cache\(key=…\)", {"cache": af.Cache(1, key=later)}),
-    (r"cache=Cache\(negative=…\)", {"cache": af.Cache(1, negative=later)}),
+    (r"rate=RateLimit\(cost=…\)", {"rate": af.calls.RateLimit(1, SECOND, cost=later)}),
+    (r"cache=Cache\(key=…\)", {"cache": af.calls.Cache(1, key=later)}),
+    (r"cache=Cache\(negative=…\)", {"cache": af.calls.Cache(1, negative=later)}),
 ]
 
 
@@ -245,8 +245,8 @@ def test_into_sees_each_value_of_a_batch() -> None:
 
 def test_dead_letters_that_nobody_reads_are_refused() -> None:
     flow = af.Flow("unread")
-    failed = af.Tag[af.FailedCall[int]]("failed")
-    flow.source([1]).map_async(asked, name="ask", on_error=af.DeadLetter(failed)).to(
+    failed = af.Tag[af.calls.FailedCall[int]]("failed")
+    flow.source([1]).map_async(asked, name="ask", on_error=af.calls.DeadLetter(failed)).to(
         af.CollectSink[int]()
     )
 
@@ -264,15 +264,15 @@ def test_a_plan_shows_all_that_was_asked_for() -> None:
         lambda stream: stream.map_async(
             asked_with,
             ordered=False,
-            capacity=af.Adaptive(least=2, most=50),
+            capacity=af.calls.Adaptive(least=2, most=50),
             timeout=2 * SECOND,
             attempt_timeout=SECOND,
             deadline=lambda value: value,
             retry=af.Retry(attempts=4),
-            rate=af.RateLimit(100, SECOND, shared="api"),
-            breaker=af.CircuitBreaker(),
-            cache=af.Cache(1_000),
-            on_error=af.Drop(),
+            rate=af.calls.RateLimit(100, SECOND, shared="api"),
+            breaker=af.calls.CircuitBreaker(),
+            cache=af.calls.Cache(1_000),
+            on_error=af.calls.Drop(),
             using=af.Resource(Opened, name="session"),
         )
     )
@@ -285,7 +285,7 @@ def test_a_plan_shows_all_that_was_asked_for() -> None:
 
 def test_a_plan_shows_batches_own_policies_and_costs() -> None:
     class Never:
-        def again(self, failed: af.Attempt, chance: float) -> timedelta | None:
+        def again(self, failed: af.calls.Attempt, chance: float) -> timedelta | None:
             return None
 
     said = detail(
@@ -294,8 +294,8 @@ def test_a_plan_shows_batches_own_policies_and_costs() -> None:
             size=50,
             capacity=8,
             retry=Never(),
-            rate=af.RateLimit(1_000, timedelta(minutes=1), cost=lambda value: 2),
-            on_error=af.Fallback(lambda value, error: 0),
+            rate=af.calls.RateLimit(1_000, timedelta(minutes=1), cost=lambda value: 2),
+            on_error=af.calls.Fallback(lambda value, error: 0),
         )
     )
 
@@ -305,13 +305,15 @@ def test_a_plan_shows_batches_own_policies_and_costs() -> None:
 
 
 def test_a_plan_shows_that_keys_keep_their_order_and_where_failures_go() -> None:
-    failed = af.Tag[af.FailedCall[int]]("failed")
+    failed = af.Tag[af.calls.FailedCall[int]]("failed")
     flow = af.Flow("keyed")
     asking = (
-        flow.source([1]).key_by(abs).map_async(asked, name="ask", on_error=af.DeadLetter(failed))
+        flow.source([1])
+        .key_by(abs)
+        .map_async(asked, name="ask", on_error=af.calls.DeadLetter(failed))
     )
     asking.to(af.CollectSink[int](), name="end")
-    asking.side(failed).to(af.CollectSink[af.FailedCall[int]](), name="failed")
+    asking.side(failed).to(af.CollectSink[af.calls.FailedCall[int]](), name="failed")
 
     nodes = {node.name: node for task in flow.plan().tasks for node in task.nodes}
 
@@ -325,18 +327,18 @@ class Handler(af.AsyncKeyedProcess[int, int, int]):
 
 def test_handlers_are_shown_in_plans_and_their_dead_letters_must_be_read_as_well() -> None:
     flow = af.Flow("handlers")
-    failed = af.Tag[af.FailedCall[int]]("failed")
+    failed = af.Tag[af.calls.FailedCall[int]]("failed")
     handled = (
         flow.source([1])
         .key_by(abs)
-        .process_async(Handler(), name="handle", capacity=9, on_error=af.DeadLetter(failed))
+        .process_async(Handler(), name="handle", capacity=9, on_error=af.calls.DeadLetter(failed))
     )
     handled.to(af.CollectSink[int](), name="end")
 
     with pytest.raises(af.FlowDefinitionError, match=r"'handle' sends .*which no step reads"):
         flow.plan()
 
-    handled.side(failed).to(af.CollectSink[af.FailedCall[int]](), name="failed")
+    handled.side(failed).to(af.CollectSink[af.calls.FailedCall[int]](), name="failed")
     nodes = {node.name: node for task in flow.plan().tasks for node in task.nodes}
     assert nodes["handle"].detail == "ordered by key, 9 at once, failures to 'failed'"
 
@@ -349,7 +351,7 @@ def test_a_call_that_forgets_to_await_fails_the_job_with_what_to_do() -> None:
         return asked(value)
 
     flow = af.Flow("forgetful")
-    flow.source([1]).map_async(forgetful, on_error=af.Drop()).to(af.CollectSink[object]())
+    flow.source([1]).map_async(forgetful, on_error=af.calls.Drop()).to(af.CollectSink[object]())
 
     with pytest.raises(af.OperatorError, match="nobody awaits"):
         asyncio.run(flow.run())
@@ -368,7 +370,7 @@ def test_a_generator_where_one_result_is_wanted_is_shown_the_other_method() -> N
 
 def test_a_policy_that_looks_at_errors_only_is_not_asked_about_results() -> None:
     class ThreeTimes:
-        def again(self, failed: af.Attempt, chance: float) -> timedelta | None:
+        def again(self, failed: af.calls.Attempt, chance: float) -> timedelta | None:
             return timedelta(milliseconds=1) if failed.number < 3 else None
 
     calls: list[int] = []

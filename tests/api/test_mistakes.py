@@ -71,7 +71,7 @@ def test_state_is_reached_by_its_declaration_and_not_by_its_name() -> None:
 
 
 def test_dead_letters_that_nobody_reads_are_refused(tmp_path: Path) -> None:
-    bad = af.Tag[af.BadRecord]("bad lines")
+    bad = af.Tag[af.connect.BadRecord]("bad lines")
     flow = af.Flow("mistake")
     flow.source(JsonLinesSource(tmp_path / "in.jsonl", dead_letters=bad), name="in").to(
         af.CollectSink()

@@ -49,7 +49,7 @@ def staggered(
         flow.source(source, name="names")
         .event_time(lambda named: named[1])
         .key_by(lambda named: named[0])
-        .window(af.Tumbling(10 * SECOND, offset, stagger=af.WindowStagger.RANDOM))
+        .window(af.Tumbling(10 * SECOND, offset, stagger=af.windows.WindowStagger.RANDOM))
         .fold(int, lambda count, _: count + 1, name="counts")
         .to(counts)
     )
@@ -159,7 +159,7 @@ def test_count_windows_fire_when_they_are_full_and_slide_over_the_last_records()
 
     assert [one.value for one in by_three.values] == [(0, 1, 2), (3, 4, 5)]
     assert [one.value for one in sliding.values] == [(0, 1), (0, 1, 2, 3), (2, 3, 4, 5)]
-    assert {one.window for one in by_three.values} == {af.GLOBAL_WINDOW}
+    assert {one.window for one in by_three.values} == {af.windows.GLOBAL_WINDOW}
     assert [one.firing for one in by_three.values] == [1, 1]
     assert [one.firing for one in sliding.values] == [1, 2, 3]
 
@@ -184,7 +184,7 @@ def test_early_and_late_results_say_which_firing_they_are() -> None:
 
 def test_sessions_with_a_gap_of_their_own_wait_as_long_as_each_record_says() -> None:
     flow, stream = numbers(at(0, 2), at(1, 9), at(8, 1), at(30, 1))
-    patient = stream.window_all(af.DynamicSession(lambda n: n * SECOND))
+    patient = stream.window_all(af.windows.DynamicSession(lambda n: n * SECOND))
 
     rows = collected(flow, patient.apply(tuple, name="sessions"))
 
@@ -220,7 +220,7 @@ def test_a_function_behind_a_fold_knows_its_window_and_keeps_state() -> None:
     assert small.values == [1]
 
 
-class Halves(af.WindowAssigner[int]):
+class Halves(af.windows.WindowAssigner[int]):
     """A record is in the window of its sign."""
 
     def assign(self, value: int, timestamp: int) -> Sequence[af.TimeWindow]:
@@ -251,7 +251,7 @@ class OnlyAssigns:
     ("make", "message"),
     [
         (lambda: af.Session(timedelta(0)), "Session gap"),
-        (lambda: af.DynamicSession(5), "takes a function"),  # type: ignore[arg-type]
+        (lambda: af.windows.DynamicSession(5), "takes a function"),  # type: ignore[arg-type]
         (lambda: af.Count(0), "from 1 on"),
         (lambda: af.Count(3, slide=0), "slide of Count"),
         (lambda: af.Tumbling(SECOND, domain="processing"), "TimeDomain"),  # type: ignore[arg-type]

@@ -93,7 +93,7 @@ def _stateless(
         case "rebalance":
             return [one.rebalance()]
         case "call":
-            called = one.map_async(_answer, name=name, on_error=af.DeadLetter(SIDE))
+            called = one.map_async(_answer, name=name, on_error=af.calls.DeadLetter(SIDE))
             return [called, called.side(SIDE)]
         case "again":
             return [one.event_time(_same, name=name)]

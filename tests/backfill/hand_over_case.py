@@ -137,7 +137,7 @@ class HandOver:
         parallelism: int = 1,
         *,
         every: timedelta | None = None,
-        restart: af.FixedDelay | None = None,
+        restart: af.restart.FixedDelay | None = None,
     ) -> Outcome:
         """Run the live job from the last savepoint to its end, with fresh sources of all records."""
         return run_flow(

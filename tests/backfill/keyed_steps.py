@@ -110,7 +110,7 @@ def sessions_folded(items: Items, name: str) -> Items:
 
 
 def dynamic_sessions(items: Items, name: str) -> Items:
-    windows = keyed(items).window(af.DynamicSession(lambda item: millis(3 + item.n % 17)))
+    windows = keyed(items).window(af.windows.DynamicSession(lambda item: millis(3 + item.n % 17)))
     return windows.apply(total, name=name, of=Item).map(of_window)
 
 
@@ -343,7 +343,7 @@ class SometimesFailing(LaterAsked):
 def handled_or_not(items: Items, name: str) -> Items:
     """A failed handler leaves no effects."""
     told = keyed(items).process_async(
-        SometimesFailing(), name=name, capacity=3, retry=RETRY, on_error=af.DeadLetter(FAILED)
+        SometimesFailing(), name=name, capacity=3, retry=RETRY, on_error=af.calls.DeadLetter(FAILED)
     )
     failed = told.side(FAILED).map(lambda failed: replace(failed.value, n=-failed.value.n))
     return told.union(failed, told.side(EVEN))

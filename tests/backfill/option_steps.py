@@ -89,7 +89,7 @@ def service() -> af.Resource[Service]:
 def policies() -> dict[str, Any]:
     """All options of a call but ``ordered``, ``cache``, ``of`` and ``codec``, with all of theirs."""
     return {
-        "capacity": af.Adaptive(start=3, least=2, most=7, on=Unavailable),
+        "capacity": af.calls.Adaptive(start=3, least=2, most=7, on=Unavailable),
         "timeout": millis(60_000),
         "attempt_timeout": millis(30_000),
         "deadline": never,
@@ -102,9 +102,9 @@ def policies() -> dict[str, Any]:
             on=Unavailable,
             on_result=is_negative,
         ),
-        "on_error": af.Fallback(negated),
-        "rate": af.RateLimit(1000, millis(10), burst=2000, shared="rate", cost=one),
-        "breaker": af.CircuitBreaker(
+        "on_error": af.calls.Fallback(negated),
+        "rate": af.calls.RateLimit(1000, millis(10), burst=2000, shared="rate", cost=one),
+        "breaker": af.calls.CircuitBreaker(
             failures=0.99,
             window=millis(1000),
             calls=1000,
@@ -117,8 +117,8 @@ def policies() -> dict[str, Any]:
     }
 
 
-def cache() -> af.Cache[Item, Any]:
-    return af.Cache(
+def cache() -> af.calls.Cache[Item, Any]:
+    return af.calls.Cache(
         50,
         ttl=millis(10_000),
         negative_ttl=millis(5_000),
@@ -187,7 +187,7 @@ CALLS = [
 # -- Time, keys and partitions.
 
 
-class Trailing(af.WatermarkGenerator[Item]):
+class Trailing(af.watermarks.WatermarkGenerator[Item]):
     """Emits a watermark only on request, 1 s before the newest timestamp."""
 
     def __init__(self) -> None:
@@ -205,7 +205,7 @@ def timed(items: Items, name: str) -> Items:
         at_of,
         max_delay=millis(1000),
         idle_after=millis(5_000),
-        align=af.Alignment("together", millis(100_000)),
+        align=af.watermarks.Alignment("together", millis(100_000)),
         name=name,
     )
     return aligned.event_time(at_of, generator=Trailing, watermark_interval=millis(50))

@@ -14,7 +14,12 @@ from aflow.api.windowed import WindowedStream
 from aflow.runtime.calls.options import CallOptions
 
 #: Classes whose public methods add steps.
-STREAMS: Final[list[type]] = [af.Stream, af.KeyedStream, WindowedStream, af.ConnectedStreams]
+STREAMS: Final[list[type]] = [
+    af.Stream,
+    af.KeyedStream,
+    WindowedStream,
+    af.streams.ConnectedStreams,
+]
 #: Public classes and functions whose results are passed to steps.
 VALUES: Final[list[tuple[ModuleType, str]]] = [
     *((af, name) for name in ("Tumbling", "Sliding", "Session", "DynamicSession", "Count")),

@@ -123,7 +123,7 @@ async def asked_together(items: list[Item]) -> Sequence[Item | Exception]:
 
 
 RETRY = af.Retry(attempts=3, delay=millis(2), jitter=0)
-FAILED = af.Tag[af.FailedCall[Item]]("failed")
+FAILED = af.Tag[af.calls.FailedCall[Item]]("failed")
 
 
 def answered(items: Items, name: str) -> Items:
@@ -139,19 +139,21 @@ def answered_at_last(items: Items, name: str) -> Items:
 
 
 def answered_if_known(items: Items, name: str) -> Items:
-    return items.map_async(asked_in_vain, name=name, capacity=4, retry=RETRY, on_error=af.Drop())
+    return items.map_async(
+        asked_in_vain, name=name, capacity=4, retry=RETRY, on_error=af.calls.Drop()
+    )
 
 
 def answered_or_not(items: Items, name: str) -> Items:
     """A failed item continues beside the others."""
     answers = items.map_async(
-        asked_in_vain, name=name, capacity=4, ordered=False, on_error=af.DeadLetter(FAILED)
+        asked_in_vain, name=name, capacity=4, ordered=False, on_error=af.calls.DeadLetter(FAILED)
     )
     return answers.side(FAILED).map(lambda failed: replace(failed.value, n=-1)).union(answers)
 
 
 def answered_instead(items: Items, name: str) -> Items:
-    fallback = af.Fallback[Item](lambda item, _: replace(item, n=0))
+    fallback = af.calls.Fallback[Item](lambda item, _: replace(item, n=0))
     return items.map_async(asked_in_vain, name=name, capacity=2, on_error=fallback)
 
 
@@ -189,7 +191,7 @@ def answered_together_by_key(items: Items, name: str) -> Items:
 
 def answered_or_not_by_key(items: Items, name: str) -> Items:
     answers = keyed(items).map_async(
-        asked_in_vain, name=name, capacity=4, on_error=af.DeadLetter(FAILED), of=Item
+        asked_in_vain, name=name, capacity=4, on_error=af.calls.DeadLetter(FAILED), of=Item
     )
     return answers.side(FAILED).map(lambda failed: replace(failed.value, n=-1)).union(answers)
 

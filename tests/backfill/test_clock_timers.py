@@ -114,7 +114,7 @@ async def test_an_awaited_handler_is_whatever_becomes_of_records_that_fail() -> 
     awaited = keyed(flow).process_async(
         AwaitedByClock(),
         name="ask",
-        on_error=af.Drop(),
+        on_error=af.calls.Drop(),
         retry=af.Retry(attempts=1000, delay=timedelta(seconds=1), on=ConnectionError),
     )
 
@@ -159,8 +159,8 @@ async def test_calls_are_retried_and_run_out_of_time_by_the_clock() -> None:
         name="ask",
         timeout=timedelta(milliseconds=30),
         retry=af.Retry(attempts=3, delay=timedelta(milliseconds=1), on=ConnectionError),
-        rate=af.RateLimit(1000, per=timedelta(seconds=1)),
-        on_error=af.Drop(),
+        rate=af.calls.RateLimit(1000, per=timedelta(seconds=1)),
+        on_error=af.calls.Drop(),
     )
 
     found = await results(flow, called)

@@ -186,7 +186,7 @@ def test_an_inbox_that_is_cancelled_by_others_ends_the_fragment(by_key: bool) ->
 
     inbox = Rows(rows_of(ITEMS, by_key=by_key), end=cancelled)
 
-    with pytest.raises(af.InternalError, match="rows"):
+    with pytest.raises(af.errors.InternalError, match="rows"):
         leaving_nothing(lambda: run_one(fragments(between)[int(by_key)], inbox, Results()))
 
 

@@ -23,10 +23,10 @@ TEN, CLOCK = timedelta(milliseconds=10), af.TimeDomain.PROCESSING
 
 WINDOWS: dict[str, Any] = {
     "tumbling": af.Tumbling(TEN),
-    "staggered": af.Tumbling(TEN, stagger=af.WindowStagger.NATURAL),
+    "staggered": af.Tumbling(TEN, stagger=af.windows.WindowStagger.NATURAL),
     "sliding": af.Sliding(2 * TEN, TEN),
     "session": af.Session(TEN),
-    "dynamic session": af.DynamicSession[int](lambda number: TEN),
+    "dynamic session": af.windows.DynamicSession[int](lambda number: TEN),
 }
 
 NUMBERS = [0, 3, 12, 13, 29, 45, 46, 47]
@@ -50,7 +50,7 @@ def over_history(flow: af.Flow, sources: dict[str, Sequence[int]], **more: Any) 
 
 
 def windowed(
-    windows: Any, *, trigger: af.Trigger[int] | None = None, source: Any = ()
+    windows: Any, *, trigger: af.triggers.Trigger[int] | None = None, source: Any = ()
 ) -> tuple[af.Flow, af.CollectSink[Any]]:
     """Numbers by window, as a flow."""
     flow, sink = af.Flow("windows"), af.CollectSink[Any]()
@@ -126,7 +126,7 @@ def test_the_live_job_fires_what_was_open_and_what_comes_by_its_clock(
     ],
 )
 def test_only_windows_that_say_themselves_when_they_end_can_be_told_to(
-    trigger: af.Trigger[int], can: bool
+    trigger: af.triggers.Trigger[int], can: bool
 ) -> None:
     flow, _ = windowed(af.Tumbling(TEN, domain=CLOCK), trigger=trigger)
 

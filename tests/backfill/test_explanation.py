@@ -46,7 +46,7 @@ def totals() -> af.Flow:
     end(payments, "archive")
     refunds = flow.source([1], name="refunds").event_time(same, name="refunded")
     both = payments.event_time(same, name="paid").union(refunds, name="both")
-    scored = both.map_async(score, name="score", on_error=af.DeadLetter(BAD))
+    scored = both.map_async(score, name="score", on_error=af.calls.DeadLetter(BAD))
     end(scored.side(BAD), "failed")
     cards = scored.key_by(same, name="card")
     sums = cards.window(af.Tumbling(timedelta(minutes=5))).reduce(max, name="per-card")

@@ -216,7 +216,7 @@ def test_a_fragment_may_read_its_inputs_from_fragments_far_apart() -> None:
 
 def test_side_outputs_and_late_records_leave_by_exits_of_their_own() -> None:
     flow = af.Flow("sides")
-    called = begun(flow).map_async(answer, name="call", on_error=af.DeadLetter(BAD))
+    called = begun(flow).map_async(answer, name="call", on_error=af.calls.DeadLetter(BAD))
     end(called.side(BAD), "failed")
     windows = called.key_by(same, name="keys").window(af.Tumbling(MINUTE)).reduce(max, name="most")
     end(windows.late, "late")
@@ -350,7 +350,7 @@ def test_a_keyed_fragment_cuts_nothing_though_time_begins_anew_in_it() -> None:
     ],
 )
 def test_windows_see_every_moment_if_their_trigger_has_timers_of_its_own(
-    trigger: af.Trigger[Any] | None, expected: bool
+    trigger: af.triggers.Trigger[Any] | None, expected: bool
 ) -> None:
     flow = af.Flow("moments")
     windows = begun(flow).key_by(same).window(af.Tumbling(MINUTE), trigger=trigger)

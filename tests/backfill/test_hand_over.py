@@ -308,7 +308,9 @@ def test_after_a_crash_the_live_job_skips_what_is_before_t_again(tmp_path: Path)
 
     both = HandOver(sessions, two_thousand(), T, tmp_path, source=crashing)
     both.compute_past()
-    both.go_live(2, every=timedelta(seconds=1), restart=af.FixedDelay(10, timedelta(seconds=1)))
+    both.go_live(
+        2, every=timedelta(seconds=1), restart=af.restart.FixedDelay(10, timedelta(seconds=1))
+    )
 
     assert both.together == both.uninterrupted()
 

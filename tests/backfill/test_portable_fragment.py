@@ -120,13 +120,13 @@ STEPS: dict[str, Callable[[af.KeyedStream[int, int]], af.Stream[Any]]] = {
         answer_with,
         using=af.Resource(opened),
         name="step",
-        capacity=af.Adaptive(),
+        capacity=af.calls.Adaptive(),
         timeout=MINUTE,
         retry=af.Retry(attempts=3, delay=MINUTE, on=OSError),
-        rate=af.RateLimit(5, per=MINUTE),
-        breaker=af.CircuitBreaker(),
-        cache=af.Cache(size=10),
-        on_error=af.Drop(),
+        rate=af.calls.RateLimit(5, per=MINUTE),
+        breaker=af.calls.CircuitBreaker(),
+        cache=af.calls.Cache(size=10),
+        on_error=af.calls.Drop(),
     ),
 }
 

@@ -37,7 +37,7 @@ class Meet(af.CoProcess[int, int, int, int]):
         return (value,)
 
 
-class EveryOther(af.Trigger[Any]):
+class EveryOther(af.triggers.Trigger[Any]):
     """A user's trigger, whose behaviour is unknown."""
 
     def on_element(
@@ -71,7 +71,7 @@ def reason(flow: af.Flow) -> str:
         af.Tumbling(MINUTE, domain=BY_CLOCK),
         af.Sliding(MINUTE, MINUTE / 2, domain=BY_CLOCK),
         af.Session(MINUTE, domain=BY_CLOCK),
-        af.DynamicSession[Any](lambda value: MINUTE, domain=BY_CLOCK),
+        af.windows.DynamicSession[Any](lambda value: MINUTE, domain=BY_CLOCK),
     ],
 )
 def test_windows_of_processing_time_are_refused(windows: Any) -> None:
@@ -115,7 +115,7 @@ def test_joins_in_windows_of_processing_time_are_refused(what: str) -> None:
     ],
 )
 def test_triggers_that_wait_for_the_clock_are_refused_wherever_they_are(
-    trigger: af.Trigger[Any], name: str
+    trigger: af.triggers.Trigger[Any], name: str
 ) -> None:
     flow = af.Flow("clock")
     end(timed(flow).key_by(same).window(af.Global(), trigger=trigger).reduce(max, name="most"))
@@ -135,7 +135,7 @@ def test_triggers_that_wait_for_the_clock_are_refused_wherever_they_are(
         EveryOther(),
     ],
 )
-def test_other_triggers_are_not(trigger: af.Trigger[Any]) -> None:
+def test_other_triggers_are_not(trigger: af.triggers.Trigger[Any]) -> None:
     flow = af.Flow("fine")
     windows = timed(flow).key_by(same).window(af.Tumbling(MINUTE), trigger=trigger)
     end(windows.reduce(max, name="most"))

@@ -301,7 +301,7 @@ def test_metrics_show_the_outcomes_of_calls(aflow: Aflow, write: Write) -> None:
             return n
 
         flow.source([1, 2, 3, 3]).map_async(
-            ask, name="ask", capacity=7, on_error=af.Drop(), cache=af.Cache(10)
+            ask, name="ask", capacity=7, on_error=af.calls.Drop(), cache=af.calls.Cache(10)
         ).to(af.CollectSink())
         """,
     )

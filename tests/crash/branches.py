@@ -95,7 +95,9 @@ _STAGGERED = 250
 
 def staggered(events: Events, marks: Marks) -> af.Stream[Row]:
     """Each event, and whether its window has the shift that the windows of its key had before."""
-    windows = keyed(events).window(af.Tumbling(millis(_STAGGERED), stagger=af.WindowStagger.RANDOM))
+    windows = keyed(events).window(
+        af.Tumbling(millis(_STAGGERED), stagger=af.windows.WindowStagger.RANDOM)
+    )
     found = windows.apply(numbers, name="staggered", of=Event).key_by(lambda one: one.key)
     shifts = found.fold(lambda: (-1, True, list[int]()), _with_shift, name="shifts")
     return shifts.flat_map(lambda of: [("staggered", n, of[1]) for n in of[2]])
@@ -416,7 +418,7 @@ def kept(events: Events, marks: Marks) -> af.Stream[Row]:
         capacity=3,
         ordered=False,
         retry=RETRY,
-        cache=af.Cache(size=4, ttl=millis(50), key=lambda row: row[0]),
+        cache=af.calls.Cache(size=4, ttl=millis(50), key=lambda row: row[0]),
         into=_kept_row,
     )
     return asked.rebalance()

@@ -11,10 +11,10 @@ import aflow as af
 from aflow.testing import virtual_time
 from tests.crash.asked import millis
 
-MODES: dict[str, af.Aligned | af.Unaligned] = {
-    "aligned": af.Aligned(),
-    "timeout": af.Aligned(timeout=millis(3)),
-    "unaligned": af.Unaligned(),
+MODES: dict[str, af.checkpoints.Aligned | af.checkpoints.Unaligned] = {
+    "aligned": af.checkpoints.Aligned(),
+    "timeout": af.checkpoints.Aligned(timeout=millis(3)),
+    "unaligned": af.checkpoints.Unaligned(),
 }
 
 
@@ -24,7 +24,7 @@ async def end(job: af.Job, random: Random, *, within: int, stopped: float) -> No
     for _ in range(random.randrange(50)):
         await asyncio.sleep(0)
     if random.random() < stopped:
-        with suppress(af.SourceError):  # a job that is being stopped is not started again
+        with suppress(af.errors.SourceError):  # a job that is being stopped is not started again
             await job.stop()
     else:
         await job.cancel()

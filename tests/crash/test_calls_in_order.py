@@ -104,7 +104,7 @@ def test_results_keep_their_order_whenever_jobs_end_and_whatever_their_paralleli
             checkpointing=af.Checkpointing(
                 every=millis(random.choice([5, 20])), storage=tmp_path, barriers=MODES[mode]
             ),
-            restart=af.FixedDelay(5, delay=timedelta(0)),
+            restart=af.restart.FixedDelay(5, delay=timedelta(0)),
         )
 
     start_again(begin, random, seed=seed, ends=random.randint(2, 5), within=90)

@@ -31,7 +31,7 @@ KEYS = 9
 SPLITS = 3
 LAST = 1_000_000
 
-FAILED = af.Tag[af.FailedCall[Any]]("failed")
+FAILED = af.Tag[af.calls.FailedCall[Any]]("failed")
 THIRDS = af.Tag[Row]("thirds")
 
 
@@ -162,7 +162,7 @@ def pipeline(sink: Sink[Row], crashes: Random | None = None, *, at_once: bool = 
             capacity=5,
             retry=af.Retry(attempts=100, delay=millis(1), factor=1.3, jitter=0.5, on=Unavailable),
             timeout=millis(400),
-            on_error=af.DeadLetter(FAILED),
+            on_error=af.calls.DeadLetter(FAILED),
         )
         failed = done.side(THIRDS).union(done.side(FAILED).map(_number))
     windows = done.key_by(_kind).window(af.Tumbling(millis(100)))
@@ -172,7 +172,7 @@ def pipeline(sink: Sink[Row], crashes: Random | None = None, *, at_once: bool = 
     return flow
 
 
-def _number(failed: af.FailedCall[Any]) -> Row:
+def _number(failed: af.calls.FailedCall[Any]) -> Row:
     return "failed", failed.value.n
 
 
@@ -230,12 +230,14 @@ def test_handlers_leave_what_a_process_at_once_does_whenever_jobs_end(
                 random=random.random,
                 batch_records=random.choice([1, 7, 1024]),
                 channel_records=random.choice([1, 8, 1024]),
-                state=af.InMemory() if resident is None else af.OnDisk(resident=resident),
+                state=af.backends.InMemory()
+                if resident is None
+                else af.backends.OnDisk(resident=resident),
             ),
             checkpointing=af.Checkpointing(
                 every=millis(random.choice([20, 50])), storage=tmp_path, barriers=MODES[mode]
             ),
-            restart=af.FixedDelay(5, delay=timedelta(0)),
+            restart=af.restart.FixedDelay(5, delay=timedelta(0)),
         )
 
     start_again(begin, random, seed=seed, ends=random.randint(1, 3), within=150)

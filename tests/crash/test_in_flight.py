@@ -56,7 +56,7 @@ def _next(so_far: Row, n: int) -> Row:
 
 
 def checkpointing(folder: Path) -> af.Checkpointing:
-    return af.Checkpointing(every=None, storage=folder, barriers=af.Unaligned())
+    return af.Checkpointing(every=None, storage=folder, barriers=af.checkpoints.Unaligned())
 
 
 def where_in_flight(flow: af.Flow, parallelism: int, options: af.Options, folder: Path) -> set[str]:

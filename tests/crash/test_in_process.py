@@ -22,10 +22,10 @@ from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
 Row = tuple[object, ...]
 
-MODES: dict[str, af.Aligned | af.Unaligned] = {
-    "aligned": af.Aligned(),
-    "timeout": af.Aligned(timeout=timedelta(milliseconds=3)),
-    "unaligned": af.Unaligned(),
+MODES: dict[str, af.checkpoints.Aligned | af.checkpoints.Unaligned] = {
+    "aligned": af.checkpoints.Aligned(),
+    "timeout": af.checkpoints.Aligned(timeout=timedelta(milliseconds=3)),
+    "unaligned": af.checkpoints.Unaligned(),
 }
 SEEDS = range(2)
 
@@ -141,14 +141,14 @@ def test_a_job_that_is_started_again_by_itself_gives_each_result_once(
             parallelism=parallelism,
             options=options(),
             checkpointing=checkpointing(mode, tmp_path / "checkpoints"),
-            restart=af.FixedDelay(5, delay=timedelta(0)),
+            restart=af.restart.FixedDelay(5, delay=timedelta(0)),
             on_event=events.append,
         )
 
     virtual_time.run(main, seed=seed)
 
     assert sorted(ledger.values, key=repr) == expected
-    assert any(isinstance(event, af.JobRestored) for event in events)
+    assert any(isinstance(event, af.restart.JobRestored) for event in events)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -183,7 +183,7 @@ def test_jobs_that_are_cancelled_and_started_with_another_parallelism_give_each_
     virtual_time.run(main, seed=seed)
 
     assert sorted(ledger.values, key=repr) == expected
-    assert any(isinstance(event, af.JobRestored) for event in events)
+    assert any(isinstance(event, af.restart.JobRestored) for event in events)
 
 
 async def _steps(count: int) -> None:

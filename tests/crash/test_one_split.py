@@ -105,7 +105,7 @@ def started(flow: af.Flow, random: Random, folder: Path, fixed: int | None) -> a
         parallelism=fixed or random.randint(1, 4),
         options=replace(chosen, chaining=True) if fixed else chosen,
         checkpointing=checkpointing(
-            random, folder / "checkpoints", barriers(random) if fixed else af.Aligned()
+            random, folder / "checkpoints", barriers(random) if fixed else af.checkpoints.Aligned()
         ),
     )
 

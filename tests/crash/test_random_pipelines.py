@@ -109,19 +109,21 @@ def _source(
 
 def options(random: Random, folder: Path) -> af.Options:
     """Any."""
-    disk = af.OnDisk(engine=af.DiskEngine.SQLITE, folder=folder, resident=random.choice([1, 4, 99]))
+    disk = af.backends.OnDisk(
+        engine=af.backends.DiskEngine.SQLITE, folder=folder, resident=random.choice([1, 4, 99])
+    )
     return af.Options(
         clock=VirtualClock(),
         random=random.random,
         batch_records=random.choice([1, 7, 64, 1024]),
         channel_records=random.choice([1, 8, 64, 1024]),
         chaining=random.random() < 0.7,
-        state=disk if random.random() < 0.25 else af.InMemory(),
+        state=disk if random.random() < 0.25 else af.backends.InMemory(),
     )
 
 
 def checkpointing(
-    random: Random, folder: Path, barriers: af.Aligned | af.Unaligned
+    random: Random, folder: Path, barriers: af.checkpoints.Aligned | af.checkpoints.Unaligned
 ) -> af.Checkpointing:
     """Any, often."""
     return af.Checkpointing(
@@ -135,11 +137,11 @@ def checkpointing(
     )
 
 
-def barriers(random: Random) -> af.Aligned | af.Unaligned:
+def barriers(random: Random) -> af.checkpoints.Aligned | af.checkpoints.Unaligned:
     """Any."""
     if random.random() < 1 / 3:
-        return af.Unaligned()
-    return af.Aligned(timeout=random.choice([None, millis(0), millis(2)]))
+        return af.checkpoints.Unaligned()
+    return af.checkpoints.Aligned(timeout=random.choice([None, millis(0), millis(2)]))
 
 
 async def held_up(row: Row) -> Row:
@@ -168,7 +170,7 @@ async def attempt(
     fixed: int,
 ) -> None:
     """One start: until the end, or until it is cancelled, stopped, or has crashed too often."""
-    chosen = af.Unaligned() if case.uneven else barriers(random)
+    chosen = af.checkpoints.Unaligned() if case.uneven else barriers(random)
     # Records of a broadcast that are in flight cannot be shared out anew.
     parallelism = fixed if controlled in case.branches else random.randint(1, 4)
     chosen_options = uneven(random, folder) if case.uneven else options(random, folder)
@@ -178,7 +180,7 @@ async def attempt(
         parallelism=parallelism,
         options=chosen_options,
         checkpointing=checkpointing(random, folder / "checkpoints", chosen),
-        restart=af.FixedDelay(50, delay=millis(random.choice([0, 5]))),
+        restart=af.restart.FixedDelay(50, delay=millis(random.choice([0, 5]))),
     )
     async with job:
         if last:
@@ -191,7 +193,9 @@ async def attempt(
         for _ in range(random.randrange(50)):
             await asyncio.sleep(0)
         if random.random() < 0.25:
-            with suppress(af.SourceError):  # a job that is being stopped is not started again
+            with suppress(
+                af.errors.SourceError
+            ):  # a job that is being stopped is not started again
                 await job.stop()
         else:
             await job.cancel()

@@ -9,7 +9,7 @@ from aflow.graph.plan import make_plan
 from aflow.operators.event_time import EventTimeOperator
 
 
-def continuous(milliseconds: int) -> af.Trigger[object]:
+def continuous(milliseconds: int) -> af.triggers.Trigger[object]:
     return af.triggers.ContinuousEventTime(timedelta(milliseconds=milliseconds))
 
 

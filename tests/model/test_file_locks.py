@@ -65,7 +65,7 @@ from aflow_connectors.files import JsonLinesSink
 flow = af.Flow("sums")
 keyed = flow.source([1, 2, 3]).key_by(lambda n: n % 2)
 keyed.fold(int, lambda a, b: a + b, name="sum").to(JsonLinesSink("sums.jsonl"))
-state = af.OnDisk(af.DiskEngine.SQLITE, folder=Path("."))
+state = af.backends.OnDisk(af.backends.DiskEngine.SQLITE, folder=Path("."))
 asyncio.run(flow.run(options=af.Options(state=state)))
 print(open("sums.jsonl").read().split(), sorted(path.name for path in Path().iterdir()))
 """

@@ -187,7 +187,7 @@ def mixed(one: object) -> object:
         Right(0),
         {Colour.RED: 1, Level.LOW: 2, Slotted(1): 3},
         frozenset({Slotted(1), Pair(1), af.TimeWindow(0, 1)}),
-        af.Windowed("k", af.GLOBAL_WINDOW, {"n": 1}, 2),
+        af.Windowed("k", af.windows.GLOBAL_WINDOW, {"n": 1}, 2),
         af.Tag[int]("late"),
         BadRecord("a.csv, line 3", "too short", b"\x00"),
         ("left", None),

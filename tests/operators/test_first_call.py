@@ -128,12 +128,14 @@ STEPS: dict[str, tuple[str, Callable[[af.Stream[int]], Any]]] = {
     ),
     "Fallback": (
         "make the call in the function of the step",
-        lambda s: s.map_async(refused, on_error=af.Fallback(lambda n, error: ask(n)), name="step"),
+        lambda s: s.map_async(
+            refused, on_error=af.calls.Fallback(lambda n, error: ask(n)), name="step"
+        ),
     ),
     "key of a Cache": (
         "return the key itself",
         lambda s: s.map_async(
-            ask, cache=af.Cache(9, ttl=SECOND, key=lambda n: ask(n)), name="step"
+            ask, cache=af.calls.Cache(9, ttl=SECOND, key=lambda n: ask(n)), name="step"
         ),
     ),
 }
@@ -249,7 +251,7 @@ def test_an_aggregate_whose_add_returns_nothing_fails_with_the_cure() -> None:
     assert "Appending.add() returned None and got [7]: it must return the accumulator" in said
 
 
-class ForgetfulEvictor(af.Evictor[int]):
+class ForgetfulEvictor(af.evictors.Evictor[int]):
     def before(self, elements: Any, window: Any, ctx: Any) -> Any:
         return None
 

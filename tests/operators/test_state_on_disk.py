@@ -33,7 +33,7 @@ class Gaps(af.KeyedProcess[str, tuple[str, int], tuple[str, int]]):
         return [(ctx.key, sum(ctx.state(self.seen).get()))]
 
 
-async def results(state: af.InMemory | af.OnDisk) -> list[list[object]]:
+async def results(state: af.backends.InMemory | af.backends.OnDisk) -> list[list[object]]:
     flow = af.Flow("all kinds")
     sinks = [CollectSink[object]() for _ in range(4)]
     keyed = flow.source(RECORDS).event_time(lambda r: r[1]).key_by(lambda r: r[0])
@@ -46,13 +46,13 @@ async def results(state: af.InMemory | af.OnDisk) -> list[list[object]]:
 
 
 @virtual_time
-@pytest.mark.parametrize("engine", af.DiskEngine, ids=lambda engine: engine.value)
+@pytest.mark.parametrize("engine", af.backends.DiskEngine, ids=lambda engine: engine.value)
 async def test_results_do_not_depend_on_where_state_is(
-    engine: af.DiskEngine, tmp_path: Path
+    engine: af.backends.DiskEngine, tmp_path: Path
 ) -> None:
-    expected = await results(af.InMemory())
+    expected = await results(af.backends.InMemory())
 
-    found = await results(af.OnDisk(engine, tmp_path, resident=5))
+    found = await results(af.backends.OnDisk(engine, tmp_path, resident=5))
 
     assert found == expected
     assert all(found)

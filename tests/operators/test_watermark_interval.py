@@ -17,8 +17,8 @@ from aflow.testing.virtual_time import run
 SECOND = timedelta(seconds=1)
 
 
-def periodic() -> af.Periodic:
-    return af.Periodic(lambda newest: newest)
+def periodic() -> af.watermarks.Periodic:
+    return af.watermarks.Periodic(lambda newest: newest)
 
 
 @pytest.mark.parametrize(("period", "every"), [(None, PERIOD), (50, 50), (5_000, 5_000)])
@@ -46,7 +46,7 @@ def test_ingestion_time_sends_a_watermark_in_each_interval(period: int | None, e
 
 
 def test_an_interval_for_a_generator_that_is_never_asked_is_refused() -> None:
-    strategy = TimeStrategy(af.Monotonic, period=50)
+    strategy = TimeStrategy(af.watermarks.Monotonic, period=50)
 
     with pytest.raises(OperatorError, match=r"'step' has a watermark_interval, and its generator"):
         OperatorHarness[int, int](lambda: EventTimeOperator(lambda n: n, strategy))

@@ -48,7 +48,7 @@ asyncio.run(flow.run())
 import aflow as af, asyncio
 flow = af.Flow("rocksdb")
 flow.source([1]).key_by(lambda n: n).fold(int, lambda a, b: a + b, name="sum").to(af.CollectSink())
-asyncio.run(flow.run(options=af.Options(state=af.OnDisk(af.DiskEngine.ROCKSDB))))
+asyncio.run(flow.run(options=af.Options(state=af.backends.OnDisk(af.backends.DiskEngine.ROCKSDB))))
 """,
     "spark": "from aflow_connectors.spark.environment import check_packages; check_packages()",
 }

@@ -18,7 +18,7 @@ from aflow.testing import CollectSink, Crash, FlowDriver, Pause, ScriptedSource,
 from aflow.testing.virtual_time import settle, virtual_time
 
 DAY = 86_400_000
-WEEK = af.Alignment("flights", timedelta(days=7))
+WEEK = af.watermarks.Alignment("flights", timedelta(days=7))
 ONE_BY_ONE = af.Options(batch_records=1)
 SECOND = Pause(timedelta(seconds=1))
 
@@ -32,7 +32,7 @@ def aligned(
     source: af.Source[int],
     name: str,
     *,
-    align: af.Alignment | None = WEEK,
+    align: af.watermarks.Alignment | None = WEEK,
     idle_after: timedelta | None = None,
 ) -> af.Stream[int]:
     """The records of ``source``, which are days of the year."""
@@ -71,7 +71,7 @@ class Race:
 
 
 def race(
-    sources: dict[str, af.Source[int]], *, align: af.Alignment | None = WEEK, **more: Any
+    sources: dict[str, af.Source[int]], *, align: af.watermarks.Alignment | None = WEEK, **more: Any
 ) -> tuple[af.Flow, Race, CollectSink[int]]:
     flow, watch, sink = af.Flow("race"), Race(), CollectSink[int]()
     first, *others = (
@@ -87,7 +87,7 @@ def race(
 
 @pytest.mark.parametrize(("align", "lead"), [(WEEK, 8), (None, 364)])
 def test_a_year_that_is_there_at_once_waits_for_one_that_comes_day_by_day(
-    align: af.Alignment | None, lead: int
+    align: af.watermarks.Alignment | None, lead: int
 ) -> None:
     flow, watch, sink = race(
         {"slow": daily(1, 365, every=SECOND), "fast": daily(1, 365)}, align=align
@@ -154,7 +154,7 @@ class Waiting(af.KeyedProcess[str, int, int]):
 
 @pytest.mark.parametrize(("align", "most"), [(WEEK, 9), (None, 365)])
 def test_what_a_step_must_hold_until_the_slow_source_has_come_is_bounded_by_the_drift(
-    align: af.Alignment | None, most: int
+    align: af.watermarks.Alignment | None, most: int
 ) -> None:
     flow, waiting, sink = af.Flow("year"), Waiting(), CollectSink[int]()
     fast = aligned(flow, daily(1, 365), "fast", align=align)
@@ -291,8 +291,10 @@ def test_subtasks_of_one_source_wait_for_each_other() -> None:
 
 def test_a_source_in_another_group_is_not_waited_for() -> None:
     flow, sink = af.Flow("groups"), CollectSink[int]()
-    slow = aligned(flow, daily(1, 100, every=SECOND), "slow", align=af.Alignment("a", timedelta(1)))
-    fast = aligned(flow, daily(1, 100), "fast", align=af.Alignment("b", timedelta(1)))
+    slow = aligned(
+        flow, daily(1, 100, every=SECOND), "slow", align=af.watermarks.Alignment("a", timedelta(1))
+    )
+    fast = aligned(flow, daily(1, 100), "fast", align=af.watermarks.Alignment("b", timedelta(1)))
     seen: list[float] = []
     done = fast.filter(lambda day: day == 100).map(
         lambda _: seen.append(asyncio.get_running_loop().time())
@@ -324,7 +326,7 @@ def test_three_sources_wait_for_the_slowest_of_them() -> None:
 def test_whatever_the_sources_do_nobody_waits_for_ever_and_no_record_is_lost(seed: int) -> None:
     chance = random.Random(seed)
     idle_after = chance.choice([None, timedelta(milliseconds=700)])
-    align = af.Alignment("all", timedelta(milliseconds=chance.choice([0, 5, 50])))
+    align = af.watermarks.Alignment("all", timedelta(milliseconds=chance.choice([0, 5, 50])))
     scripts = [
         {name: any_script(chance) for name in "abc"[: chance.randint(1, 3)]}
         for _ in range(chance.randint(2, 3))
@@ -390,7 +392,7 @@ def test_the_failure_of_the_slow_source_ends_the_job_while_the_other_waits() -> 
         {"slow": ScriptedSource[int](1, SECOND, Crash()), "fast": daily(1, 1_000)}
     )
 
-    with pytest.raises(af.SourceError, match="the script says: crash"):
+    with pytest.raises(af.errors.SourceError, match="the script says: crash"):
         run_flow(flow, options=ONE_BY_ONE)
 
     assert watch.at == {"slow": 1, "fast": 9}
@@ -437,7 +439,7 @@ def test_behind_an_exchange_there_is_no_source_that_could_wait() -> None:
 def test_two_drifts_of_one_group_are_refused() -> None:
     flow = af.Flow("drifts")
     aligned(flow, daily(1, 3), "one").to(CollectSink[int]())
-    other = af.Alignment("flights", timedelta(hours=36))
+    other = af.watermarks.Alignment("flights", timedelta(hours=36))
     aligned(flow, daily(1, 3), "two", align=other).to(CollectSink[int]())
 
     with pytest.raises(FlowDefinitionError, match=r"\"two's time\" .*'flights' .* 36h, .* 7d"):
@@ -472,11 +474,11 @@ def test_a_job_without_chains_has_no_source_that_could_wait_and_says_what_to_do(
 )
 def test_an_alignment_that_makes_no_sense_is_refused(group: Any, drift: Any, message: str) -> None:
     with pytest.raises(FlowDefinitionError, match=message):
-        af.Alignment(group, drift)
+        af.watermarks.Alignment(group, drift)
 
 
 def test_what_is_no_alignment_is_refused() -> None:
     with pytest.raises(
-        FlowDefinitionError, match=r"align takes an aflow\.Alignment, not 'flights'"
+        FlowDefinitionError, match=r"align takes an aflow\.watermarks\.Alignment, not 'flights'"
     ):
         aligned(af.Flow("wrong"), daily(1, 3), "days", align="flights")  # type: ignore[arg-type]

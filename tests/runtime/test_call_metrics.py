@@ -22,7 +22,7 @@ def called(numbers: af.Stream[int]) -> af.Stream[float]:
         name="half",
         capacity=3,
         retry=af.Retry(attempts=2, delay=timedelta(0)),
-        on_error=af.Drop(),
+        on_error=af.calls.Drop(),
     )
 
 
@@ -35,7 +35,7 @@ async def test_calls_are_counted_by_what_became_of_them() -> None:
         await job.wait()
         calls = job.metrics().steps["half"].calls
 
-    assert calls == af.CallMetrics(
+    assert calls == af.metrics.CallMetrics(
         calls=7,
         retries=2,
         timeouts=0,

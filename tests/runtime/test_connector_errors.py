@@ -107,7 +107,7 @@ async def test_what_a_source_raises_is_a_source_error(
     flow = af.Flow("broken")
     flow.source(BrokenSource(Broken(place, error)), name="numbers").to(af.CollectSink[int]())
 
-    with pytest.raises(af.SourceError, match=r"source 'numbers' .*disk gone"):
+    with pytest.raises(af.errors.SourceError, match=r"source 'numbers' .*disk gone"):
         await flow.run()
 
 
@@ -122,7 +122,7 @@ async def test_what_a_sink_raises_is_a_sink_error(
     flow = af.Flow("broken")
     flow.source([1], name="numbers").to(BrokenSink(Broken(place, error)), name="out")
 
-    with pytest.raises(af.SinkError, match=r"sink 'out' could not .*disk gone"):
+    with pytest.raises(af.errors.SinkError, match=r"sink 'out' could not .*disk gone"):
         await flow.run(checkpointing=af.Checkpointing(storage=tmp_path))
 
 
@@ -133,7 +133,7 @@ async def test_all_writers_are_closed_and_a_failure_of_one_is_a_note_of_the_firs
     source.to(BrokenSink(Broken("write", ValueError)), name="first")
     source.to(BrokenSink(Broken("close", ValueError)), name="second")
 
-    with pytest.raises(af.SinkError, match="sink 'first' could not write") as caught:
+    with pytest.raises(af.errors.SinkError, match="sink 'first' could not write") as caught:
         await flow.run()
 
     assert any("sink 'second' could not be closed" in one for one in caught.value.__notes__)

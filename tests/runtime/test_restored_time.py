@@ -17,7 +17,10 @@ SILENCE = Pause(1000 * SECOND)
 
 
 def windows(
-    scripts: dict[str, Sequence[Line[int]]], *, align: af.Alignment | None = None, mixed: bool
+    scripts: dict[str, Sequence[Line[int]]],
+    *,
+    align: af.watermarks.Alignment | None = None,
+    mixed: bool,
 ) -> tuple[af.Flow, af.CollectSink[int]]:
     """The starts of windows of a second that have fired."""
     flow, fired = af.Flow("restored"), af.CollectSink[int]()
@@ -41,10 +44,10 @@ def _by_split(at: int, subtasks: int) -> int:
 
 @pytest.mark.parametrize(
     ("align", "mixed"),
-    [(None, False), (None, True), (af.Alignment("all", max_drift=2 * SECOND), False)],
+    [(None, False), (None, True), (af.watermarks.Alignment("all", max_drift=2 * SECOND), False)],
 )
 def test_a_split_that_is_silent_after_a_restore_keeps_its_watermark(
-    align: af.Alignment | None, mixed: bool, tmp_path: Path
+    align: af.watermarks.Alignment | None, mixed: bool, tmp_path: Path
 ) -> None:
     ahead: list[Line[int]] = [3000, SILENCE]
     behind: list[Line[int]] = [1001, Pause(10 * SECOND), 1501, 2501, SILENCE]

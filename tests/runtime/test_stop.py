@@ -140,7 +140,7 @@ async def test_a_failure_while_stopping_is_raised_by_stop_and_once() -> None:
     flow.source(af.PushSource[int]()).to(sink, name="sink")
 
     async with FlowDriver(flow) as driver:
-        with pytest.raises(af.SinkError, match="disk full"):
+        with pytest.raises(af.errors.SinkError, match="disk full"):
             await driver.job.stop()
         await driver.job.wait()
 
@@ -154,7 +154,7 @@ async def test_a_failure_in_flush_is_a_sink_error_that_names_the_sink() -> None:
     flow = af.Flow("failing")
     flow.source([1]).to(Ledger(fail).sink("out"), name="files")
 
-    with pytest.raises(af.SinkError, match=r"sink 'files' .*disk full"):
+    with pytest.raises(af.errors.SinkError, match=r"sink 'files' .*disk full"):
         await flow.run()
 
 

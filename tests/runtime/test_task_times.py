@@ -29,7 +29,7 @@ class _SlowWriter(Writer[int]):
         await asyncio.sleep(len(batch))
 
 
-def by_task(metrics: af.JobMetrics) -> dict[str, tuple[float, float, float]]:
+def by_task(metrics: af.metrics.JobMetrics) -> dict[str, tuple[float, float, float]]:
     """Busy, idle and backpressured seconds."""
     return {task.name: (task.busy_s, task.idle_s, task.backpressured_s) for task in metrics.tasks}
 

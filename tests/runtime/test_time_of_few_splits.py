@@ -169,7 +169,7 @@ def test_a_join_whose_right_side_has_no_split_finds_the_same_records_late() -> N
 
 def test_an_aligned_source_does_not_wait_for_subtasks_without_a_split() -> None:
     flow = af.Flow("aligned")
-    align = af.Alignment("all", max_drift=millis(1))
+    align = af.watermarks.Alignment("all", max_drift=millis(1))
     source = Discovering(*RECORDS, Pause(timedelta(seconds=1)))
     flow.source(source, name="source").event_time(lambda r: r[1], align=align, name="time").to(
         out := af.CollectSink[Record](), name="out"

@@ -242,7 +242,9 @@ def test_a_step_of_two_inputs_with_another_number_of_them_is_our_bug() -> None:
     node = flow.graph.add_step("connect", "odd", (edge, edge, edge), Both)
     flow.graph.add_sink(CollectSink(), None, Edge(node))
 
-    with pytest.raises(af.InternalError, match=r"step 'odd' \(connect\) has a Both, .* 3 inputs"):
+    with pytest.raises(
+        af.errors.InternalError, match=r"step 'odd' \(connect\) has a Both, .* 3 inputs"
+    ):
         run_flow(flow)
 
 

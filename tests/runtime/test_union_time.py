@@ -104,9 +104,9 @@ class Beats:
         return self.at
 
 
-GENERATORS: list[tuple[Callable[[], af.WatermarkGenerator[int]], list[Fired]]] = [
-    (lambda: af.Punctuated[int](lambda n, at: at - 1), [(0, 20.1)]),
-    (lambda: af.Periodic(lambda newest: newest - 1), [(0, 20.2)]),
+GENERATORS: list[tuple[Callable[[], af.watermarks.WatermarkGenerator[int]], list[Fired]]] = [
+    (lambda: af.watermarks.Punctuated[int](lambda n, at: at - 1), [(0, 20.1)]),
+    (lambda: af.watermarks.Periodic(lambda newest: newest - 1), [(0, 20.2)]),
     (Beats, [(0, 0.2)]),
 ]
 
@@ -116,7 +116,7 @@ GENERATORS: list[tuple[Callable[[], af.WatermarkGenerator[int]], list[Fired]]] =
 )
 @virtual_time
 async def test_a_generator_of_the_user_follows_each_split_and_the_slowest_counts(
-    generator: Callable[[], af.WatermarkGenerator[int]], expected: list[Fired]
+    generator: Callable[[], af.watermarks.WatermarkGenerator[int]], expected: list[Fired]
 ) -> None:
     flow = af.Flow("generators")
     script: dict[str, list[int | Pause]] = {

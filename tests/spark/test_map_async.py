@@ -198,14 +198,14 @@ def test_what_fails_may_be_tried_again_left_out_or_replaced() -> None:
 
     retry = af.Retry(attempts=3, delay=timedelta(milliseconds=1), on=ConnectionError)
     dropped = rows(
-        map_async(ids([1, 2, 3]), unreliable, schema=SCORES, retry=retry, on_error=af.Drop())
+        map_async(ids([1, 2, 3]), unreliable, schema=SCORES, retry=retry, on_error=af.calls.Drop())
     )
     replaced = rows(
         map_async(
             ids([3]),
             unreliable,
             schema=SCORES,
-            on_error=af.Fallback(lambda row, failure: {"id": row["id"], "score": -1.0}),
+            on_error=af.calls.Fallback(lambda row, failure: {"id": row["id"], "score": -1.0}),
         )
     )
 
@@ -380,7 +380,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no capacity": ({"capacity": 0}, "capacity=…"),
     "no prefetch": ({"prefetch": 0}, "prefetch= is a number"),
     "an output that is not there": (
-        {"on_error": af.DeadLetter(af.Tag[af.FailedCall[Any]]("failed"))},
+        {"on_error": af.calls.DeadLetter(af.Tag[af.calls.FailedCall[Any]]("failed"))},
         "step '_any' has one output",
     ),
     "no resource": ({"using": 5}, "takes an aflow.Resource"),

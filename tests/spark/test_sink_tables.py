@@ -169,16 +169,16 @@ async def test_a_job_with_a_crash_and_a_savepoint_has_each_row_there_once(
         }
     )
     storages = (tmp_path / f"checkpoints-{attempt}" for attempt in itertools.count())
-    restarts: list[af.JobRestarted] = []
+    restarts: list[af.restart.JobRestarted] = []
     went_on = asyncio.Event()
 
     def note(event: object) -> None:
         """Record whether the job has completed a checkpoint after its crash."""
-        if isinstance(event, af.JobRestarted):
+        if isinstance(event, af.restart.JobRestarted):
             restarts.append(event)
         elif (
-            isinstance(event, af.CheckpointInfo)
-            and event.outcome is af.Outcome.COMPLETED
+            isinstance(event, af.checkpoints.CheckpointInfo)
+            and event.outcome is af.checkpoints.Outcome.COMPLETED
             and restarts
         ):
             went_on.set()
@@ -190,7 +190,7 @@ async def test_a_job_with_a_crash_and_a_savepoint_has_each_row_there_once(
         return flow.start(
             parallelism=2,
             checkpointing=af.Checkpointing(every=timedelta(seconds=0.2), storage=next(storages)),
-            restart=af.FixedDelay(5, timedelta(0)),
+            restart=af.restart.FixedDelay(5, timedelta(0)),
             on_event=note,
             **more,
         )

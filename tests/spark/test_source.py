@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
 
-from aflow import Checkpointing, CollectSink, FixedDelay, Flow
+from aflow import Checkpointing, CollectSink, Flow
 from aflow.connect import BadRecord, Source, SourceError, Tag
 from aflow.errors import FlowDefinitionError
 from aflow.graph.plan_graph import to_text
+from aflow.restart import FixedDelay
 from aflow.testing import check_source
 from aflow_connectors.spark import SparkSource
 from tests.connectors.files.reading import chunks, records, rejected, values

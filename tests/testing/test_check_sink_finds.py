@@ -39,7 +39,7 @@ class Shelf(Sink[str]):
     async def writer(self, context: WriterContext) -> Writer[str]:
         self.opened += 1
         if self.opened > context.parallelism and not self.fault.reopens:
-            raise af.SinkError("the shelf is opened already")
+            raise af.errors.SinkError("the shelf is opened already")
         return _ShelfWriter(self, self.kept if self.fault.shared else [])
 
 
@@ -131,7 +131,7 @@ async def test_a_sink_that_shows_the_beginning_of_what_failed_passes() -> None:
 
 @virtual_time
 async def test_a_sink_that_cannot_be_opened_again_does_not_pass() -> None:
-    with pytest.raises(af.SinkError, match="opened already"):
+    with pytest.raises(af.errors.SinkError, match="opened already"):
         await check_sink(lambda: make(Fault(reopens=False)), lambda sink: sink.seen, RECORDS)
 
 

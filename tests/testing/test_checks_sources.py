@@ -98,7 +98,7 @@ async def test_csv_files(folder: Path) -> None:
 async def test_files_with_bad_lines_and_dead_letters(tmp_path: Path) -> None:
     lines = [f'{{"n": {n}}}' if n % 3 else "{" for n in NUMBERS]
     (tmp_path / "a.jsonl").write_text("\n".join(lines), "utf-8")
-    dead = af.Tag[af.BadRecord]("dead")
+    dead = af.Tag[af.connect.BadRecord]("dead")
 
     await check_source(
         lambda: JsonLinesSource(tmp_path, dead_letters=dead),

@@ -71,7 +71,9 @@ def test_event_time_comes_from_the_script() -> None:
 def test_a_crash_of_the_script_fails_the_flow() -> None:
     flow, sink = reminding(ScriptedSource[str]("a", Crash(OSError("gone"))))
 
-    with pytest.raises(af.SourceError, match="'events' failed in split 'script': OSError: gone"):
+    with pytest.raises(
+        af.errors.SourceError, match="'events' failed in split 'script': OSError: gone"
+    ):
         run_flow(flow)
 
     assert sink.values == []

@@ -28,12 +28,12 @@ class Totals(NamedTuple):
 PerShop = af.WindowedStream[str, Sale]
 Ints = af.WindowedStream[str, int]
 Floats = af.WindowedStream[str, float]
-Counts = af.WindowResults[Sale, af.Windowed[str, int]]
-Numbers = af.WindowResults[Sale, af.Windowed[str, float]]
-Sales = af.WindowResults[Sale, af.Windowed[str, Sale]]
-ListOfSales = af.WindowResults[Sale, af.Windowed[str, list[Sale]]]
-Prices = af.WindowResults[Sale, af.Windowed[str, list[float]]]
-Texts = af.WindowResults[Sale, af.Windowed[str, str]]
+Counts = af.streams.WindowResults[Sale, af.Windowed[str, int]]
+Numbers = af.streams.WindowResults[Sale, af.Windowed[str, float]]
+Sales = af.streams.WindowResults[Sale, af.Windowed[str, Sale]]
+ListOfSales = af.streams.WindowResults[Sale, af.Windowed[str, list[Sale]]]
+Prices = af.streams.WindowResults[Sale, af.Windowed[str, list[float]]]
+Texts = af.streams.WindowResults[Sale, af.Windowed[str, str]]
 
 
 def numbers_follow_what_is_picked(sales: PerShop, ints: Ints, floats: Floats) -> None:
@@ -45,15 +45,15 @@ def numbers_follow_what_is_picked(sales: PerShop, ints: Ints, floats: Floats) ->
     assert_type(sales.aggregate(af.aggregates.mean(lambda s: s.items), name="a"), Numbers)
     assert_type(
         ints.aggregate(af.aggregates.sum(), name="a"),
-        af.WindowResults[int, af.Windowed[str, int]],
+        af.streams.WindowResults[int, af.Windowed[str, int]],
     )
     assert_type(
         floats.aggregate(af.aggregates.sum(), name="a"),
-        af.WindowResults[float, af.Windowed[str, float]],
+        af.streams.WindowResults[float, af.Windowed[str, float]],
     )
     assert_type(
         ints.aggregate(af.aggregates.mean(float), name="a"),
-        af.WindowResults[int, af.Windowed[str, float]],
+        af.streams.WindowResults[int, af.Windowed[str, float]],
     )
 
 
@@ -69,7 +69,7 @@ def extremes_are_values_or_records(sales: PerShop, ints: Ints) -> None:
     )
     assert_type(
         ints.aggregate(af.aggregates.min(), name="a"),
-        af.WindowResults[int, af.Windowed[str, int]],
+        af.streams.WindowResults[int, af.Windowed[str, int]],
     )
     assert_type(
         sales.aggregate(af.aggregates.top_k(3, by=lambda s: s.price), name="a"), ListOfSales
@@ -107,7 +107,7 @@ def sketches_give_plain_numbers(sales: PerShop, floats: Floats) -> None:
     )
     assert_type(
         floats.aggregate(af.aggregates.quantile(0.5), name="a"),
-        af.WindowResults[float, af.Windowed[str, float]],
+        af.streams.WindowResults[float, af.Windowed[str, float]],
     )
 
 
@@ -122,7 +122,7 @@ def fields_give_what_they_are_made_into(sales: PerShop) -> None:
             ),
             name="totals",
         ),
-        af.WindowResults[Sale, af.Windowed[str, Totals]],
+        af.streams.WindowResults[Sale, af.Windowed[str, Totals]],
     )
 
 

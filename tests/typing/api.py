@@ -112,7 +112,7 @@ def builtins_and_methods_are_functions_too(numbers: af.Stream[int], words: af.St
     assert_type(words.flat_map(str.split), af.Stream[str])
 
 
-class PerRecord(af.WatermarkGenerator[Payment]):
+class PerRecord(af.watermarks.WatermarkGenerator[Payment]):
     def on_event(self, value: Payment, timestamp: int) -> int | None:
         return timestamp if value.amount else None
 
@@ -279,28 +279,28 @@ def windows_keep_key_and_value(per_card: PerCard) -> None:
 def window_results_follow_their_functions(windows: Windows) -> None:
     assert_type(
         windows.fold(float, lambda total, p: total + p.amount, name="total"),
-        af.WindowResults[Payment, af.Windowed[str, float]],
+        af.streams.WindowResults[Payment, af.Windowed[str, float]],
     )
     assert_type(
         windows.fold(lambda: "", lambda joined, p: joined + p.card, name="cards"),
-        af.WindowResults[Payment, af.Windowed[str, str]],
+        af.streams.WindowResults[Payment, af.Windowed[str, str]],
     )
     assert_type(
         windows.fold(nothing, lambda a, p: (a[0] + 1, a[1] + p.amount), name="pairs"),
-        af.WindowResults[Payment, af.Windowed[str, tuple[int, float]]],
+        af.streams.WindowResults[Payment, af.Windowed[str, tuple[int, float]]],
     )
     assert_type(
         windows.reduce(lambda a, b: a if a.amount > b.amount else b, name="max", of=Payment),
-        af.WindowResults[Payment, af.Windowed[str, Payment]],
+        af.streams.WindowResults[Payment, af.Windowed[str, Payment]],
     )
     assert_type(
         windows.aggregate(Mean(), name="mean"),
-        af.WindowResults[Payment, af.Windowed[str, float]],
+        af.streams.WindowResults[Payment, af.Windowed[str, float]],
     )
 
 
 def a_window_result_is_a_stream_with_late_records(
-    results: af.WindowResults[Payment, af.Windowed[str, float]],
+    results: af.streams.WindowResults[Payment, af.Windowed[str, float]],
 ) -> None:
     assert_type(results.late, af.Stream[Payment])
     assert_type(results.map(lambda w: w), af.Stream[af.Windowed[str, float]])
@@ -361,7 +361,7 @@ async def a_job_gives_its_results(
             assert_type(result, af.Windowed[str, float])
         async for result in sink:
             assert_type(result, af.Windowed[str, float])
-        assert_type(job.metrics(), af.JobMetrics)
-        assert_type(job.metrics().steps["totals"], af.StepMetrics)
-        assert_type(job.metrics().tasks, list[af.TaskMetrics])
+        assert_type(job.metrics(), af.metrics.JobMetrics)
+        assert_type(job.metrics().steps["totals"], af.metrics.StepMetrics)
+        assert_type(job.metrics().tasks, list[af.metrics.TaskMetrics])
         await job.stop(drain=True)

@@ -52,7 +52,7 @@ def results_have_the_type_that_is_awaited(orders: af.Stream[Order], client: Clie
 
 
 def options_know_the_values(orders: af.Stream[Order]) -> None:
-    failed = af.Tag[af.FailedCall[Order]]("failed")
+    failed = af.Tag[af.calls.FailedCall[Order]]("failed")
     answers = orders.map_async(
         weather,
         name="weather",
@@ -62,12 +62,12 @@ def options_know_the_values(orders: af.Stream[Order]) -> None:
         attempt_timeout=timedelta(milliseconds=500),
         deadline=lambda order: order.id + 1_000,
         retry=af.Retry(attempts=3, delay=timedelta(milliseconds=50), on=ConnectionError),
-        on_error=af.DeadLetter(failed),
+        on_error=af.calls.DeadLetter(failed),
         of=Order,
     )
     assert_type(answers, af.Stream[Weather])
-    assert_type(answers.side(failed), af.Stream[af.FailedCall[Order]])
-    orders.map_async(weather, on_error=af.Fallback(lambda order, error: Weather(0.0)))
+    assert_type(answers.side(failed), af.Stream[af.calls.FailedCall[Order]])
+    orders.map_async(weather, on_error=af.calls.Fallback(lambda order, error: Weather(0.0)))
 
 
 def keyed_streams_call_too(orders: af.Stream[Order]) -> None:
@@ -116,10 +116,10 @@ async def plain_weathers(orders: list[Order]) -> list[Weather]:
 def limits_and_caches_know_the_values(orders: af.Stream[Order]) -> None:
     answers = orders.map_async(
         weather,
-        capacity=af.Adaptive(start=20),
-        rate=af.RateLimit(100, timedelta(seconds=1), cost=lambda order: len(order.city)),
-        breaker=af.CircuitBreaker(failures=0.5),
-        cache=af.Cache(1_000, key=lambda order: order.city),
+        capacity=af.calls.Adaptive(start=20),
+        rate=af.calls.RateLimit(100, timedelta(seconds=1), cost=lambda order: len(order.city)),
+        breaker=af.calls.CircuitBreaker(failures=0.5),
+        cache=af.calls.Cache(1_000, key=lambda order: order.city),
     )
     assert_type(answers, af.Stream[Weather])
     assert_type(orders.map_batch_async(weathers, size=10), af.Stream[Weather])

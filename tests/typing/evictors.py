@@ -19,7 +19,7 @@ class Sum:
 
 
 Sales = af.KeyedStream[str, Sale]
-Sums = af.WindowResults[Sale, af.Windowed[str, Sum]]
+Sums = af.streams.WindowResults[Sale, af.Windowed[str, Sum]]
 
 
 def added(total: Sum, sale: Sale) -> Sum:
@@ -35,4 +35,4 @@ def records_may_be_declared_in_place_of_accumulators(sales: Sales) -> None:
 def so_they_may_for_aggregates(sales: Sales, mean: af.Aggregate[Sale, Sum, float]) -> None:
     last = sales.window(af.Count(3, slide=1))
     means = last.aggregate(mean, name="mean", of=Sale)
-    assert_type(means, af.WindowResults[Sale, af.Windowed[str, float]])
+    assert_type(means, af.streams.WindowResults[Sale, af.Windowed[str, float]])

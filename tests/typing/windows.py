@@ -42,10 +42,12 @@ def all_kinds_of_windows_keep_key_and_record(users: ByUser) -> None:
     assert_type(users.window(af.Tumbling(MINUTE)), Windows)
     assert_type(users.window(af.Sliding(MINUTE, MINUTE / 2)), Windows)
     assert_type(users.window(af.Session(MINUTE)), Windows)
-    assert_type(users.window(af.DynamicSession(lambda c: c.patience)), Windows)
+    assert_type(users.window(af.windows.DynamicSession(lambda c: c.patience)), Windows)
     assert_type(users.window(af.Count(10, slide=5)), Windows)
     assert_type(users.window(af.Tumbling(MINUTE, domain=af.TimeDomain.PROCESSING)), Windows)
-    assert_type(users.window(af.Tumbling(MINUTE, stagger=af.WindowStagger.NATURAL)), Windows)
+    assert_type(
+        users.window(af.Tumbling(MINUTE, stagger=af.windows.WindowStagger.NATURAL)), Windows
+    )
     assert_type(users.window(af.Global(), trigger=af.triggers.Count(3)), Windows)
     assert_type(
         users.window(
@@ -60,12 +62,12 @@ def all_kinds_of_windows_keep_key_and_record(users: ByUser) -> None:
     )
 
 
-class FirstOfMonth(af.WindowAssigner[Click]):
+class FirstOfMonth(af.windows.WindowAssigner[Click]):
     def assign(self, value: Click, timestamp: int) -> Sequence[af.TimeWindow]:
         return [af.TimeWindow(timestamp, timestamp + 1)]
 
 
-class OnPage(af.Trigger[Click]):
+class OnPage(af.triggers.Trigger[Click]):
     def on_element(
         self, value: Click, timestamp: int, window: af.TimeWindow, ctx: af.triggers.TriggerContext
     ) -> af.triggers.TriggerResult:
@@ -75,7 +77,7 @@ class OnPage(af.Trigger[Click]):
         return af.triggers.TriggerResult.FIRE
 
 
-class Newest(af.Evictor[Click]):
+class Newest(af.evictors.Evictor[Click]):
     def before(
         self,
         elements: Sequence[af.evictors.Element[Click]],
@@ -111,29 +113,30 @@ class Pages(af.WindowFunction[str, list[Click], str]):
 
 def functions_of_windows_say_what_comes_out(windows: Windows) -> None:
     folded = windows.fold(int, lambda n, c: n + len(c.page), name="n", merge=lambda a, b: a + b)
-    assert_type(folded, af.WindowResults[Click, af.Windowed[str, int]])
+    assert_type(folded, af.streams.WindowResults[Click, af.Windowed[str, int]])
     assert_type(folded.late, Clicks)
     then = windows.fold(int, lambda n, c: n + 1, name="r", then=Report())
-    assert_type(then, af.WindowResults[Click, tuple[str, int]])
+    assert_type(then, af.streams.WindowResults[Click, tuple[str, int]])
     assert_type(
         windows.apply(lambda clicks: clicks[0].page, name="a"),
-        af.WindowResults[Click, af.Windowed[str, str]],
+        af.streams.WindowResults[Click, af.Windowed[str, str]],
     )
-    assert_type(windows.process(Pages(), name="p"), af.WindowResults[Click, str])
+    assert_type(windows.process(Pages(), name="p"), af.streams.WindowResults[Click, str])
     assert_type(
         windows.reduce(lambda a, b: a, name="f"),
-        af.WindowResults[Click, af.Windowed[str, Click]],
+        af.streams.WindowResults[Click, af.Windowed[str, Click]],
     )
 
 
 def windows_of_everything_have_no_key(clicks: Clicks) -> None:
     counted = clicks.window_all(af.Count(5)).fold(int, lambda n, c: n + 1, name="five")
-    assert_type(counted, af.WindowResults[Click, af.Windowed[None, int]])
+    assert_type(counted, af.streams.WindowResults[Click, af.Windowed[None, int]])
 
 
 def sessions_are_lists(users: ByUser) -> None:
     assert_type(
-        users.sessions(MINUTE, name="s"), af.WindowResults[Click, af.Windowed[str, list[Click]]]
+        users.sessions(MINUTE, name="s"),
+        af.streams.WindowResults[Click, af.Windowed[str, list[Click]]],
     )
 
 
@@ -145,25 +148,25 @@ def the_kind_of_a_join_says_which_side_may_be_missing(users: ByUser, orders: Ord
     inner = users.interval_join(orders, between=between).inner(
         lambda c, o: (c.page, o.amount), name="i"
     )
-    assert_type(inner, af.JoinResults[Click, Order, tuple[str, float]])
+    assert_type(inner, af.streams.JoinResults[Click, Order, tuple[str, float]])
     assert_type(inner.late_left, Clicks)
     assert_type(inner.late_right, af.Stream[Order])
     left = users.interval_join(orders, between=between).left(
         lambda c, o: (c.page, o.amount if o else None), name="l"
     )
-    assert_type(left, af.JoinResults[Click, Order, tuple[str, float | None]])
+    assert_type(left, af.streams.JoinResults[Click, Order, tuple[str, float | None]])
     full = users.window_join(orders, af.Tumbling(MINUTE)).full(
         lambda c, o: (c.page if c else None, o.amount if o else None), name="f"
     )
-    assert_type(full, af.JoinResults[Click, Order, tuple[str | None, float | None]])
+    assert_type(full, af.streams.JoinResults[Click, Order, tuple[str | None, float | None]])
     as_of = users.as_of_join(orders, tolerance=MINUTE).inner(
         lambda c, o: c.page * int(o.amount), name="a"
     )
-    assert_type(as_of, af.JoinResults[Click, Order, str])
+    assert_type(as_of, af.streams.JoinResults[Click, Order, str])
     grouped = users.co_group(
         orders, af.Session(MINUTE), into=lambda cs, os: len(cs) + len(os), name="g"
     )
-    assert_type(grouped, af.JoinResults[Click, Order, af.Windowed[str, int]])
+    assert_type(grouped, af.streams.JoinResults[Click, Order, af.Windowed[str, int]])
 
 
 class Spent(af.CoProcess[str, Click, Order, float]):
@@ -177,7 +180,7 @@ class Spent(af.CoProcess[str, Click, Order, float]):
 
 
 def connected_streams_give_what_the_function_gives(users: ByUser, orders: OrdersByUser) -> None:
-    assert_type(users.connect(orders), af.ConnectedStreams[str, Click, Order])
+    assert_type(users.connect(orders), af.streams.ConnectedStreams[str, Click, Order])
     assert_type(users.connect(orders).process(Spent(), name="spent"), af.Stream[float])
 
 
@@ -206,5 +209,8 @@ def small_keyed_steps(users: ByUser) -> None:
 def clicks_of_now(clicks: Clicks) -> None:
     assert_type(clicks.ingestion_time(), Clicks)
     assert_type(
-        clicks.event_time(lambda c: c.at, align=af.Alignment("clicks", max_drift=MINUTE)), Clicks
+        clicks.event_time(
+            lambda c: c.at, align=af.watermarks.Alignment("clicks", max_drift=MINUTE)
+        ),
+        Clicks,
     )

@@ -89,7 +89,7 @@ class HistoryFiles:
                 if folder.exists():
                     rmtree(folder)
         except OSError as exc:
-            raise af.SinkError(
+            raise af.errors.SinkError(
                 f"cannot write into {self.folder}: {exc.strerror or exc}; choose another folder with --output"
             ) from exc
 

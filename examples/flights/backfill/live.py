@@ -55,7 +55,7 @@ def run_live(
     return LiveRun(ended, time.monotonic() - started)
 
 
-def _line(metrics: af.JobMetrics, elapsed_s: float) -> str:
+def _line(metrics: af.metrics.JobMetrics, elapsed_s: float) -> str:
     """Return a line of progress."""
     every = metrics.steps["every flight"]
     skipped = every.sides.get("skipped", 0)

@@ -58,4 +58,6 @@ def _read(table: Path) -> dict[str, Kind]:
                 for row in csv.DictReader(lines)
             }
     except (OSError, KeyError, ValueError) as exc:
-        raise af.SourceError(f"cannot read the registry of aircraft from {table}: {exc}") from exc
+        raise af.errors.SourceError(
+            f"cannot read the registry of aircraft from {table}: {exc}"
+        ) from exc

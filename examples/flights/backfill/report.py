@@ -33,7 +33,7 @@ _STEPS: Final = (
 
 
 def show_steps(
-    console: Console, history: History, live: af.JobMetrics, whole: af.JobMetrics
+    console: Console, history: History, live: af.metrics.JobMetrics, whole: af.metrics.JobMetrics
 ) -> None:
     """Print the records of each step by computation, and its open state at the hand-over."""
     on_spark = Counter[str]()

@@ -44,7 +44,7 @@ class CountedRetry:
         self._retry = retry
         self.causes: Counter[str] = Counter()
 
-    def again(self, failed: af.Attempt, chance: float) -> timedelta | None:
+    def again(self, failed: af.calls.Attempt, chance: float) -> timedelta | None:
         """Return the delay of the next attempt, as a ``RetryPolicy`` does."""
         delay = self._retry.again(failed, chance)
         if delay is not None and failed.error is not None:

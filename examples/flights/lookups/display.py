@@ -35,10 +35,10 @@ class Progress:
     """Flights with an answer."""
     watermark: int | None
     """Epoch ms."""
-    calls: af.CallMetrics
+    calls: af.metrics.CallMetrics
 
     @classmethod
-    def of(cls, metrics: af.JobMetrics) -> Progress:
+    def of(cls, metrics: af.metrics.JobMetrics) -> Progress:
         """Return the progress from the metrics of the job."""
         step = metrics.steps[LOOKUP]
         assert step.calls is not None
@@ -92,7 +92,9 @@ async def _counts(http: aiohttp.ClientSession) -> Counts:
             return msgspec.json.decode(await response.read(), type=Counts)
     except aiohttp.ClientError as exc:
         # Without a service each of the flights would make twenty attempts.
-        raise af.SourceError(f"the weather service ended before the pipeline: {exc}") from exc
+        raise af.errors.SourceError(
+            f"the weather service ended before the pipeline: {exc}"
+        ) from exc
 
 
 class LookupDisplay:
@@ -120,11 +122,11 @@ class LookupDisplay:
             group.create_task(self._display.follow(job))
             group.create_task(self.trace.record(job, self._service, LOOKUP))
 
-    def update(self, metrics: af.JobMetrics) -> None:
+    def update(self, metrics: af.metrics.JobMetrics) -> None:
         """Show the progress once."""
         self._display.update(metrics)
 
-    def _lines(self, metrics: af.JobMetrics, elapsed_s: float) -> str:
+    def _lines(self, metrics: af.metrics.JobMetrics, elapsed_s: float) -> str:
         return Progress.of(metrics).lines(elapsed_s, self._causes)
 
 

@@ -28,11 +28,11 @@ TIMEOUT: Final = timedelta(seconds=30)
 
 #: Adapt the concurrency to the capacity of the service. Only rejections mean overload: failures and broken
 #: connections do not depend on the load.
-CAPACITY: Final = af.Adaptive(on=lambda error: cause(error) == BUSY)
+CAPACITY: Final = af.calls.Adaptive(on=lambda error: cause(error) == BUSY)
 
 #: Observations are hourly, so all flights of one hour at one airport have one answer. Flights arrive at most a day
 #: late, so the answers of some days are enough.
-CACHE: Final = af.Cache[Flight, Observation | None](
+CACHE: Final = af.calls.Cache[Flight, Observation | None](
     1000, key=lambda flight: (flight.origin, flight.time_hour)
 )
 
@@ -52,7 +52,7 @@ LOOKUP: Final = "look up the weather"
 #: Name of the step that compares answers with the join.
 COMPARISON: Final = "compared"
 
-UNANSWERED: Final = af.Tag[af.FailedCall[Flight]]("unanswered")
+UNANSWERED: Final = af.Tag[af.calls.FailedCall[Flight]]("unanswered")
 
 
 @dataclass(slots=True)  # not frozen: as FlightInWeather, there is one for each flight
@@ -102,7 +102,7 @@ def build(
     sinks: Sinks,
     *,
     connect: Callable[[], AbstractAsyncContextManager[aiohttp.ClientSession]],
-    retry: af.RetryPolicy = RETRY,
+    retry: af.calls.RetryPolicy = RETRY,
 ) -> af.Flow:
     """Build the flow. ``connect`` opens a session with the service."""
     flow = af.Flow("flights-look-up-weather")
@@ -123,7 +123,7 @@ def build(
         timeout=TIMEOUT,
         retry=retry,
         cache=CACHE,
-        on_error=af.DeadLetter(UNANSWERED),
+        on_error=af.calls.DeadLetter(UNANSWERED),
     )
     checked = _checked(answered, hours)
     checked.rebalance(1).to(sinks.in_weather, name="in weather")
@@ -176,7 +176,7 @@ class MismatchFilter(af.ProcessFunction[Compared, FlightInWeather]):
         return ()
 
 
-def _unanswered(lost: af.FailedCall[Flight]) -> Unanswered:
+def _unanswered(lost: af.calls.FailedCall[Flight]) -> Unanswered:
     flight = lost.value
     return Unanswered(
         flight.carrier,

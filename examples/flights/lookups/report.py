@@ -33,14 +33,14 @@ class Summary:
     """Flights that cannot be compared: the sources were stopped before the weather of these flights was read."""
     unanswered: int
     malformed: int
-    calls: af.CallMetrics
+    calls: af.metrics.CallMetrics
     causes: Counter[str]
     """Causes of retries."""
     service: Counts
 
     @classmethod
     def of(
-        cls, metrics: af.JobMetrics, service: Counts, causes: Counter[str], *, weather: int
+        cls, metrics: af.metrics.JobMetrics, service: Counts, causes: Counter[str], *, weather: int
     ) -> Summary:
         """Return the summary from the last metrics of the job; ``weather`` is the number of lines of its input."""
         steps = metrics.steps

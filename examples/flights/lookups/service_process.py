@@ -78,7 +78,7 @@ def service_process(settings: Settings) -> Generator[ServiceProcess]:
             if not port:
                 process.wait()
                 errors.seek(0)
-                raise af.SourceError(
+                raise af.errors.SourceError(
                     f"the weather service did not start:\n{errors.read().decode(errors='replace')}"
                 )
             yield ServiceProcess(int(port), process.pid)

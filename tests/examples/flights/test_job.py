@@ -46,7 +46,7 @@ class Recorder:
             self.calls.append(f"cancelled, running {job.running}")
             raise
 
-    def update(self, metrics: af.JobMetrics) -> None:
+    def update(self, metrics: af.metrics.JobMetrics) -> None:
         self.calls.append(f"{metrics.steps['out'].records_in} records")
 
 

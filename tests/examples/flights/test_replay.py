@@ -84,7 +84,9 @@ def test_a_single_flight_has_its_table(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_folder_that_cannot_be_made_is_an_error_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    with pytest.raises(af.SinkError, match=r"cannot write .*choose another folder with --output"):
+    with pytest.raises(
+        af.errors.SinkError, match=r"cannot write .*choose another folder with --output"
+    ):
         replay(tmp_path / "file" / "below")
 
 
@@ -119,7 +121,7 @@ def test_a_machine_without_time_zones_is_told_where_to_get_them(
     zoneinfo.ZoneInfo.clear_cache()
 
     try:
-        with pytest.raises(af.SourceError, match=r"no time zones.*pip install tzdata"):
+        with pytest.raises(af.errors.SourceError, match=r"no time zones.*pip install tzdata"):
             new_york()
     finally:
         zoneinfo.reset_tzpath(to=zones)

@@ -222,7 +222,10 @@ async def test_a_second_job_is_refused_while_one_runs_or_waits_for_its_restart(
     jobs = TwoJobs()
     jobs.add(jobs.first, "a1", "a2", Pause(seconds(10)), Crash(), "a3")
     jobs.add(jobs.second, "b1")
-    storage, restart = af.Checkpointing(storage=tmp_path), af.FixedDelay(1, delay=seconds(10))
+    storage, restart = (
+        af.Checkpointing(storage=tmp_path),
+        af.restart.FixedDelay(1, delay=seconds(10)),
+    )
 
     async with jobs.first.start(checkpointing=storage, restart=restart) as job:
         for at in (5, 10):  # while it runs, and while it waits

@@ -78,7 +78,7 @@ class ServiceWithRoom:
 
 def check_rate(
     begun: list[tuple[float, int]],
-    limit: af.RateLimit[int],
+    limit: af.calls.RateLimit[int],
     cost: Callable[[int], float] = lambda number: 1.0,
 ) -> None:
     """A bucket that holds the burst had for each call what it costs, or was full."""

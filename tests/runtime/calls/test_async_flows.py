@@ -174,7 +174,7 @@ def test_a_generator_whose_time_is_up_is_closed() -> None:
 
     flow, sink = af.Flow("endless"), CollectSink[int]()
     called = flow.source(range(2)).flat_map_async(
-        endless, name="endless", timeout=5 * SECOND, on_error=af.Drop()
+        endless, name="endless", timeout=5 * SECOND, on_error=af.calls.Drop()
     )
     called.to(sink)
 
@@ -202,7 +202,7 @@ def test_filter_async_keeps_values_with_their_timestamps(ordered: bool) -> None:
 
 def test_results_and_dead_letters_reach_their_sinks_in_the_order_of_the_records() -> None:
     reached: list[int] = []
-    failed = af.Tag[af.FailedCall[int]]("failed")
+    failed = af.Tag[af.calls.FailedCall[int]]("failed")
 
     async def odd(value: int) -> int:
         if value % 2 == 0:
@@ -211,7 +211,7 @@ def test_results_and_dead_letters_reach_their_sinks_in_the_order_of_the_records(
         return value
 
     flow = af.Flow("order")
-    answers = flow.source(range(10)).map_async(odd, on_error=af.DeadLetter(failed))
+    answers = flow.source(range(10)).map_async(odd, on_error=af.calls.DeadLetter(failed))
     answers.to(af.CallbackSink(reached.append), name="answers")
     answers.side(failed).map(lambda lost: lost.value).to(
         af.CallbackSink(reached.append), name="failed"

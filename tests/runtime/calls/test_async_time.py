@@ -38,7 +38,7 @@ def test_the_time_is_up_exactly_when_it_is_up_and_a_completion_before_cancels_it
         lambda number: asyncio.sleep(takes, number),
         1,
         timeout=5 * SECOND,
-        on_error=af.Fallback(kind),
+        on_error=af.calls.Fallback(kind),
     )
 
     outcome = run_flow(flow)
@@ -74,7 +74,7 @@ def test_the_time_covers_all_attempts_and_the_pauses_between_them() -> None:
         1,
         timeout=5 * SECOND,
         retry=af.Retry(attempts=10, delay=SECOND),
-        on_error=af.Fallback(kind),
+        on_error=af.calls.Fallback(kind),
     )
 
     outcome = run_flow(flow)
@@ -96,7 +96,7 @@ def test_a_record_whose_time_is_up_frees_its_slot_at_once(ordered: bool) -> None
         timeout=5 * SECOND,
         capacity=1,
         ordered=ordered,
-        on_error=af.Drop(),
+        on_error=af.calls.Drop(),
     )
 
     outcome = run_flow(flow)
@@ -116,7 +116,7 @@ def test_completed_and_not_emitted_the_result_wins_over_the_time() -> None:
         1,
         2,
         deadline=until,
-        on_error=af.Fallback(kind),
+        on_error=af.calls.Fallback(kind),
     )
 
     outcome = run_flow(flow)

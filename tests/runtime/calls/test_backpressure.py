@@ -93,7 +93,7 @@ def test_time_does_not_run_out_for_a_record_because_there_is_no_room_behind_the_
         ordered=False,
         timeout=3.5 * SECOND,
         retry=af.Retry(delay=SECOND / 2),
-        on_error=af.Drop(),
+        on_error=af.calls.Drop(),
     ).to(sink)
 
     run_flow(flow)

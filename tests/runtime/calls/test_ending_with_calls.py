@@ -150,7 +150,7 @@ async def test_a_failure_in_another_task_ends_all_calls() -> None:
 
     with (
         nothing_left_behind("the job"),
-        pytest.raises(af.SourceError, match="the script says: crash"),
+        pytest.raises(af.errors.SourceError, match="the script says: crash"),
     ):
         await flow.run(options=af.Options(clock=VirtualClock()))
 
@@ -352,7 +352,7 @@ def test_a_job_that_starts_again_calls_for_what_was_under_way_and_loses_no_retry
     run_flow(
         flow,
         checkpointing=checkpointing(tmp_path, every=SECOND),
-        restart=af.FixedDelay(1, delay=SECOND),
+        restart=af.restart.FixedDelay(1, delay=SECOND),
     )
 
     assert sorted(sink.values) == [1, 2, 3, 4]
@@ -380,7 +380,7 @@ def stubborn_flow(
 ) -> tuple[af.Flow, CollectSink[int]]:
     flow, sink = af.Flow("stubborn"), CollectSink[int]()
     called = flow.source(ScriptedSource[int](*numbers), name="numbers").map_async(
-        stubborn(seconds), name="ask", timeout=timeout, on_error=af.Drop(), capacity=capacity
+        stubborn(seconds), name="ask", timeout=timeout, on_error=af.calls.Drop(), capacity=capacity
     )
     called.to(sink, name="out")
     return flow, sink

@@ -228,7 +228,7 @@ class Storing:
     """Where a job stores checkpoints, and how it is asked for one."""
 
     def __init__(self, folder: Path, *, unaligned: bool = False) -> None:
-        barriers = af.Unaligned() if unaligned else af.Aligned()
+        barriers = af.checkpoints.Unaligned() if unaligned else af.checkpoints.Aligned()
         self.settings = af.Checkpointing(every=None, storage=folder, barriers=barriers)
 
 
@@ -373,7 +373,7 @@ class Stubborn(af.AsyncKeyedProcess[int, int, tuple[int, int]]):
 def test_a_handler_that_ignores_its_end_cannot_touch_state_nor_the_next_handler() -> None:
     function = Stubborn()
     source = ScriptedSource[int](1, 2, 3, Pause(timedelta(seconds=10)), 4)
-    flow, sink = handled(source, function, keys=1, timeout=SECOND, on_error=af.Drop())
+    flow, sink = handled(source, function, keys=1, timeout=SECOND, on_error=af.calls.Drop())
 
     run_flow(flow)
 
@@ -394,10 +394,10 @@ class Unlucky(af.AsyncKeyedProcess[int, int, int]):
 
 
 def test_timers_that_fail_for_good_are_dead_letters(tmp_path: Path) -> None:
-    failures = af.Tag[af.FailedCall[Any]]("failures")
+    failures = af.Tag[af.calls.FailedCall[Any]]("failures")
     flow, letters = af.Flow("letters"), CollectSink[Any]()
     keyed = flow.source(timed(5), name="numbers").key_by(lambda n: n)
-    step = keyed.process_async(Unlucky(), name="handle", on_error=af.DeadLetter(failures))
+    step = keyed.process_async(Unlucky(), name="handle", on_error=af.calls.DeadLetter(failures))
     step.side(failures).to(letters, name="letters")
     step.to(CollectSink[Any](), name="out")
 
@@ -408,15 +408,15 @@ def test_timers_that_fail_for_good_are_dead_letters(tmp_path: Path) -> None:
     assert all(isinstance(letter.value, FiredTimer) for letter in letters.values)
 
 
-RATE: af.RateLimit[int] = af.RateLimit(50, per=SECOND)
+RATE: af.calls.RateLimit[int] = af.calls.RateLimit(50, per=SECOND)
 
 LIMITS: dict[str, dict[str, Any]] = {
     "no limit": {},
     "one at a time": {"capacity": 1},
     "rate": {"rate": RATE},
-    "adaptive": {"capacity": af.Adaptive()},
-    "breaker": {"breaker": af.CircuitBreaker()},
-    "several": {"rate": RATE, "capacity": af.Adaptive(), "timeout": HOUR},
+    "adaptive": {"capacity": af.calls.Adaptive()},
+    "breaker": {"breaker": af.calls.CircuitBreaker()},
+    "several": {"rate": RATE, "capacity": af.calls.Adaptive(), "timeout": HOUR},
 }
 
 

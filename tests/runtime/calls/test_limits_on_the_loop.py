@@ -31,7 +31,7 @@ def limited(
 @pytest.mark.parametrize("capacity", [1, 100, 1000])
 @pytest.mark.parametrize(("count", "number"), [(3, 12), (70, 280), (10_000, 20_000)])
 def test_the_rate_is_reached_and_not_exceeded(count: int, number: int, capacity: int) -> None:
-    limit = af.RateLimit[int](count, per=SECOND)
+    limit = af.calls.RateLimit[int](count, per=SECOND)
     service = NotedService(takes=0)
     flow, sink = limited(range(number), service, rate=limit, capacity=capacity)
 
@@ -54,7 +54,7 @@ def test_steps_and_subtasks_that_share_a_limit_keep_it_with_retries_and_groups(
         failed.add(number)
         return fails
 
-    limit = af.RateLimit[int](100, per=SECOND, shared="api")
+    limit = af.calls.RateLimit[int](100, per=SECOND, shared="api")
     service = NotedService(fails=fails_once)
     flow, sink = af.Flow("shared"), CollectSink[int]()
     first = flow.source(range(100), name="first").rebalance(3)
@@ -75,17 +75,19 @@ def test_steps_and_subtasks_that_share_a_limit_keep_it_with_retries_and_groups(
     assert 2.1 <= took <= 2.6
 
 
-def _with_cost(limit: af.RateLimit[int]) -> af.RateLimit[int]:
-    return af.RateLimit(limit.count, per=limit.per, shared=limit.shared, cost=lambda number: 1)
+def _with_cost(limit: af.calls.RateLimit[int]) -> af.calls.RateLimit[int]:
+    return af.calls.RateLimit(
+        limit.count, per=limit.per, shared=limit.shared, cost=lambda number: 1
+    )
 
 
-def check_rate_of_groups(begun: list[tuple[float, int]], limit: af.RateLimit[int]) -> None:
+def check_rate_of_groups(begun: list[tuple[float, int]], limit: af.calls.RateLimit[int]) -> None:
     """Records of a group that were called for together do not exceed the burst here, so each counts by itself."""
     check_rate(begun, limit)
 
 
 def test_calls_that_cost_more_than_the_burst_are_made_one_after_the_other() -> None:
-    limit = af.RateLimit[int](100, per=SECOND, burst=10, cost=float)
+    limit = af.calls.RateLimit[int](100, per=SECOND, burst=10, cost=float)
     service = NotedService()
     flow, sink = limited(ScriptedSource(50, 50, 50, 5, 50), service, rate=limit)
 
@@ -97,10 +99,10 @@ def test_calls_that_cost_more_than_the_burst_are_made_one_after_the_other() -> N
 
 
 def test_kept_results_take_nothing_of_the_rate() -> None:
-    limit = af.RateLimit[int](1, per=SECOND)
+    limit = af.calls.RateLimit[int](1, per=SECOND)
     service = NotedService(takes=0)
     flow, sink = limited(
-        ScriptedSource(*[1, 2] * 500), service, rate=limit, cache=af.Cache[int, int](10)
+        ScriptedSource(*[1, 2] * 500), service, rate=limit, cache=af.calls.Cache[int, int](10)
     )
 
     took = run_flow(flow).took
@@ -113,7 +115,7 @@ def test_kept_results_take_nothing_of_the_rate() -> None:
 
 
 def test_a_step_that_is_held_leaves_the_rate_to_others() -> None:
-    limit = af.RateLimit[int](100, per=SECOND, burst=1, shared="api")
+    limit = af.calls.RateLimit[int](100, per=SECOND, burst=1, shared="api")
     held, other, slow = NotedService(takes=0), NotedService(takes=0), NotedService(takes=1)
     flow, sink = af.Flow("held"), CollectSink[int]()
     asked = flow.source(range(40), name="in 1").map_async(held.ask, name="held", rate=limit)
@@ -131,7 +133,7 @@ def test_a_step_that_is_held_leaves_the_rate_to_others() -> None:
 
 
 def test_a_step_whose_input_has_ended_leaves_the_rate_to_others() -> None:
-    limit = af.RateLimit[int](100, per=SECOND, burst=1, shared="api")
+    limit = af.calls.RateLimit[int](100, per=SECOND, burst=1, shared="api")
     first, second = NotedService(takes=5), NotedService(takes=0)
     flow, sink = af.Flow("ended"), CollectSink[int]()
     flow.source(range(100), name="in 1").map_async(first.ask, name="first", rate=limit).to(
@@ -160,14 +162,14 @@ async def waiting(flow: af.Flow, seconds: float) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"rate": af.RateLimit[int](1, per=timedelta(hours=1))},
-        {"breaker": af.CircuitBreaker(calls=1, pause=timedelta(hours=1), max_pause=None)},
+        {"rate": af.calls.RateLimit[int](1, per=timedelta(hours=1))},
+        {"breaker": af.calls.CircuitBreaker(calls=1, pause=timedelta(hours=1), max_pause=None)},
     ],
     ids=["rate", "breaker"],
 )
 def test_a_job_that_ends_while_calls_wait_leaves_no_timer_behind(options: dict[str, Any]) -> None:
     service = NotedService(fails=lambda number, now: True)
-    flow, _ = limited(range(100), service, on_error=af.Drop(), **options)
+    flow, _ = limited(range(100), service, on_error=af.calls.Drop(), **options)
 
     async def main() -> None:
         with nothing_left_behind("the job"):
@@ -181,7 +183,7 @@ def test_a_job_that_ends_while_calls_wait_leaves_no_timer_behind(options: dict[s
 @virtual_time
 async def test_a_job_is_stopped_with_a_drain_when_all_that_it_took_was_called_for() -> None:
     service = NotedService()
-    limit = af.RateLimit[int](10, per=SECOND)
+    limit = af.calls.RateLimit[int](10, per=SECOND)
     source = ScriptedSource(*range(50), Pause(timedelta(hours=1)))
     flow, sink = limited(source, service, rate=limit)
     loop = asyncio.get_running_loop()
@@ -202,7 +204,7 @@ async def test_a_job_is_stopped_with_a_drain_when_all_that_it_took_was_called_fo
 async def test_calls_that_wait_are_in_a_savepoint_and_go_on_at_the_rate(
     tmp_path: Path, before: int, after: int
 ) -> None:
-    limit = af.RateLimit[int](50, per=SECOND, shared="api")
+    limit = af.calls.RateLimit[int](50, per=SECOND, shared="api")
     first, second = NotedService(), NotedService()
     options = af.Options(clock=VirtualClock())
     sinks = [CollectSink[int](), CollectSink[int]()]
@@ -238,7 +240,7 @@ async def test_calls_that_wait_are_in_a_savepoint_and_go_on_at_the_rate(
 
 
 def test_a_restarted_job_calls_again_at_the_rate(tmp_path: Path) -> None:
-    limit = af.RateLimit[int](20, per=SECOND)
+    limit = af.calls.RateLimit[int](20, per=SECOND)
     service = NotedService()
     source = ScriptedSource(*range(30), Pause(SECOND), Crash(), *range(30, 60))
     flow, sink = limited(source, service, rate=limit)
@@ -246,7 +248,7 @@ def test_a_restarted_job_calls_again_at_the_rate(tmp_path: Path) -> None:
     run_flow(
         flow,
         checkpointing=af.Checkpointing(every=100 * MS, storage=tmp_path),
-        restart=af.FixedDelay(attempts=3, delay=SECOND),
+        restart=af.restart.FixedDelay(attempts=3, delay=SECOND),
     )
 
     assert sink.values == list(range(60))
@@ -270,14 +272,14 @@ async def always_fails(number: int) -> int:
 @pytest.mark.parametrize(
     "options",
     [
-        {"rate": af.RateLimit[int](10, per=SECOND, cost=broken)},
-        {"deadline": broken, "rate": af.RateLimit[int](10, per=SECOND)},
-        {"breaker": af.CircuitBreaker(on=broken)},
-        {"capacity": af.Adaptive(on=broken)},
+        {"rate": af.calls.RateLimit[int](10, per=SECOND, cost=broken)},
+        {"deadline": broken, "rate": af.calls.RateLimit[int](10, per=SECOND)},
+        {"breaker": af.calls.CircuitBreaker(on=broken)},
+        {"capacity": af.calls.Adaptive(on=broken)},
     ],
     ids=["cost", "deadline", "breaker", "adaptive"],
 )
-@pytest.mark.parametrize("on_error", [af.Fail(), af.Drop()], ids=repr)
+@pytest.mark.parametrize("on_error", [af.calls.Fail(), af.calls.Drop()], ids=repr)
 def test_a_function_that_raises_fails_the_job_with_the_record(
     options: dict[str, Any], on_error: Any
 ) -> None:
@@ -292,8 +294,8 @@ def test_a_function_that_raises_fails_the_job_with_the_record(
 
 @pytest.mark.parametrize("cost", [-1, float("nan"), float("inf"), "much", None])
 def test_a_cost_that_is_none_fails_the_job_with_the_record(cost: Any) -> None:
-    limit = af.RateLimit[int](10, per=SECOND, cost=lambda number: cost)
-    flow, _ = limited(range(7, 9), NotedService(), rate=limit, on_error=af.Drop())
+    limit = af.calls.RateLimit[int](10, per=SECOND, cost=lambda number: cost)
+    flow, _ = limited(range(7, 9), NotedService(), rate=limit, on_error=af.calls.Drop())
 
     with pytest.raises(
         af.OperatorError, match=r"'ask' failed on record 7: ValueError: RateLimit\.cost must give"

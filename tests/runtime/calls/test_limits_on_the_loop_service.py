@@ -14,16 +14,20 @@ from aflow.testing.virtual_time import virtual_time
 from tests.runtime.calls.limited_service import SECOND, NotedService, ServiceWithRoom
 
 MS = timedelta(milliseconds=1)
-DEAD = af.Tag[af.FailedCall[int]]("dead")
+DEAD = af.Tag[af.calls.FailedCall[int]]("dead")
 
 
 def calling(
     source: af.Source[int] | range, service: NotedService | ServiceWithRoom, **options: Any
-) -> tuple[af.Flow, CollectSink[int], CollectSink[af.FailedCall[int]]]:
-    flow, sink, dead = af.Flow("calling"), CollectSink[int](), CollectSink[af.FailedCall[int]]()
+) -> tuple[af.Flow, CollectSink[int], CollectSink[af.calls.FailedCall[int]]]:
+    flow, sink, dead = (
+        af.Flow("calling"),
+        CollectSink[int](),
+        CollectSink[af.calls.FailedCall[int]](),
+    )
     asked = flow.source(source, name="numbers").map_async(service.ask, name="ask", **options)
     asked.to(sink, name="out")
-    if isinstance(options.get("on_error"), af.DeadLetter):
+    if isinstance(options.get("on_error"), af.calls.DeadLetter):
         asked.side(DEAD).to(dead, name="dead")
     return flow, sink, dead
 
@@ -44,8 +48,8 @@ def test_nothing_is_lost_while_the_service_is_down(ordered: bool, seed: int | No
         service,
         capacity=10,
         ordered=ordered,
-        breaker=af.CircuitBreaker(calls=5, pause=SECOND),
-        on_error=af.DeadLetter(DEAD),
+        breaker=af.calls.CircuitBreaker(calls=5, pause=SECOND),
+        on_error=af.calls.DeadLetter(DEAD),
     )
 
     run_flow(flow, seed=seed)
@@ -63,7 +67,7 @@ def test_with_retry_each_record_has_its_result_at_last() -> None:
         range(500),
         service,
         capacity=10,
-        breaker=af.CircuitBreaker(calls=5, pause=SECOND, max_pause=SECOND),
+        breaker=af.calls.CircuitBreaker(calls=5, pause=SECOND, max_pause=SECOND),
         retry=af.Retry(attempts=20, delay=100 * MS),
     )
 
@@ -78,8 +82,8 @@ def test_calls_that_fail_fast_are_dead_letters_that_say_so() -> None:
     flow, sink, dead = calling(
         source,
         down_until(5),
-        breaker=af.CircuitBreaker(calls=5, pause=5 * SECOND, fail_fast=True),
-        on_error=af.DeadLetter(DEAD),
+        breaker=af.calls.CircuitBreaker(calls=5, pause=5 * SECOND, fail_fast=True),
+        on_error=af.calls.DeadLetter(DEAD),
     )
 
     run_flow(flow)
@@ -99,8 +103,10 @@ async def test_thousands_that_fail_fast_leave_the_loop_to_others() -> None:
         range(20_000),
         down_until(1e9),
         capacity=5000,
-        breaker=af.CircuitBreaker(calls=1, pause=timedelta(days=1), max_pause=None, fail_fast=True),
-        on_error=af.DeadLetter(DEAD),
+        breaker=af.calls.CircuitBreaker(
+            calls=1, pause=timedelta(days=1), max_pause=None, fail_fast=True
+        ),
+        on_error=af.calls.DeadLetter(DEAD),
     )
     turns = 0
 
@@ -123,8 +129,8 @@ def test_timeouts_open_the_circuit() -> None:
         service,
         capacity=5,
         timeout=100 * MS,
-        breaker=af.CircuitBreaker(calls=5, pause=SECOND, max_pause=SECOND),
-        on_error=af.DeadLetter(DEAD),
+        breaker=af.calls.CircuitBreaker(calls=5, pause=SECOND, max_pause=SECOND),
+        on_error=af.calls.DeadLetter(DEAD),
     )
 
     run_flow(flow)
@@ -150,7 +156,9 @@ async def test_the_limit_grows_to_what_the_service_takes_and_follows_when_that_c
     ordered: bool,
 ) -> None:
     service = ServiceWithRoom(40)
-    flow, _, _ = calling(range(10**9), service, capacity=af.Adaptive(start=4), ordered=ordered)
+    flow, _, _ = calling(
+        range(10**9), service, capacity=af.calls.Adaptive(start=4), ordered=ordered
+    )
     found: list[int] = []
     rates: list[float] = []
 
@@ -176,11 +184,11 @@ def test_all_limits_together_let_each_record_through_once() -> None:
     flow, sink, _ = calling(
         range(1000),
         service,
-        capacity=af.Adaptive(start=4),
-        rate=af.RateLimit[int](100, per=SECOND),
-        breaker=af.CircuitBreaker(calls=5, pause=200 * MS),
+        capacity=af.calls.Adaptive(start=4),
+        rate=af.calls.RateLimit[int](100, per=SECOND),
+        breaker=af.calls.CircuitBreaker(calls=5, pause=200 * MS),
         retry=af.Retry(attempts=10, delay=300 * MS),
-        cache=af.Cache[int, int](100),
+        cache=af.calls.Cache[int, int](100),
         timeout=30 * SECOND,
     )
 

@@ -211,7 +211,7 @@ def test_a_restart_opens_it_anew(tmp_path: Path) -> None:
     run_flow(
         one_step(story, 1, Pause(timedelta(minutes=1)), Crash(), 2, sink=sink),
         checkpointing=af.Checkpointing(every=timedelta(seconds=10), storage=tmp_path),
-        restart=af.FixedDelay(attempts=1),
+        restart=af.restart.FixedDelay(attempts=1),
     )
 
     assert sink.values == ["http 1", "http 2"]

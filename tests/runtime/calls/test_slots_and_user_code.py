@@ -79,7 +79,7 @@ def test_a_cancellation_of_the_functions_own_fails_the_call(
 def test_it_goes_the_way_of_the_policy_and_the_slot_makes_the_next_call(
     fn: Callable[[int], Awaitable[int]],
 ) -> None:
-    flow, sink = calling(fn, range(4), on_error=af.Drop())
+    flow, sink = calling(fn, range(4), on_error=af.calls.Drop())
 
     run_flow(flow)
 
@@ -122,7 +122,9 @@ def test_a_slot_that_is_cancelled_before_its_first_step_is_replaced() -> None:
 
 
 def test_a_timeout_of_a_library_that_cancels_its_task_is_an_error_as_any_other() -> None:
-    flow, sink = calling(old_timeout, range(4), on_error=af.Fallback(lambda n, error: str(error)))
+    flow, sink = calling(
+        old_timeout, range(4), on_error=af.calls.Fallback(lambda n, error: str(error))
+    )
 
     run_flow(flow)
 
@@ -192,7 +194,7 @@ async def with_group(number: int) -> int:
 
 def test_a_task_group_inside_a_call_fails_as_a_group_and_the_slot_goes_on() -> None:
     flow, sink = calling(
-        with_group, range(4), on_error=af.Fallback(lambda n, error: type(error).__name__)
+        with_group, range(4), on_error=af.calls.Fallback(lambda n, error: type(error).__name__)
     )
 
     run_flow(flow)
@@ -215,7 +217,7 @@ def test_a_task_group_inside_a_call_whose_time_is_up_ends_with_all_its_tasks() -
             group.create_task(part(number, "b"))
         return number
 
-    flow, sink = calling(parts, range(3), timeout=timedelta(seconds=10), on_error=af.Drop())
+    flow, sink = calling(parts, range(3), timeout=timedelta(seconds=10), on_error=af.calls.Drop())
 
     outcome = run_flow(flow)
 
@@ -235,7 +237,7 @@ def test_what_is_shielded_inside_a_call_goes_on_when_its_time_is_up() -> None:
         await asyncio.shield(write(number))
         return number
 
-    flow, sink = calling(shielded, range(1), timeout=timedelta(seconds=1), on_error=af.Drop())
+    flow, sink = calling(shielded, range(1), timeout=timedelta(seconds=1), on_error=af.calls.Drop())
 
     @virtual_time
     async def main() -> None:
@@ -294,7 +296,7 @@ def nothing(number: int) -> None:
 
 
 @pytest.mark.parametrize("fn", [plain, nothing])
-@pytest.mark.parametrize("on_error", [af.Fail(), af.Drop()])
+@pytest.mark.parametrize("on_error", [af.calls.Fail(), af.calls.Drop()])
 def test_a_function_that_gives_nothing_to_await_fails_the_job_whatever_the_policy(
     fn: Any, on_error: Any
 ) -> None:
@@ -317,7 +319,7 @@ async def wrong_type(number: int) -> int:
 
 
 def test_a_type_error_of_the_functions_own_is_an_error_as_any_other() -> None:
-    flow, sink = calling(wrong_type, range(3), on_error=af.Drop())
+    flow, sink = calling(wrong_type, range(3), on_error=af.calls.Drop())
 
     run_flow(flow)
 
@@ -353,7 +355,7 @@ def exits(*_: object) -> Any:
         (leaves, {}),
         (well, {"into": exits}),
         (well, {"deadline": exits}),
-        (leaves, {"on_error": af.Fallback(exits)}),
+        (leaves, {"on_error": af.calls.Fallback(exits)}),
     ],
     ids=["call", "into", "deadline", "fallback"],
 )
@@ -368,7 +370,7 @@ async def test_a_system_exit_fails_the_job_and_does_not_end_the_program(
 
 
 def test_what_is_no_exception_ends_the_job_and_goes_to_the_host_as_it_is() -> None:
-    flow, _ = calling(fails_the_test, range(3), on_error=af.Drop())
+    flow, _ = calling(fails_the_test, range(3), on_error=af.calls.Drop())
 
     with pytest.raises(Outcome, match="failed"):
         run_flow(flow)
@@ -378,7 +380,7 @@ def test_an_interrupt_from_the_keyboard_ends_the_program() -> None:
     async def interrupted(number: int) -> int:
         raise KeyboardInterrupt
 
-    flow, _ = calling(interrupted, range(3), on_error=af.Drop())
+    flow, _ = calling(interrupted, range(3), on_error=af.calls.Drop())
 
     with pytest.raises(KeyboardInterrupt):
         run_flow(flow)

@@ -30,12 +30,12 @@ class Dead(af.AsyncKeyedProcess[int, int, int]):
 @virtual_time
 async def test_a_stop_ends_though_the_circuit_breaker_of_a_dead_service_is_open(step: str) -> None:
     flow, sink, dead = af.Flow("dead service"), CollectSink[int](), CollectSink[object]()
-    failed: af.Tag[af.FailedCall[int]] = af.Tag("failed")
-    options: af.CallOptions[int] = {
+    failed: af.Tag[af.calls.FailedCall[int]] = af.Tag("failed")
+    options: af.calls.CallOptions[int] = {
         "timeout": 10 * SECOND,
         "retry": af.Retry(attempts=4, on=ConnectionError),
-        "breaker": af.CircuitBreaker(),
-        "on_error": af.DeadLetter(failed),
+        "breaker": af.calls.CircuitBreaker(),
+        "on_error": af.calls.DeadLetter(failed),
     }
     numbers = flow.source(ScriptedSource[int](*range(1000), FOREVER), name="numbers")
     if step == "handlers":

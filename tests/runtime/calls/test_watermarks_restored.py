@@ -48,7 +48,7 @@ def answers(numbers: af.Stream[int], order: str, service: FailsOnce) -> af.Strea
         case "by key":
             return numbers.key_by(str, of=str).map_async(service.ask, name="ask")
         case "cached":
-            return numbers.map_async(service.ask, name="ask", cache=af.Cache(10))
+            return numbers.map_async(service.ask, name="ask", cache=af.calls.Cache(10))
         case "handlers":
             keyed = numbers.key_by(str, of=str)
             return keyed.process_async(AskingHandler(service), name="ask")
@@ -79,7 +79,7 @@ def test_a_window_behind_calls_fires_when_they_have_ended_after_a_restore(
         flow,
         parallelism=parallelism,
         checkpointing=af.Checkpointing(storage=tmp_path, every=timedelta(milliseconds=200)),
-        restart=af.FixedDelay(attempts=3, delay=timedelta(milliseconds=10)),
+        restart=af.restart.FixedDelay(attempts=3, delay=timedelta(milliseconds=10)),
     )
 
     assert [values for _, values in fired] == [[0], [100]]

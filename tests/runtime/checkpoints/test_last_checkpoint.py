@@ -67,7 +67,7 @@ async def test_cancelling_during_a_backoff_ends_the_job_at_once(tmp_path: Path) 
         async with summing(source, LedgerSink()).start(
             options=virtual(),
             checkpointing=every_second(tmp_path),
-            restart=af.FixedDelay(9, timedelta(minutes=5)),
+            restart=af.restart.FixedDelay(9, timedelta(minutes=5)),
         ) as job:
             await asyncio.sleep(10)
             await job.cancel()
@@ -87,7 +87,7 @@ async def test_an_exception_in_the_block_during_a_backoff_ends_the_job_at_once(
         async with summing(source, LedgerSink()).start(
             options=virtual(),
             checkpointing=every_second(tmp_path),
-            restart=af.FixedDelay(9, timedelta(minutes=5)),
+            restart=af.restart.FixedDelay(9, timedelta(minutes=5)),
         ):
             await asyncio.sleep(10)
             raise KeyError("the host's own")
@@ -108,7 +108,7 @@ async def test_a_host_that_is_cancelled_during_a_backoff_does_not_wait(tmp_path:
             await flow.run(
                 options=virtual(),
                 checkpointing=every_second(tmp_path),
-                restart=af.FixedDelay(9, timedelta(minutes=5)),
+                restart=af.restart.FixedDelay(9, timedelta(minutes=5)),
             )
 
     assert loop.time() == 10.0
@@ -130,7 +130,7 @@ async def test_a_host_that_is_cancelled_while_the_job_does_not_even_start_does_n
             await summing(ScriptedSource(1), Closed()).run(
                 options=virtual(),
                 checkpointing=every_second(tmp_path),
-                restart=af.FixedDelay(9, timedelta(minutes=5)),
+                restart=af.restart.FixedDelay(9, timedelta(minutes=5)),
             )
 
     assert loop.time() == 10.0
@@ -147,10 +147,10 @@ async def test_stopping_during_a_backoff_does_not_wait_for_its_end_and_raises_th
         async with summing(source, LedgerSink()).start(
             options=virtual(),
             checkpointing=every_second(tmp_path),
-            restart=af.FixedDelay(9, timedelta(minutes=5)),
+            restart=af.restart.FixedDelay(9, timedelta(minutes=5)),
         ) as job:
             await asyncio.sleep(10)
-            with pytest.raises(af.SourceError, match="the script says: crash"):
+            with pytest.raises(af.errors.SourceError, match="the script says: crash"):
                 await job.stop(drain=drain)
 
     assert loop.time() == 10.0
@@ -165,7 +165,7 @@ async def test_cancelling_while_a_sink_recovers_ends_the_job_at_once(tmp_path: P
         async with summing(source, SlowToRecover()).start(
             options=virtual(),
             checkpointing=every_second(tmp_path),
-            restart=af.FixedDelay(9, timedelta(0)),
+            restart=af.restart.FixedDelay(9, timedelta(0)),
         ) as job:
             await asyncio.sleep(10)
             await job.cancel()
@@ -183,7 +183,7 @@ async def test_stopping_while_a_sink_recovers_processes_what_is_in_flight_then(
     async with summing(source, sink).start(
         options=virtual(),
         checkpointing=every_second(tmp_path),
-        restart=af.FixedDelay(9, timedelta(0)),
+        restart=af.restart.FixedDelay(9, timedelta(0)),
     ) as job:
         await asyncio.sleep(10)
         await job.stop()
@@ -201,13 +201,13 @@ async def test_a_request_while_the_job_is_being_started_again_is_answered(
     async with summing(source, sink).start(
         options=virtual(),
         checkpointing=on_request(tmp_path / "state"),
-        restart=af.FixedDelay(9, timedelta(0)),
+        restart=af.restart.FixedDelay(9, timedelta(0)),
     ) as job:
         await asyncio.sleep(10)
         request = job.savepoint(tmp_path / "sp") if ask == "savepoint" else job.checkpoint()
         info = await request
 
-        assert info.outcome is af.Outcome.COMPLETED
+        assert info.outcome is af.checkpoints.Outcome.COMPLETED
         await job.cancel()
 
 
@@ -220,7 +220,7 @@ async def test_a_request_while_the_job_is_being_started_again_is_refused_when_it
     async with summing(source, sink).start(
         options=virtual(),
         checkpointing=on_request(tmp_path / "state"),
-        restart=af.FixedDelay(9, timedelta(0)),
+        restart=af.restart.FixedDelay(9, timedelta(0)),
     ) as job:
         await asyncio.sleep(10)
         request = asyncio.ensure_future(job.checkpoint())
@@ -238,7 +238,7 @@ async def test_a_request_during_a_backoff_is_refused(tmp_path: Path) -> None:
     async with summing(source, LedgerSink()).start(
         options=virtual(),
         checkpointing=every_second(tmp_path),
-        restart=af.FixedDelay(9, timedelta(minutes=5)),
+        restart=af.restart.FixedDelay(9, timedelta(minutes=5)),
     ) as job:
         await asyncio.sleep(10)
         with pytest.raises(REFUSED, match="does not run"):
@@ -262,7 +262,7 @@ async def test_a_host_that_gives_up_waiting_for_a_savepoint_harms_nobody(tmp_pat
             info = await job.checkpoint()
             await job.stop()
 
-    assert info.outcome is af.Outcome.COMPLETED
+    assert info.outcome is af.checkpoints.Outcome.COMPLETED
     assert sink.values == [1]
 
 
@@ -281,7 +281,7 @@ async def test_a_savepoint_under_way_when_the_job_is_cancelled_is_refused(tmp_pa
             with pytest.raises(REFUSED, match="does not run"):
                 await request
 
-    assert [one.outcome for one in job.checkpoints] == [af.Outcome.STOPPED]
+    assert [one.outcome for one in job.checkpoints] == [af.checkpoints.Outcome.STOPPED]
 
 
 @virtual_time
@@ -295,7 +295,7 @@ async def test_a_savepoint_under_way_when_the_job_fails_is_refused(tmp_path: Pat
             await asyncio.sleep(1)
             with pytest.raises(REFUSED, match="does not run"):
                 await job.savepoint(tmp_path / "sp")
-            with pytest.raises(af.SourceError):
+            with pytest.raises(af.errors.SourceError):
                 await job.wait()
 
 
@@ -405,7 +405,9 @@ async def test_a_second_failure_during_the_restart_counts_and_the_job_is_started
     sink, source = Stubborn(), ScriptedSource[int](1, Pause(SECOND * 2), 3, Crash(), 5)
 
     async with summing(source, sink).start(
-        options=virtual(), checkpointing=every_second(tmp_path), restart=af.FixedDelay(9, SECOND)
+        options=virtual(),
+        checkpointing=every_second(tmp_path),
+        restart=af.restart.FixedDelay(9, SECOND),
     ) as job:
         await job.wait()
 
@@ -422,7 +424,7 @@ async def test_a_subtask_that_somebody_cancels_fails_the_job(tmp_path: Path) -> 
             await asyncio.sleep(5)
             names = {task.get_name(): task for task in asyncio.all_tasks()}
             next(task for name, task in names.items() if name.endswith("out[0]")).cancel()
-            with pytest.raises(af.InternalError, match="was cancelled"):
+            with pytest.raises(af.errors.InternalError, match="was cancelled"):
                 await job.wait()
 
 
@@ -442,7 +444,7 @@ def test_whenever_and_however_it_ends_nothing_is_left_and_the_next_run_has_the_r
                 async with summing(ScriptedSource[int](*numbers), sink).start(
                     options=virtual(),
                     checkpointing=every_second(tmp_path / "s"),
-                    restart=af.FixedDelay(1, SECOND),
+                    restart=af.restart.FixedDelay(1, SECOND),
                 ) as job:
                     await asyncio.sleep(after)
                     if how == "cancel":

@@ -17,17 +17,19 @@ from aflow.testing.virtual_time import VirtualClock, virtual_time
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
 SECOND = timedelta(seconds=1)
-AT_ONCE = af.FixedDelay(10, timedelta(0))
+AT_ONCE = af.restart.FixedDelay(10, timedelta(0))
 
 MODES: dict[str, Barriers] = {
-    "aligned": af.Aligned(),
-    "alternating": af.Aligned(timeout=timedelta(milliseconds=50)),
-    "unaligned": af.Unaligned(),
+    "aligned": af.checkpoints.Aligned(),
+    "alternating": af.checkpoints.Aligned(timeout=timedelta(milliseconds=50)),
+    "unaligned": af.checkpoints.Unaligned(),
 }
 
 
 def every_second(folder: Path, barriers: Barriers | None = None) -> af.Checkpointing:
-    return af.Checkpointing(every=SECOND, storage=folder, barriers=barriers or af.Aligned())
+    return af.Checkpointing(
+        every=SECOND, storage=folder, barriers=barriers or af.checkpoints.Aligned()
+    )
 
 
 def summing(source: Source[int], sink: af.Sink[int]) -> af.Flow:
@@ -82,7 +84,7 @@ def test_at_least_once_nothing_is_lost_after_a_failure(tmp_path: Path, paralleli
     numbers = fast.union(slow).key_by(lambda n: n % 2)
     numbers.fold(list[int], lambda seen, n: [*seen, n], name="seen").to(sink, name="out")
     checkpointing = af.Checkpointing(
-        every=SECOND, storage=tmp_path, guarantee=af.ProcessingGuarantee.AT_LEAST_ONCE
+        every=SECOND, storage=tmp_path, guarantee=af.checkpoints.ProcessingGuarantee.AT_LEAST_ONCE
     )
 
     run_flow(flow, parallelism=parallelism, checkpointing=checkpointing, restart=AT_ONCE)
@@ -96,7 +98,7 @@ def test_another_run_of_the_program_goes_on_where_the_last_one_was(tmp_path: Pat
     sink, settings = LedgerSink[int](), every_second(tmp_path)
     source = ScriptedSource[int](1, 3, seconds(1.5), 5, Crash(), 7)
 
-    with pytest.raises(af.SourceError):
+    with pytest.raises(af.errors.SourceError):
         run_flow(summing(source, sink), checkpointing=settings)
     assert sink.values == [1, 4]
 
@@ -136,7 +138,7 @@ def test_the_end_of_the_input_commits_what_came_since_the_last_checkpoint(tmp_pa
 
 
 def test_checkpoints_go_on_after_one_of_two_sources_has_ended(tmp_path: Path) -> None:
-    sink, completed = LedgerSink[int](), list[af.CheckpointInfo]()
+    sink, completed = LedgerSink[int](), list[af.checkpoints.CheckpointInfo]()
     flow = af.Flow("two")
     short = flow.source(ScriptedSource(1), name="short")
     long = flow.source(ScriptedSource(seconds(3.5), 2, Crash(), seconds(0.1), 3), name="long")
@@ -154,8 +156,11 @@ def test_checkpoints_go_on_after_one_of_two_sources_has_ended(tmp_path: Path) ->
     assert sink.values == [1, 3, 6]
 
 
-def _keep(event: af.JobEvent, kept: list[af.CheckpointInfo]) -> None:
-    if isinstance(event, af.CheckpointInfo) and event.outcome is af.Outcome.COMPLETED:
+def _keep(event: af.JobEvent, kept: list[af.checkpoints.CheckpointInfo]) -> None:
+    if (
+        isinstance(event, af.checkpoints.CheckpointInfo)
+        and event.outcome is af.checkpoints.Outcome.COMPLETED
+    ):
         kept.append(event)
 
 
@@ -211,7 +216,7 @@ def test_a_chunk_that_is_larger_than_a_batch_may_be_cut_by_a_checkpoint(tmp_path
     run_flow(
         flow,
         options=af.Options(batch_records=10, channel_records=10),
-        checkpointing=every_second(tmp_path, af.Unaligned()),
+        checkpointing=every_second(tmp_path, af.checkpoints.Unaligned()),
         restart=AT_ONCE,
     )
 
@@ -225,12 +230,12 @@ def test_the_host_sees_each_restart_and_its_cause(tmp_path: Path) -> None:
     run_flow(
         summing(source, LedgerSink[int]()),
         checkpointing=every_second(tmp_path),
-        restart=af.FixedDelay(1, timedelta(seconds=3)),
+        restart=af.restart.FixedDelay(1, timedelta(seconds=3)),
         on_event=seen.append,
     )
 
-    restarting = next(event for event in seen if isinstance(event, af.JobRestarted))
-    restoring = next(event for event in seen if isinstance(event, af.JobRestored))
+    restarting = next(event for event in seen if isinstance(event, af.restart.JobRestarted))
+    restoring = next(event for event in seen if isinstance(event, af.restart.JobRestored))
     assert "lost" in str(restarting.cause)
     assert (restarting.attempt, restarting.delay_ms) == (1, 3000)
     assert restoring.checkpoint == 1
@@ -241,11 +246,11 @@ def test_when_the_budget_is_spent_the_host_gets_the_cause_and_why_it_is_over(
 ) -> None:
     source = ScriptedSource[int](1, Crash(), Crash(), Crash())
 
-    with pytest.raises(af.SourceError, match="the script says: crash") as caught:
+    with pytest.raises(af.errors.SourceError, match="the script says: crash") as caught:
         run_flow(
             summing(source, LedgerSink[int]()),
             checkpointing=every_second(tmp_path),
-            restart=af.FixedDelay(2, timedelta(0)),
+            restart=af.restart.FixedDelay(2, timedelta(0)),
         )
 
     assert "not started again" in "".join(caught.value.__notes__)
@@ -272,7 +277,7 @@ def test_what_is_wrong_with_the_pipeline_is_not_tried_again(tmp_path: Path) -> N
             on_event=restarts.append,
         )
 
-    assert not any(isinstance(event, af.JobRestarted) for event in restarts)
+    assert not any(isinstance(event, af.restart.JobRestarted) for event in restarts)
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 3)])
@@ -482,7 +487,7 @@ def test_a_checkpoint_that_is_older_than_its_timeout_does_not_wait_for_a_slow_si
     tmp_path: Path, parallelism: int
 ) -> None:
     sink, seen = LedgerSink[int](delay=5.0), list[af.JobEvent]()
-    barriers = af.Aligned(timeout=timedelta(milliseconds=500))
+    barriers = af.checkpoints.Aligned(timeout=timedelta(milliseconds=500))
 
     run_flow(
         summing(af.IterableSource(range(60)), sink),
@@ -492,6 +497,6 @@ def test_a_checkpoint_that_is_older_than_its_timeout_does_not_wait_for_a_slow_si
         on_event=seen.append,
     )
 
-    taken = [event for event in seen if isinstance(event, af.CheckpointInfo)][:-1]
+    taken = [event for event in seen if isinstance(event, af.checkpoints.CheckpointInfo)][:-1]
     assert max(info.duration_ms or 0 for info in taken) < 6_000  # one write, and not all that wait
     assert any(one.in_flight_records for info in taken for one in info.subtasks)

@@ -18,7 +18,7 @@ from aflow.testing.virtual_time import virtual_time
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
 SECOND = timedelta(seconds=1)
-AT_ONCE = af.FixedDelay(10, timedelta(0))
+AT_ONCE = af.restart.FixedDelay(10, timedelta(0))
 BAD = af.Tag[BadRecord]("bad")
 
 
@@ -261,7 +261,7 @@ def in_chunks(source: OneChunk, good: af.Sink[int], bad: af.Sink[str], at: int) 
 
 
 def unaligned(folder: Path) -> af.Checkpointing:
-    return af.Checkpointing(every=SECOND, storage=folder, barriers=af.Unaligned())
+    return af.Checkpointing(every=SECOND, storage=folder, barriers=af.checkpoints.Unaligned())
 
 
 SMALL = af.Options(batch_records=10, channel_records=10)
@@ -293,12 +293,12 @@ def test_a_split_that_has_become_shorter_fails_and_says_so(
     source = OneChunk(shrinks=True)
     monkeypatch.setattr(sink_operator, "_CAPACITY", 10)
 
-    with pytest.raises(af.SourceError, match="has changed: it ends"):
+    with pytest.raises(af.errors.SourceError, match="has changed: it ends"):
         run_flow(
             in_chunks(source, LedgerSink[int](delay=0.7), LedgerSink(), 55),
             options=SMALL,
             checkpointing=unaligned(tmp_path),
-            restart=af.FixedDelay(1, timedelta(0)),
+            restart=af.restart.FixedDelay(1, timedelta(0)),
         )
 
 
@@ -313,7 +313,7 @@ def test_an_iterator_can_be_read_once_and_a_restart_says_so(tmp_path: Path) -> N
         LedgerSink(), name="out"
     )
 
-    with pytest.raises(af.SourceError, match=r"numbers.*iterator"):
+    with pytest.raises(af.errors.SourceError, match=r"numbers.*iterator"):
         run_flow(flow, checkpointing=every_second(tmp_path), restart=AT_ONCE)
 
 
@@ -336,7 +336,7 @@ async def test_what_is_pushed_while_a_job_starts_again_is_read_by_the_next_attem
     async with flow.start(
         options=virtual(),
         checkpointing=every_second(tmp_path),
-        restart=af.FixedDelay(5, timedelta(seconds=10)),
+        restart=af.restart.FixedDelay(5, timedelta(seconds=10)),
     ) as job:
         await source.send(1)
         await asyncio.sleep(3)

@@ -77,7 +77,7 @@ def test_records_of_a_split_keep_their_order_over_a_restart_although_another_spl
         flow,
         parallelism=2,
         checkpointing=af.Checkpointing(every=timedelta(milliseconds=20), storage=tmp_path),
-        restart=af.FixedDelay(1, delay=timedelta(0)),
+        restart=af.restart.FixedDelay(1, delay=timedelta(0)),
     )
 
     assert sink.values[-1] == [0, 1, 2, 3, 4, 5]

@@ -38,7 +38,10 @@ def checkpointing(**chosen: Any) -> af.Checkpointing:
         ({"tolerable_failures": -1}, "Checkpointing.tolerable_failures must be a whole number"),
         ({"incremental": "no"}, "Checkpointing.incremental takes True or False, not 'no'"),
         ({"barriers": "unaligned"}, r"Checkpointing.barriers takes Aligned\(\) or Unaligned\(\)"),
-        ({"barriers": af.Unaligned}, r"Checkpointing.barriers takes Aligned\(\) or Unaligned\(\)"),
+        (
+            {"barriers": af.checkpoints.Unaligned},
+            r"Checkpointing.barriers takes Aligned\(\) or Unaligned\(\)",
+        ),
         ({"guarantee": "exactly once"}, "Checkpointing.guarantee takes a member of Processing"),
     ],
 )
@@ -50,9 +53,15 @@ def test_a_choice_that_makes_no_sense_is_refused(chosen: dict[str, Any], sentenc
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: af.Aligned(timeout=2), "Aligned.timeout must be a timedelta, not int: 2"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        (lambda: af.Aligned(timeout=-SECOND), "Aligned.timeout must not be negative"),
-        (lambda: af.Unaligned(pickle="yes"), "Unaligned.pickle takes True or False, not 'yes'"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        (
+            lambda: af.checkpoints.Aligned(timeout=2),
+            "Aligned.timeout must be a timedelta, not int: 2",
+        ),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        (lambda: af.checkpoints.Aligned(timeout=-SECOND), "Aligned.timeout must not be negative"),
+        (
+            lambda: af.checkpoints.Unaligned(pickle="yes"),
+            "Unaligned.pickle takes True or False, not 'yes'",
+        ),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     ],
 )
 def test_barriers_that_make_no_sense_are_refused(make: Callable[[], object], sentence: str) -> None:
@@ -60,10 +69,14 @@ def test_barriers_that_make_no_sense_are_refused(make: Callable[[], object], sen
         make()
 
 
-@pytest.mark.parametrize("barriers", [af.Unaligned(), af.Aligned(timeout=SECOND)])
-def test_barriers_that_overtake_are_for_exactly_once(barriers: af.Aligned | af.Unaligned) -> None:
+@pytest.mark.parametrize(
+    "barriers", [af.checkpoints.Unaligned(), af.checkpoints.Aligned(timeout=SECOND)]
+)
+def test_barriers_that_overtake_are_for_exactly_once(
+    barriers: af.checkpoints.Aligned | af.checkpoints.Unaligned,
+) -> None:
     with pytest.raises(af.FlowDefinitionError, match="leave barriers out"):
-        checkpointing(barriers=barriers, guarantee=af.ProcessingGuarantee.AT_LEAST_ONCE)
+        checkpointing(barriers=barriers, guarantee=af.checkpoints.ProcessingGuarantee.AT_LEAST_ONCE)
 
 
 async def told(event: object) -> None:
@@ -76,7 +89,11 @@ async def told(event: object) -> None:
         ("checkpointing", "state", r"checkpointing takes Checkpointing\(storage=…\), not 'state'"),
         ("checkpointing", af.Checkpointing, r"checkpointing takes Checkpointing\(storage=…\), not"),
         ("restart", 3, r"restart takes .*FixedDelay\(…\).*, not 3"),
-        ("restart", af.ExponentialDelay, r"restart takes .*ExponentialDelay\(…\).*, not <class"),
+        (
+            "restart",
+            af.restart.ExponentialDelay,
+            r"restart takes .*ExponentialDelay\(…\).*, not <class",
+        ),
         ("restore", 5, "restore takes 'latest', 'nothing' or the path of a savepoint, not 5"),
         ("restore", None, "restore takes 'latest', 'nothing' or the path of a savepoint, not None"),
         ("restore", "", "restore takes 'latest', 'nothing' or the path of a savepoint, not ''"),
@@ -180,5 +197,5 @@ async def test_the_host_is_told_which_savepoint_a_job_goes_on_from(tmp_path: Pat
     async with flow.start(checkpointing=settings, on_event=events.append) as running:
         await running.stop()
 
-    restored = [one.path for one in events if isinstance(one, af.JobRestored)]
+    restored = [one.path for one in events if isinstance(one, af.restart.JobRestored)]
     assert restored == [str(tmp_path / "sp"), ""]

@@ -46,9 +46,12 @@ def slow_sink(delay: float) -> af.Flow:
 
 
 def on_request(
-    storage: Path | DirectoryStorage, barriers: af.Aligned | af.Unaligned | None = None
+    storage: Path | DirectoryStorage,
+    barriers: af.checkpoints.Aligned | af.checkpoints.Unaligned | None = None,
 ) -> af.Checkpointing:
-    return af.Checkpointing(every=None, storage=storage, barriers=barriers or af.Aligned())
+    return af.Checkpointing(
+        every=None, storage=storage, barriers=barriers or af.checkpoints.Aligned()
+    )
 
 
 @virtual_time
@@ -86,7 +89,7 @@ async def test_an_aligned_checkpoint_waits_for_the_writer_and_has_nothing_in_fli
 @virtual_time
 async def test_an_unaligned_checkpoint_tells_how_much_it_has_overtaken(tmp_path: Path) -> None:
     async with slow_sink(10).start(
-        options=virtual(), checkpointing=on_request(tmp_path, af.Unaligned())
+        options=virtual(), checkpointing=on_request(tmp_path, af.checkpoints.Unaligned())
     ) as job:
         await asyncio.sleep(1)
         info = await job.checkpoint()
@@ -133,7 +136,7 @@ async def test_restarts_of_long_ago_are_forgotten_too(tmp_path: Path) -> None:
     async with flow.start(
         options=virtual(),
         checkpointing=on_request(tmp_path),
-        restart=af.FixedDelay(1000, timedelta(0)),
+        restart=af.restart.FixedDelay(1000, timedelta(0)),
     ) as job:
         await job.wait()
 
@@ -151,7 +154,7 @@ async def test_counters_begin_anew_with_each_restart(tmp_path: Path) -> None:
     async with flow.start(
         options=virtual(),
         checkpointing=af.Checkpointing(every=timedelta(seconds=1), storage=tmp_path),
-        restart=af.FixedDelay(1, timedelta(0)),
+        restart=af.restart.FixedDelay(1, timedelta(0)),
     ) as job:
         await job.wait()
 

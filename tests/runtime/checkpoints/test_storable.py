@@ -105,7 +105,9 @@ async def test_state_that_cannot_be_stored_fails_the_job_at_its_first_record(
 
 
 @pytest.mark.parametrize(
-    "barriers", [af.Unaligned(), af.Aligned(timeout=timedelta(hours=1))], ids=stable
+    "barriers",
+    [af.checkpoints.Unaligned(), af.checkpoints.Aligned(timeout=timedelta(hours=1))],
+    ids=stable,
 )
 async def test_records_that_could_not_be_overtaken_fail_the_job_at_the_first(
     tmp_path: Path, barriers: Barriers

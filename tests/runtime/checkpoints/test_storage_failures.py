@@ -27,7 +27,7 @@ from tests.runtime.checkpoints.faulty_files import FaultyFiles
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
 SECOND = timedelta(seconds=1)
-AT_ONCE = af.FixedDelay(10, timedelta(0))
+AT_ONCE = af.restart.FixedDelay(10, timedelta(0))
 
 
 @dataclass
@@ -58,15 +58,15 @@ class Host:
     events: list[af.JobEvent] = field(default_factory=list[af.JobEvent])
 
     @property
-    def checkpoints(self) -> list[af.CheckpointInfo]:
-        return [event for event in self.events if isinstance(event, af.CheckpointInfo)]
+    def checkpoints(self) -> list[af.checkpoints.CheckpointInfo]:
+        return [event for event in self.events if isinstance(event, af.checkpoints.CheckpointInfo)]
 
     @property
     def failures(self) -> list[Exception]:
         """Why the job was started again."""
-        return [event.cause for event in self.events if isinstance(event, af.JobRestarted)]
+        return [event.cause for event in self.events if isinstance(event, af.restart.JobRestarted)]
 
-    def with_outcome(self, outcome: af.Outcome) -> list[int]:
+    def with_outcome(self, outcome: af.checkpoints.Outcome) -> list[int]:
         return [one.id for one in self.checkpoints if one.outcome is outcome]
 
 
@@ -118,9 +118,11 @@ def test_while_the_disk_takes_nothing_records_flow_on_and_later_checkpoints_are_
         on_event=host.events.append,
     )
 
-    assert host.with_outcome(af.Outcome.FAILED) == [2, 3, 4]
-    assert host.with_outcome(af.Outcome.COMPLETED)[:3] == [1, 5, 6]
-    reasons = [one.reason for one in host.checkpoints if one.outcome is af.Outcome.FAILED]
+    assert host.with_outcome(af.checkpoints.Outcome.FAILED) == [2, 3, 4]
+    assert host.with_outcome(af.checkpoints.Outcome.COMPLETED)[:3] == [1, 5, 6]
+    reasons = [
+        one.reason for one in host.checkpoints if one.outcome is af.checkpoints.Outcome.FAILED
+    ]
     assert all(os.strerror(error) in reason for reason in reasons)
     assert sorted(sink.values) == sorted(sums(20))
 
@@ -174,7 +176,7 @@ def test_a_job_that_has_failed_for_its_checkpoints_goes_on_from_the_last_good_on
         on_event=host.events.append,
     )
 
-    [restoring] = [event for event in host.events if isinstance(event, af.JobRestored)]
+    [restoring] = [event for event in host.events if isinstance(event, af.restart.JobRestored)]
     assert restoring.checkpoint == 2
     assert sorted(sink.values) == sorted(sums(20))
 
@@ -196,7 +198,7 @@ def test_a_last_checkpoint_that_cannot_be_stored_fails_the_job_and_the_next_run_
             on_event=host.events.append,
         )
     assert sink.values == []
-    assert [one.outcome for one in host.checkpoints] == [af.Outcome.FAILED] * 3
+    assert [one.outcome for one in host.checkpoints] == [af.checkpoints.Outcome.FAILED] * 3
 
     files.fails = lambda call: False
     run_flow(summing(ScriptedSource(*numbers(4)), sink), checkpointing=checkpointing)
@@ -307,8 +309,8 @@ def test_storage_that_is_slower_than_interval_and_timeout_delays_no_record_and_l
 
     assert sorted(sink.values) == sorted(sums(120))
     assert outcome.took < timedelta(seconds=150)
-    assert [type(cause) for cause in host.failures] == [af.SourceError] * 4
-    assert host.with_outcome(af.Outcome.COMPLETED)[-1] >= 8
+    assert [type(cause) for cause in host.failures] == [af.errors.SourceError] * 4
+    assert host.with_outcome(af.checkpoints.Outcome.COMPLETED)[-1] >= 8
 
 
 def test_captures_do_not_pile_up_in_front_of_storage_that_is_far_too_slow(tmp_path: Path) -> None:
@@ -330,7 +332,7 @@ def test_captures_do_not_pile_up_in_front_of_storage_that_is_far_too_slow(tmp_pa
     )
 
     assert most < 15  # of some sixty
-    assert host.with_outcome(af.Outcome.COMPLETED)
+    assert host.with_outcome(af.checkpoints.Outcome.COMPLETED)
     assert sorted(sink.values) == sorted(sums(1000))
 
 
@@ -350,7 +352,9 @@ def test_a_checkpoint_that_expires_while_it_waits_for_storage_is_a_failure_and_n
         on_event=host.events.append,
     )
 
-    reasons = [one.reason for one in host.checkpoints if one.outcome is af.Outcome.FAILED]
+    reasons = [
+        one.reason for one in host.checkpoints if one.outcome is af.checkpoints.Outcome.FAILED
+    ]
     assert reasons
     assert all("expired after 2s while it was being stored" in reason for reason in reasons)
     assert sorted(sink.values) == sorted(sums(40))
@@ -397,7 +401,7 @@ def test_what_storage_cannot_tidy_up_is_only_warned_of(
 
     assert sorted(sink.values) == sorted(sums(count))
     assert len(host.failures) == 1
-    assert host.with_outcome(af.Outcome.FAILED) == []
+    assert host.with_outcome(af.checkpoints.Outcome.FAILED) == []
     assert any(
         f"no {what} today" in one.getMessage()
         for one in caplog.records
@@ -437,11 +441,11 @@ def test_errors_of_another_kind_fail_the_checkpoint_too_and_not_the_job(tmp_path
         on_event=host.events.append,
     )
 
-    assert host.with_outcome(af.Outcome.FAILED) == [2, 3]
+    assert host.with_outcome(af.checkpoints.Outcome.FAILED) == [2, 3]
     assert all(
         "ConnectionError: the bucket is gone" in one.reason
         for one in host.checkpoints
-        if one.outcome is af.Outcome.FAILED
+        if one.outcome is af.checkpoints.Outcome.FAILED
     )
     assert len(host.failures) == 1
     assert sorted(sink.values) == sorted(sums(20))
@@ -472,7 +476,7 @@ def test_storage_that_fails_at_each_nth_operation_never_spoils_what_it_completes
             every=SECOND,
             max_concurrent=concurrent,
             storage=DirectoryStorage(folder, files=files),
-            barriers=af.Unaligned() if unaligned else af.Aligned(),
+            barriers=af.checkpoints.Unaligned() if unaligned else af.checkpoints.Aligned(),
         )
         source = ScriptedSource(*numbers(20, crash_after=crashes))
 

@@ -22,9 +22,9 @@ Seen: TypeAlias = tuple[str, int, int]
 """Where a record came by, the record, and how many of its key there were so far."""
 
 MODES: dict[str, Barriers] = {
-    "aligned": af.Aligned(),
-    "alternating": af.Aligned(timeout=timedelta(milliseconds=100)),
-    "unaligned": af.Unaligned(),
+    "aligned": af.checkpoints.Aligned(),
+    "alternating": af.checkpoints.Aligned(timeout=timedelta(milliseconds=100)),
+    "unaligned": af.checkpoints.Unaligned(),
 }
 
 ODD = af.Tag[int]("odd")

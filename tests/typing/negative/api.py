@@ -24,7 +24,7 @@ class Payment:
 Payments = af.Stream[Payment]
 PerCard = af.KeyedStream[str, Payment]
 Windows = af.WindowedStream[str, Payment]
-Results = af.WindowResults[Payment, af.Windowed[str, float]]
+Results = af.streams.WindowResults[Payment, af.Windowed[str, float]]
 
 
 def misspelt_in_a_lambda(payments: Payments, per_card: PerCard, windows: Windows) -> None:

@@ -98,7 +98,7 @@ def test_a_service_that_ends_in_the_middle_ends_the_run_with_the_reason(
 
     with service_process(settings) as service:
         threading.Timer(0.5, os.kill, (service.process, signal.SIGKILL)).start()
-        with pytest.raises(af.SourceError, match="ended before the pipeline"):
+        with pytest.raises(af.errors.SourceError, match="ended before the pipeline"):
             look_up_all(Console(), files, LookupOptions(output=tmp_path), service)
 
 

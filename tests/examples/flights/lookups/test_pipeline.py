@@ -64,7 +64,7 @@ def asked(
     told: list[Observation] | None = None,
     faults: Faults | None = None,
     capacity: int = 100,
-    retry: af.RetryPolicy = QUICKLY,
+    retry: af.calls.RetryPolicy = QUICKLY,
 ) -> Found:
     """What ``flights`` find where the join knows ``joined``, and the service tells ``told`` (None: the same)."""
     found = Found()
@@ -161,6 +161,8 @@ def test_an_answer_that_is_too_old_is_none(departure: str, weather: Observation 
 
 def test_a_service_that_is_busy_is_asked_again_after_pauses_that_grow() -> None:
     busy = aiohttp.ServerDisconnectedError()
-    pauses = [RETRY.again(af.Attempt(number=number, error=busy), 0.5) for number in (1, 2, 3, 9)]
+    pauses = [
+        RETRY.again(af.calls.Attempt(number=number, error=busy), 0.5) for number in (1, 2, 3, 9)
+    ]
 
     assert pauses == [timedelta(milliseconds=ms) for ms in (20, 40, 80, 500)]

@@ -12,11 +12,13 @@ from flights.lookups.pipeline import AHEAD, COMPARISON, LOOKUP, MISMATCH
 from flights.lookups.report import Summary
 from flights.lookups.service import Counts
 
-CALLS = af.CallMetrics(**{one.name: 0 for one in fields(af.CallMetrics)})
+CALLS = af.metrics.CallMetrics(**{one.name: 0 for one in fields(af.metrics.CallMetrics)})
 
 
-def step(name: str, records_in: int = 0, records_out: int = 0, **sides: int) -> af.StepMetrics:
-    return af.StepMetrics(
+def step(
+    name: str, records_in: int = 0, records_out: int = 0, **sides: int
+) -> af.metrics.StepMetrics:
+    return af.metrics.StepMetrics(
         name=name,
         records_in=records_in,
         batches_in=0,
@@ -40,7 +42,7 @@ def outcome(
         step("unanswered", records_in=unanswered),
         step("malformed", records_in=1),
     ]
-    metrics = af.JobMetrics(steps={one.name: one for one in steps}, tasks=[])
+    metrics = af.metrics.JobMetrics(steps={one.name: one for one in steps}, tasks=[])
     return Summary.of(metrics, Counts(), Counter(), weather=5)
 
 

@@ -108,7 +108,7 @@ def test_a_service_that_does_not_start_says_why(settings: Settings, tmp_path: Pa
     (tmp_path / "JFK.csv").write_bytes(b"\xff\xfe\n")
 
     with (
-        pytest.raises(af.SourceError, match=r"did not start:[\s\S]*UnicodeDecodeError"),
+        pytest.raises(af.errors.SourceError, match=r"did not start:[\s\S]*UnicodeDecodeError"),
         service_process(settings),
     ):
         pytest.fail("it has started")
