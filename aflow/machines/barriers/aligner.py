@@ -1,4 +1,4 @@
-"""Exactly once with barriers that keep their place: each channel waits at its barrier until all are here."""
+"""Exactly once with barriers in their place: each channel is blocked at its barrier until all have arrived."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from aflow.model.time import Timestamp
 
 
 class BarrierAligner(SingleCheckpointBarriers):
-    """Blocks channels that are ahead, triggers when all barriers are here, and then unblocks.
+    """Blocks channels whose barrier has arrived, and triggers and unblocks when all have.
 
-    What is blocked is exactly what has arrived, less what has ended since, while a checkpoint is pending.
+    While a checkpoint is pending, the blocked channels are those whose barrier has arrived.
     """
 
     def _arrived(
@@ -21,16 +21,16 @@ class BarrierAligner(SingleCheckpointBarriers):
             return self._aligned(pending, now, but=channel)
         return [Block(channel)]
 
-    def _gone(self, pending: PendingBarriers, channel: int, now: Timestamp) -> list[Instruction]:
+    def _ended(self, pending: PendingBarriers, channel: int, now: Timestamp) -> list[Instruction]:
         return self._aligned(pending, now) if self._all_here(pending) else []
 
-    def _dropped(self, pending: PendingBarriers) -> list[Instruction]:
+    def _undo(self, pending: PendingBarriers) -> list[Instruction]:
         return [Unblock(channel) for channel in sorted(pending.arrived)]
 
     def _aligned(
         self, pending: PendingBarriers, now: Timestamp, *, but: int = -1
     ) -> list[Instruction]:
-        """``but`` is the last channel, which was never blocked."""
+        """Complete the checkpoint; ``but`` is the last channel, which was never blocked."""
         unblocked = [Unblock(channel) for channel in sorted(pending.arrived - {but})]
         return [
             *unblocked,

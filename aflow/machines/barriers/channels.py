@@ -1,4 +1,4 @@
-"""What all barrier machines know of the channels of their task: which have ended, and whom there is to wait for."""
+"""The channels of a barrier machine: those that have ended, and those whose barrier is missing."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from aflow.errors import InternalError
 from aflow.machines.barriers.events import AlarmFired, ChannelEnded, Event
 from aflow.model.elements import Barrier
 
-#: So many events are shown when a stream is corrupt.
+#: Number of events shown when a stream is corrupt.
 _REMEMBERED: Final = 20
 
 
 class BarrierChannels:
-    """A fixed number of channels, numbered from 0, of which some have ended. Raises ``InternalError`` for none."""
+    """A fixed number of channels, numbered from 0. Raises ``InternalError`` if there is none."""
 
     def __init__(self, count: int) -> None:
         if count < 1:
             raise InternalError(f"a barrier machine needs a channel, not {count}")
         self.count = count
-        #: Grows only: nothing comes back from its end, save for barriers that follow it.
+        #: Channels that have ended. Grows only; after an end only barriers follow.
         self.ended: set[int] = set()
         self._recent: deque[Event] = deque(maxlen=_REMEMBERED)
 
     @property
     def open(self) -> int:
-        """BarrierChannels that have not ended."""
+        """Channels that have not ended."""
         return self.count - len(self.ended)
 
-    def hear(self, event: Event) -> None:
-        """Remember ``event``. Raises ``InternalError`` if its channel does not exist, or ends a second time."""
+    def observe(self, event: Event) -> None:
+        """Record ``event``. Raises ``InternalError`` if its channel does not exist, or ends a second time."""
         self._recent.append(event)
         if isinstance(event, AlarmFired):
             return
@@ -42,20 +42,20 @@ class BarrierChannels:
                 raise self.corrupt(f"channel {event.channel} has ended twice")
             self.ended.add(event.channel)
 
-    def all_spoke(self, spoken: AbstractSet[int]) -> bool:
-        """True if every channel is among ``spoken`` or has ended."""
-        return len(spoken | self.ended) == self.count
+    def all_reported(self, reported: AbstractSet[int]) -> bool:
+        """True if every channel is in ``reported`` or has ended."""
+        return len(reported | self.ended) == self.count
 
-    def silent(self, spoken: AbstractSet[int]) -> tuple[int, ...]:
-        """The channels that are neither among ``spoken`` nor have ended."""
+    def missing(self, reported: AbstractSet[int]) -> tuple[int, ...]:
+        """Return the open channels that are not in ``reported``."""
         return tuple(
-            one for one in range(self.count) if one not in spoken and one not in self.ended
+            one for one in range(self.count) if one not in reported and one not in self.ended
         )
 
     def repeated(self, channel: int, barrier: Barrier) -> InternalError:
-        """The error for a second barrier of one checkpoint."""
+        """Return the error for a second barrier of one checkpoint."""
         return self.corrupt(f"channel {channel} sent the barrier of checkpoint {barrier.id} twice")
 
     def corrupt(self, what: str) -> InternalError:
-        """The error for a stream that says what it cannot, with what it said lately."""
+        """Return the error for an impossible event, with the recent events."""
         return InternalError(what, events=tuple(self._recent))

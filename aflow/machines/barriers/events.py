@@ -28,7 +28,7 @@ from aflow.model.time import Timestamp
 class BarrierArrived:
     """The barrier of a channel: all records before it were taken, or, if it is unaligned, it overtook them.
 
-    Overtaken records are part of the unaligned checkpoint with or without ``Capture``: the runtime adds them.
+    Overtaken records are part of the unaligned checkpoint in any case: the shell adds them itself.
     """
 
     channel: int

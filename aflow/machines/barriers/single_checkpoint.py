@@ -1,14 +1,15 @@
 """Rules shared by the machines that have at most one checkpoint pending.
 
-States: *idle*, or *pending*, from the first word of a checkpoint until all its barriers are here. The rules here say
-what an event means; the machines say what is done about it.
+States: *idle*, or *pending* from the first event of a checkpoint until all its barriers have arrived. This class
+decides the meaning of an event; its subclasses decide the instructions.
 
 - A newer barrier subsumes the pending checkpoint.
-- A barrier that is late (older than the latest checkpoint, or of one that was cancelled or is complete) is nothing.
-- A cancellation of the latest checkpoint or a newer one ends what is pending, and is reported once, under its own id.
+- A late barrier (older than the latest checkpoint, or of one that was cancelled or is complete) is ignored.
+- A cancellation of the latest checkpoint or a newer one aborts the pending checkpoint, and is reported once, with the
+  cancelled id.
 - The end of a channel counts as its barrier.
-- Barriers follow the end of a channel (see ``aflow.machines.barriers``). While others are open they are nothing; when
-  all have ended, the first of a new checkpoint is all there is to wait for.
+- Barriers may follow the end of a channel (see ``aflow.machines.barriers``). While other channels are open they are
+  ignored; when all have ended, the first barrier of a new checkpoint completes it.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from aflow.model.time import Timestamp
 
 @dataclass(slots=True)
 class PendingBarriers:
-    """A checkpoint whose barriers are not all here."""
+    """A checkpoint of which barriers are missing."""
 
     barrier: Barrier
     began_at: Timestamp
-    #: BarrierChannels whose barrier has come.
+    #: Channels whose barrier has arrived.
     arrived: set[int] = field(default_factory=set[int])
 
     @property
@@ -48,7 +49,7 @@ class PendingBarriers:
         return self.barrier.id
 
     def start_delay(self) -> int:
-        """Milliseconds from the creation of the barrier to the first word of it here."""
+        """Return the milliseconds from the creation of the barrier to its first event in this task."""
         return max(0, self.began_at - self.barrier.created_at)
 
 
@@ -57,29 +58,29 @@ class SingleCheckpointBarriers(ABC):
 
     def __init__(self, channels: int) -> None:
         self._channels = BarrierChannels(channels)
-        #: The newest checkpoint that was heard of.
+        #: The newest checkpoint of any event.
         self._latest = -1
         #: None while idle, and always when all channels have ended. Its id is the latest.
         self._pending: PendingBarriers | None = None
 
     @property
     def latest_id(self) -> int:
-        """The newest checkpoint that was heard of, cancelled ones included; -1 before the first."""
+        """The newest checkpoint of any event, cancelled ones included; -1 before the first."""
         return self._latest
 
     @property
     def pending_ids(self) -> tuple[int, ...]:
-        """The checkpoint that has begun and waits for further barriers."""
+        """The pending checkpoint, if there is one."""
         return () if self._pending is None else (self._pending.id,)
 
     @property
     def open_channels(self) -> int:
-        """BarrierChannels that have not ended."""
+        """Channels that have not ended."""
         return self._channels.open
 
     def handle(self, event: Event, now: Timestamp) -> list[Instruction]:
-        """What is to be done, in this order. Raises ``InternalError`` for a corrupt stream."""
-        self._channels.hear(event)
+        """Return the instructions, in order. Raises ``InternalError`` for a corrupt stream."""
+        self._channels.observe(event)
         match event:
             case BarrierArrived(channel, barrier):
                 return self._barrier(channel, barrier, now)
@@ -92,28 +93,28 @@ class SingleCheckpointBarriers(ABC):
             case AlarmFired():
                 return self._alarm(now)
 
-    # -------------------------------------------------------------------------------- what machines decide
+    # -------------------------------------------------------------------------------- decisions of the machines
 
     @abstractmethod
     def _arrived(
         self, pending: PendingBarriers, channel: int, barrier: Barrier, now: Timestamp
     ) -> list[Instruction]:
-        """The barrier of an open channel has come; it is among ``pending.arrived``."""
+        """Handle the barrier of an open channel, which is in ``pending.arrived`` already."""
 
     @abstractmethod
-    def _gone(self, pending: PendingBarriers, channel: int, now: Timestamp) -> list[Instruction]:
-        """A channel has ended without its barrier, which its end stands for."""
+    def _ended(self, pending: PendingBarriers, channel: int, now: Timestamp) -> list[Instruction]:
+        """Handle the end of a channel whose barrier has not arrived."""
 
     @abstractmethod
-    def _dropped(self, pending: PendingBarriers) -> list[Instruction]:
-        """``pending`` will not come about: undo what was done for it."""
+    def _undo(self, pending: PendingBarriers) -> list[Instruction]:
+        """Return the instructions that undo ``pending``, which is aborted."""
 
     def _announced(self, channel: int, barrier: Barrier, now: Timestamp) -> list[Instruction]:
-        """A barrier is on its way. Nothing, for machines whose barriers keep their place."""
+        """Handle an announcement. Nothing by default: barriers do not overtake."""
         return []
 
     def _alarm(self, now: Timestamp) -> list[Instruction]:
-        """Nothing, for machines that set none."""
+        """Handle the alarm. Nothing by default: none is set."""
         return []
 
     # --------------------------------------------------------------------------------------- common rules
@@ -152,7 +153,7 @@ class SingleCheckpointBarriers(ABC):
         pending = self._pending
         if pending is None or channel in pending.arrived:
             return []
-        return self._gone(pending, channel, now)
+        return self._ended(pending, channel, now)
 
     def _is_late(self, checkpoint: int) -> bool:
         if checkpoint == self._latest:
@@ -160,7 +161,7 @@ class SingleCheckpointBarriers(ABC):
         return checkpoint < self._latest
 
     def _begun(self, barrier: Barrier, now: Timestamp) -> list[Instruction]:
-        """Make sure that the checkpoint of ``barrier`` is the pending one."""
+        """Make the checkpoint of ``barrier`` the pending one."""
         former = self._pending
         if former is not None and former.id == barrier.id:
             return []
@@ -175,13 +176,13 @@ class SingleCheckpointBarriers(ABC):
 
     def _drop(self) -> list[Instruction]:
         pending, self._pending = self._pending, None
-        return [] if pending is None else self._dropped(pending)
+        return [] if pending is None else self._undo(pending)
 
     def _all_here(self, pending: PendingBarriers) -> bool:
-        """True if every channel has sent its barrier or has ended."""
-        return self._channels.all_spoke(pending.arrived)
+        """Return True if every channel has sent its barrier or has ended."""
+        return self._channels.all_reported(pending.arrived)
 
     def _complete(self, pending: PendingBarriers, now: Timestamp) -> AllArrived:
-        """Nothing is pending any more."""
+        """End the pending checkpoint and return its last instruction."""
         self._pending = None
         return AllArrived(pending.id, now - pending.began_at if self._channels.count > 1 else 0)

@@ -1,8 +1,8 @@
-"""At least once: counts barriers and holds nobody up.
+"""At least once: counts barriers and blocks nothing.
 
-Several checkpoints may be pending, since nothing keeps channels together. Each counts the channels whose barrier has
-come; whichever is complete first triggers, and those before it are of no use any more. A cancelled one stays until all
-its channels have spoken, so that late barriers of it do not begin it anew. After Flink's ``CheckpointBarrierTracker``.
+Several checkpoints may be pending, since channels are not aligned. Each counts the channels whose barrier has arrived.
+The first one that is complete triggers and subsumes the older ones. A cancelled checkpoint is kept until all its
+channels have reported, so that a late barrier does not begin it anew. After Flink's ``CheckpointBarrierTracker``.
 """
 
 from __future__ import annotations
@@ -28,24 +28,25 @@ from aflow.machines.barriers.events import (
 from aflow.model.elements import Barrier
 from aflow.model.time import Timestamp
 
-#: Checkpoints that may be pending; of more, the oldest is forgotten.
+#: Maximum of pending checkpoints; beyond it the oldest is forgotten.
 MOST: Final = 50
 
 
 @dataclass(slots=True)
 class _Counted:
-    """A checkpoint that not all channels have spoken about."""
+    """A checkpoint that is not reported by all channels."""
 
     id: int
     began_at: Timestamp
-    #: None until a barrier has come.
+    #: None until a barrier has arrived.
     barrier: Barrier | None = None
-    spoken: set[int] = field(default_factory=set[int])
+    #: Channels that sent its barrier or its cancellation.
+    reported: set[int] = field(default_factory=set[int])
     aborted: bool = False
 
 
 class BarrierTracker:
-    """Triggers when all barriers of a checkpoint are here; see ``Barriers``."""
+    """Triggers when all barriers of a checkpoint have arrived; see ``Barriers``."""
 
     def __init__(self, channels: int) -> None:
         self._channels = BarrierChannels(channels)
@@ -55,7 +56,7 @@ class BarrierTracker:
 
     @property
     def latest_id(self) -> int:
-        """The newest checkpoint that was heard of, cancelled ones included; -1 before the first."""
+        """The newest checkpoint of any event, cancelled ones included; -1 before the first."""
         return self._latest
 
     @property
@@ -65,12 +66,12 @@ class BarrierTracker:
 
     @property
     def open_channels(self) -> int:
-        """BarrierChannels that have not ended."""
+        """Channels that have not ended."""
         return self._channels.open
 
     def handle(self, event: Event, now: Timestamp) -> list[Instruction]:
-        """What is to be done, in this order. Raises ``InternalError`` for a corrupt stream."""
-        self._channels.hear(event)
+        """Return the instructions, in order. Raises ``InternalError`` for a corrupt stream."""
+        self._channels.observe(event)
         match event:
             case BarrierArrived(channel, barrier):
                 return self._barrier(channel, barrier, now)
@@ -91,14 +92,14 @@ class BarrierTracker:
             if barrier.id <= self._latest:
                 return []
             counted = self._add(barrier.id, now)
-        if channel in counted.spoken and not counted.aborted:
+        if channel in counted.reported and not counted.aborted:
             raise self._channels.repeated(channel, barrier)
         counted.barrier = counted.barrier or barrier
-        counted.spoken.add(channel)
-        return self._complete(counted, now) if self._all_spoke(counted) else []
+        counted.reported.add(channel)
+        return self._complete(counted, now) if self._is_complete(counted) else []
 
     def _at_once(self, barrier: Barrier, now: Timestamp) -> list[Instruction]:
-        """There is nobody to wait for."""
+        """Trigger and complete: no other channel is open."""
         if barrier.id <= self._latest:
             return []
         self._latest = barrier.id
@@ -117,17 +118,17 @@ class BarrierTracker:
                 return done
             counted = self._add(checkpoint, now)
         done += _aborted(counted, AbortReason.CANCELLED)
-        counted.spoken.add(channel)
-        if self._all_spoke(counted):
+        counted.reported.add(channel)
+        if self._is_complete(counted):
             self._pending.remove(counted)
         return done
 
     def _end(self, now: Timestamp) -> list[Instruction]:
-        complete = [one for one in self._pending if self._all_spoke(one)]
+        complete = [one for one in self._pending if self._is_complete(one)]
         return self._complete(complete[-1], now) if complete else []
 
     def _complete(self, counted: _Counted, now: Timestamp) -> list[Instruction]:
-        """All have spoken: it and all before it are done with."""
+        """Trigger a checkpoint that all channels have reported, and forget it and the older ones."""
         while self._pending and self._pending[0].id <= counted.id:
             self._pending.popleft()
         if counted.aborted or counted.barrier is None:
@@ -149,12 +150,12 @@ class BarrierTracker:
             self._pending.popleft()
         return counted
 
-    def _all_spoke(self, counted: _Counted) -> bool:
-        return self._channels.all_spoke(counted.spoken)
+    def _is_complete(self, counted: _Counted) -> bool:
+        return self._channels.all_reported(counted.reported)
 
 
 def _aborted(counted: _Counted, reason: AbortReason) -> list[Instruction]:
-    """The word that a checkpoint does not come about, unless it was given before."""
+    """Abort a checkpoint, unless that was reported before."""
     if counted.aborted:
         return []
     counted.aborted = True

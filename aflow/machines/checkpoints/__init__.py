@@ -1,1 +1,5 @@
-"""When checkpoints are taken, what becomes of them, and whether a job that failed is started again."""
+"""The checkpoint coordinator: triggers checkpoints and completes or aborts them. Read ``coordinator`` first.
+
+Not in here: barriers in tasks (``machines/barriers``), restarts (``machines/restart``), storage and the event loop
+(``runtime/checkpoints``).
+"""

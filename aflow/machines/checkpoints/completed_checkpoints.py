@@ -1,4 +1,4 @@
-"""Which completed checkpoints are kept."""
+"""Completed checkpoints that are kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class CompletedCheckpoints:
-    """The newest ``keep`` completed checkpoints, by id. Those in ``known`` were there before; they may be more."""
+    """The newest ``keep`` completed checkpoints, by id. ``known`` are those of earlier attempts, which may be more."""
 
     __slots__ = ("_ids", "_keep")
 
@@ -18,7 +18,7 @@ class CompletedCheckpoints:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """What is kept, oldest first."""
+        """Checkpoints that are kept, oldest first."""
         return tuple(self._ids)
 
     @property
@@ -27,7 +27,7 @@ class CompletedCheckpoints:
         return self._ids[-1] if self._ids else None
 
     def add(self, checkpoint: int) -> tuple[int, ...]:
-        """Keep one more; returns those that have become superfluous, oldest first.
+        """Add a checkpoint and return those that are superfluous now, oldest first.
 
         One that completes after newer ones may be superfluous itself.
         """

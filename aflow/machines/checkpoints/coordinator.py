@@ -1,4 +1,4 @@
-"""When checkpoints are taken and what becomes of them.
+"""The checkpoint coordinator: it triggers checkpoints and completes or aborts them.
 
 Theory. A checkpoint is *wanted* (a request, or the clock), *pending* from ``TriggerTasks`` on, and ends once: complete
 or aborted. While pending it first collects the acknowledgements of all tasks; then it is being *stored*, until
@@ -7,22 +7,22 @@ or aborted. While pending it first collects the acknowledgements of all tasks; t
     wanted ──TriggerTasks──> collecting ──StoreCheckpoint──> storing ──Stored──> complete
                                  └───────────────────┴──> aborted: declined, expired, not stored, subsumed, stopped
 
-- What begins when is decided in ``requests``. The clock wants a periodic checkpoint every ``every`` ms. If it has to
-  wait for one that is under way it begins as soon as there is room, and the next ones keep to the original beat; at
-  most one waits. What falls into the pause is put off to its end, and the beat with it.
-- What completes aborts older periodic ones that are pending: they are of no use any more. Savepoints and the final
-  checkpoint have somebody who waits for them, and go on.
-- Declined, expired and not stored are failures, and so many in a row fail the job. Subsumed and stopped are not.
-- A savepoint belongs to its requester, who hears how it went. It is nothing for the job to fall back upon: it subsumes
-  nothing, makes nothing superfluous, is no failure of the job, and does not end a row of failures.
-- The timeout counts until ``Stored``. A checkpoint that is aborted while it is being stored may turn up in storage
+- ``requests`` decides which one begins. The clock wants a periodic checkpoint every ``every`` ms. If that must wait for
+  a pending one it begins as soon as that has ended, and the next ones keep the original schedule; at most one waits. A
+  checkpoint due within the pause is delayed to its end, and the schedule with it.
+- A checkpoint that completes subsumes older periodic ones that are pending. Savepoints and the final checkpoint have a
+  requester, and continue.
+- Declined, expired and not stored are failures; too many in a row fail the job. Subsumed and stopped are not.
+- A savepoint belongs to its requester, who is answered. The job is not restored from it: it subsumes no checkpoint,
+  makes none superfluous, is no failure of the job, and does not end a row of failures.
+- The timeout ends with ``Stored``. A checkpoint that is aborted while it is being stored may still be stored
   afterwards: ``Stored`` is then answered by ``Discard``.
-- An answer for each request: its checkpoint, that which subsumed it, or why there is none.
-- When the job is stopped, or has to fail, all that is pending is aborted. Nothing happens afterwards, except that
-  requests are refused. A job that is restarted gets a new coordinator.
+- Each request is answered: with its checkpoint, with the one that subsumed it, or with the reason for a refusal.
+- When the job is stopped or fails, all pending checkpoints are aborted. From then on the coordinator only refuses
+  requests. A job that is restarted gets a new coordinator.
 
-An ``AlarmFired`` is what makes time pass here: other events find nothing due and nothing expired, so a task's last
-acknowledgement wins over a deadline that has passed unnoticed.
+Only ``AlarmFired`` advances time: other events find nothing due and nothing expired, so a task's last acknowledgement
+wins over a deadline that has passed before the alarm went off.
 
 After Flink's ``CheckpointCoordinator``.
 """
@@ -65,15 +65,15 @@ from aflow.machines.checkpoints.requests import DuringPause, Load, RequestDecide
 from aflow.model.elements import CheckpointKind
 from aflow.model.time import Timestamp, short
 
-#: So many events are shown when an invariant is broken.
+#: Number of events shown when an invariant is broken.
 _REMEMBERED: Final = 20
 
 
 class Coordinator:
     """The coordinator of one attempt to run a job, made of ``tasks``.
 
-    It numbers checkpoints from ``first_id`` on; ``completed`` are those that storage holds from before, savepoints
-    left out. Raises ``InternalError`` without tasks, and for numbers that are taken.
+    Checkpoints are numbered from ``first_id`` on; ``completed`` are those of earlier attempts in storage, without
+    savepoints. Raises ``InternalError`` without tasks, and for numbers that are taken.
     """
 
     def __init__(
@@ -85,10 +85,10 @@ class Coordinator:
         completed: Sequence[int] = (),
     ) -> None:
         if not tasks:
-            raise InternalError("a coordinator without tasks has nobody to take a checkpoint")
+            raise InternalError("a coordinator needs at least one task")
         if completed and first_id <= max(completed):
             raise InternalError(
-                f"checkpoints begin at {first_id}, but {max(completed)} is there already"
+                f"checkpoints begin at {first_id}, but {max(completed)} exists already"
             )
         self._tasks = frozenset(tasks)
         self._settings = settings
@@ -96,36 +96,36 @@ class Coordinator:
         self._decider = RequestDecider(settings.max_concurrent, settings.min_pause)
         self._failures = FailureCounter(settings.tolerable_failures)
         self._completed = CompletedCheckpoints(settings.keep, completed)
-        #: By id, ascending: a dict keeps the order in which they began.
+        #: Pending checkpoints by id, ascending: a dict keeps the order in which they began.
         self._pending: dict[int, PendingCheckpoint] = {}
-        #: Aborted while they were being stored; whether they are in storage now is still to be heard.
+        #: Checkpoints that were aborted while being stored, and are not reported as stored or not yet.
         self._abandoned: set[int] = set()
         self._running = False
-        #: Why it is over; None: it is not.
+        #: Reason for which the coordinator has stopped; None while it has not.
         self._over: str | None = None
-        #: The sources have ended: nothing is scheduled any more.
+        #: True once the sources have ended: no checkpoint is scheduled any more.
         self._final = False
         self._removals = 0
-        #: The beat: when the clock last wanted a checkpoint, or when it will next.
-        self._beat: Timestamp = 0
-        #: When the clock wants the next one; None: never, or one is in the queue already.
+        #: When the clock last wanted a checkpoint, or when it will next.
+        self._scheduled_at: Timestamp = 0
+        #: When the clock wants the next one; None: never, or one is queued already.
         self._due: Timestamp | None = None
-        #: What the shell was told last; None: no alarm is set.
+        #: The time that the alarm is set to; None if it is not set.
         self._alarm: Timestamp | None = None
         self._recent: deque[Event] = deque(maxlen=_REMEMBERED)
 
     @property
     def pending(self) -> tuple[int, ...]:
-        """Checkpoints under way, in the order of their ids."""
+        """Pending checkpoints, in the order of their ids."""
         return tuple(self._pending)
 
     @property
     def completed(self) -> tuple[int, ...]:
-        """Completed checkpoints that are kept, oldest first; savepoints are not among them."""
+        """Completed checkpoints that are kept, oldest first, without savepoints."""
         return self._completed.ids
 
     def handle(self, event: Event, now: Timestamp) -> list[Instruction]:
-        """What is to be done, in this order. Raises ``InternalError`` for what cannot have happened."""
+        """Return the instructions, in order. Raises ``InternalError`` for an impossible event."""
         self._recent.append(event)
         if self._over is not None:
             return _refuse(event, self._over)
@@ -139,7 +139,7 @@ class Coordinator:
             case Started():
                 return self._start(now)
             case AlarmFired():
-                return self._ring(now)
+                return self._on_alarm(now)
             case Requested(request, kind):
                 return self._request(WantedCheckpoint(kind, request), now)
             case Acknowledged(task, number):
@@ -163,10 +163,10 @@ class Coordinator:
             raise self._bug("the tasks were started twice")
         self._running = True
         if self._settings.every is not None and not self._final:
-            self._beat = self._due = now + self._settings.first_delay
+            self._scheduled_at = self._due = now + self._settings.first_delay
         return []
 
-    def _ring(self, now: Timestamp) -> list[Instruction]:
+    def _on_alarm(self, now: Timestamp) -> list[Instruction]:
         self._alarm = None
         done: list[Instruction] = []
         for each in list(self._pending.values()):
@@ -191,14 +191,14 @@ class Coordinator:
             return []
         if gone.request is not None:
             return [Refuse(gone.request, "too many requests for checkpoints are waiting")]
-        self._keep_beat(now)
+        self._schedule_next(now)
         return []
 
     def _begin(self, now: Timestamp) -> list[Instruction]:
         done: list[Instruction] = []
         while (choice := self._decider.choose(now, self._load())) is not None:
             if isinstance(choice, DuringPause):
-                self._beat = self._due = choice.until
+                self._scheduled_at = self._due = choice.until
             else:
                 done.append(self._trigger(choice, now))
         return done
@@ -212,14 +212,16 @@ class Coordinator:
         deadline = now + self._settings.timeout
         self._pending[number] = PendingCheckpoint(number, wanted, self._tasks, deadline)
         if wanted.scheduled:
-            self._keep_beat(now)
+            self._schedule_next(now)
         return TriggerTasks(number, wanted.kind, now)
 
-    def _keep_beat(self, now: Timestamp) -> None:
-        """The next periodic one is wanted at the next beat after ``now``; beats that were missed are left out."""
+    def _schedule_next(self, now: Timestamp) -> None:
+        """Schedule the next periodic checkpoint after ``now``, on the original schedule; missed ones are skipped."""
         if self._settings.every is not None:
-            missed = (now - self._beat) // self._settings.every
-            self._beat = self._due = self._beat + (missed + 1) * self._settings.every
+            missed = (now - self._scheduled_at) // self._settings.every
+            self._scheduled_at = self._due = (
+                self._scheduled_at + (missed + 1) * self._settings.every
+            )
 
     # ----------------------------------------------------------------------------------------------- collecting
 
@@ -236,13 +238,11 @@ class Coordinator:
         return [] if each is None else self._fail(each, f"declined by {task}: {reason}", now)
 
     def _collecting(self, task: str, number: int) -> PendingCheckpoint | None:
-        """The checkpoint of which a task speaks; None: it speaks too late."""
+        """Return the checkpoint that a task reports; None if the report is late."""
         if task not in self._tasks:
-            raise self._bug(
-                f"{task!r} is no task of this job and has no part in checkpoint {number}"
-            )
+            raise self._bug(f"{task!r} is no task of this job, and reported checkpoint {number}")
         if number >= self._next_id:
-            raise self._bug(f"{task!r} speaks of checkpoint {number}, which has not begun")
+            raise self._bug(f"{task!r} reported checkpoint {number}, which has not begun")
         each = self._pending.get(number)
         return None if each is None or each.storing else each
 
@@ -267,7 +267,7 @@ class Coordinator:
         for older in [each for each in self._pending.values() if each.id < number]:
             if older.kind is CheckpointKind.PERIODIC:
                 done.append(self._abort(older, "subsumed"))
-                # Whoever asked wanted what is safe from now on, and more is.
+                # The newer checkpoint covers everything that the request was for.
                 if older.wanted.request is not None:
                     done.append(Answer(older.wanted.request, number))
         return done

@@ -1,7 +1,7 @@
-"""What the checkpoint coordinator is told and what it answers.
+"""Events and instructions of the checkpoint coordinator.
 
-The coordinator knows tasks by name only (``"sums[0]"``, one for each subtask). It numbers checkpoints from
-``first_id`` on, and requests by the numbers that the shell gives them.
+Tasks are identified by name (``"sums[0]"``, one for each subtask), checkpoints by numbers
+from ``first_id`` on, requests by numbers that the shell assigns.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from aflow.model.time import Timestamp
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The tasks run, and checkpoints may be taken from now on."""
+    """The tasks run: checkpoints may be triggered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """Somebody wants a checkpoint now: a savepoint, the final one, or a periodic one out of turn."""
+    """A checkpoint is requested: a savepoint, the final one, or an additional periodic one."""
 
     request: int
     kind: CheckpointKind
@@ -33,7 +33,7 @@ class Requested:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A task has done its part, and what it remembers is stored."""
+    """A task has taken part in the checkpoint, and its snapshot is stored."""
 
     task: str
     checkpoint: int
@@ -41,7 +41,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """A task cannot take part, or could not store what it remembers."""
+    """A task cannot take part, or could not store its snapshot."""
 
     task: str
     checkpoint: int
@@ -50,14 +50,14 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The checkpoint as a whole is on disk: it can be restored from now on."""
+    """The checkpoint as a whole is stored: it can be restored."""
 
     checkpoint: int
 
 
 @dataclass(frozen=True, slots=True)
 class NotStored:
-    """The parts are there, but the checkpoint as a whole could not be stored."""
+    """All tasks have acknowledged, but the checkpoint as a whole could not be stored."""
 
     checkpoint: int
     reason: str
@@ -65,10 +65,10 @@ class NotStored:
 
 @dataclass(frozen=True, slots=True)
 class RemovalsCounted:
-    """So many checkpoints are being removed from storage right now. Whoever never says so says 0.
+    """Number of checkpoints that are being removed from storage; 0 until the first such event.
 
-    While they are more than ``max_concurrent`` no periodic checkpoint begins: what is removed more slowly than it
-    is made would fill the disk.
+    While it is above ``max_concurrent`` no periodic checkpoint begins: checkpoints that are removed more slowly than
+    they are taken would fill the disk.
     """
 
     under_way: int
@@ -76,7 +76,7 @@ class RemovalsCounted:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The tasks do not run any more: nothing that is pending will come about."""
+    """The tasks no longer run: pending checkpoints are aborted."""
 
     reason: str
 
@@ -98,7 +98,7 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class TriggerTasks:
-    """Have the sources begin checkpoint ``checkpoint``."""
+    """Trigger the checkpoint in the sources."""
 
     checkpoint: int
     kind: CheckpointKind
@@ -107,7 +107,7 @@ class TriggerTasks:
 
 @dataclass(frozen=True, slots=True)
 class StoreCheckpoint:
-    """All tasks have done their part: make the checkpoint restorable, then say ``Stored`` or ``NotStored``."""
+    """All tasks have acknowledged: make the checkpoint restorable, then report ``Stored`` or ``NotStored``."""
 
     checkpoint: int
     kind: CheckpointKind
@@ -115,14 +115,14 @@ class StoreCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class NotifyComplete:
-    """Tell all tasks that the checkpoint is complete: sinks commit."""
+    """Notify all tasks that the checkpoint is complete: sinks commit."""
 
     checkpoint: int
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyAborted:
-    """Tell all tasks to forget the checkpoint, and remove what they stored for it."""
+    """Notify all tasks that the checkpoint is aborted, and remove what they stored for it."""
 
     checkpoint: int
     reason: str
@@ -130,14 +130,14 @@ class NotifyAborted:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Remove a completed checkpoint that newer ones have made superfluous."""
+    """Remove a completed checkpoint that is superfluous."""
 
     checkpoint: int
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a request: the checkpoint that it led to."""
+    """Answer a request with its checkpoint."""
 
     request: int
     checkpoint: int
@@ -145,7 +145,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Why a request leads to nothing."""
+    """Refuse a request."""
 
     request: int
     reason: str
@@ -153,7 +153,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class FailJob:
-    """Too many checkpoints have failed in a row."""
+    """Fail the job: too many checkpoints have failed in a row."""
 
     reason: str
 
@@ -174,22 +174,22 @@ Instruction: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorSettings:
-    """Numbers by which the coordinator decides; times in milliseconds."""
+    """Settings of the coordinator; times in milliseconds."""
 
     every: int | None = None
-    """From the begin of one periodic checkpoint to that of the next; None: only those that are asked for."""
+    """From the start of one periodic checkpoint to that of the next; None: requested checkpoints only."""
     first_delay: int = 0
     """From ``Started`` to the first periodic one: see ``first_delay``."""
     min_pause: int = 0
-    """From the end of one checkpoint to the begin of the next periodic one."""
+    """From the end of one checkpoint to the start of the next periodic one."""
     timeout: int = 600_000
-    """A checkpoint that takes longer has failed."""
+    """A checkpoint that takes longer fails."""
     max_concurrent: int = 1
-    """Checkpoints under way at a time; savepoints are counted, but not held back by it."""
+    """Maximum of pending checkpoints; savepoints are counted, but do not wait for it."""
     tolerable_failures: int = 0
-    """Checkpoints in a row that may fail before the job does."""
+    """Checkpoints that may fail in a row before the job fails."""
     keep: int = 1
-    """Completed periodic checkpoints that are kept; savepoints are kept for ever and not counted."""
+    """Completed periodic checkpoints that are kept; savepoints are always kept and not counted."""
 
 
 def first_delay(every: int, min_pause: int, random: float) -> int:

@@ -1,4 +1,4 @@
-"""How many checkpoints in a row have failed, and whether the job has to."""
+"""Number of checkpoints that failed in a row, and the limit at which the job fails."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from __future__ import annotations
 class FailureCounter:
     """Counts failed checkpoints until one succeeds.
 
-    Whoever reports them reports each id once. What fails after a newer one has succeeded is not counted: the job has
-    something newer to fall back upon. After Flink's ``CheckpointFailureManager``.
+    Each id must be reported once. A failure is not counted if a newer checkpoint has succeeded: the job can be restored
+    from that. After Flink's ``CheckpointFailureManager``.
     """
 
     __slots__ = ("_succeeded", "_tolerable", "count")
@@ -16,17 +16,17 @@ class FailureCounter:
         self._tolerable = tolerable
         #: The newest checkpoint that succeeded; -1 before the first.
         self._succeeded = -1
-        #: Failures since then.
+        #: Failures since that one.
         self.count = 0
 
     def failed(self, checkpoint: int) -> bool:
-        """Count it; True if that is more than can be tolerated."""
+        """Count a failure. Return True if there are more than are tolerable."""
         if checkpoint < self._succeeded:
             return False
         self.count += 1
         return self.count > self._tolerable
 
     def succeeded(self, checkpoint: int) -> None:
-        """Begin to count anew."""
+        """Set the count to 0."""
         self._succeeded = max(self._succeeded, checkpoint)
         self.count = 0

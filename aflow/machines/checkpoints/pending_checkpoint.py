@@ -9,12 +9,12 @@ from aflow.machines.checkpoints.requests import WantedCheckpoint
 from aflow.model.elements import CheckpointKind
 from aflow.model.time import Timestamp
 
-#: So many tasks are named in a reason, which a person is to read.
+#: Maximum of tasks named in a reason.
 _NAMED: Final = 3
 
 
 class PendingCheckpoint:
-    """Who has not done its part yet. Once all have, the checkpoint is being *stored*."""
+    """A checkpoint and the tasks that have not acknowledged it. Once all have, it is being *stored*."""
 
     __slots__ = ("_missing", "deadline", "id", "wanted")
 
@@ -23,30 +23,30 @@ class PendingCheckpoint:
     ) -> None:
         self.id = number
         self.wanted = wanted
-        #: When it has failed if it is still under way.
+        #: Time at which it fails unless it has ended.
         self.deadline = deadline
         #: Tasks that have not acknowledged.
         self._missing = set(tasks)
 
     @property
     def kind(self) -> CheckpointKind:
-        """What it is taken for."""
+        """The kind of the checkpoint."""
         return self.wanted.kind
 
     @property
     def storing(self) -> bool:
-        """True from the last acknowledgement on."""
+        """True after the last acknowledgement."""
         return not self._missing
 
     def acknowledge(self, task: str) -> bool:
-        """True if this was the last one missing; a repeated acknowledgement never is."""
+        """Record an acknowledgement. Return True if it was the last one missing; a repeated one never is."""
         if task not in self._missing:
             return False
         self._missing.remove(task)
         return self.storing
 
     def waiting_for(self) -> str:
-        """What is still to come, for a person."""
+        """Return a phrase for messages that names the missing tasks."""
         if self.storing:
             return "while it was being stored"
         named = sorted(self._missing)[:_NAMED]

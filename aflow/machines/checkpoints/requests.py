@@ -1,15 +1,15 @@
-"""Which of the checkpoints that are wanted begins next.
+"""The queue of wanted checkpoints, and the decision which one begins next.
 
-Theory. A checkpoint is wanted because somebody asked for it or because the clock says so (*scheduled*). What cannot
-begin at once waits in a queue, in this order: savepoints and the final checkpoint before periodic ones, what was asked
-for before what is scheduled, then as they came.
+Theory. A checkpoint is wanted by a request or by the clock (*scheduled*). One that cannot begin at once is queued, in
+this order: savepoints and the final checkpoint before periodic ones, requested ones before scheduled ones, then by
+arrival.
 
-- Nothing begins while the tasks do not run yet.
-- A savepoint or final checkpoint is held back by nothing else.
-- A periodic one waits while as many checkpoints as may be are under way, or more than that are being removed.
-- A scheduled periodic one that would begin too soon after the end of the last checkpoint is dropped, not queued:
-  ``DuringPause`` says when to want it again. One that was asked for is not bound by the pause.
-- When the queue is full, the last in its order has to go.
+- No checkpoint begins before the tasks run.
+- A savepoint or final checkpoint waits for nothing else.
+- A periodic one waits while ``max_concurrent`` checkpoints are pending, or while more than that are being removed.
+- A scheduled periodic one within ``min_pause`` after the end of the last checkpoint is dropped, not queued:
+  ``DuringPause`` has the time at which to want it again. Requested ones ignore the pause.
+- When the queue is full, the last one in its order is dropped.
 
 After Flink's ``CheckpointRequestDecider``. Times are in ms.
 """
@@ -28,22 +28,22 @@ class WantedCheckpoint:
 
     kind: CheckpointKind
     request: int | None = None
-    """The number of the request; None: nobody asked, it is scheduled."""
+    """The number of the request; None for a scheduled checkpoint."""
 
     @property
     def scheduled(self) -> bool:
-        """True if it is the clock that wants it."""
+        """True if the clock wants it."""
         return self.request is None
 
     @property
     def waits(self) -> bool:
-        """True if it begins only when there is room for it."""
+        """True if it waits for other checkpoints to end."""
         return self.kind is CheckpointKind.PERIODIC
 
 
 @dataclass(frozen=True, slots=True)
 class DuringPause:
-    """A scheduled checkpoint was dropped; from ``until`` on it may be wanted again."""
+    """A scheduled checkpoint was dropped; it may be wanted again at ``until``."""
 
     dropped: WantedCheckpoint
     until: Timestamp
@@ -51,18 +51,18 @@ class DuringPause:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is going on while it is decided."""
+    """State of the job at a decision."""
 
     running: bool
     """The tasks run."""
     pending: int = 0
-    """Checkpoints under way, of any kind."""
+    """Pending checkpoints of any kind."""
     removals: int = 0
     """Checkpoints that are being removed from storage."""
 
 
 class RequestDecider:
-    """The queue of what is wanted, at most ``max_queued`` long, and the decision what leaves it."""
+    """Queues at most ``max_queued`` wanted checkpoints, and chooses the next one."""
 
     __slots__ = ("_max_concurrent", "_max_queued", "_min_pause", "_pause_until", "_queue")
 
@@ -72,22 +72,22 @@ class RequestDecider:
         self._max_queued = max_queued
         #: In the order in which they are to begin.
         self._queue: list[WantedCheckpoint] = []
-        #: No scheduled one begins before.
+        #: No scheduled checkpoint begins before this time.
         self._pause_until: Timestamp = MIN_TIMESTAMP
 
     @property
     def queued(self) -> tuple[WantedCheckpoint, ...]:
-        """What waits, next one first."""
+        """Queued checkpoints, the next one first."""
         return tuple(self._queue)
 
     def add(self, wanted: WantedCheckpoint) -> WantedCheckpoint | None:
-        """Queue it; what is returned had to go because the queue is full (it may be ``wanted`` itself)."""
+        """Queue ``wanted``. Return the one that is dropped if the queue is full; it may be ``wanted`` itself."""
         self._queue.append(wanted)
-        self._queue.sort(key=_rank)  # Stable: equals stay as they came.
+        self._queue.sort(key=_rank)  # Stable: equals keep their order of arrival.
         return self._queue.pop() if len(self._queue) > self._max_queued else None
 
     def choose(self, now: Timestamp, load: Load) -> WantedCheckpoint | DuringPause | None:
-        """Take what may begin now out of the queue; to be asked again until it is None."""
+        """Remove and return a checkpoint that may begin now. Call again until it returns None."""
         if not self._queue or not load.running:
             return None
         first = self._queue[0]
@@ -99,15 +99,15 @@ class RequestDecider:
         return first
 
     def ended(self, now: Timestamp) -> None:
-        """A checkpoint has ended, however it did: the pause begins."""
+        """Begin the pause: a checkpoint has completed or aborted."""
         self._pause_until = now + self._min_pause
 
     def drop_scheduled(self) -> None:
-        """Forget what nobody asked for."""
+        """Drop the scheduled checkpoints."""
         self._queue = [wanted for wanted in self._queue if not wanted.scheduled]
 
     def clear(self) -> tuple[WantedCheckpoint, ...]:
-        """Forget all; it is returned, next one first."""
+        """Drop all, and return them, the next one first."""
         queue, self._queue = self._queue, []
         return tuple(queue)
 

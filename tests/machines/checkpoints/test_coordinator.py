@@ -415,12 +415,12 @@ def test_a_request_after_a_stop_is_refused() -> None:
 
 
 def test_a_coordinator_needs_tasks() -> None:
-    with pytest.raises(InternalError, match="without tasks"):
+    with pytest.raises(InternalError, match="needs at least one task"):
         Coordinator([], ASKED_ONLY)
 
 
 def test_a_number_is_not_given_twice() -> None:
-    with pytest.raises(InternalError, match="begin at 3, but 3 is there"):
+    with pytest.raises(InternalError, match="begin at 3, but 3 exists"):
         Coordinator(["a"], ASKED_ONLY, first_id=3, completed=[3])
 
 
