@@ -1,12 +1,12 @@
-"""How many records a task takes at once: as many as it can process in its share of the event loop.
+"""The number of records that a task takes at once: as many as it can process in its share of the event loop.
 
-Theory. A batch is processed in one go, so a batch that takes long keeps mails and the host of the job waiting. The
-size is therefore bounded by time as well as by number: a batch that took longer than the budget bounds the next
-ones to what would have fitted, and a full batch that took less than half of it doubles the bound, up to the most
-there may be. The first one is small, since nothing is known of the functions yet.
+Theory. A batch is processed without interruption, so a batch that takes long delays mails and the host of the job. The
+size is therefore bounded by time as well as by number: a batch that took longer than the budget reduces the bound to
+the number that would have fitted, and a full batch that took less than half of it doubles the bound, up to the
+maximum. The first batch is small, since the cost of the functions is unknown.
 
-What windows compute does not depend on the size of batches (docs/decisions/002). Event timers of process functions
-ring behind the batch that makes them due, so with them it may.
+Results of windows do not depend on the size of batches (docs/decisions/002). Results of event timers of process
+functions may: they fire after the batch that makes them due.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FIRST: Final = 32
 
 
 class BatchSize:
-    """The bound on the next batch; ``limit`` in records, between 1 and ``most``."""
+    """The bound on the next batch: ``limit`` in records, between 1 and ``most``."""
 
     __slots__ = ("_budget", "_most", "limit")
 
@@ -29,7 +29,7 @@ class BatchSize:
         self.limit = min(_FIRST, most)
 
     def took(self, records: int, seconds: float) -> None:
-        """A batch of ``records`` took ``seconds``."""
+        """Adapt the bound to a batch of ``records`` that took ``seconds``."""
         # Hot path: once for each batch of a task.
         if seconds > self._budget:
             self.limit = max(1, min(self.limit, int(records * self._budget / seconds)))

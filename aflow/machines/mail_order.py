@@ -1,31 +1,27 @@
-"""Which mail of a task runs next: the order inside a mailbox, and its life cycle.
+"""The order of mails in the mailbox of a task, and the life cycle of the mailbox.
 
-Theory. Mails come in with a *priority* and leave in the order in which they came. A taker names the smallest
-priority it cares for and gets the **first** mail of at least that priority; a higher priority never sorts ahead of
-an earlier mail that is sufficient. An *urgent* mail goes before all that are not urgent, and behind the urgent ones
-that were there before it.
+Theory. Mails have a *priority* and are taken in the order of arrival. A take names the smallest priority that it
+accepts and gets the **first** mail of at least that priority; a higher priority never overtakes an earlier mail that is
+sufficient. An *urgent* mail precedes all that are not urgent, and follows the urgent ones that arrived before it.
 
-A *batch* is a cut in time: ``create_batch`` puts all mails that are there into it, and ``try_take_from_batch``
-takes these and urgent ones only. So a mail that posts itself again runs once a batch and starves nobody. A plain
-take sees both sides of the cut, the batch being the older. Mails have ascending numbers, and the batch is those
-below a number: creating it moves nothing.
+A *batch* is a cut in time: ``create_batch`` puts all present mails into it, and ``try_take_from_batch`` takes these and
+urgent ones only. So a mail that posts itself again runs once in a batch and starves nothing. Mails have ascending
+numbers, and the batch is those below a number: creating it moves nothing.
 
-Lanes. A task has three: control before timers before normal, first in first out within each. They are made of the
-above. A control mail is *urgent* (priority ``Lane.CONTROL``). The main loop creates a batch and then takes, for
-each mail to run::
+Lanes. A task has three: control before timers before normal, first in first out within each. They are priorities, and a
+control mail is *urgent* as well (``Lane.CONTROL``). The main loop creates a batch and then takes, for each mail to
+run::
 
     mail = order.try_take_from_batch(Lane.TIMERS) or order.try_take_from_batch()
 
-First comes what is urgent, whichever side of the cut it is on, then the batch's timers, then the rest of the batch.
-With ``try_take(Lane.TIMERS)`` instead, a timer that sets itself again for a moment already passed would never let
-go. A control mail that posts itself again would not either: control mails are finite (a checkpoint, a
-cancellation), and must not do that.
+So urgent mails run first, on whichever side of the cut they are, then the timers of the batch, then the rest of it. A
+timer that registers itself again for a time already passed runs in the next batch. A control mail must not post itself
+again, since urgent mails ignore the cut.
 
-Life cycle. OPEN -> QUIESCED (puts fail, takes work: the task drains) -> CLOSED (both fail; the leftovers were
-returned by ``close``, whose caller cancels what waits for them). The first two steps may be one; there is no way
-back.
+Life cycle. OPEN -> QUIESCED (puts fail, takes work: the task drains) -> CLOSED (both fail; ``close`` has returned the
+remaining mails, and its caller cancels what waits for them). The first two steps may be one; no step is undone.
 
-One thread only: mails from other threads come through the event loop of the task (``runtime/mailbox.py``).
+One thread only: mails from other threads arrive through the event loop of the task (``runtime/mailbox.py``).
 """
 
 from __future__ import annotations
@@ -55,7 +51,7 @@ class Lane(IntEnum):
 
 
 class MailState(Enum):
-    """Where a mailbox is in its life."""
+    """State in the life cycle of a mailbox."""
 
     OPEN = "open"
     QUIESCED = "quiesced"
@@ -63,7 +59,7 @@ class MailState(Enum):
 
 
 class MailOrder(Generic[M]):
-    """Mails in the order in which they are to run. Putting and taking cost the same however many mails there are."""
+    """Mails in the order in which to run them. The cost of a put or a take does not depend on their number."""
 
     __slots__ = ("_batch_end", "_count", "_lanes", "_next", "_urgent", "state")
 
@@ -87,14 +83,14 @@ class MailOrder(Generic[M]):
         return self.state is MailState.OPEN
 
     def check_open(self) -> None:
-        """Raises ``MailboxClosed`` unless mails may be put."""
+        """Raise ``MailboxClosed`` unless mails may be put."""
         if self.state is not MailState.OPEN:
             raise MailboxClosed(
-                f"the task takes no more mails (its mailbox is {self.state.value}): it is draining or has ended"
+                f"the task accepts no more mails (its mailbox is {self.state.value}): it is draining or has ended"
             )
 
     def put(self, mail: M, priority: int, *, urgent: bool = False) -> None:
-        """Add ``mail`` behind the others, or with ``urgent`` before all that are not. Raises ``MailboxClosed``."""
+        """Add ``mail`` after the others, or with ``urgent`` before all that are not. Raises ``MailboxClosed``."""
         if self.state is not MailState.OPEN:
             self.check_open()
         (self._urgent if urgent else self._lanes).add(self._next, priority, mail)
@@ -107,14 +103,14 @@ class MailOrder(Generic[M]):
         return self._count > 0
 
     def create_batch(self) -> bool:
-        """Put all mails that are there into the batch, behind what is left in it; False if the batch is empty then."""
+        """Add all present mails to the batch, after those left in it. Return False if the batch is empty then."""
         self._batch_end = self._next
         return self._count > 0
 
     def try_take_from_batch(self, min_priority: int = MIN_PRIORITY) -> M | None:
-        """The first mail of at least ``min_priority`` that is urgent or in the batch.
+        """Take the first mail of at least ``min_priority`` that is urgent or in the batch.
 
-        None says that the batch has no (more) such mail. Raises ``MailboxClosed`` when closed.
+        Return None if the batch has no (more) such mail. Raises ``MailboxClosed`` when closed.
         """
         if not self._count:
             self._check_not_closed()
@@ -127,18 +123,18 @@ class MailOrder(Generic[M]):
         return self._take(lane)
 
     def drain(self) -> list[M]:
-        """Take all mails: the urgent ones, the batch, the rest. Nothing when closed."""
+        """Take all mails: the urgent ones, the batch, the rest. None when closed."""
         mails = [*self._urgent.empty(), *self._lanes.empty()]
         self._count = 0
         return mails
 
     def quiesce(self) -> None:
-        """Let no more mails in; those that are there can be taken. Changes nothing unless open."""
+        """Refuse further mails; present ones can still be taken. Changes nothing unless open."""
         if self.state is MailState.OPEN:
             self.state = MailState.QUIESCED
 
     def close(self) -> list[M]:
-        """Let no mails in or out any more, and return those that never ran, in order. Closing again returns none."""
+        """Refuse puts and takes, and return the mails that never ran, in order. Closing again returns none."""
         self.state = MailState.CLOSED
         return self.drain()
 
@@ -148,11 +144,11 @@ class MailOrder(Generic[M]):
 
     def _check_not_closed(self) -> None:
         if self.state is MailState.CLOSED:
-            raise MailboxClosed("the mailbox is closed: what was in it was returned by close()")
+            raise MailboxClosed("the mailbox is closed: close() returned the remaining mails")
 
 
 class _Lanes(Generic[M]):
-    """Numbered mails by priority. There are as many queues as priorities were ever used: a handful."""
+    """Numbered mails by priority. Each priority that was ever used has a queue: a handful."""
 
     __slots__ = ("_queues",)
 
@@ -166,7 +162,7 @@ class _Lanes(Generic[M]):
         queue.append((number, mail))
 
     def first(self, min_priority: int) -> deque[tuple[int, M]] | None:
-        """The queue whose head is the oldest mail of at least this priority; never an empty one."""
+        """Return the queue of the oldest mail of at least this priority; never an empty one."""
         best = None
         for priority, queue in self._queues.items():
             # Numbers are unique, so the mails themselves are never compared.
@@ -175,7 +171,7 @@ class _Lanes(Generic[M]):
         return best
 
     def empty(self) -> Iterator[M]:
-        """All mails by number; none is left."""
+        """Remove and return all mails, by number."""
         numbered = sorted(
             (entry for queue in self._queues.values() for entry in queue), key=_number
         )

@@ -1,15 +1,15 @@
-"""Whether a job that has failed is started again, and when.
+"""Restart budgets: the decision to restart a failed job, and after which delay.
 
-Theory. A *budget* is asked at each failure and answers with ``Restart`` or ``GiveUp``. There are four:
+Theory. A *budget* is called at each failure and returns ``Restart`` or ``GiveUp``. There are four:
 
-- ``NoRestartBudget``: never.
-- ``FixedDelayBudget``: so many times in the whole life of the job, after the same delay each time.
-- ``ExponentialDelayBudget``: the delay grows with each failure and returns to the initial one after a calm time. The
-  delay is drawn around its nominal value, so that jobs that failed together do not all come back together. A failure
-  that comes before the restart has happened belongs to the same attempt, and the delay is what is left of it.
-- ``FailureRateBudget``: as long as failures do not come too close together.
+- ``NoRestartBudget``: no restarts.
+- ``FixedDelayBudget``: a number of restarts in the whole life of the job, each after the same delay.
+- ``ExponentialDelayBudget``: the delay grows with each failure and returns to the initial one after a time without
+  failures. The delay is random around its nominal value, so that jobs that failed together do not restart together. A
+  failure before the restart belongs to the same attempt, and its delay is the rest of the running one.
+- ``FailureRateBudget``: restarts as long as failures are not too frequent.
 
-A budget remembers; each job has one of its own, for all its attempts. Times are in ms, ``now`` is processing time.
+A budget has state; each job has one of its own, for all its attempts. Times are in ms, ``now`` is processing time.
 After Flink's restart-backoff-time strategies.
 """
 
@@ -21,41 +21,41 @@ from typing import Final, Protocol, TypeAlias
 
 from aflow.model.time import Timestamp, short
 
-#: Where a nominal delay stops growing, far beyond any maximum: a float that grows for ever is infinite at last.
+#: Upper bound of a nominal delay, far above any maximum: without one the float would become infinite.
 _LARGEST: Final = float(2**62)
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Start the job again."""
+    """Restart the job."""
 
     delay: int
-    """Milliseconds from now on."""
+    """Delay in milliseconds."""
     attempt: int
-    """The how many-th restart this is, from 1 on; the same as before if the failure belongs to that attempt."""
+    """Number of the restart, from 1; unchanged if the failure belongs to the same attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The job has failed for good."""
+    """Let the job fail."""
 
     reason: str
-    """For a person."""
+    """Reason for the message of the error."""
 
 
 Decision: TypeAlias = Restart | GiveUp
 
 
 class RestartBudget(Protocol):
-    """What is asked when a job has failed."""
+    """Decides what happens after a failure of the job."""
 
     def on_failure(self, now: Timestamp, draw: float) -> Decision:
-        """Take note of the failure and decide; ``draw``, from 0 to below 1, is where randomness comes from."""
+        """Record the failure and decide; ``draw`` is a random number from 0 to below 1."""
         ...
 
 
 class NoRestartBudget:
-    """Gives up at the first failure."""
+    """Allows no restart."""
 
     __slots__ = ()
 
@@ -121,17 +121,17 @@ class ExponentialDelayBudget:
         self._reset_after = reset_after
         self._jitter = jitter
         self._attempts = attempts
-        #: Restarts in all.
+        #: Total of restarts.
         self._attempt = 0
-        #: Failures since the last calm time, merged ones not counted.
+        #: Failures since the last time without failures, merged ones not counted.
         self._row = 0
-        #: The delay of the last of them, neither drawn nor bounded.
+        #: The delay of the last of them, before jitter and bounds.
         self._nominal = float(initial)
         #: When the last restart is due, or was; None before the first failure.
         self._restart_at: Timestamp | None = None
 
     def on_failure(self, now: Timestamp, draw: float) -> Decision:
-        """Restart after a delay that grows, or after what is left of the one that is running."""
+        """Restart after a growing delay, or after the rest of the running one."""
         if self._restart_at is not None and now <= self._restart_at:
             return self._decision(self._restart_at - now)
         self._count(now)
@@ -174,11 +174,11 @@ class FailureRateBudget:
         self._per = per
         self._delay = delay
         self._attempt = 0
-        #: When it failed, within the last ``per`` ms, oldest first.
+        #: Times of failures within the last ``per`` ms, oldest first.
         self._recent: deque[Timestamp] = deque()
 
     def on_failure(self, now: Timestamp, draw: float) -> Decision:
-        """Restart unless there were too many failures in too short a time."""
+        """Restart unless there were too many failures within ``per`` ms."""
         self._recent.append(now)
         while now - self._recent[0] > self._per:
             self._recent.popleft()

@@ -1,19 +1,18 @@
-"""Timers of one time domain, and when to wake for them.
+"""The timers of one time domain, in the order in which they fire.
 
-Theory. A timer is its identity: (time, key, namespace). Registering the same again is no second timer. It is due
-when its time is at or before now (the watermark, or the clock). Due timers leave in time order, those of one time
-in the order in which they were registered. They leave one by one: what handles one may register and delete others,
-and a new one that is due leaves in the same pass.
+Theory. A timer is its identity: (time, key, namespace). Registering the same one again adds no second timer. It is due
+when its time is at or before now (the watermark, or the clock). Due timers are taken in time order, those of one time
+in the order of registration. They are taken one by one: the handler of a timer may register and delete others, and a
+new one that is due is taken in the same pass.
 
-``TimerQueue`` keeps, as the truth, a dict from each time to the timers there are at it, and a heap of the times alone:
-timers that share a moment (windows do) share an entry of the heap, and plain ints are compared, which is the fastest
-thing that a heap can do. Most moments have one timer only, which then stands in the dict itself; a second one makes a
-dict of the two. Deleting removes from the dicts only; a time of the heap that has no timers is dead and is dropped when
-it comes to the top. When the dead outnumber the living, the heap is made anew, so deleted timers cost less memory than
-live ones.
+``TimerQueue`` keeps, as the truth, a dict from each time to its timers, and a heap of the times alone: timers of the
+same time (windows have many) share an entry of the heap, and plain ints are compared, which is the fastest operation of
+a heap. Most times have one timer only, which is then the value in the dict; a second one makes the value a dict of the
+two. Deleting removes from the dicts only; a time of the heap without timers is dead and is dropped at the top. When
+dead times outnumber live ones, the heap is made anew, so deleted timers cost less memory than live ones.
 
-Once ``take_changes`` was called, the queue notes which timers come and go, net: one that comes and goes between two
-calls was never there. Before that nothing is noted, and it costs nothing.
+After the first ``take_changes`` the queue records added and removed timers, net: one that is added and removed between
+two calls is not reported. Before that it records nothing, at no cost.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from aflow.model.time import Timestamp
 K = TypeVar("K", bound=Hashable)
 N = TypeVar("N", bound=Hashable)
 
-#: Dead entries that are never worth making a heap anew.
+#: Number of dead entries for which the heap is never made anew.
 _FEW: Final = 64
 
 
 class Timer(NamedTuple, Generic[K, N]):
-    """Something to do for ``key`` at ``time`` (epoch ms); ``namespace`` tells timers of one key apart (a window, say).
+    """A timer of ``key`` at ``time`` (epoch ms); ``namespace`` distinguishes timers of one key (a window, say).
 
-    A tuple and no dataclass: one is made for each timer that is due, which a tuple does in C.
+    A tuple and no dataclass: one is made for each due timer, which a tuple does in C.
     """
 
     time: Timestamp
@@ -44,27 +43,26 @@ class Timer(NamedTuple, Generic[K, N]):
 
 
 _Identity: TypeAlias = tuple[Timestamp, K, N]
-"""A timer where it need not be a ``Timer``, which takes longer to make."""
+"""A timer as a plain tuple, which is faster to make than a ``Timer``."""
 
 _At: TypeAlias = tuple[K, N] | dict[tuple[K, N], int]
-"""The timers of one moment: key and namespace of the only one; or of each, with the number of its registration."""
+"""The timers of one time: key and namespace of the only one, or of each, with the number of its registration."""
 
 
 class TimerQueue(Generic[K, N]):
-    """The timers of one domain. Registering, deleting and firing cost O(log n), spread over many calls."""
+    """The timers of one domain. Registering, deleting and firing cost O(log n), amortised."""
 
     __slots__ = ("_at", "_changes", "_count", "_next", "_times")
 
     def __init__(self) -> None:
-        #: The timers there are, by time. No dict in here is empty, but for that of a moment whose timers are leaving.
+        #: Timers by time. No dict in here is empty, except that of a time of which timers are being taken.
         self._at: dict[Timestamp, _At[K, N]] = {}
         #: A heap of all times in `_at`, and of dead ones; a time may be in it more than once.
         self._times: list[Timestamp] = []
         self._count = 0
-        #: The number of the next registration that finds another timer at its moment.
+        #: The number of the next registration at a time that has a timer already.
         self._next = 1
-        #: True for each timer that has come since changes were taken last, False for each that has gone; None: nothing
-        #: is noted.
+        #: True for each timer added since changes were taken last, False for each removed one; None: not recorded.
         self._changes: dict[_Identity[K, N], bool] | None = None
 
     def __len__(self) -> int:
@@ -72,16 +70,16 @@ class TimerQueue(Generic[K, N]):
 
     @property
     def earliest(self) -> Timestamp | None:
-        """The time of the timer that is due first (epoch ms); None if there is none."""
+        """The earliest time of a timer (epoch ms); None without timers."""
         times, at = self._times, self._at
         while times and not at.get(times[0]):
             at.pop(heappop(times), None)
         return times[0] if times else None
 
     def register(self, time: Timestamp, key: K, namespace: N) -> bool:
-        """Add a timer; False if it is there already. Raises ``TypeError`` for a key that cannot be hashed."""
-        # Hot path (benchmark `timers`): once for each record that sets a timer.
-        hash(key)  # now, and not when another timer comes to the same moment
+        """Add a timer. Return False if it is registered already. Raises ``TypeError`` for an unhashable key."""
+        # Hot path (benchmark `timers`): once for each record that registers a timer.
+        hash(key)  # now, not when another timer is registered for the same time
         who = (key, namespace)
         there = self._at.setdefault(time, who)
         if there is who:
@@ -102,8 +100,8 @@ class TimerQueue(Generic[K, N]):
         return True
 
     def delete(self, time: Timestamp, key: K, namespace: N) -> bool:
-        """Remove a timer; False if it is not there. Raises ``TypeError`` for a key that cannot be hashed."""
-        # Hot path (benchmark `timers`): once for each record that puts a timer off.
+        """Remove a timer. Return False if it is not registered. Raises ``TypeError`` for an unhashable key."""
+        # Hot path (benchmark `timers`): once for each record that moves a timer.
         hash(key)
         at = self._at
         there = at.get(time)
@@ -123,15 +121,15 @@ class TimerQueue(Generic[K, N]):
         if self._changes is not None:
             toggle(self._changes, (time, key, namespace), there=False)
         if len(self._times) > 2 * len(at) + _FEW:
-            # In place: a pass of `due` may be looking at it.
+            # In place: a pass of `due` may be using it.
             self._times[:] = at
             heapify(self._times)
         return True
 
     def due(self, now: Timestamp) -> Iterator[Timer[K, N]]:
-        """Take the timers with a time at or before ``now``, one by one; a timer is gone once it is handed out.
+        """Remove and yield the timers with a time at or before ``now``, one by one.
 
-        Timers registered or deleted meanwhile are heeded. Those that were not asked for are still there.
+        Timers registered or deleted meanwhile are respected. Those that were not yielded are still registered.
         """
         times, at = self._times, self._at
         while times and times[0] <= now:
@@ -151,9 +149,9 @@ class TimerQueue(Generic[K, N]):
                 at.pop(heappop(times), None)
 
     def _due_at(self, time: Timestamp, there: dict[tuple[K, N], int]) -> Iterator[Timer[K, N]]:
-        """Take those that are at one moment now. What handles them may set earlier ones, which go first."""
+        """Take the present timers of one time. Earlier ones registered meanwhile are taken first."""
         for who, number in list(there.items()):
-            if there.get(who) == number:  # not deleted meanwhile, nor registered anew
+            if there.get(who) == number:  # neither deleted nor registered again meanwhile
                 del there[who]
                 self._count -= 1
                 timer = Timer(time, who[0], who[1])
@@ -164,15 +162,15 @@ class TimerQueue(Generic[K, N]):
                     yield from self.due(time - 1)
 
     def count(self, namespace: N) -> int:
-        """How many timers ``namespace`` has. Looks at all timers."""
+        """Return the number of timers of ``namespace``. Iterates over all timers."""
         return sum(timer.namespace == namespace for timer in self.entries())
 
     def entries(self) -> Iterator[Timer[K, N]]:
-        """All timers, for a snapshot; registering them in this order restores the queue. Do not change it meanwhile."""
+        """Iterate over all timers; registering them in this order restores the queue. Do not change it meanwhile."""
         return _entries(self._at)
 
     def keys(self) -> list[K]:
-        """The key of each timer."""
+        """Return the key of each timer."""
         found: list[K] = []
         for there in self._at.values():
             if isinstance(there, tuple):
@@ -182,7 +180,7 @@ class TimerQueue(Generic[K, N]):
         return found
 
     def copied(self) -> Timers[K, N]:
-        """All timers of this moment, to look at later. Makes nothing for a timer, so it is quick."""
+        """Return all present timers, to iterate over later. Allocates nothing for a timer, so it is fast."""
         return Timers(
             {
                 time: there if isinstance(there, tuple) else there.copy()
@@ -192,23 +190,23 @@ class TimerQueue(Generic[K, N]):
 
     @property
     def noting(self) -> bool:
-        """Whether it is noted what comes and goes."""
+        """True if added and removed timers are recorded."""
         return self._changes is not None
 
     def take_changes(self) -> Changes[K, N] | None:
-        """What has come and gone since the last call; None if this is the first, from which on changes are noted."""
+        """Return the timers added and removed since the last call. The first call starts recording and returns None."""
         changes, self._changes = self._changes, {}
         return None if changes is None else changes_of(changes)
 
 
 def toggle(changes: dict[_Identity[K, N], bool], timer: _Identity[K, N], *, there: bool) -> None:
-    """Take note that ``timer`` has come or gone; if it did the opposite before, nothing has happened."""
+    """Record that ``timer`` was added or removed; the opposite of a recorded change cancels it."""
     if changes.pop(timer, None) is None:
         changes[timer] = there
 
 
 def changes_of(noted: Mapping[_Identity[K, N], bool]) -> Changes[K, N]:
-    """What ``toggle`` has noted."""
+    """Return the changes that ``toggle`` has recorded."""
     return Changes(
         [timer for timer, there in noted.items() if there],
         [timer for timer, there in noted.items() if not there],
@@ -222,7 +220,7 @@ def _entries(at: Mapping[Timestamp, _At[K, N]]) -> Iterator[Timer[K, N]]:
 
 
 class Timers(Generic[K, N]):
-    """The timers that a queue had at one moment, in the order of ``TimerQueue.entries``."""
+    """The timers of a queue at one point in time, in the order of ``TimerQueue.entries``."""
 
     __slots__ = ("_at",)
 
@@ -236,7 +234,7 @@ class Timers(Generic[K, N]):
 # Not slotted: a generic frozen dataclass with slots cannot be made on Python 3.11.
 @dataclass(frozen=True)
 class Changes(Generic[K, N]):
-    """The timers of a queue that are there and were not, and those that were there and are not."""
+    """Timers that were added to a queue, and timers that were removed."""
 
     added: list[tuple[Timestamp, K, N]]
     removed: list[tuple[Timestamp, K, N]]

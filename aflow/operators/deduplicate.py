@@ -98,10 +98,10 @@ class DeduplicateOperator(Operator):
         self._backend.restore(snapshot.keyed)
         if self._within is not None:
             for key, at in self._seen.items():
-                self._expiry.note(key, at + self._within - 1)
+                self._expiry.add(key, at + self._within - 1)
             for key, passed in self._older.items():
                 for at in passed:
-                    self._expiry.note(key, at + self._within - 1)
+                    self._expiry.add(key, at + self._within - 1)
 
     def _new_keys(self, batch: Batch[Any]) -> list[int]:
         """Which records are the first of their key."""
@@ -121,7 +121,7 @@ class DeduplicateOperator(Operator):
     def _far_enough(self, batch: Batch[Any], times: list[Timestamp], within: int) -> list[int]:
         """Which records have no other of their key that has passed less than ``within`` away from them."""
         # Hot path: one look-up for what is dropped, and no call but for what passes.
-        seen, note = self._seen, self._expiry.note
+        seen, note = self._seen, self._expiry.add
         passing: list[int] = []
         index = 0
         try:

@@ -101,7 +101,7 @@ class IntervalSide:
         if self.outer:
             self._matched.setdefault(key, []).insert(index, matched)
         if self.outer or not known:
-            self.expiry.note(key, at + self.last)
+            self.expiry.add(key, at + self.last)
 
     def take_partners(self, key: Hashable, low: Timestamp, high: Timestamp) -> Columns:
         """Return the records from ``low`` to ``high``, inclusive, and mark them as matched."""
@@ -147,7 +147,7 @@ class IntervalSide:
             del self.held[key]
             self._matched.pop(key, None)
         elif not self.outer:
-            self.expiry.note(key, max(gone + self._patience, times[-1]) + self.last)
+            self.expiry.add(key, max(gone + self._patience, times[-1]) + self.last)
 
     def matched(self, key: Hashable) -> list[bool]:
         """Return, with ``outer``, for each record of ``key`` True if it has found a partner."""

@@ -51,7 +51,7 @@ class Versions:
         if held is None:
             self._held[key] = ([at], [value])
             if tolerance is not None:
-                self.expiry.note(key, at + tolerance)
+                self.expiry.add(key, at + tolerance)
             return True
         times, values = held
         if times[0] <= watermark:
@@ -103,13 +103,13 @@ class Versions:
         if not times:
             del self._held[key]
         elif self.tolerance is not None:
-            self.expiry.note(key, times[-1] + self.tolerance)
+            self.expiry.add(key, times[-1] + self.tolerance)
         elif len(times) > 1:
             self._register(key, times[-1])
 
     def _register(self, key: Hashable, at: Timestamp) -> None:
         self._registered.add(key)
-        self.expiry.note(key, at)
+        self.expiry.add(key, at)
 
     def _drop_outdated(self, times: list[Timestamp], values: list[Any]) -> None:
         count = self._outdated_count(times)

@@ -54,14 +54,14 @@ def test_a_choice_that_makes_no_sense_is_refused(chosen: dict[str, Any], sentenc
     ("make", "sentence"),
     [
         (
-            lambda: af.checkpoints.Aligned(timeout=2),
+            lambda: af.checkpoints.Aligned(timeout=2),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
             "Aligned.timeout must be a timedelta, not int: 2",
-        ),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        ),
         (lambda: af.checkpoints.Aligned(timeout=-SECOND), "Aligned.timeout must not be negative"),
         (
-            lambda: af.checkpoints.Unaligned(pickle="yes"),
+            lambda: af.checkpoints.Unaligned(pickle="yes"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
             "Unaligned.pickle takes True or False, not 'yes'",
-        ),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        ),
     ],
 )
 def test_barriers_that_make_no_sense_are_refused(make: Callable[[], object], sentence: str) -> None:
