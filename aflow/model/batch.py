@@ -1,7 +1,8 @@
 """The unit of exchange: a batch of records as parallel columns.
 
 A Python call for each batch costs nothing for each record, list comprehensions run at the speed of a hand-written loop,
-and one hop of the event loop is shared by all records of the batch. Batches form naturally: nobody waits to fill one.
+and one hop of the event loop is shared by all records of the batch. Batches form naturally: no source waits to fill
+one.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from aflow.model.time import Timestamp
 
 T = TypeVar("T")
 
-#: A source emits what it has, up to this many records at once.
+#: Maximum of records that a source emits at once.
 BATCH_RECORDS: Final = 1024
 
 
 class Batch(Generic[T]):
-    """Some records of one stream, in order.
+    """Records of one stream, in order.
 
     ``values``, ``timestamps`` (epoch ms; None before event time is assigned) and ``keys`` (None unless downstream of
     ``key_by``) are columns of equal length. A batch is shared by all its readers, so neither it nor its columns may be
-    changed by anybody. It is never empty in transit.
+    changed. It is never empty in transit.
     """
 
     __slots__ = ("keys", "timestamps", "values")
@@ -56,7 +57,7 @@ class Batch(Generic[T]):
         return f"Batch({self.values!r}, timestamps={self.timestamps!r}, keys={self.keys!r})"
 
     def slice(self, start: int, stop: int) -> Batch[T]:
-        """The records from ``start`` up to ``stop`` (exclusive), as for a list."""
+        """Return the records from ``start`` up to ``stop`` (exclusive), as for a list."""
         return Batch(
             self.values[start:stop],
             None if self.timestamps is None else self.timestamps[start:stop],
@@ -64,7 +65,7 @@ class Batch(Generic[T]):
         )
 
     def pick(self, indexes: Sequence[int]) -> Batch[T]:
-        """The records at ``indexes``, without their keys: for a side output, which has none."""
+        """Return the records at ``indexes`` without their keys, for a side output, which has none."""
         times = self.timestamps
         return Batch(
             [self.values[index] for index in indexes],
@@ -73,7 +74,7 @@ class Batch(Generic[T]):
 
 
 def in_batches(values: list[T], timestamps: list[Timestamp] | None) -> Iterator[Batch[T]]:
-    """Results of which there may be any number, as batches of at most ``BATCH_RECORDS``; none if there are none."""
+    """Yield any number of results as batches of at most ``BATCH_RECORDS``; no batch for no results."""
     if 0 < len(values) <= BATCH_RECORDS:
         yield Batch(values, timestamps)
         return

@@ -1,4 +1,4 @@
-"""Batches as bytes: what is in flight when a checkpoint overtakes it."""
+"""Batches as bytes, for the records in flight of an unaligned checkpoint."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from aflow.model.codecs import Codec
 
 
 def encode_batch(batch: Batch[Any], codec: Codec[object]) -> bytes:
-    """The columns of ``batch`` as bytes. Raises ``CodecError`` for values or keys that ``codec`` does not take."""
+    """Return the columns of ``batch`` as bytes. Raises ``CodecError`` for values or keys that ``codec`` refuses."""
     keys = None if batch.keys is None else list(batch.keys)
     return codec.encode([batch.values, batch.timestamps, keys])
 
 
 def decode_batch(data: bytes, codec: Codec[object]) -> Batch[Any]:
-    """The batch that ``data`` was made from. Raises ``CodecError``."""
+    """Return the batch that ``data`` was made from. Raises ``CodecError``."""
     values, timestamps, keys = cast(
         "tuple[list[Any], list[int] | None, list[Any] | None]", codec.decode(data)
     )

@@ -1,7 +1,7 @@
 """The distribution that installs aflow. It is not named like the package: `aflow` on PyPI is an unrelated project.
 
-``pyproject.toml`` takes the version from here and must agree about the name; messages that tell users what to install
-are made here.
+``pyproject.toml`` takes the version from this module and must use the same name. Messages about missing packages are
+made here.
 """
 
 from __future__ import annotations

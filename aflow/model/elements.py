@@ -1,7 +1,7 @@
-"""What travels between batches: watermarks, idleness, barriers and the end.
+"""Elements of a channel besides batches: watermarks, idleness, barriers and the end.
 
-Data travels in a ``Batch``; the elements of this module stand *between* batches of the same channel and are never
-reordered with them (save for unaligned barriers, which overtake data on purpose).
+Data travels in a ``Batch``. The elements of this module lie *between* batches of the same channel and are never
+reordered with them (except unaligned barriers, which overtake data on purpose).
 """
 
 from __future__ import annotations
@@ -15,56 +15,56 @@ from aflow.model.time import Timestamp
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """No record with a timestamp (epoch ms) at or below this one is expected any more; one that comes is late."""
+    """No record with a timestamp (epoch ms) at or below this one is expected any more; one that arrives is late."""
 
     timestamp: Timestamp
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """The channel is silent for now: it does not hold back the watermark of its readers."""
+    """The channel is idle: it does not hold back the watermark of its readers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """The channel speaks again after having been idle."""
+    """The channel is active again after having been idle."""
 
 
 class CheckpointKind(Enum):
-    """What a checkpoint is taken for."""
+    """Purpose of a checkpoint."""
 
     PERIODIC = "checkpoint"
-    """To recover from a failure; the next one takes its place."""
+    """To recover from a failure; the next one replaces it."""
     SAVEPOINT = "savepoint"
-    """Asked for, and kept until somebody removes it: always aligned, and complete in itself."""
+    """Requested by a user, and kept until a user removes it: always aligned and self-contained."""
     FINAL = "final checkpoint"
-    """All sources have ended: commits what is in the sinks."""
+    """Taken when all sources have ended: commits the output of the sinks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """Cuts the stream: what precedes it belongs to checkpoint ``id``, what follows does not."""
+    """Cuts the stream: preceding records belong to checkpoint ``id``, following ones do not."""
 
     id: int
     created_at: Timestamp
-    """When the checkpoint was triggered (epoch ms)."""
+    """Time at which the checkpoint was triggered (epoch ms)."""
     kind: CheckpointKind = CheckpointKind.PERIODIC
     timeout: int | None = None
-    """Milliseconds after ``created_at`` from which on the barrier may overtake records; None: it never does."""
+    """Milliseconds after ``created_at`` until the barrier may overtake records; None: it never does."""
     unaligned: bool = False
-    """True if the barrier overtakes the records in front of it, which become part of the checkpoint."""
+    """True if the barrier overtakes the records before it, which become part of the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelBarrier:
-    """Checkpoint ``id`` will not come through this channel: nobody needs to wait for its barrier."""
+    """Cancels checkpoint ``id`` in this channel: readers must not wait for its barrier."""
 
     id: int
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfInput:
-    """The last element of a channel. What a drained source had to say about time (the final watermark) came before."""
+    """The last element of a channel. The final watermark of a drained source precedes it."""
 
 
 IDLE: Final = Idle()

@@ -20,7 +20,7 @@ __all__ = ["DEFAULT_KEY_GROUPS", "KeyGroupRange", "key_group", "ranges", "subtas
 #: The number of key groups is fixed for the life of a pipeline's state, and bounds its parallelism.
 DEFAULT_KEY_GROUPS: Final = 128
 
-#: More are refused: what is kept for each group costs more than any parallelism could be worth.
+#: Maximum of key groups: more cost more memory than any parallelism is worth.
 MOST_KEY_GROUPS: Final = 1 << 20
 
 
@@ -48,14 +48,14 @@ class KeyGroupRange:
 
 
 def key_group(key: Hashable, count: int = DEFAULT_KEY_GROUPS) -> int:
-    """The group of ``key`` among ``count``: its stable hash modulo ``count``. Raises ``UnsupportedKey``."""
+    """Return the group of ``key`` among ``count``: its stable hash modulo ``count``. Raises ``UnsupportedKey``."""
     if count < 1:
         raise FlowDefinitionError(f"the number of key groups must be at least 1, not {count}")
     return stable_hash(key) % count
 
 
 def ranges(key_groups: int, parallelism: int) -> list[KeyGroupRange]:
-    """The range of each subtask, in order; together they cover every group once and none is empty.
+    """Return the range of each subtask, in order; together they cover every group once and none is empty.
 
     Raises ``FlowDefinitionError`` unless ``1 <= parallelism <= key_groups``.
     """
@@ -65,9 +65,9 @@ def ranges(key_groups: int, parallelism: int) -> list[KeyGroupRange]:
 
 
 def subtask_of(group: int, key_groups: int, parallelism: int) -> int:
-    """The index of the subtask whose range holds ``group``.
+    """Return the index of the subtask that owns ``group``.
 
-    Raises ``FlowDefinitionError`` for a group outside ``0 .. key_groups - 1`` and where ``ranges`` does.
+    Raises ``FlowDefinitionError`` for a group outside ``0 .. key_groups - 1``, and as ``ranges`` does.
     """
     _check(key_groups, parallelism)
     if not 0 <= group < key_groups:

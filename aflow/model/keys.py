@@ -1,12 +1,12 @@
 """The stable key hash: the same number for a key in every process, on every machine, for ever.
 
-Python's ``hash`` of a ``str`` differs from one process to the next, so it cannot say which subtask, or which Spark
-partition, owns a key. ``stable_hash`` is the CRC-32 of a canonical encoding that ``docs/reference/key-hash.md`` fixes
-byte by byte.
+Python's ``hash`` of a ``str`` differs from one process to the next, so it cannot determine which subtask, or which
+Spark partition, owns a key. ``stable_hash`` is the CRC-32 of a canonical encoding that ``docs/reference/key-hash.md``
+specifies byte by byte.
 
 State lives in Python dicts, so *equal keys must have equal encodings* (``1``, ``1.0``, ``True`` and ``Decimal(1)``
 are one key). The reverse is not needed: two different keys with the same encoding merely share a key group, and that
-freedom makes the encoding one that Spark SQL's ``crc32`` reproduces. A type whose equality is not known is refused.
+freedom makes the encoding one that Spark SQL's ``crc32`` reproduces. A type with unknown equality is refused.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SUPPORTED: Final = (
 
 
 class UnsupportedKey(AflowError, TypeError):
-    """A value cannot be a key: ``key`` is the value, ``reason`` says why and what to use instead."""
+    """A value cannot be a key: ``key`` is the value, ``reason`` the cause and what to use instead."""
 
     def __init__(self, key: object, reason: str) -> None:
         super().__init__(key, reason)  # both, so that the error survives pickling between processes
@@ -56,7 +56,7 @@ class UnsupportedKey(AflowError, TypeError):
 
 
 def encode_key(key: Hashable) -> bytes:
-    """The canonical bytes of ``key``; equal keys have equal bytes, whatever their types.
+    """Return the canonical bytes of ``key``; equal keys have equal bytes, whatever their types.
 
     Raises ``UnsupportedKey`` for a type, or a value such as NaN or a naive ``datetime``, that cannot be a key.
     """
@@ -65,7 +65,7 @@ def encode_key(key: Hashable) -> bytes:
 
 
 def check_key(key: Hashable) -> None:
-    """Raise ``UnsupportedKey`` if ``key`` cannot be one, for steps that need no hash: all refuse the same keys."""
+    """Raise ``UnsupportedKey`` if ``key`` cannot be one; for steps that need no hash."""
     # Hot path: once for each key and window. Most keys are one of these, and text in ASCII has no lone surrogates.
     kind = type(key)
     if kind is int or (kind is str and key.isascii()):  # type: ignore[attr-defined]
@@ -94,7 +94,7 @@ class CheckedKeys(dict[Hashable, None]):
 
 
 def stable_hash(key: Hashable) -> int:
-    """The CRC-32 (as in zip and zlib, 0 to 2**32 - 1) of ``encode_key(key)``.
+    """Return the CRC-32 (as in zip and zlib, 0 to 2**32 - 1) of ``encode_key(key)``.
 
     >>> stable_hash("JFK")
     3311509919
@@ -115,7 +115,7 @@ def _encode_str(key: str) -> bytes:
 
 
 def _encode_bytes(key: bytes) -> bytes:
-    return b"".join((key,))  # unlike bytes(key), heeds no __bytes__ of a subclass
+    return b"".join((key,))  # unlike bytes(key), ignores __bytes__ of a subclass
 
 
 def _encode_none(_key: None) -> bytes:
@@ -160,7 +160,7 @@ def _encode_decimal(key: Decimal) -> bytes:
 
 
 def _encode_finite(number: Decimal) -> bytes:
-    """The exact decimal expansion: no exponent, no needless zero, no minus before zero."""
+    """Return the exact decimal expansion: no exponent, no needless zero, no minus before zero."""
     if not number:
         return b"0"
     digits = Decimal.__format__(number, "f")
@@ -183,7 +183,7 @@ def _encode_parts(key: object, parts: tuple[Hashable, ...]) -> bytes:
 
 
 def _encode_datetime(key: datetime) -> bytes:
-    # Equality and hash of Python's datetimes look at fold=0, so the encoding must too.
+    # Equality and hash of Python's datetimes use fold=0, so the encoding must too.
     instant = datetime.replace(key, fold=0) if key.fold else key
     if instant.utcoffset() is None:
         raise UnsupportedKey(
@@ -237,7 +237,7 @@ _MUTABLE: Final[dict[type, str]] = {
 
 @lru_cache(maxsize=1024)
 def _encoder_for(kind: type) -> _Encoder:
-    """The encoder of a class that is not supported exactly: decided once for each class."""
+    """Return the encoder of a class that is not in ``_EXACT``; computed once for each class."""
     if _is_dataclass(kind) and not issubclass(kind, Enum):
         return _dataclass_encoder(kind)
     base = next((known for known in kind.__mro__ if known in _EXACT), None)
@@ -256,7 +256,7 @@ def _encoder_for(kind: type) -> _Encoder:
 
 
 def _is_dataclass(kind: type) -> bool:
-    """``is_dataclass`` without its narrowing, which leaves type checkers with half a type in the other branch."""
+    """Return True for a dataclass, without the type narrowing of ``is_dataclass``."""
     return dataclasses.is_dataclass(kind)
 
 
@@ -283,13 +283,13 @@ def _dataclass_encoder(kind: Any) -> _Encoder:
 
 
 def _has_generated_equality(kind: type) -> bool:
-    """Whether ``dataclass`` wrote ``__eq__``: code that it generates comes from no file."""
+    """Return True if ``dataclass`` generated ``__eq__``: generated code has no file."""
     code = getattr(kind.__eq__, "__code__", None)
     return code is not None and code.co_filename == "<string>"
 
 
 def _own_equality(kind: type, advice: str) -> str:
-    return f"{kind.__qualname__} defines its own equality, so which of its keys are the same is not known; {advice}"
+    return f"{kind.__qualname__} defines its own equality, so aflow cannot tell which of its keys are equal; {advice}"
 
 
 def _refusal(reason: str) -> _Encoder:

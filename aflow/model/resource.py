@@ -1,4 +1,4 @@
-"""What async calls need besides their record, an HTTP session or a pool of connections, and who shares it."""
+"""Resources of async calls, such as an HTTP session or a pool of connections, and the scope that shares them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ R_co = TypeVar("R_co", covariant=True)
 
 @dataclass(frozen=True, eq=False)
 class Resource(Generic[R_co]):
-    """Something that is opened when the job begins, handed to the calls of a step, and closed after the last of them.
+    """A resource that is opened when the job starts, passed to the calls of a step, and closed after the last of them.
 
-    ``open`` is called without arguments and gives an async context manager; a class whose objects are such managers
-    is one such function::
+    ``open`` is called without arguments and returns an async context manager; a class of such managers is one such
+    function::
 
         sessions = af.Resource(aiohttp.ClientSession)
         pools = af.Resource(lambda: asyncpg.create_pool(dsn), shared="database")
 
-    Without ``shared`` each subtask of the step has its own. With it there is one in the whole job, for all steps that
-    were given this very ``Resource``. It is opened anew whenever the job is started again, and always closed as at a
-    normal end: it is not told whether the job has failed. ``name`` is what errors call it.
+    Without ``shared`` each subtask of the step has its own. With it there is one in the whole job, for all steps with
+    the same ``Resource`` object. It is opened anew at each restart of the job, and always closed as at a normal end,
+    also if the job has failed. ``name`` is its name in errors.
 
     Raises ``FlowDefinitionError`` for arguments that make no sense.
     """
@@ -41,7 +41,7 @@ class Resource(Generic[R_co]):
 
     @property
     def label(self) -> str:
-        """What errors call it: its name, else what it is shared as, else the name of the function that opens it."""
+        """Its name in errors: ``name``, else ``shared``, else the name of the function ``open``."""
         function: object = getattr(self.open, "__name__", type(self.open).__name__)
         return self.name or self.shared or str(function)
 
@@ -49,17 +49,17 @@ class Resource(Generic[R_co]):
 def _check_open(given: object) -> None:
     if not callable(given):
         raise FlowDefinitionError(
-            f"Resource() takes a function that gives an async context manager, not {shown(given)}: it is opened anew "
-            f"each time the job is started; write Resource(lambda: …)"
+            f"Resource() takes a function that returns an async context manager, not {shown(given)}: it is opened anew "
+            f"at each start of the job; write Resource(lambda: …)"
         )
     if inspect.isasyncgenfunction(given):
         raise FlowDefinitionError(
-            f"Resource() takes a function that gives an async context manager, and {shown(given)} is an async "
+            f"Resource() takes a function that returns an async context manager, and {shown(given)} is an async "
             f"generator function; decorate it with contextlib.asynccontextmanager"
         )
     if inspect.iscoroutinefunction(given):
         raise FlowDefinitionError(
-            f"Resource() takes a function that gives an async context manager, and {shown(given)} is a coroutine "
+            f"Resource() takes a function that returns an async context manager, and {shown(given)} is a coroutine "
             f"function; make it an async generator function with one yield, decorated with "
             f"contextlib.asynccontextmanager"
         )

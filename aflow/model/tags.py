@@ -1,4 +1,4 @@
-"""Names of side outputs, carrying the type of what goes there."""
+"""Names of side outputs, with the type of their records."""
 
 from __future__ import annotations
 

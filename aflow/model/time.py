@@ -1,8 +1,8 @@
 """Event time and processing time: integers inside, ``datetime`` and ``timedelta`` at the edge.
 
 Inside aflow an instant is an ``int`` of milliseconds since 1970-01-01T00:00:00Z (a *timestamp*) and a duration is an
-``int`` of milliseconds. Users write aware ``datetime`` objects (or epoch milliseconds) and ``timedelta``; the functions
-of this module are the only place where one becomes the other.
+``int`` of milliseconds. Users write aware ``datetime`` objects (or epoch milliseconds) and ``timedelta``; only the
+functions of this module convert between them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Timestamp: TypeAlias = int
 """Milliseconds since 1970-01-01T00:00:00Z."""
 
 Instant: TypeAlias = datetime | int
-"""What users may give as a moment: an aware ``datetime`` or epoch milliseconds."""
+"""A time as users may give it: an aware ``datetime`` or epoch milliseconds."""
 
 MIN_TIMESTAMP: Timestamp = -(2**63)
 MAX_TIMESTAMP: Timestamp = 2**63 - 1
@@ -27,32 +27,32 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class TimeDomain(Enum):
-    """Which clock a timer, or a window, waits for."""
+    """The clock of a timer or a window."""
 
     EVENT = "event time"
     PROCESSING = "processing time"
 
 
 class Clock(Protocol):
-    """Where processing time comes from; injected, so that a test can be its own clock."""
+    """The source of processing time; injected, so that a test can replace it."""
 
     def now(self) -> Timestamp:
-        """The current processing time in epoch milliseconds."""
+        """Return the current processing time in epoch milliseconds."""
         ...
 
 
 def to_timestamp(instant: Instant, *, what: str = "event time") -> Timestamp:
-    """Turn a moment as users write it into epoch milliseconds (microseconds are cut off, towards the past).
+    """Return a time of a user in epoch milliseconds (microseconds are truncated towards the past).
 
-    Raises ``FlowDefinitionError`` for a naive ``datetime`` (no time zone: which moment is meant?), a ``bool``, a
-    ``float`` and anything else; the message names ``what`` was being read.
+    Raises ``FlowDefinitionError`` for a naive ``datetime`` (without a time zone it is ambiguous), a ``bool``, a
+    ``float`` and anything else; ``what`` is the name of the value in the message.
     """
     if type(instant) is int:
         return instant
     if isinstance(instant, datetime):
         if instant.tzinfo is None:
             raise FlowDefinitionError(
-                f"{what} {instant!r} has no time zone, so it names no moment; "
+                f"{what} {instant!r} has no time zone, so it is ambiguous; "
                 f"use an aware datetime, for example {instant.isoformat()}+00:00"
             )
         return (instant - _EPOCH) // _MILLISECOND
@@ -64,7 +64,7 @@ def to_timestamp(instant: Instant, *, what: str = "event time") -> Timestamp:
 
 
 def to_millis(duration: timedelta, *, what: str) -> int:
-    """Turn a duration as users write it into whole milliseconds.
+    """Return a duration of a user in milliseconds.
 
     Raises ``FlowDefinitionError`` if it is no ``timedelta`` or no whole number of milliseconds.
     """
@@ -80,7 +80,7 @@ def to_millis(duration: timedelta, *, what: str) -> int:
 
 
 def positive_millis(duration: timedelta, *, what: str) -> int:
-    """Like ``to_millis``, and refuses a duration that is not above zero."""
+    """Return ``to_millis(duration)``. Raises ``FlowDefinitionError`` if it is not above zero."""
     millis = to_millis(duration, what=what)
     if millis <= 0:
         raise FlowDefinitionError(f"{what} must be longer than zero, not {duration!r}")
@@ -88,7 +88,7 @@ def positive_millis(duration: timedelta, *, what: str) -> int:
 
 
 def short(millis: int) -> str:
-    """A duration for a person: ``1h``, ``90s``, ``250ms``; in the largest unit that divides it."""
+    """Return a duration for messages: ``1h``, ``90s``, ``250ms``; in the largest unit that divides it."""
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
         if millis % size == 0:
             return f"{millis // size}{unit}"
@@ -96,5 +96,5 @@ def short(millis: int) -> str:
 
 
 def to_datetime(timestamp: Timestamp) -> datetime:
-    """Epoch milliseconds as an aware ``datetime`` in UTC. Raises ``OverflowError`` outside the years 1 to 9999."""
+    """Return epoch milliseconds as a ``datetime`` in UTC. Raises ``OverflowError`` outside the years 1 to 9999."""
     return _EPOCH + timestamp * _MILLISECOND

@@ -362,11 +362,11 @@ class EventTimeOperator(Operator):
         times: list[Timestamp],
     ) -> None:
         earned = generator.watermark
-        newest, in_order = _scan(times, earned + generator.behind, generator.behind)
+        newest, in_order = _scan(times, earned + generator.lag, generator.lag)
         cuts: Sequence[Cut] = ()
         if newest > MAX_TIMESTAMP or not in_order or self.periods:
             self.check_range(batch, times)
-            cuts = self._earned(times, earned, generator.behind, self._combined.others(split))
+            cuts = self._earned(times, earned, generator.lag, self._combined.others(split))
         generator.on_batch((newest,))
         advanced = self._combined.on_watermark(split, generator.watermark, immediate=True)
         self._emit(Batch(batch.values, times), cuts)

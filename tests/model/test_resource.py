@@ -37,8 +37,8 @@ class Session:
 @pytest.mark.parametrize(
     ("given", "hint"),
     [
-        (Session(), "opened anew each time"),
-        (None, "opened anew each time"),
+        (Session(), "opened anew at each start"),
+        (None, "opened anew at each start"),
         (plain_generator, "decorate it with contextlib.asynccontextmanager"),
         (coroutine, "with one yield, decorated with contextlib.asynccontextmanager"),
     ],

@@ -1,20 +1,20 @@
-"""One watermark out of those of several splits: what a source may say about time when it reads many at once.
+"""The watermark of a source, combined from those of its splits.
 
-Theory. As in the valve, the combined watermark is the minimum over the splits that are active, and never goes back.
-Unlike there, splits come and go, and a source may say two ways what a split has seen: *immediately* (the combined
-watermark is computed at once) or *deferred* (it is stored, and takes part when somebody else speaks or at the next
-``on_periodic``).
+Theory. As in the valve, the combined watermark is the minimum over the active splits, and never goes back. Unlike
+there, splits are added and removed, and a source reports a split in one of two ways: *immediately* (the combined
+watermark is computed at once) or *deferred* (it is stored, and counts at the next computation, at the latest in the
+next ``on_periodic``).
 
-- A new split holds the watermark where it is until it has said something: its first record may be an old one. Once
-  it is removed (read to its end, though it may have been empty, or given to another subtask) it does not.
-- A watermark makes an idle split active. What it says counts at once; if it is behind the combined watermark, that
-  waits.
-- All splits idle: the source is idle, and the watermark stays. (The valve flushes the maximum there; a split's
-  silence is often only a pause between two fetches, and its next record must not be late.) No split at all: neither
-  idle nor any news.
+- A new split holds the watermark until it has one: its first record may be an old one. Once it is removed (read to its
+  end, even if it was empty, or assigned to another subtask) it does not.
+- A watermark makes an idle split active. The split counts at once; while it is below the combined watermark, that does
+  not advance.
+- If all splits are idle, the source is idle, and the watermark is unchanged. (The valve flushes the maximum there. An
+  idle split often only pauses between two fetches, and its next record must not be late.) A source without splits is
+  not idle and has no watermark to emit.
 
-``on_…`` return the combined watermark (epoch ms) if it advanced, otherwise None; ``idle`` tells whether the source
-is idle, as of the last time it was computed.
+``on_…`` return the combined watermark (epoch ms) if it advanced, otherwise None; ``idle`` is True if the source was
+idle at the last computation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 
 
 class SplitMultiplexer:
-    """Combines the watermarks and the idleness of splits, which are named by their ids."""
+    """Combines the watermarks and the idleness of splits, by their ids."""
 
     __slots__ = ("_active", "_idle", "idle", "watermark")
 
@@ -33,19 +33,19 @@ class SplitMultiplexer:
         self.watermark: Timestamp = MIN_TIMESTAMP
         #: True if there are splits and all of them are idle.
         self.idle = False
-        #: The newest watermark of each active split. A split is in here or in `_idle`, never in both.
+        #: The newest watermark of each active split. A split is in this dict or in `_idle`, never in both.
         self._active: dict[str, Timestamp] = {}
         #: The newest watermark of each idle split.
         self._idle: dict[str, Timestamp] = {}
 
     def add(self, split: str) -> None:
-        """Wait for ``split`` from now on."""
+        """Add ``split``, which holds the watermark from now on."""
         if split in self._active or split in self._idle:
-            raise InternalError(f"split {split!r} is there already")
+            raise InternalError(f"split {split!r} was added already")
         self._active[split] = MIN_TIMESTAMP
 
     def remove(self, split: str) -> bool:
-        """Wait for ``split`` no more; False if it is not there. What follows from that shows at ``on_periodic``."""
+        """Remove ``split``; False if it is unknown. The effect on the watermark is returned by ``on_periodic``."""
         known = self._active.pop(split, None)
         if known is None:
             known = self._idle.pop(split, None)
@@ -54,7 +54,7 @@ class SplitMultiplexer:
     def on_watermark(
         self, split: str, timestamp: Timestamp, *, immediate: bool
     ) -> Timestamp | None:
-        """Take the watermark of ``split``, which is active with that."""
+        """Record the watermark of ``split``, which makes it active."""
         # Hot path: once for each batch of a source.
         active = self._active
         before = active.get(split)
@@ -65,7 +65,7 @@ class SplitMultiplexer:
         return self.on_periodic() if immediate else None
 
     def on_idle(self, split: str, *, immediate: bool = True) -> Timestamp | None:
-        """Take note that ``split`` is silent."""
+        """Record that ``split`` is idle."""
         if split in self._active:
             self._idle[split] = self._active.pop(split)
         elif split not in self._idle:
@@ -73,13 +73,13 @@ class SplitMultiplexer:
         return self.on_periodic() if immediate else None
 
     def on_active(self, split: str, *, immediate: bool = True) -> Timestamp | None:
-        """Take note that ``split`` has records again, which may not have moved its watermark."""
+        """Record that ``split`` has records again, which may not have advanced its watermark."""
         if split not in self._active:
             self._wake(split)
         return self.on_periodic() if immediate else None
 
     def on_periodic(self) -> Timestamp | None:
-        """Compute the combined watermark and ``idle`` from what is known."""
+        """Compute the combined watermark and ``idle``."""
         if not self._active:
             self.idle = bool(self._idle)
             return None
@@ -91,13 +91,13 @@ class SplitMultiplexer:
         return combined
 
     def others(self, split: str) -> Timestamp:
-        """What the watermark would be but for ``split``: the minimum of the other active ones, or the end of time."""
+        """Return the minimum of the active splits other than ``split``, or the end of time without any."""
         return min(
             (known for name, known in self._active.items() if name != split), default=MAX_TIMESTAMP
         )
 
     def watermark_of(self, split: str) -> Timestamp:
-        """The newest watermark of ``split`` itself."""
+        """Return the newest watermark of ``split``."""
         known = self._active.get(split)
         return self._idle[split] if known is None else known
 
@@ -110,4 +110,4 @@ class SplitMultiplexer:
 
 
 def _unknown(split: str) -> InternalError:
-    return InternalError(f"split {split!r} was never added, or is removed already")
+    return InternalError(f"split {split!r} was never added, or was removed")

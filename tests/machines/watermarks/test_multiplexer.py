@@ -121,7 +121,7 @@ def test_a_split_cannot_be_added_twice() -> None:
     multiplexer.on_idle("b")
 
     for split in ("a", "b"):
-        with pytest.raises(InternalError, match=f"split '{split}' is there already"):
+        with pytest.raises(InternalError, match=f"split '{split}' was added already"):
             multiplexer.add(split)
 
 
