@@ -1,4 +1,4 @@
-"""How records become a running result: the one thing in which fold, reduce and aggregate differ."""
+"""Accumulators of fold, reduce and aggregate: the one thing in which the three differ."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ _METHODS: Final = frozenset({"fold()", "reduce()"})
 
 @dataclass(slots=True, eq=False)
 class Accumulation:
-    """What to do with the first record, with each further one, and at the end.
+    """Functions for the first record, for each further one, and for the result.
 
-    ``merge(a, b)`` gives the accumulator of the records of both, those of ``a`` being the older ones where that is
-    known. It may change ``a`` and return it; ``b`` stays as it is and may be used again. Where ``fresh`` is given,
-    ``fresh()`` is an accumulator of no records, a new one at each call, into which others can be merged; without it
-    accumulators are values that neither ``add`` nor ``merge`` changes (``reduce``).
+    ``merge(a, b)`` returns the accumulator of the records of both; those of ``a`` are the older ones if the order is
+    known. It may change ``a`` and return it; it must not change ``b``. ``fresh()``, if given, returns a new accumulator
+    of no records, into which others can be merged. Without it accumulators are values that neither ``add`` nor
+    ``merge`` changes (``reduce``).
 
-    ``add`` may be replaced by one that does the same and costs less: read it again for each batch.
+    ``add`` may be replaced by an equal function that costs less: read it again for each batch.
     """
 
     first: Callable[[Any], Any]
-    """The accumulator of a first record."""
+    """Returns the accumulator of a first record."""
     add: Callable[[Any, Any], Any]
-    """The accumulator with one more record."""
+    """Returns the accumulator with one more record."""
     result: Callable[[Any], Any] | None = None
-    """What is emitted for an accumulator; None: itself."""
+    """Returns the result of an accumulator; None: the accumulator is the result."""
     merge: Callable[[Any, Any], Any] | None = None
-    """None: accumulators cannot be merged (a fold that was given no ``merge``)."""
+    """None: accumulators cannot be merged (a fold without ``merge``)."""
     fresh: Callable[[], Any] | None = None
     commutative: bool = False
-    """True if ``add`` and ``merge`` give the same in whatever order records come."""
+    """True if the results of ``add`` and ``merge`` do not depend on the order of records."""
     number_of: Callable[[Any], Any] | None = None
-    """Where the accumulator is an exact sum (``aflow.state.aggregates.exact``), what of a record is added."""
+    """Returns the summand of a record if the accumulator is an exact sum (``aflow.state.aggregates.exact``)."""
     codec: Codec[Any] | None = None
-    """How snapshots store accumulators where no type is declared: what annotations tell, or the aggregate itself.
+    """Codec of accumulators without a declared type, from annotations or from the aggregate.
 
-    None: as plain Python values.
+    None: plain Python values.
     """
 
     def codec_for(self, of: type[Any] | None) -> Codec[Any]:
-        """How snapshots store accumulators, declared to be of type ``of`` or not. Raises ``FlowDefinitionError``."""
+        """Return the codec of accumulators of the declared type ``of``, or None. Raises ``FlowDefinitionError``."""
         return state_codec(of) if of is not None or self.codec is None else self.codec
 
 
@@ -64,9 +64,9 @@ def folding(
     fn: Callable[[Any, Any], Any],
     merge: Callable[[Any, Any], Any] | None = None,
 ) -> Accumulation:
-    """Begin with ``initial()``, go on with ``fn(accumulator, value)``.
+    """Start with ``initial()``, continue with ``fn(accumulator, value)``.
 
-    The first accumulator of all is checked: ``fn`` must return it, which a function that only changes it forgets.
+    The first accumulator of a step is checked: ``fn`` must return it, and not only change it.
     """
     first = _checked_first(initial, fn, "fold()")
     codec = codec_of_results(initial, fn)
@@ -74,7 +74,7 @@ def folding(
 
 
 def reducing(fn: Callable[[Any, Any], Any]) -> Accumulation:
-    """Begin with the first record as it is, go on with ``fn(so_far, value)``, whose first result is checked."""
+    """Start with the first record, continue with ``fn(so_far, value)``. The first result and merge are checked."""
 
     def add(so_far: Any, value: Any) -> Any:
         after = fn(so_far, value)
@@ -89,7 +89,7 @@ def reducing(fn: Callable[[Any, Any], Any]) -> Accumulation:
 def _checked_first(
     create: Callable[[], Any], add: Callable[[Any, Any], Any], method: str
 ) -> Callable[[Any], Any]:
-    """Return the function that begins an accumulator with a value; it checks the first accumulator of all."""
+    """Return a function that makes an accumulator of a first value; it checks the first one of a step."""
     checked = False
 
     def first(value: Any) -> Any:
@@ -106,22 +106,22 @@ def _checked_first(
 
 
 def _check_returned(before: object, after: object, method: str, fn: Callable[..., Any]) -> None:
-    """Raise ``TypeError`` if ``after`` is what ``fn`` returns by mistake in place of an accumulator."""
+    """Raise ``TypeError`` if ``after``, returned by ``fn``, is a coroutine, or None by mistake."""
     refuse_coroutine(after, method)
     if after is None and before is not None and not may_return_none(fn):
         begin = "" if method == "reduce()" else "begin with None, or "
         function = f"the function given to {method}" if method in _METHODS else method
         raise TypeError(
             f"{function} returned None and got {shown(before)}: it must return the "
-            f"accumulator, also if it has changed it in place; if None is a value that it may have, "
+            f"accumulator, also if it has changed it in place; if None is a valid accumulator, "
             f"{begin}annotate the function with -> X | None"
         )
 
 
 def aggregating(aggregate: Aggregate[Any, Any, Any]) -> Accumulation:
-    """Do as ``aggregate`` says; the first accumulator of all is checked, as that of a fold.
+    """Use the methods of ``aggregate``; the first accumulator of a step is checked, as that of a fold.
 
-    Raises ``FlowDefinitionError`` for one whose ``codec`` is none.
+    Raises ``FlowDefinitionError`` if its ``codec`` is no codec.
     """
     create, add = aggregate.create, aggregate.add
     first = _checked_first(create, add, f"{type(aggregate).__qualname__}.add()")
@@ -138,9 +138,9 @@ def aggregating(aggregate: Aggregate[Any, Any, Any]) -> Accumulation:
 
 
 def listing(fn: Callable[[list[Any]], Any], of: type[Any] | None) -> Accumulation:
-    """Keep the records, of type ``of``, and give ``fn(values)``: a list of its own, in the order of arrival.
+    """Keep the records, of type ``of``, and return ``fn(values)`` with a new list in the order of arrival.
 
-    It cannot tell which of the records of two parts arrived first, so it is not for windows that merge.
+    The order between the records of two parts is unknown, so this is not for windows that merge.
     """
     return Accumulation(
         lambda value: [value],
@@ -155,7 +155,7 @@ def listing(fn: Callable[[list[Any]], Any], of: type[Any] | None) -> Accumulatio
 def applying(
     fn: Callable[[list[Any]], Any], copied: Callable[[Any], list[Any]]
 ) -> Callable[[Any], Any]:
-    """Return a function that gives ``fn(copied(held))``, and checks the first result of all."""
+    """Return a function that returns ``fn(copied(held))``, and checks the first result of a step."""
     checked = False
 
     def applied(held: Any) -> Any:
@@ -170,7 +170,7 @@ def applying(
 
 
 def layout_of_records(fn: Callable[[list[Any]], Any] | None, of: type[Any] | None) -> Many[Any]:
-    """Return how records are stored: as type ``of``, or as the one that annotations of ``fn`` tell."""
+    """Return the codec of records: of type ``of``, or of the type in the annotations of ``fn``."""
     inferred = codec_of_items(fn) if of is None and fn is not None else None
     return Many(inferred or state_codec(of))
 

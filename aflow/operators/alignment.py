@@ -1,4 +1,4 @@
-"""What ``event_time`` is told about sources that wait for each other, and whom it tells how far it is."""
+"""Alignment of sources by event time: its setting, and the member that the runtime gives to ``event_time``."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from aflow.model.time import Timestamp, to_millis
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Sources of one job that wait for each other, so that none runs ahead of the slowest by more than ``max_drift``.
+    """A group of sources of one job of which none runs ahead of the slowest by more than ``max_drift``.
 
-    Every subtask whose ``event_time`` names the same ``group`` is a member. One whose watermark is further than
-    ``max_drift`` of event time ahead of the slowest member stops reading until that one has caught up. What bounds the
-    drift bounds the state that joins and windows behind the sources must keep.
+    Each subtask with the same ``group`` in its ``event_time`` is a member. A member with a watermark more than
+    ``max_drift`` of event time ahead of the slowest one stops reading until that one has caught up. A bound on the
+    drift bounds the state of joins and windows downstream.
 
-    - The bound is looked at between batches, so a source goes beyond by what is in one batch at most
-      (``Options.batch_records``); with a generator that speaks periodically, by what is read in one of its periods.
-    - A member that has not come to a watermark yet is waited for, as one at the beginning of time. So is a silent
-      one, unless ``idle_after`` makes it idle. Idle members are not waited for, and neither are those that have ended.
+    - The bound is checked between batches, so a source exceeds it by at most one batch (``Options.batch_records``);
+      with a periodic generator, by the records of one period.
+    - A member without a watermark counts as one at the beginning of time. So does a member without records, unless
+      ``idle_after`` makes it idle. Idle members and those that have ended are ignored.
     - Splits of one subtask do not wait for each other: their common watermark is that of the slowest.
 
     Raises ``FlowDefinitionError`` for an empty group and for a drift that is negative or no whole ms. Zero is allowed:
@@ -44,20 +44,20 @@ class Alignment:
 
 
 class AlignmentMember(Protocol):
-    """The place of an ``event_time`` in its group, which the runtime gives it."""
+    """The membership of an ``event_time`` step in its group, provided by the runtime."""
 
-    def advanced(self, watermark: Timestamp) -> None:
-        """Tell the group how far this member is (epoch ms)."""
+    def on_watermark(self, watermark: Timestamp) -> None:
+        """Report the watermark of this member (epoch ms)."""
         ...
 
-    def silent(self) -> None:
-        """Tell the group not to wait for this member, which is idle."""
+    def on_idle(self) -> None:
+        """Report that this member is idle: the group ignores it."""
         ...
 
-    def speaking(self) -> None:
-        """Tell the group that the member is active again."""
+    def on_active(self) -> None:
+        """Report that this member is active again."""
         ...
 
     def leave(self) -> None:
-        """Be waited for no more, and wait no more. Can be called again."""
+        """Leave the group: it ignores this member, which may read again. Can be called again."""
         ...

@@ -1,10 +1,10 @@
-"""What every operator is: a synchronous step that takes batches and pushes batches.
+"""The base of all operators: a synchronous step that takes batches and pushes batches.
 
 Contract. One operator object belongs to one subtask, and everything in it runs in that subtask's coroutine, so
-between the first and the last line of a method nothing else happens. Life cycle: ``open`` once, then any number of
-``process``, ``on_watermark``, ``on_processing_time``, ``on_idle``, ``on_active``, ``snapshot``; ``end_input`` once
-if the input ended by itself (the final watermark, if any, came before); ``close`` always, exactly once.
-``restore`` comes after ``open`` and before everything else.
+no other code of the task runs between the first and the last line of a method. Life cycle: ``open`` once, then any
+number of ``process``, ``on_watermark``, ``on_processing_time``, ``on_idle``, ``on_active``, ``snapshot``; ``end_input``
+once if the input ended by itself (after the final watermark, if there is one); ``close`` always, exactly once.
+``restore`` is called after ``open`` and before everything else.
 
 An operator *pushes* its results into ``self.output`` rather than returning them, because one input batch may become
 several batches with watermarks between them (see docs/decisions/001).
@@ -27,91 +27,91 @@ from aflow.model.time import MIN_TIMESTAMP, Clock, Timestamp
 from aflow.state.backend_choice import InMemory, StateBackend
 from aflow.state.snapshot import Captured, OperatorSnapshot
 
-#: What counts as a failure of a user function that is called, not awaited. Nobody can have cancelled such a call, so
-#: a ``CancelledError`` out of it is the function's own, and must not end a task as if the job had been cancelled.
+#: Failures of a user function that is called, not awaited. Such a call cannot have been cancelled, so a
+#: ``CancelledError`` out of it is the function's own, and must not end a task as if the job had been cancelled.
 RAISED: Final = (Exception, CancelledError)
 
 
 class Output(Protocol):
-    """Where an operator pushes its results: the next operators of its chain, or the channels behind it."""
+    """Takes the results of an operator: the next operators of its chain, or the channels downstream."""
 
     def emit(self, batch: Batch[Any]) -> None:
-        """Send records on. The batch must not be empty and must not be changed afterwards."""
+        """Emit records. The batch must not be empty and must not be changed afterwards."""
         ...
 
     def watermark(self, timestamp: Timestamp) -> None:
-        """Send a watermark on; timestamps only grow."""
+        """Emit a watermark; timestamps only grow."""
         ...
 
     def idle(self) -> None:
-        """Say that nothing comes for now, so that readers do not wait for this stream's watermark."""
+        """Emit that the stream is idle, so that readers do not wait for its watermark."""
         ...
 
     def active(self) -> None:
-        """Say that the stream is no longer idle."""
+        """Emit that the stream is active again."""
         ...
 
     def side(self, tag: str, batch: Batch[Any]) -> None:
-        """Send records to the side output named ``tag``; they are dropped, and counted, when nobody reads it."""
+        """Emit records to the side output ``tag``; they are dropped, and counted, if it has no reader."""
         ...
 
 
 def _no_clock() -> float:
-    """Stands in where nothing is measured."""
+    """Return 0: the default clock if nothing is measured."""
     return 0.0
 
 
 class Alarm(Protocol):
-    """The one processing-time alarm that an operator has on the clock of its task."""
+    """The one processing-time alarm of an operator on the clock of its task."""
 
     def set(self, at: Timestamp | None) -> None:
-        """Have ``on_processing_time`` called once the clock has reached ``at``; replaces what was set; None: never."""
+        """Have ``on_processing_time`` called when the clock reaches ``at``, and at no earlier setting; None: never."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorContext:
-    """Where an operator object stands in its job, and what it may use there."""
+    """The position of an operator object in its job, and the services that it may use."""
 
     name: str
     output: Output
     clock: Clock
     alarm: Alarm
     clocked: bool = True
-    """False over history, where nothing happens by the clock: users' code is refused timers on it."""
+    """False over history, which has no clock: processing timers of users are refused."""
     has_queued: Callable[[str], bool] = lambda split: False
-    """Whether records of a split (of any, for ``""``) have arrived and wait to be processed."""
+    """Returns True if records of a split (of any, for ``""``) have arrived and wait to be processed."""
     subtask: int = 0
     parallelism: int = 1
     key_groups: KeyGroupRange = field(default_factory=lambda: KeyGroupRange(0, DEFAULT_KEY_GROUPS))
-    """The key groups whose keys come to this subtask."""
+    """The key groups of this subtask."""
     key_group_count: int = DEFAULT_KEY_GROUPS
     backend: StateBackend = field(default_factory=InMemory)
-    """Where state that belongs to keys is kept."""
+    """The backend of keyed state."""
     resource: object = None
-    """What was opened for the calls of this subtask; None for a step without a resource."""
+    """The open resource for the calls of this subtask; None for a step without one."""
     buckets: SharedBuckets = field(default_factory=SharedBuckets)
-    """The rate limits that steps of the job share."""
+    """Rate limits shared by steps of the job."""
     steady: Callable[[], float] = _no_clock
-    """A clock that never goes back (s), for measuring how long something took."""
+    """A clock that never goes back (s), for durations."""
     random: Callable[[], float] = lambda: 0.5
-    """Numbers from 0 to 1, at random."""
+    """Returns random numbers from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateSize:
-    """How much an operator holds now, in one subtask. What only grows while keys come and go is a leak."""
+    """Amount of state of an operator in one subtask. Growth with a constant number of live keys is a leak."""
 
     entries: int = 0
-    """What it remembers: one for each key (and window, and name) that has something."""
+    """Stored values: one for each key (and window, and name of state)."""
     event_timers: int = 0
-    """Timers that wait for the watermark. One timer may serve many keys."""
+    """Registered event timers. One timer may serve many keys."""
     processing_timers: int = 0
-    """Timers that wait for the clock."""
+    """Registered processing timers."""
 
 
 class Operator(ABC):
-    """One step of a pipeline, in one subtask. The contract is in the module's comment."""
+    """One step of a pipeline, in one subtask. The docstring of the module has the contract."""
 
     context: OperatorContext
     output: Output
@@ -119,64 +119,64 @@ class Operator(ABC):
     #: True if a snapshot was taken after the last checkpoint.
     _snapshot_taken = False
 
-    #: The last watermark that came in (epoch ms).
+    #: The last watermark of the input (epoch ms).
     watermark: Timestamp = MIN_TIMESTAMP
 
     @property
     def name(self) -> str:
-        """The step's name, as the user gave it or as the plan made it."""
+        """The name of the step, from the user or from the plan."""
         return self.context.name
 
     def open(self, context: OperatorContext) -> None:
-        """Get ready to process; overriders call ``super().open(context)`` first."""
+        """Prepare for processing; overriders call ``super().open(context)`` first."""
         self.context = context
         self.output = context.output
 
     def process(self, batch: Batch[Any]) -> None:
-        """Handle a batch, pushing what comes of it into ``self.output``."""
+        """Process a batch, and push the results into ``self.output``."""
         raise TypeError(f"{type(self).__name__} takes no batches")
 
     def on_watermark(self, timestamp: Timestamp) -> None:
-        """Event time has advanced: push what that sets free, then the watermark."""
+        """Advance event time: push the results of that, then the watermark."""
         self.watermark = timestamp
         self.output.watermark(timestamp)
 
     def on_processing_time(self, now: Timestamp) -> None:
-        """The alarm rang: ``now`` (epoch ms) is at or after the time it was set to."""
+        """Handle the alarm: ``now`` (epoch ms) is at or after the time that it was set to."""
 
     def on_start(self) -> None:
-        """The task starts: all that was restored is here, and what was in flight in the chain is processed."""
+        """Handle the start of the task: state is restored, and records in flight in the chain are processed."""
 
     def on_idle(self) -> None:
-        """The input is idle."""
+        """Handle an idle input."""
         self.output.idle()
 
     def on_active(self) -> None:
-        """The input is active again."""
+        """Handle an input that is active again."""
         self.output.active()
 
     def on_split_start(self, split: str) -> None:
-        """The source in this chain begins to read ``split``: batches of it will come."""
+        """Handle the start of ``split``, which the source in this chain begins to read."""
 
     def on_split(self, split: str) -> None:
-        """The batches from now on come from ``split`` of the source in this chain."""
+        """Handle a change of split: the next batches are from ``split`` of the source in this chain."""
 
     def on_split_end(self, split: str) -> None:
-        """No batch of ``split`` comes any more."""
+        """Handle the end of ``split``: no batch of it follows."""
 
     def on_backpressure(self, blocked: bool, now: Timestamp) -> None:
-        """The task stops (True) or goes on (False) for want of room, or ahead of its group; ``now`` in epoch ms."""
+        """Handle the begin or end of backpressure or of a wait for the alignment group; ``now`` in epoch ms."""
 
     def end_input(self) -> None:
-        """No batch comes any more: push what is still held back."""
+        """Handle the end of the input: push the results that are still held back."""
 
     def close(self) -> None:
-        """Give back what ``open`` took. No output is possible any more."""
+        """Release what ``open`` acquired. No output is possible any more."""
 
     def declares(self) -> Mapping[str, bytes] | None:
-        """How its states are going to be stored, by name, in the form that a snapshot has; also before ``open``.
+        """Return the layouts of its states by name, as a snapshot has them; may be called before ``open``.
 
-        None, which is the default, does not tell: what is stored is compared when the operator is restored.
+        None, the default, if they are unknown: the layouts are compared when the operator is restored.
         """
         return None
 
@@ -205,7 +205,7 @@ class Operator(ABC):
         return None if captured is None else captured.encoded()
 
     def size(self) -> StateSize:
-        """How much the operator holds now. May look at all of it."""
+        """Return the amount of state. May iterate over all of it."""
         return StateSize()
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
@@ -214,10 +214,10 @@ class Operator(ABC):
     def failure(
         self, cause: BaseException, batch: Batch[Any], values: Iterator[object]
     ) -> OperatorError:
-        """Describe ``cause``, raised by a user function for the record that iterator ``values`` handed out last.
+        """Describe ``cause``, raised by a user function for the last record of iterator ``values``.
 
-        ``values`` must be the list iterator over ``batch.values`` that the failed loop used: how much of it is
-        left tells which record it was, so that the hot loops need no counter.
+        ``values`` must be the list iterator over ``batch.values`` of the failed loop: its remaining length tells the
+        record, so that the hot loops need no counter.
         """
         index = len(batch) - _left(values) - 1
         return self.failure_at(cause, batch, index)
@@ -239,22 +239,22 @@ class Operator(ABC):
 class TwoInputOperator(Operator):
     """One step that reads two streams; the edges of its node are the left input and the right one.
 
-    Its batches come through ``process_left`` and ``process_right``, in whatever order they arrive. Time is common:
-    ``on_watermark`` gets the smaller watermark of the two inputs, ``on_idle`` comes when both are idle. So a watermark
-    says of both inputs that they have come that far, and what must not depend on the order of arrival waits for it.
+    ``process_left`` and ``process_right`` are called in the order of arrival. Time is common: ``on_watermark`` gets the
+    smaller watermark of the two inputs, ``on_idle`` is called when both are idle. So both inputs have reached a
+    watermark, and results that must not depend on the order of arrival wait for it.
     """
 
     @abstractmethod
     def process_left(self, batch: Batch[Any]) -> None:
-        """Handle a batch of the left input."""
+        """Process a batch of the left input."""
 
     @abstractmethod
     def process_right(self, batch: Batch[Any]) -> None:
-        """Handle a batch of the right input."""
+        """Process a batch of the right input."""
 
 
 def unsupported(key: Hashable) -> Exception | None:
-    """Why ``key`` cannot be one, said better than by the dict that it was looked up in."""
+    """Return the error for a ``key`` that cannot be one, which is clearer than that of a dict; None for a valid key."""
     try:
         check_key(key)
     except UnsupportedKey as exc:
@@ -263,7 +263,7 @@ def unsupported(key: Hashable) -> Exception | None:
 
 
 def _left(values: Iterator[object]) -> int:
-    """How many items a list iterator still has."""
+    """Return the number of remaining items of a list iterator."""
     hint = getattr(values, "__length_hint__", None)
     if hint is None:
         raise TypeError(f"need an iterator over a list, not {type(values).__name__}")

@@ -1,4 +1,4 @@
-"""What a ``BroadcastProcess`` sees beside the value: one context for records, one for control records."""
+"""Contexts of a ``BroadcastProcess``: one for records, one for control records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ V = TypeVar("V")
 
 
 class BroadcastContext(Context[K]):
-    """What ``BroadcastProcess.process`` and ``on_timer`` see: a ``Context`` that reads broadcast state too."""
+    """Context of ``BroadcastProcess.process`` and ``on_timer``: a ``Context`` that reads broadcast state too."""
 
     __slots__ = ()
 
@@ -28,7 +28,7 @@ class BroadcastContext(Context[K]):
     @overload
     def state(self, spec: BroadcastState[N, V]) -> BroadcastView[N, V]: ...
     def state(self, spec: StateSpec[Any] | BroadcastState[Any, Any]) -> Any:
-        """The cell of a declaration, bound to the current key, or the view of a broadcast state.
+        """Return the cell of a declaration, bound to the current key, or the view of a broadcast state.
 
         Raises ``FlowDefinitionError`` for a declaration that is no attribute of the process function.
         """
@@ -39,7 +39,7 @@ class BroadcastContext(Context[K]):
 
 
 class ControlContext(ProcessContext):
-    """What ``BroadcastProcess.process_broadcast`` sees beside the value: broadcast state to write, and no key."""
+    """Context of ``BroadcastProcess.process_broadcast``: broadcast state to write, and no key."""
 
     __slots__ = ("_cells",)
 
@@ -54,7 +54,7 @@ class ControlContext(ProcessContext):
         self._cells: Final = cells
 
     def state(self, spec: BroadcastState[N, V]) -> BroadcastCell[N, V]:
-        """The broadcast state of a declaration: ``ctx.state(self.rules).put(…)``.
+        """Return the broadcast state of a declaration: ``ctx.state(self.rules).put(…)``.
 
         Raises ``FlowDefinitionError`` for anything else: a control record has no key, so there is no keyed state.
         """

@@ -1,4 +1,4 @@
-"""A step written as a class that handles a stream by rules which a second, broadcast stream keeps up to date."""
+"""A step written as a class that processes a stream by rules that a second, broadcast stream updates."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ U = TypeVar("U")
 
 
 class BroadcastProcess(KeyedFunction[BroadcastContext[K], U], Generic[K, T, C, U]):
-    """Subclass it to handle records ``T`` with keys ``K`` by what control records ``C`` have said; results are ``U``.
+    """Subclass it to process records ``T`` with keys ``K`` by rules of control records ``C``; results are ``U``.
 
-    What control records say is kept in broadcast state, declared as ``rules = BroadcastState("rules", key=str,
-    of=Rule)``; keyed state and timers are those of a ``KeyedProcess``. Each subtask gets every control record, and
-    from each subtask of the control stream in the order sent. So all subtasks hold the same, provided that
-    ``process_broadcast`` depends on nothing but its record and the broadcast state, and that the order of control
-    records from different senders does not matter (one sender: a control stream of parallelism 1).
+    The rules are kept in broadcast state, declared as ``rules = BroadcastState("rules", key=str,
+    of=Rule)``; keyed state and timers are those of a ``KeyedProcess``. Each subtask gets every control record, in
+    the order of each sender. So all subtasks have the same broadcast state, provided that ``process_broadcast`` depends
+    on its record and the broadcast state only, and that the order of control records from different senders does not
+    matter (one sender: a control stream of parallelism 1).
 
-    When a control record takes effect among the records of the stream is not known, and may differ between subtasks.
-    A control stream without event time does not hold that of the other; one that has it is waited for as any input, so
-    give it ``idle_after`` if it is mostly silent. For a stream without keys ``K`` is None; then keyed state is refused,
-    and timers and ``ctx.key`` fail.
+    The position of a control record among the records of the stream is undefined, and may differ between subtasks. A
+    control stream without event time does not hold back that of the other; one with event time is an input like any
+    other, so give it ``idle_after`` if it is mostly idle. For a stream without keys ``K`` is None; then keyed state is
+    refused, and timers and ``ctx.key`` fail.
     """
 
     preceding_call = ".connect_broadcast(control)"
 
     @abstractmethod
     def process(self, value: T, ctx: BroadcastContext[K]) -> Iterable[U] | None:
-        """The results for a record, by broadcast state as it is now: a list, a tuple, a generator or None for none.
+        """Return the results for a record, by the present broadcast state: a list, a tuple, a generator, or None.
 
         Results have the timestamp of the record.
         """
 
     @abstractmethod
     def process_broadcast(self, value: C, ctx: ControlContext) -> Iterable[U] | None:
-        """Take in a control record: ``ctx.state(self.rules).put(value.name, value)``. Called in each subtask.
+        """Process a control record: ``ctx.state(self.rules).put(value.name, value)``. Called in each subtask.
 
-        So what it returns as results, or sends to side outputs, comes once from each subtask.
+        So its results and its records for side outputs are emitted once by each subtask.
         """
 
 
 def check_broadcast_process(function: object, *, keyed: bool = True) -> None:
-    """Refuse what cannot run as a ``BroadcastProcess``, on a stream without keys if not ``keyed``.
+    """Check a ``BroadcastProcess``, for a stream without keys if not ``keyed``.
 
-    Raises ``FlowDefinitionError``, also for two states of one name.
+    Raises ``FlowDefinitionError`` for anything else, and for two states of one name.
     """
     handlers = ("process", "process_broadcast", "on_timer", "open", "close")
     check_kind(function, BroadcastProcess, handlers=handlers)
@@ -78,9 +78,9 @@ def check_broadcast_process(function: object, *, keyed: bool = True) -> None:
 class BroadcastProcessOperator(
     KeyedFunctionOperator[BroadcastProcess[Any, Any, Any, Any]], TwoInputOperator
 ):
-    """Runs a ``BroadcastProcess``: records come by the left input, control records by the right one.
+    """Runs a ``BroadcastProcess``: the left input has the records, the right one the control records.
 
-    ``keyed`` says whether the records have keys.
+    ``keyed`` is True if the records have keys.
     """
 
     def __init__(
@@ -132,23 +132,23 @@ class BroadcastProcessOperator(
         super().on_watermark(timestamp)
 
     def size(self) -> StateSize:
-        """Each state of a key is an entry, and so is each entry of a broadcast state."""
+        """Return one entry for each state of a key, and for each entry of a broadcast state."""
         size = super().size()
         return replace(size, entries=size.entries + len(self._store))
 
     def capture(self, *, changes: bool) -> CapturedRows:
-        """Broadcast state is captured whole. Raises ``CheckpointError`` for a value that cannot be encoded."""
+        """Capture changes, and all broadcast state. Raises ``CheckpointError`` for a value without encoding."""
         return replace(super().capture(changes=changes), broadcast=self._store.snapshot())
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        """Each subtask goes on with a whole copy of the broadcast states."""
+        """Continue from ``snapshot``; each subtask has a complete copy of the broadcast states."""
         super().restore(snapshot)
         self._control.watermark = self.watermark
         self._store.restore(snapshot.broadcast)
 
 
 class _Unkeyed:
-    """The current key of a record without one: whatever uses it raises."""
+    """The current key of a record without one: any use of it raises."""
 
     __slots__ = ("_step",)
 

@@ -1,10 +1,10 @@
-"""Which keys of an operator have changed, for the operators that keep what they know of keys in dicts of their own.
+"""The keys of an operator that have changed, for operators that keep the state of keys in dicts of their own.
 
-Equal keys of different types (``1`` and ``True``) are stored as what they are, and then changes of the one are no
-changes of the other: as soon as there may be such keys, all is captured each time (see ``KeyKinds``).
+Equal keys of different types (``1`` and ``True``) are stored as different keys, and a change of one is no change of the
+other. As soon as there may be such keys, all state is captured each time (see ``KeyKinds``).
 
-Nothing is noted before the first capture, which is complete in any case, so a job without checkpoints pays nothing.
-From then on it is one update of a set for each batch, and never anything for a record.
+Nothing is recorded before the first capture, which is complete in any case, so a job without checkpoints has no cost.
+From then on the cost is one update of a set for each batch, and none for a record.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Final
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyedRows
 
-#: So many changed keys are not told apart any more: all is captured next. It bounds what a job notes that was restored
+#: Maximum of recorded keys; beyond it the next capture is complete. It bounds the memory of a job that was restored
 #: and takes no checkpoints.
 _MOST: Final = 1 << 20
 
-#: Rows that are captured in a few milliseconds, all of them.
+#: Number of rows of which a complete capture takes a few milliseconds.
 _SMALL: Final = 20_000
-#: Captures until it is tried again whether changes are fewer.
+#: Number of complete captures before changes are recorded again.
 _REST: Final = 16
 
-#: Changes of so few keys are never too many to be captured alone.
+#: Number of keys of which changes are always captured alone.
 _FEW: Final = 256
 
 
@@ -35,18 +35,18 @@ class ChangedKeys:
 
     def __init__(self) -> None:
         self._kinds = KeyKinds()
-        #: None: nothing is noted, as nobody asks for changes, or because there were too many.
+        #: None: nothing is recorded, since no capture wants changes, or there were too many.
         self._keys: set[Hashable] | None = None
-        #: Captures for which nothing is noted: all is captured, as was seen to be best.
+        #: Remaining complete captures, for which nothing is recorded.
         self._resting = 0
 
     @property
     def noted(self) -> bool:
-        """Whether it is known what has changed; if not, all is to be captured."""
+        """True if changes are recorded; if not, the next capture must be complete."""
         return self._keys is not None
 
     def add(self, keys: Iterable[Hashable]) -> None:
-        """What is known of ``keys`` has changed, or may have. Raises ``TypeError`` for keys that cannot be hashed."""
+        """Record that the state of ``keys`` may have changed. Raises ``TypeError`` for unhashable keys."""
         # Hot path: once for each batch of a keyed step.
         if self._keys is not None:
             self._keys.update(keys)
@@ -54,36 +54,36 @@ class ChangedKeys:
                 self._keys = None
 
     def begin(self, keys: Collection[Hashable]) -> None:
-        """Note what changes from here on, where ``keys`` are those there are."""
+        """Record changes from now on; ``keys`` are the present ones."""
         self._keys = set()
         self._kinds.see(keys)
 
     def known_by_name(self, keys: Collection[Hashable]) -> bool:
-        """Whether changes can be told by key, with ``keys`` among those that are stored; once not, never again."""
+        """Return True if changes can be identified by key, with ``keys`` among the stored ones. False is final."""
         self._kinds.see(keys)
         return not self._kinds.mixed
 
     def trusted(self, captured: KeyedRows) -> bool:
-        """Whether ``captured`` may be stored: it is complete, or its keys tell all changes."""
+        """Return True if ``captured`` may be stored: it is complete, or its keys identify all changes."""
         keys = [key for rows in captured.rows.values() for key, _ in rows]
         return self.known_by_name(keys) or captured.keys is None
 
     def take(self, *, changes: bool) -> set[Hashable] | None:
-        """The keys that have changed, if ``changes`` are asked for and known; None: all is to be captured."""
+        """Return the changed keys if ``changes`` are wanted and known; None: the capture must be complete."""
         keys = self._keys
         self._keys = None if self._resting else set()
         self._resting = max(0, self._resting - 1)
         return keys if changes and self.known_by_name(keys or ()) else None
 
     def rest(self, rows: int) -> None:
-        """Most of ``rows`` change from capture to capture: where they are few, noting costs more than it saves."""
+        """Stop recording for some captures if ``rows``, most of which change, are few: recording costs more."""
         if rows <= _SMALL:
             self._keys, self._resting = None, _REST
 
 
 def too_many(keys: Sized, rows: int, all_rows: int) -> bool:
-    """True if changed ``keys`` with so many ``rows`` are more than half of ``all_rows``, so that those are captured.
+    """Return True if changed ``keys`` with ``rows`` rows are more than half of ``all_rows``: then capture all.
 
-    Then it takes little more, and a restore need not read what was captured before.
+    A complete capture costs little more then, and a restore need not read earlier ones.
     """
     return len(keys) > _FEW and rows + max(rows, len(keys)) > all_rows

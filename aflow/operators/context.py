@@ -1,7 +1,7 @@
-"""What a process function sees beside the value: time, key, state, timers and side outputs.
+"""Contexts of process functions: time, key, state, timers and side outputs.
 
-One context object serves all calls in a subtask, so it says something about the record (or timer) being handled only
-until the handler returns; what is kept and used later raises ``OperatorError``.
+One context object serves all calls in a subtask, so it describes a record (or timer) only until the handler returns; a
+context that is kept and used later raises ``OperatorError``.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ C = TypeVar("C")
 
 
 class ProcessContext:
-    """What a ``ProcessFunction`` sees beside the value."""
+    """Context of a ``ProcessFunction``: time and side outputs."""
 
     __slots__ = ("_clock", "_sides", "timestamp", "watermark")
 
     timestamp: Timestamp | None
-    """Of the record being handled (epoch ms); None without event time, and in a processing-time timer."""
+    """Timestamp of the current record (epoch ms); None without event time, and in a processing timer."""
     watermark: Timestamp
-    """How far event time has come in this subtask (epoch ms); ``MIN_TIMESTAMP`` before the first watermark."""
+    """The watermark of this subtask (epoch ms); ``MIN_TIMESTAMP`` before the first one."""
 
     def __init__(self, *, clock: Clock, sides: SideOutputs) -> None:
         self.timestamp = None
@@ -48,21 +48,21 @@ class ProcessContext:
 
     @property
     def processing_time(self) -> Timestamp:
-        """What the clock says (epoch ms)."""
+        """The time of the clock (epoch ms)."""
         return self._clock.now()
 
     def side(self, tag: Tag[S], value: S) -> None:
-        """Send ``value`` to side output ``tag``, with the timestamp of the record being handled."""
+        """Emit ``value`` to side output ``tag``, with the timestamp of the current record."""
         self._sides.add(tag.name, value, self.timestamp)
 
 
 class Context(ProcessContext, Generic[K]):
-    """What a ``KeyedProcess`` sees beside the value."""
+    """Context of a ``KeyedProcess``: time, key, state, timers and side outputs."""
 
     __slots__ = ("_backend", "_cells", "_clocked", "_timers", "timer_domain")
 
     timer_domain: TimeDomain | None
-    """In ``on_timer``: which clock the timer waited for. None in ``process``."""
+    """In ``on_timer``, the clock of the timer. None in ``process``."""
 
     def __init__(
         self,
@@ -83,13 +83,13 @@ class Context(ProcessContext, Generic[K]):
 
     @property
     def key(self) -> K:
-        """The key of the record or timer being handled."""
+        """The key of the current record or timer."""
         key = self._backend.key
         hash(key)  # raises outside a handler, as cells do
         return cast("K", key)  # key_by made it: the stream's type says so
 
     def state(self, spec: StateSpec[C]) -> C:
-        """The cell of a declaration, bound to the current key: ``ctx.state(self.last).get()``.
+        """Return the cell of a declaration, bound to the current key: ``ctx.state(self.last).get()``.
 
         Raises ``FlowDefinitionError`` for a declaration that is no attribute of the process function.
         """
@@ -102,18 +102,18 @@ class Context(ProcessContext, Generic[K]):
     def set_event_timer(self, at: Instant) -> None:
         """Have ``on_timer`` called for this key once the watermark reaches ``at`` (aware ``datetime`` or epoch ms).
 
-        Setting the same moment again changes nothing. One that the watermark has passed rings when it next advances.
+        Setting the same time again changes nothing. A timer that the watermark has passed fires when it next advances.
 
-        Timers ring behind the batch whose records advanced the watermark, and how many records are a batch depends on
-        how busy the pipeline is. So whether a timer rings before or after a later record of the same batch may differ
-        between runs. Where that matters, compare times in ``process`` too, or run with ``Options(batch_records=1)``.
+        Timers fire after the batch that advanced the watermark, and the size of batches depends on the load. So the
+        order between a timer and a later record of the same batch may differ between runs. If that matters, compare
+        times in ``process`` too, or run with ``Options(batch_records=1)``.
         """
         self._set(TimeDomain.EVENT, at)
 
     def set_processing_timer(self, at: Instant) -> None:
         """Have ``on_timer`` called for this key once the clock reaches ``at`` (aware ``datetime`` or epoch ms).
 
-        Setting the same moment again changes nothing. A timer still waiting when the input ends does not ring. Raises
+        Setting the same time again changes nothing. A timer that is not due when the input ends does not fire. Raises
         ``FlowDefinitionError`` over history, which has no clock.
         """
         if not self._clocked:
@@ -121,11 +121,11 @@ class Context(ProcessContext, Generic[K]):
         self._set(TimeDomain.PROCESSING, at)
 
     def delete_event_timer(self, at: Instant) -> None:
-        """Take back the event timer of this key at ``at``; nothing if there is none."""
+        """Delete the event timer of this key at ``at``, if there is one."""
         self._delete(TimeDomain.EVENT, at)
 
     def delete_processing_timer(self, at: Instant) -> None:
-        """Take back the processing timer of this key at ``at``; nothing if there is none."""
+        """Delete the processing timer of this key at ``at``, if there is one."""
         self._delete(TimeDomain.PROCESSING, at)
 
     def _set(self, domain: TimeDomain, at: Instant) -> None:
@@ -138,26 +138,26 @@ class Context(ProcessContext, Generic[K]):
 
 
 def timer_moment(at: Instant) -> Timestamp:
-    """Return when a timer set for ``at`` fires: beyond the largest timestamp, when all event time ends."""
-    return min(to_timestamp(at, what="the moment of a timer"), MAX_TIMESTAMP)
+    """Return the time of a timer for ``at``; one beyond the largest timestamp fires when event time ends."""
+    return min(to_timestamp(at, what="the time of a timer"), MAX_TIMESTAMP)
 
 
 def no_clock() -> FlowDefinitionError:
-    """Why a timer cannot be set on the clock."""
+    """Return the error for a processing timer over history."""
     return FlowDefinitionError(
-        "set_processing_timer() waits for the clock, and over history nothing happens by the clock; set an event "
-        "timer, or let this step run live only"
+        "set_processing_timer() waits for the clock, and a backfill has no clock; set an event "
+        "timer, or run this step live only"
     )
 
 
 def undeclared(spec: object, cells: Mapping[Any, Any]) -> FlowDefinitionError:
-    """Why ``spec`` is not among ``cells``, which are by declaration."""
+    """Return the error for a ``spec`` that is not in ``cells``, which are by declaration."""
     if isinstance(spec, str):
         return FlowDefinitionError(
             f"state() takes a declaration, not its name: ctx.state(self.…) instead of ctx.state({spec!r})"
         )
     known = ", ".join(repr(known.name) for known in cells) or "none"
     return FlowDefinitionError(
-        f"{spec!r} is not declared; make it an attribute of the process function, so that snapshots know of it "
+        f"{spec!r} is not declared; make it an attribute of the process function, so that snapshots include it "
         f"(declared: {known})"
     )

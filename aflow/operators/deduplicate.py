@@ -1,11 +1,10 @@
-"""Lets the first record of each key pass, and drops the others for a while or for ever.
+"""Emits the first record of each key, and drops later ones for a duration or for ever.
 
 Theory. A record passes if it is ``within`` or more away, in event time and in either direction, from every record of
-its key that has passed. So of records on time, in whatever order they come, no two that pass are closer. One that
-passes is remembered by its timestamp until the watermark has come so far that a record on time is that far away. Nearly
-always that is one for each key, the newest; the older ones matter to records out of order only, and stand apart. A late
-record beyond what is remembered passes: nobody knows any more whether there was one before it, and a record too many is
-better than one too few.
+its key that has passed. So no two records that pass in time are closer, in whatever order they arrive. The timestamp of
+one that passes is kept until the watermark is so far that a record in time is that far away. Nearly always that is one
+for each key, the newest; the older ones matter to records out of order only, and are kept apart. A late record beyond
+the kept timestamps passes: whether one preceded it is unknown, and a duplicate is better than a loss.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from aflow.state.specs import ValueState
 #: Side output of the records that were dropped.
 DUPLICATES: Final = "duplicates"
 
-#: What is remembered is looked at this many times at most before it goes, so it stays for up to a 16th longer.
-_STRETCHES: Final = 16
+#: Number of checks within the duration, so timestamps are kept for up to a 16th longer.
+_CHECKS: Final = 16
 
 
 class DeduplicateOperator(Operator):
-    """Drops records whose key has passed less than ``within`` ms of event time away; None: has ever passed.
+    """Drops a record if its key has passed less than ``within`` ms of event time away; None: has ever passed.
 
-    Without ``within`` records need no timestamps, and each key is remembered for ever. ``key_type`` is the type of the
+    Without ``within`` records need no timestamps, and each key is kept for ever. ``key_type`` is the type of the
     keys, which snapshots need unless they are plain Python values.
     """
 
@@ -47,7 +46,7 @@ class DeduplicateOperator(Operator):
         self._others = ValueState[list[int]]("passed before", of=list[int])
         self._key_type = key_type
         self._to_close = ExitStack()
-        self._expiry = Expiry(max(1, (within or 0) // _STRETCHES))
+        self._expiry = Expiry(max(1, (within or 0) // _CHECKS))
 
     def declares(self) -> Mapping[str, bytes]:
         return descriptions((self._newest, self._others))
@@ -58,7 +57,7 @@ class DeduplicateOperator(Operator):
         self._to_close.callback(self._backend.close)
         #: The timestamp of the newest record that passed, by key; 0 for all where time does not matter.
         self._seen = self._backend.table(self._newest)
-        #: Those of older ones that are not forgotten yet, ascending; never empty.
+        #: Kept timestamps of older ones, ascending; never empty.
         self._older = self._backend.table(self._others)
 
     def process(self, batch: Batch[Any]) -> None:
@@ -68,7 +67,7 @@ class DeduplicateOperator(Operator):
         elif batch.timestamps is None:
             raise OperatorError(
                 f"step {self.name!r} compares event time, but its records have no timestamps; "
-                f"call .event_time(…) before .key_by(…), or leave within out",
+                f"call .event_time(…) before .key_by(…), or omit within",
                 operator=self.name,
                 record=batch.values[0],
             )
@@ -104,7 +103,7 @@ class DeduplicateOperator(Operator):
                     self._expiry.add(key, at + self._within - 1)
 
     def _new_keys(self, batch: Batch[Any]) -> list[int]:
-        """Which records are the first of their key."""
+        """Return the indexes of the records that are the first of their key."""
         seen = self._seen
         passing: list[int] = []
         index = 0
@@ -119,8 +118,8 @@ class DeduplicateOperator(Operator):
         return passing
 
     def _far_enough(self, batch: Batch[Any], times: list[Timestamp], within: int) -> list[int]:
-        """Which records have no other of their key that has passed less than ``within`` away from them."""
-        # Hot path: one look-up for what is dropped, and no call but for what passes.
+        """Return the indexes of the records that are ``within`` or more away from all that have passed."""
+        # Hot path: one lookup for a dropped record, and calls only for one that passes.
         seen, note = self._seen, self._expiry.add
         passing: list[int] = []
         index = 0
@@ -142,7 +141,7 @@ class DeduplicateOperator(Operator):
         return passing
 
     def _fits_before(self, key: Hashable, time: Timestamp, within: int) -> bool:
-        """Take ``time``, far enough before the newest one, among the older ones if none of them is too close."""
+        """Add ``time``, far enough before the newest one, to the older ones if none of them is too close."""
         older = self._older.get(key)
         if older is None:
             self._older[key] = [time]
@@ -156,7 +155,7 @@ class DeduplicateOperator(Operator):
         return True
 
     def _forget(self, key: Hashable, gone: Timestamp) -> None:
-        """Forget what has passed with a timestamp up to ``gone``."""
+        """Remove timestamps up to ``gone``."""
         older = self._older.get(key)
         if older is not None:
             del older[: bisect_right(older, gone)]

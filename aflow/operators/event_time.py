@@ -1,16 +1,16 @@
-"""Where records get their timestamps and watermarks begin.
+"""The step that assigns timestamps to records and emits watermarks.
 
-Rule: the watermark that a record meets downstream is the one that the records *before* it have earned, whatever
-the batches are. A batch is therefore cut in front of a record that is behind the watermark (which the batch so far
-has advanced) and the watermark is sent in the gap; a batch without such a record goes out whole, with the
-watermark behind it. So what is late depends on the order of the records alone, and a replay with other batches
-decides the same (docs/decisions/002). Where a trigger downstream fires at multiples of a period, a batch is also cut
-where the watermark passes one of them (docs/decisions/010).
+Rule: the watermark that a record meets downstream is the one that the *preceding* records have earned, however they are
+batched. So a batch is cut before a record that is behind the watermark of the batch so far, and that watermark is sent
+in between; a batch without such a record is emitted whole, followed by the watermark. So only the order of the records
+determines which are late, and a replay with other batches has the same result (docs/decisions/002). If a trigger
+downstream fires at multiples of a period, a batch is also cut where the watermark passes one of them
+(docs/decisions/010).
 
-Each split of a source has its own generator and its own idleness; the ``SplitMultiplexer`` combines them. Behind
+Each split of a source has its own generator and its own idleness; the ``SplitMultiplexer`` combines them. Downstream of
 an exchange there are no splits, and one generator follows the mixed stream.
 
-A step whose restored state says that the past was computed elsewhere begins at that moment (``hand_over.py``).
+If the restored state has the end of a backfill, the step takes records from that time on (``handover.py``).
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ from aflow.operators.handover import (
 from aflow.operators.time_unit import UnitCheck
 from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
 
-#: The split that stands for a stream that comes through an exchange.
+#: Id of the only split of a stream downstream of an exchange.
 _MIXED: Final = ""
 
 #: Default interval of periodic watermarks (ms of processing time).
 PERIOD: Final = 200
 
-#: Name of the operator state: for each split, how far event time has come.
+#: Name of the operator state: the watermark of each split.
 _STATE: Final = "watermarks"
 
 Cut = tuple[int, Timestamp]
-"""An index in a batch, and the watermark to send in front of the record there."""
+"""An index in a batch, and the watermark to send before the record there."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeStrategy:
-    """How event time advances: a generator for each split, and after how many ms without a record a split is idle.
+    """Strategy of event time: a generator for each split, and the ms without a record after which a split is idle.
 
     ``period`` is the time between two calls of a generator's ``on_periodic`` (ms of processing time); None for
     ``PERIOD``.
@@ -68,7 +68,7 @@ class TimeStrategy:
     align: Alignment | None = None
     period: int | None = None
     unit: UnitCheck = field(default_factory=UnitCheck, compare=False)
-    """Looks at the first record, in whichever subtask that is."""
+    """Checks the first record of any subtask."""
 
 
 @dataclass(slots=True)
@@ -79,16 +79,16 @@ class _SplitTime:
     generator: WatermarkGenerator[Any]
     idleness: Idleness | None
     idle: bool = False
-    """True while the others do not wait for this split."""
+    """True while the other splits do not wait for this one."""
 
 
 class EventTimeOperator(Operator):
-    """Stamps records and sends watermarks between them.
+    """Assigns timestamps to records and sends watermarks between them.
 
-    ``time`` gives the timestamp of a value; None: the timestamps that came with the records are used. Watermarks
-    from upstream end here, except the last one, which ends event time. ``watermark`` is the last one that was sent.
+    ``time`` returns the timestamp of a value; None: the records have timestamps already. Watermarks from upstream are
+    dropped, except the last one, which ends event time. ``watermark`` is the last one that was sent.
 
-    What aligns it with others is ``aligned``, set from outside behind ``open``; alone, it waits for nobody.
+    The runtime sets ``aligned``, the membership in an alignment group, after ``open``.
     """
 
     def __init__(self, time: Callable[[Any], Instant] | None, strategy: TimeStrategy) -> None:
@@ -96,29 +96,29 @@ class EventTimeOperator(Operator):
         self._strategy = strategy
         self._combined = SplitMultiplexer()
         self._splits: dict[str, _SplitTime] = {}
-        #: The split of the batches that come now; None before the first.
+        #: The split of the current batches; None before the first.
         self._current: _SplitTime | None = None
-        #: True while readers were told that the stream is idle.
+        #: True while the output is idle.
         self._idle = False
         self._next_period: Timestamp | None = None
         self._period: Final = PERIOD if strategy.period is None else strategy.period
-        #: What a restored snapshot knew of splits that have not begun again yet.
+        #: Restored watermarks of splits that have not begun again yet.
         self._remembered: dict[str, Timestamp] = {}
-        #: True while the watermarks of restored splits that have begun are still to be sent: what one of them says must
-        #: not go out before the others have begun that go on here.
+        #: True while the watermarks of restored splits that have begun are still to be sent: none may be sent before
+        #: all splits that continue in this subtask have begun.
         self._recalled = False
-        #: Records before this moment were taken by whoever computed the past, and are skipped; None: there are none.
+        #: Records before this time were processed by a backfill, and are skipped; None without a backfill.
         self._begins: Timestamp | None = None
-        #: True once a split has begun here; from then on what is remembered of others is in no snapshot of this one.
+        #: True once a split has begun; from then on snapshots of this subtask omit restored watermarks of other splits.
         self._begun = False
-        #: Watermarks are sent at each multiple of each of these periods (ms), which triggers downstream wait for.
+        #: Periods (ms) of triggers downstream: a watermark is sent at each multiple of each of them.
         self.periods: tuple[int, ...] = ()
-        #: The place in the group of ``alignment``; None without one.
+        #: The membership in the group of ``alignment``; None without one.
         self.aligned: AlignmentMember | None = None
 
     @property
     def alignment(self) -> Alignment | None:
-        """The group that this step is to be a member of."""
+        """The alignment group of this step."""
         return self._strategy.align
 
     def open(self, context: OperatorContext) -> None:
@@ -129,20 +129,20 @@ class EventTimeOperator(Operator):
         elif self._strategy.period is not None:
             raise OperatorError(
                 f"step {self.name!r} has a watermark_interval, and its generator emits a watermark after each batch; "
-                f"leave watermark_interval out, or use a generator that emits in on_periodic",
+                f"omit watermark_interval, or use a generator that emits in on_periodic",
                 operator=self.name,
             )
 
     def on_start(self) -> None:
-        # A restored split may be silent for long, and readers wait for its watermark.
+        # A restored split may have no record for long, and readers wait for its watermark.
         if self._recalled:
-            self._go_on()
+            self._send_recalled()
 
     def process(self, batch: Batch[Any]) -> None:
         split = self._current or self._begin(_MIXED)
         self._current = split
         if self._recalled:
-            self._go_on()
+            self._send_recalled()
         times = self.stamps(batch)
         if split.idleness is not None:
             self._wake(split, split.idleness)
@@ -155,7 +155,7 @@ class EventTimeOperator(Operator):
         if isinstance(generator, BoundedOutOfOrderness):
             self._bounded(split.id, generator, batch, times)
         else:
-            cuts = self._spoken(split, batch, times)
+            cuts = self._punctuated(split, batch, times)
             self._emit(Batch(batch.values, times), cuts)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
@@ -169,19 +169,19 @@ class EventTimeOperator(Operator):
             self._idle = True
             self.output.idle()
             if self.aligned is not None:
-                self.aligned.silent()
+                self.aligned.on_idle()
 
     def on_active(self) -> None:
         if not self._combined.idle:
-            self._speak()
+            self._activate()
 
     def on_split_start(self, split: str) -> None:
         self._begin(split)
 
     def on_split(self, split: str) -> None:
         if _MIXED in self._splits:
-            # Restored from a job in which an exchange stood before this step. What was in flight there has come, before
-            # anything of a split; no record will ever come from there again, and nobody waits for it.
+            # Restored from a job with an exchange upstream of this step. Its records in flight precede all records of
+            # splits, so the mixed stream has ended.
             self.on_split_end(_MIXED)
         self._current = self._splits[split]
 
@@ -202,30 +202,30 @@ class EventTimeOperator(Operator):
 
     def on_processing_time(self, now: Timestamp) -> None:
         if self._recalled:
-            self._go_on()
+            self._send_recalled()
         if self._next_period is not None and self._next_period <= now:
             self._next_period = now + self._period
             for split in self._splits.values():
-                self._ask(split)
+                self._poll(split)
         for split in self._splits.values():
             if split.idleness is not None and not split.idle and split.idleness.is_idle(now):
-                self._note_silence(split, split.idleness, now)
+                self._on_timeout(split, split.idleness, now)
         self._settle(self._combined.on_periodic())
         self._arm()
 
     def capture(self, *, changes: bool) -> Captured:
-        """The watermarks of the splits that are being read here, or of the mixed stream.
+        """Return the watermarks of the splits of this subtask, or of the mixed stream.
 
-        What whoever restores a job owes this step, since splits move between subtasks:
+        A restore must do the following, since splits move between subtasks:
 
-        - *Union redistribution*: every subtask gets the parts of all of them, as ``state.snapshot.merge`` joins them,
-          however many there are now. (Dealt out, a part would not find the split that it is about.)
-        - ``on_split_start`` of every split that was being read, in the subtask that goes on with it, behind
-          ``restore`` and before the first batch, alarm or snapshot; also where the source reads fewer at a time. One
-          that began later would find the watermark where the others have left it, and its records late.
+        - *Union redistribution*: every subtask gets the parts of all former ones, as ``state.snapshot.merge`` joins
+          them. (A part that was assigned to one subtask would not find its split.)
+        - ``on_split_start`` of every split that was being read, in the subtask that continues it, after ``restore`` and
+          before the first batch, alarm or snapshot; also if the source reads fewer at a time. A split that began later
+          would find the watermark of the others, and its records would be late.
 
-        Until a split begins after a restore, the snapshot is what was restored. Afterwards other splits are left to
-        the subtasks that read them, and so is forgetting them at their end.
+        Until a split begins after a restore, the snapshot is the restored one. Afterwards other splits belong to the
+        subtasks that read them, which also forget them at their end.
         """
         if not self._begun:
             known = self._remembered
@@ -239,10 +239,10 @@ class EventTimeOperator(Operator):
         return Ready(OperatorSnapshot(operator=operator))
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        """Splits go on where they were when they begin again. Generators of the user's start anew: they are code.
+        """Restore the watermarks of splits, for when they begin again. Generators of users start anew: they are code.
 
-        Of a split that several subtasks knew, the latest watermark counts: the others are memories of it. A mixed
-        stream goes on where it was; with another parallelism, where the slowest was, since its records are mixed anew.
+        Of several watermarks of one split the latest counts: the others are older copies. A mixed stream continues at
+        its watermark; with another parallelism, at that of the slowest subtask, since its records are mixed anew.
         """
         self._begins = handed_over(snapshot, self.name)
         mixed: dict[tuple[int, int], Timestamp] = {}
@@ -262,8 +262,8 @@ class EventTimeOperator(Operator):
             self._remembered[_MIXED] = mixed.get(here, min(mixed.values()))
             self._current = self._begin(_MIXED)
 
-    def _note_silence(self, split: _SplitTime, idleness: Idleness, now: Timestamp) -> None:
-        """``split`` gave no record for long enough: it is idle, unless records are here and it is us who are slow."""
+    def _on_timeout(self, split: _SplitTime, idleness: Idleness, now: Timestamp) -> None:
+        """Make ``split`` idle after its timeout, unless records of it are queued and this task is slow."""
         if self.context.has_queued(split.id):
             idleness.active(now)
         else:
@@ -278,9 +278,9 @@ class EventTimeOperator(Operator):
         self._combined.add(split)
         self._recall(made)
         if idleness is not None:
-            idleness.is_idle(self.context.clock.now())  # its clock starts with the first question
+            idleness.is_idle(self.context.clock.now())  # starts its clock
             self._arm()
-        self._speak()
+        self._activate()
         return made
 
     def _generator(self) -> WatermarkGenerator[Any]:
@@ -292,7 +292,7 @@ class EventTimeOperator(Operator):
     def _recall(self, split: _SplitTime) -> None:
         known = self._remembered.pop(split.id, None)
         if self._begins is not None:
-            # Readers stand there: a split that has just begun knows as much.
+            # Readers have this watermark: a split that begins now has it too.
             known = max(watermark_before(self._begins), MIN_TIMESTAMP if known is None else known)
         if known is not None:
             if isinstance(split.generator, BoundedOutOfOrderness):
@@ -300,22 +300,22 @@ class EventTimeOperator(Operator):
             self._combined.on_watermark(split.id, known, immediate=False)
             self._recalled = True
 
-    def _go_on(self) -> None:
-        """Send the watermark that splits had when they were restored; those that go on here have all begun."""
+    def _send_recalled(self) -> None:
+        """Send the watermark of the restored splits; all that continue in this subtask have begun."""
         self._recalled = False
         self._settle(self._combined.on_periodic())
 
     def _without_past(
         self, batch: Batch[Any], times: list[Timestamp], begins: Timestamp
     ) -> Batch[Any]:
-        """The records from ``begins`` on. The others are counted."""
+        """Return the records from ``begins`` on; emit the others to a side output, which counts them."""
         self.check_range(batch, times)
         skipped, taken = divided(batch, times, begins)
         self.output.side(SKIPPED, skipped)
         return taken
 
     def stamps(self, batch: Batch[Any]) -> list[Timestamp]:
-        """Return the timestamps of ``batch``. Warns if the first one of the step is plainly in another unit."""
+        """Return the timestamps of ``batch``. Warns if the first one of the step is clearly in another unit."""
         times = self._times(batch)
         if not self._strategy.unit.done:
             self._strategy.unit.check(self.name, batch.values[0], times[0])
@@ -326,8 +326,8 @@ class EventTimeOperator(Operator):
         if time is None:
             if batch.timestamps is None:
                 raise OperatorError(
-                    f"step {self.name!r} was given no function that tells the time of a record, and the records of "
-                    f"its source carry no timestamps; write .event_time(lambda record: …)",
+                    f"step {self.name!r} has no function for the timestamps, and the records of its source have no "
+                    f"timestamps; write .event_time(lambda record: …)",
                     operator=self.name,
                     record=batch.values[0],
                 )
@@ -341,15 +341,15 @@ class EventTimeOperator(Operator):
                 return [to_timestamp(at) for at, _ in zip(times, left, strict=True)]
         except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
-        return times  # type: ignore[return-value]  # all are int, as was just seen
+        return times  # type: ignore[return-value]  # all are int, as was just checked
 
     def check_range(self, batch: Batch[Any], times: Sequence[Timestamp]) -> None:
-        """Raises ``OperatorError`` for a record whose timestamp has more than 64 bits."""
+        """Raise ``OperatorError`` for a record with a timestamp of more than 64 bits."""
         if min(times) >= MIN_TIMESTAMP and max(times) <= MAX_TIMESTAMP:
             return
         index = next(i for i, at in enumerate(times) if not MIN_TIMESTAMP <= at <= MAX_TIMESTAMP)
         beyond = FlowDefinitionError(
-            f"event time {shown(times[index])} is outside of the 64 bits that epoch milliseconds have; "
+            f"event time {shown(times[index])} is outside of the 64 bits of epoch milliseconds; "
             f"is it in another unit?"
         )
         raise self.failure_at(beyond, batch, index) from beyond
@@ -375,7 +375,7 @@ class EventTimeOperator(Operator):
     def _earned(
         self, times: Iterable[Timestamp], earned: Timestamp, behind: int, others: Timestamp
     ) -> list[Cut]:
-        """Return where a watermark must be sent between records: it was earned by those before and not sent yet.
+        """Return the cuts at which a watermark must be sent: earned by the preceding records and not sent yet.
 
         The next record is behind it, or it has passed a multiple of one of the periods.
         """
@@ -394,10 +394,10 @@ class EventTimeOperator(Operator):
         """Return True if a multiple of a period is after ``sent`` and not after ``watermark``."""
         return any(sent // period < watermark // period for period in self.periods)
 
-    def _spoken(
+    def _punctuated(
         self, split: _SplitTime, batch: Batch[Any], times: Sequence[Timestamp]
     ) -> list[Cut]:
-        """Where the user's generator gave a watermark: behind the record that it saw."""
+        """Return a cut after each record for which the generator of the user emitted a watermark."""
         self.check_range(batch, times)
         cuts: list[Cut] = []
         see = split.generator.on_event
@@ -413,7 +413,7 @@ class EventTimeOperator(Operator):
             raise self.failure(exc, batch, left) from exc
         return cuts
 
-    def _ask(self, split: _SplitTime) -> None:
+    def _poll(self, split: _SplitTime) -> None:
         try:
             said = split.generator.on_periodic()
         except RAISED as exc:
@@ -434,26 +434,26 @@ class EventTimeOperator(Operator):
             self.output.emit(batch.slice(start, len(batch)))
 
     def _settle(self, advanced: Timestamp | None) -> None:
-        """Tell readers what the splits have come to: a new watermark, or that all of them are idle."""
+        """Send the combined watermark if it advanced, and idleness if all splits are idle."""
         if advanced is not None:
             self._send(advanced)
         if self._combined.idle:
             self.on_idle()
 
-    def _speak(self) -> None:
-        """Tell readers that the stream is active, if they were told otherwise."""
+    def _activate(self) -> None:
+        """Send that the stream is active, if it was idle."""
         if self._idle:
             self._idle = False
             self.output.active()
             if self.aligned is not None:
-                self.aligned.speaking()
+                self.aligned.on_active()
 
     def _send(self, watermark: Timestamp) -> None:
         if watermark > self.watermark:
             self.watermark = watermark
             self.output.watermark(watermark)
             if self.aligned is not None:
-                self.aligned.advanced(watermark)
+                self.aligned.on_watermark(watermark)
 
     def _wake(self, split: _SplitTime, idleness: Idleness) -> None:
         idleness.active(self.context.clock.now())
@@ -464,7 +464,7 @@ class EventTimeOperator(Operator):
             self._arm()
 
     def _arm(self) -> None:
-        """Set the alarm to the next moment at which a split may be idle, or a generator is to be asked."""
+        """Set the alarm to the next time at which a split may be idle, or a periodic generator is due."""
         awake = [
             split.idleness for split in self._splits.values() if split.idleness and not split.idle
         ]
@@ -474,9 +474,9 @@ class EventTimeOperator(Operator):
 
 
 def _all_ints(times: Sequence[Any]) -> bool:
-    """True if no timestamp needs converting. Adding them up tells it in 7 ns a record, looking at each type in 20.
+    """Return True if no timestamp needs a conversion. A sum takes 7 ns a record, a check of each type 20.
 
-    A sum of booleans is an int too, but one that no timestamps of this century add up to: then the types are looked at.
+    A sum of booleans is an int too, but smaller than any of timestamps of this century: then the types are checked.
     """
     try:
         total = sum(times)
@@ -488,8 +488,8 @@ def _all_ints(times: Sequence[Any]) -> bool:
 
 
 def _scan(times: Sequence[Timestamp], newest: Timestamp, behind: int) -> tuple[Timestamp, bool]:
-    """The newest timestamp, and whether no record is behind the watermark that the records before it have earned."""
-    # Hot path (benchmark `keyed_window`): 28 ns a record, where finding the cuts right away takes 100.
+    """Return the newest timestamp, and True if no record is behind the watermark of the preceding ones."""
+    # Hot path (benchmark `keyed_window`): 28 ns a record, where computing the cuts at once takes 100.
     for time in times:
         if time > newest:
             newest = time

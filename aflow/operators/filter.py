@@ -1,4 +1,4 @@
-"""Some of the records."""
+"""The step of ``filter``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aflow.operators.first_call import FirstCall
 
 
 class FilterOperator(Operator):
-    """Keeps the records for which ``keep(value)`` is true."""
+    """Emits the records for which ``keep(value)`` is true."""
 
     def __init__(self, keep: Callable[[Any], object]) -> None:
         #: A ``FirstCall`` until the first record has passed.

@@ -1,8 +1,8 @@
-"""Mistakes in what a user function returns, found at its first record, at no cost for the others.
+"""A check of the first result of a user function, at no cost for the others.
 
-A function that returns a coroutine (``lambda p: ask(p)`` for an ``async def ask``) cannot be told from others before it
-is called. ``FirstCall`` takes its place in an attribute of its operator and checks what it returns. When the first call
-has passed, it puts the function itself into that attribute, so only the first batch has a check for each record.
+A function that returns a coroutine (``lambda p: ask(p)`` for an ``async def ask``) cannot be recognised before it is
+called. ``FirstCall`` replaces it in an attribute of its operator and checks its result. When the first call has passed,
+it puts the function itself into that attribute, so only the first batch has a check for each record.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import CoroutineType
 from typing import Any, Final
 
-#: What to do instead, by what the function was given to. The others need their results at once.
+#: Advice by the method that the function was given to. Methods that are not listed need a result at once.
 _CURES: Final = {
     "map()": "use map_async()",
     "filter()": "use filter_async()",
@@ -36,7 +36,7 @@ def refuse_coroutine(result: object, method: str) -> None:
 
 
 class FirstCall:
-    """Stands for the function ``fn`` in attribute ``name`` of ``owner`` until a call of it has passed the check."""
+    """Replaces the function ``fn`` in attribute ``name`` of ``owner`` until a call of it has passed the check."""
 
     __slots__ = ("_fn", "_method", "_name", "_owner")
 

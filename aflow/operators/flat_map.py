@@ -1,4 +1,4 @@
-"""Any number of results for each record."""
+"""The step of ``flat_map``."""
 
 from __future__ import annotations
 

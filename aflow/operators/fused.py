@@ -1,15 +1,15 @@
 """Several maps, and at most one filter among them, as a single comprehension.
 
 ``map → filter → map`` of a chain becomes ``[f2(y) for v in left if f1(y := f0(v))]``: no list between the steps,
-which is worth 8 % of a chain of trivial functions (``python -m bench stateless``). The source of the comprehension
-is generated, once for each shape; every call stands on a line of its own, so that the line of a traceback tells
-which step failed.
+which saves 8 % of a chain of trivial functions (``python -m bench stateless``). The source of the comprehension is
+generated once for each shape. Every call is on a line of its own, so that the line of a traceback identifies the failed
+step.
 
-An error shows the record that came into the first of these steps, which is the only one that is still known; where
-steps run on their own (``chaining=False``, an exchange in between), it is the one that came into the failed step.
+An error has the input record of the first of these steps, which is the only one still available; if steps run on their
+own (``chaining=False``, or an exchange in between), it has the input record of the failed step.
 
 At most one filter, because then the counters of all steps follow from the lengths of input and output. A filter over
-records with timestamps or keys runs step by step: it also selects from those columns.
+records with timestamps runs step by step: the timestamps would have to be filtered too.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Fusible: TypeAlias = MapOperator | FilterOperator
 Comprehension: TypeAlias = Callable[..., list[Any]]
 """Called with an iterator over values and the function of each step."""
 
-#: As which the comprehensions appear in tracebacks.
+#: File name of the comprehensions in tracebacks.
 FILE: Final = "<steps of aflow, fused>"
 
 
 class Counters(Protocol):
-    """What is counted for each step."""
+    """Counters of one step."""
 
     records_in: int
     batches_in: int
@@ -47,14 +47,14 @@ class Counters(Protocol):
 
 
 class FusedOperator(Operator):
-    """Runs ``steps`` as one. ``counters`` are theirs; the first input and the last output are counted by others."""
+    """Runs ``steps`` as one. ``counters`` are theirs; the runtime counts the first input and the last output."""
 
     def __init__(self, steps: Sequence[Fusible], counters: Sequence[Counters]) -> None:
         self._steps = steps
         self._counters = counters
         self._functions = self._current_functions()
         self._shape = "".join("f" if isinstance(step, FilterOperator) else "m" for step in steps)
-        #: The index of the filter; behind the last step if there is none.
+        #: The index of the filter, or the number of steps without one.
         self._filter_at = self._shape.find("f") if "f" in self._shape else len(steps)
         self._comprehension = comprehension(self._shape)
         self.context = steps[0].context
@@ -80,13 +80,13 @@ class FusedOperator(Operator):
             self.output.emit(Batch(values, batch.timestamps, batch.keys))
 
     def _current_functions(self) -> list[Callable[[Any], Any]]:
-        """Return the functions of the steps. A step gives up its ``FirstCall`` when a record has reached it."""
+        """Return the functions of the steps. A step replaces its ``FirstCall`` after its first record."""
         functions = [step.function for step in self._steps]
         self._first_calls = any(isinstance(function, FirstCall) for function in functions)
         return functions
 
     def name_at(self, line: int) -> str:
-        """The name of the step that works on a line of the comprehension."""
+        """Return the name of the step that is called on a line of the comprehension."""
         return self._steps[step_at(self._shape, line)].name
 
     def on_watermark(self, timestamp: Timestamp) -> None:
@@ -95,21 +95,21 @@ class FusedOperator(Operator):
         super().on_watermark(timestamp)
 
     def on_idle(self) -> None:
-        self._note_idle(True)
+        self._count_idle(True)
         super().on_idle()
 
     def on_active(self) -> None:
-        self._note_idle(False)
+        self._count_idle(False)
         super().on_active()
 
-    def _note_idle(self, idle: bool) -> None:
+    def _count_idle(self, idle: bool) -> None:
         for counters in self._counters:
             counters.idle = idle
 
-    def _count(self, came: int, left: int) -> None:
-        """Count what went from each step to the next."""
+    def _count(self, entered: int, left: int) -> None:
+        """Count the records between the steps."""
         for index in range(len(self._counters) - 1):
-            records = came if index < self._filter_at else left
+            records = entered if index < self._filter_at else left
             self._counters[index].records_out += records
             if records:
                 self._counters[index + 1].records_in += records
@@ -124,7 +124,7 @@ class FusedOperator(Operator):
 
 @cache
 def comprehension(shape: str) -> Comprehension:
-    """The comprehension for a ``shape`` such as ``mfm``: ``m`` a map, ``f`` a filter (at most one)."""
+    """Return the comprehension for a ``shape`` such as ``mfm``: ``m`` a map, ``f`` a filter (at most one)."""
     namespace: dict[str, Any] = {}
     exec(compile(source(shape), FILE, "exec"), namespace)
     made: Comprehension = namespace["run"]
@@ -132,7 +132,7 @@ def comprehension(shape: str) -> Comprehension:
 
 
 def source(shape: str) -> str:
-    """The text of the function, one call a line."""
+    """Return the source of the function, with one call a line."""
     before, keep, _ = shape.partition("f")
     value = "v"
     for index in range(len(before)):
@@ -148,10 +148,10 @@ def source(shape: str) -> str:
 
 
 def step_at(shape: str, line: int) -> int:
-    """The step that works on a line (from 1) of ``source``: the one called there.
+    """Return the index of the step that is called on a line (from 1) of ``source``.
 
-    Where none is called, only one thing can fail: asking the filter's result whether it is true, as with an array
-    of NumPy. Which line stands for that depends on the version of Python.
+    On a line without a call only the truth value of the filter's result can fail, as that of an array of NumPy. The
+    line of that depends on the version of Python.
     """
     text = source(shape).splitlines()[line - 1]
     called = (index for index in range(len(shape)) if f"f{index}(" in text)
@@ -159,7 +159,7 @@ def step_at(shape: str, line: int) -> int:
 
 
 def _line_of(trace: TracebackType | None) -> int:
-    """The line of the innermost frame of the comprehension."""
+    """Return the line of the innermost frame of the comprehension."""
     line = 1
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == FILE:

@@ -1,8 +1,8 @@
-"""Watermarks of key groups that a restore found ahead of their new subtask.
+"""Watermarks of key groups that are ahead of their new subtask after a restore.
 
 Subtasks may have different watermarks when a checkpoint is taken: a barrier overtakes records, or an input is idle. A
-restored subtask starts with the smallest watermark of all former ones, since records that the others have seen may
-still be in flight. A key group whose former subtask had a greater watermark keeps that one until the new subtask
+restored subtask starts with the smallest watermark of all former ones, since records that the others have processed may
+still be in flight. A key group of a former subtask with a greater watermark keeps that one until the new subtask
 reaches it: its windows have fired, and a record that was late for it is still late.
 """
 
@@ -17,7 +17,7 @@ from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.operators.base import OperatorContext
 from aflow.state.snapshot import OperatorSnapshot
 
-#: Operator state: watermarks with the key groups for which they hold, as [watermark, first, end (exclusive)].
+#: Operator state: watermarks and their key groups, as [watermark, first, end (exclusive)].
 _WATERMARK: Final = "@watermark"
 
 
@@ -53,7 +53,7 @@ class GroupWatermarks:
     ) -> Mapping[str, tuple[bytes, ...]]:
         """Return operator state with ``watermark`` for ``groups``, and the greater one of each group that is ahead.
 
-        The end of time is left out unless state has ``outlived`` it: it is emitted at the end of the input, when all
+        The end of time is omitted unless state has ``outlived`` it: it is emitted at the end of the input, when all
         windows have fired. So new input is not late in a job that continues later.
         """
         entries = [(watermark, groups.start, groups.stop)]
@@ -85,7 +85,7 @@ def restored_watermarks(
     watermark = min((at for at, _, _ in former), default=before)
     ahead = {
         group: at
-        for at, start, stop in sorted(former)  # of two watermarks of a group the greater one holds
+        for at, start, stop in sorted(former)  # the greater one of two watermarks of a group counts
         if at > watermark
         for group in range(start, stop)
         if group in context.key_groups

@@ -1,4 +1,4 @@
-"""What a process function may return: any iterable of results, or None."""
+"""Results of a process function: any iterable, or None."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Final, TypeGuard
 
 from aflow.errors import shown
 
-#: Taken unseen. All else is looked at by ``iterable``.
+#: Types of results that are valid without a check by ``iterable``.
 TAKEN: Final = frozenset({list, tuple, GeneratorType})
 
 
 def iterable(results: object) -> Iterable[Any]:
-    """``results``, unless iterating over it is surely not meant. Raises ``TypeError`` that says what to return."""
+    """Return ``results`` if it is meant to be iterated over. Raises ``TypeError`` for a string, a dict and others."""
     if isinstance(results, Coroutine):
         results.close()
         raise TypeError("returned a coroutine; a process function is a plain function")

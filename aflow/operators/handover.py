@@ -1,18 +1,17 @@
-"""Where a live job takes over from a computation of the past: at one moment of event time, T.
+"""The handover from a backfill to a live job, at one time T of event time.
 
-Theory. Whoever computes the past (``aflow.backfill``) stamps the records of a source with the same function as the live
-job, and takes those before T; what it leaves is a savepoint in which no step stands beyond the watermark T - 1. The
-step that stamps the records in the live job finds T in its state, and takes those from T on. So each record is taken
-once, whatever the order in which the source gives them; none of those from T on is late for having come before an older
-one, which the live job does not see.
+Theory. A backfill (``aflow.backfill``) stamps the records of a source with the same function as the live job, and
+processes those before T. It ends with a savepoint in which no step has a watermark beyond T - 1. The step of the live
+job that stamps the records has T in its state, and takes those from T on. So each record is processed once, in whatever
+order the source delivers them; no record from T on is late because of an older one, which the live job skips.
 
-Each split begins at the watermark T - 2 in the live job, which is the most that can be said in front of a record at T
-(``BoundedOutOfOrderness`` says T - 1 only behind one). What stands at T - 1 takes no notice of it; a session that ends
-at T, to which a record at T still belongs, stays open if it was left open.
+Each split starts at the watermark T - 2 in the live job, the greatest that may precede a record at T
+(``BoundedOutOfOrderness`` emits T - 1 only after one). A step at T - 1 ignores it; a session that ends at T, to which a
+record at T still belongs, remains open if it was left open.
 
-The source knows nothing of it: it begins where it always does, and what is before T is read, stamped, and skipped (a
-source reads by positions, and only the function says which records are before T). Steps between the source and the one
-that stamps see these records too: an asynchronous one is called for them. The place for it is behind ``event_time``.
+The source starts at its usual position: records before T are read, stamped, and skipped (a source reads by positions,
+and only the function has the timestamps). Steps between the source and ``event_time`` process these records too: an
+async step makes calls for them, so place it after ``event_time``.
 """
 
 from __future__ import annotations
@@ -25,40 +24,40 @@ from aflow.model.codecs import PLAIN
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.state.snapshot import OperatorSnapshot
 
-#: Name of the operator state: the first moment (epoch ms) that belongs to the live job.
+#: Name of the operator state: the first timestamp (epoch ms) of the live job.
 BEGINS: Final = "begins"
 
-#: Side output of the records before that moment. ``StepMetrics.sides`` counts them.
+#: Side output of the records before it. ``StepMetrics.sides`` counts them.
 SKIPPED: Final = "skipped"
 
 
 def begins_at(moment: Timestamp) -> tuple[bytes, ...]:
-    """The parts of the state ``BEGINS``."""
+    """Return the parts of the state ``BEGINS``."""
     return (PLAIN.encode(moment),)
 
 
 def handed_over(snapshot: OperatorSnapshot, step: str) -> Timestamp | None:
-    """Where ``step`` begins; None if it takes everything. Raises ``RestoreError`` for a state that says no moment."""
+    """Return the first timestamp that ``step`` takes; None: all. Raises ``RestoreError`` for an invalid state."""
     moments: list[Timestamp] = []
     for part in snapshot.operator.get(BEGINS, ()):
         match PLAIN.decode(part):
             case int(moment):
                 moments.append(moment)
             case other:
-                raise RestoreError(f"step {step!r}: {shown(other)} is not a moment to begin at")
-    # Each subtask has left a copy.
+                raise RestoreError(f"step {step!r}: {shown(other)} is not a timestamp to begin at")
+    # Each former subtask has a copy.
     return max(moments, default=None)
 
 
 def watermark_before(begins: Timestamp) -> Timestamp:
-    """Where the splits of a step begin that takes records from ``begins`` on."""
+    """Return the initial watermark of the splits of a step that takes records from ``begins`` on."""
     return max(begins - 2, MIN_TIMESTAMP)
 
 
 def divided(
     batch: Batch[Any], times: list[Timestamp], begins: Timestamp
 ) -> tuple[Batch[Any], Batch[Any]]:
-    """The records before ``begins``, and the others, with their timestamps; either may be empty."""
+    """Return the records before ``begins``, and the others, with their timestamps; either may be empty."""
     stamped = Batch(batch.values, times)
     skipped = [index for index, at in enumerate(times) if at < begins]
     taken = [index for index, at in enumerate(times) if at >= begins]

@@ -1,8 +1,8 @@
-"""Event time is the moment of arrival: no record is ever late, and time goes on while nothing comes.
+"""The step that assigns the time of arrival: no record is late, and time advances while no records arrive.
 
-A record's timestamp is what the clock said when its batch came to this step, or the last timestamp if the clock went
-back in the meantime. The watermark is one less: another record may come in the same millisecond. It is sent behind each
-batch, and every ``period`` ms while there is none, so that windows fire while the source is silent.
+The timestamp of a record is the time of the clock when its batch arrived at this step, or the last timestamp if the
+clock went back meanwhile. The watermark is one less: another record may arrive in the same millisecond. It is sent
+after each batch, and every ``period`` ms without one, so that windows fire while the source is idle.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from aflow.operators.base import Operator, OperatorContext
 from aflow.operators.event_time import PERIOD
 from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
 
-#: Name of the operator state: the newest timestamp that was given.
+#: Name of the operator state: the newest timestamp that was assigned.
 _STATE: Final = "newest"
 
 
 class IngestionTimeOperator(Operator):
-    """Stamps records with the clock's time. Timestamps and watermarks from upstream end here, but for the last one.
+    """Stamps records with the time of the clock, and drops timestamps and watermarks of upstream except the last one.
 
     Idleness passes through: while the input is idle no watermark is sent, since readers do not wait for this stream.
     """
@@ -30,7 +30,7 @@ class IngestionTimeOperator(Operator):
     def __init__(self, period: int | None = None) -> None:
         #: The interval of watermarks while no records arrive (ms).
         self._period: Final = PERIOD if period is None else period
-        #: The newest timestamp that was given, or that the watermark says will not be given any more.
+        #: The newest timestamp that was assigned, or that the watermark excludes.
         self._newest: Timestamp = MIN_TIMESTAMP
 
     def open(self, context: OperatorContext) -> None:
@@ -59,11 +59,11 @@ class IngestionTimeOperator(Operator):
         self._arm()
 
     def capture(self, *, changes: bool) -> Captured:
-        """The newest timestamp, for a clock that is behind where the job goes on."""
+        """Return the newest timestamp, in case that the clock is behind it after a restore."""
         return Ready(OperatorSnapshot(operator={_STATE: (PLAIN.encode(self._newest),)}))
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        """No subtask goes on behind where any was: which of them was its predecessor is not known."""
+        """Continue at the newest timestamp of all former subtasks: the predecessor of this one is unknown."""
         for part in snapshot.operator.get(_STATE, ()):
             match PLAIN.decode(part):
                 case int(newest):

@@ -1,4 +1,4 @@
-"""The key of each record, as a column of its own."""
+"""The step of ``key_by``: keys as a column of the batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aflow.operators.first_call import FirstCall
 
 
 class KeyByOperator(Operator):
-    """Adds the column ``keys``; values and timestamps stay."""
+    """Adds the column ``keys``; values and timestamps are kept."""
 
     def __init__(self, key: Callable[[Any], Hashable]) -> None:
         self._key: Callable[[Any], Hashable] = FirstCall(self, "_key", key, "key_by()")

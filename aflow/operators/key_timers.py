@@ -1,4 +1,4 @@
-"""The timers that a keyed step has set, in both domains: what is due, and how they are filed in a snapshot."""
+"""The timers of a keyed step in both domains, and their form in snapshots."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aflow.operators.timer_alarm import TimerAlarm
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import Keyed, KeyGroupCodec, KeyRow, LazyRows, Members
 
-#: Under which names of a snapshot timers are filed, as sets.
+#: Names of the timers in a snapshot, where they are sets.
 TIMER_NAMES: Final = {
     TimeDomain.EVENT: "@event timers",
     TimeDomain.PROCESSING: "@processing timers",
@@ -23,7 +23,7 @@ TIMER_NAMES: Final = {
 
 
 class KeyTimers:
-    """Timers by key; only the earliest processing timer is on the clock."""
+    """Timers by key; the alarm is set to the earliest processing timer."""
 
     def __init__(self, alarm: Alarm) -> None:
         self.queues: Final[dict[TimeDomain, TimerQueue[Hashable, None]]] = {
@@ -33,7 +33,7 @@ class KeyTimers:
         self._kinds = KeyKinds()
 
     def due(self, domain: TimeDomain, now: Timestamp) -> Iterator[tuple[Timestamp, Hashable]]:
-        """Time and key of all timers up to ``now``, in time order, those that are set meanwhile included."""
+        """Remove and yield time and key of all timers up to ``now``, in time order, with those registered meanwhile."""
         for timer in self.queues[domain].due(now):
             yield timer.time, timer.key
 
@@ -46,7 +46,7 @@ class KeyTimers:
         self._alarm.on_fired()
 
     def snapshot(self, key_codec: KeyGroupCodec) -> Keyed:
-        """All timers by key group. Raises ``CheckpointError`` for a key without encoding."""
+        """Return all timers by key group. Raises ``CheckpointError`` for a key without encoding."""
         return key_codec.file(
             {name: map(_row, self.queues[domain].entries()) for domain, name in TIMER_NAMES.items()}
         )
@@ -54,10 +54,10 @@ class KeyTimers:
     def capture(
         self, *, changes: bool, beside: Collection[Hashable] = ()
     ) -> Mapping[str, Members] | None:
-        """All timers, or with ``changes`` those that have come and gone since the last capture or the restore.
+        """Capture all timers, or with ``changes`` those added and removed since the last capture or the restore.
 
-        ``beside`` are the keys whose state is stored with them. None if the changes are not known, as before the first
-        capture, or not by key: all are to be captured then.
+        ``beside`` are the keys of the state that is stored with them. Returns None if the changes are unknown, as
+        before the first capture, or not identified by key: then capture all.
         """
         found = {name: queue.take_changes() for name, queue in self._named()}
         self._kinds.see(beside)

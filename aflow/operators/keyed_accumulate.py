@@ -1,4 +1,4 @@
-"""A running value for each key: ``fold`` and ``reduce`` on a keyed stream."""
+"""The step of ``fold`` and ``reduce`` on a keyed stream: a running value for each key."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from aflow.state.specs import ValueState
 class KeyedAccumulateOperator(Operator):
     """Emits, for each record, the accumulator of its key with the record added.
 
-    The functions should return a new accumulator: one that they change in place is also in the hands of whoever got it
-    as a result, and shows them later changes. ``of`` and ``key_type`` are the types of accumulators and keys, which
-    snapshots need unless they are plain Python values.
+    The functions should return a new accumulator: one that is changed in place was emitted as a result before, and
+    shows later changes downstream. ``of`` and ``key_type`` are the types of accumulators and keys, which snapshots need
+    unless they are plain Python values.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class KeyedAccumulateOperator(Operator):
 
     def process(self, batch: Batch[Any]) -> None:
         keys = touch(self, self._backend, batch)
-        # Hot path (benchmark `exchange`): one dict for all keys, without a current key, and two look-ups a record.
+        # Hot path (benchmark `exchange`): one dict for all keys, without a current key, and two lookups a record.
         accumulators = self._accumulators
         first, add = self._accumulation.first, self._accumulation.add
         results: list[Any] = []
@@ -73,7 +73,7 @@ class KeyedAccumulateOperator(Operator):
         self._to_close.close()
 
     def capture(self, *, changes: bool) -> CapturedRows:
-        """Raises ``CheckpointError`` for an accumulator that cannot be encoded."""
+        """Capture the state. Raises ``CheckpointError`` for an accumulator that cannot be encoded."""
         return CapturedRows(self._backend.key_codec, self._backend.capture(changes=changes))
 
     def restore(self, snapshot: OperatorSnapshot) -> None:

@@ -1,4 +1,4 @@
-"""What functions with keyed state and timers have in common, whatever streams they read."""
+"""The base of functions with keyed state and timers, and of their operators."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ F = TypeVar("F", bound="KeyedFunction[Any, Any]")
 
 
 class KeyedFunction(LifeCycle, Generic[C, U]):
-    """A process function with state and timers for each key, which sees them through a context ``C``."""
+    """A process function with state and timers for each key, which it accesses through a context ``C``."""
 
     def on_timer(self, at: Timestamp, ctx: C) -> Iterable[U] | None:
-        """The results for a timer of ``ctx.key`` set for ``at`` (epoch ms) on the clock of ``ctx.timer_domain``.
+        """Return the results for a timer of ``ctx.key`` at ``at`` (epoch ms) on the clock of ``ctx.timer_domain``.
 
-        Event timers ring when the watermark reaches them, in time order and before the watermark goes on; results have
-        ``at`` as their timestamp. The end of a bounded input rings all of them. Processing timers ring by the clock,
-        and not after the end of the input; their results have no timestamp.
+        Event timers fire when the watermark reaches them, in time order and before the watermark is emitted; results
+        have ``at`` as their timestamp. At the end of a bounded input all of them fire. Processing timers fire by the
+        clock, and not after the end of the input; their results have no timestamp.
         """
         raise NotImplementedError(f"{type(self).__name__} sets timers and needs an on_timer method")
 
 
 class KeyedFunctionOperator(ProcessFunctionOperator[F]):
-    """What the operators of all keyed functions share: each record and each timer has its key as the current one.
+    """The base of operators of keyed functions: each record and each timer has its key as the current key.
 
     ``key_type`` is the type of the keys, which snapshots need unless keys are plain Python values.
     """
@@ -64,7 +64,7 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         self._ahead = no_group_ahead(context)
 
     def _new_context(self, context: OperatorContext) -> Context[Any]:
-        """The object that handlers get."""
+        """Return the context of the handlers."""
         return Context(
             clock=context.clock,
             sides=self._sides,
@@ -83,11 +83,11 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
     def _handle(
         self, batch: Batch[Any], handle: Callable[[Any, Any], Iterable[Any] | None]
     ) -> None:
-        """Call ``handle`` for each record, and send on what it gives."""
+        """Call ``handle`` for each record, and emit its results."""
         keys = touch(self, self._backend, batch)
         if self._ahead:
             handle = self._at_watermark_of_key(handle)
-        # Hot path: nothing is made for a record; key and timestamp are set, and results go straight into the columns.
+        # Hot path: no allocation for a record; key and timestamp are set, and results are appended to the columns.
         ctx, backend, known = self._ctx, self._backend, self._known_keys
         values: list[Any] = []
         timestamps: list[Any] = []
@@ -115,29 +115,29 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         backend, ahead, watermark = self._backend, self._ahead, self.watermark
 
         def handle_restored(value: Any, ctx: Any) -> Iterable[Any] | None:
-            ctx.watermark = max(watermark, ahead.of(backend.key, watermark))
+            ctx.watermark = ahead.of(backend.key, watermark)
             return handle(value, ctx)
 
         return handle_restored
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:
-            return  # after a restore the inputs catch up with what was known
+            return  # after a restore the inputs catch up
         self.watermark = self._ctx.watermark = timestamp
         self._ahead = self._ahead.after(timestamp)
-        self._ring(TimeDomain.EVENT, timestamp)
+        self._fire(TimeDomain.EVENT, timestamp)
         super().on_watermark(timestamp)
 
     def on_processing_time(self, now: Timestamp) -> None:
         self._timers.on_alarm()
-        self._ring(TimeDomain.PROCESSING, now)
+        self._fire(TimeDomain.PROCESSING, now)
 
     def close(self) -> None:
         with self._to_close:
             super().close()
 
     def size(self) -> StateSize:
-        """Each state of a key is an entry."""
+        """Return one entry for each state of a key."""
         queues = self._timers.queues
         return StateSize(
             entries=sum(len(self._backend.keys(spec.name)) for spec in self._states),
@@ -146,10 +146,10 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         )
 
     def capture(self, *, changes: bool) -> CapturedRows:
-        """Raises ``CheckpointError`` for a value that cannot be encoded."""
+        """Capture the state. Raises ``CheckpointError`` for a value that cannot be encoded."""
         rows = self._backend.capture(changes=changes)
         if changes and not self._states:
-            rows = KeyedRows({}, ())  # however many keys came by
+            rows = KeyedRows({}, ())  # without states no key has changed
         timers = self._timers.capture(changes=rows.keys is not None, beside=rows.keys or ())
         if timers is None:
             return self.capture(changes=False)
@@ -165,8 +165,8 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         self._backend.restore(snapshot.keyed)
         self._timers.restore(self._backend.key_codec, snapshot.keyed)
 
-    def _ring(self, domain: TimeDomain, now: Timestamp) -> None:
-        """Call ``on_timer`` for all that is due, and send on what it gives."""
+    def _fire(self, domain: TimeDomain, now: Timestamp) -> None:
+        """Call ``on_timer`` for all due timers, and emit its results."""
         handle: Callable[[Any, Any], Iterable[Any] | None] = self._function.on_timer
         ctx, backend = self._ctx, self._backend
         if self._ahead:

@@ -18,9 +18,9 @@ U = TypeVar("U")
 
 
 class KeyedProcess(KeyedFunction[Context[K], U], Generic[K, T, U]):
-    """Subclass it to handle records ``T`` with state and timers for each key ``K``, giving results ``U``.
+    """Subclass it to process records ``T`` with state and timers for each key ``K``; results are ``U``.
 
-    State is declared as class attributes, ``last = ValueState("last", of=Payment)``, and reached as
+    State is declared as class attributes, ``last = ValueState("last", of=Payment)``, and accessed as
     ``ctx.state(self.last)``. Attributes of ``self`` are shared by all keys and are in no snapshot.
     """
 
@@ -28,20 +28,20 @@ class KeyedProcess(KeyedFunction[Context[K], U], Generic[K, T, U]):
 
     @abstractmethod
     def process(self, value: T, ctx: Context[K]) -> Iterable[U] | None:
-        """The results for ``value``: a list, a tuple, a generator (run to its end at once) or None for none.
+        """Return the results for ``value``: a list, a tuple, a generator (run at once) or None.
 
         Results have the timestamp of the record.
         """
 
 
 def check_keyed_process(function: object) -> None:
-    """Refuse what cannot run as a ``KeyedProcess``, and two states of one name. Raises ``FlowDefinitionError``."""
+    """Check a ``KeyedProcess``. Raises ``FlowDefinitionError`` for anything else, and for two states of one name."""
     check_kind(function, KeyedProcess, handlers=("process", "on_timer", "open", "close"))
     keyed_states(function)
 
 
 class KeyedProcessOperator(KeyedFunctionOperator[KeyedProcess[Any, Any, Any]]):
-    """Runs a ``KeyedProcess``: each record, and each timer, with its key as the current one."""
+    """Runs a ``KeyedProcess``: each record, and each timer, with its key as the current key."""
 
     def process(self, batch: Batch[Any]) -> None:
         self._handle(batch, self._function.process)

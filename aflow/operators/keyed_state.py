@@ -1,4 +1,4 @@
-"""Where keyed operators get their backend, and the place of their state in snapshots, from."""
+"""Backends of keyed operators, and the filing of their state in snapshots."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aflow.state.memory import MemoryBackend
 
 
 def key_group_codec(context: OperatorContext, key_type: type[Hashable] | None) -> KeyGroupCodec:
-    """How one subtask files what belongs to keys; without ``key_type`` its keys must be plain values."""
+    """Return the filing of keyed state of one subtask; without ``key_type`` keys must be plain values."""
     return KeyGroupCodec(
         operator=context.name,
         key_type=key_type,
@@ -25,20 +25,20 @@ def key_group_codec(context: OperatorContext, key_type: type[Hashable] | None) -
 
 
 def keyed_backend(context: OperatorContext, key_type: type[Hashable] | None) -> MemoryBackend:
-    """An empty backend for the key groups of one subtask; without ``key_type`` its keys must be plain values.
+    """Return an empty backend for the key groups of one subtask; without ``key_type`` keys must be plain values.
 
-    It is of the kind that was chosen for the job, and whoever asks for it closes it.
+    It is of the kind of the job. The caller closes it.
     """
     return make_backend(context.backend, key_group_codec(context, key_type), context.clock)
 
 
 def memory_backend(context: OperatorContext, key_type: type[Hashable] | None) -> MemoryBackend:
-    """The same in memory, whatever was chosen: for steps whose other contents are in memory anyhow."""
+    """Return an empty backend in memory, for steps with other state that is in memory in any case."""
     return MemoryBackend(key_group_codec(context, key_type), context.clock)
 
 
 def touch(operator: Operator, backend: KeyedBackend, batch: Batch[Any]) -> Sequence[Hashable]:
-    """Tell ``backend`` that the keys of ``batch`` come up, and return them. Raises ``OperatorError``."""
+    """Announce the keys of ``batch`` to ``backend``, and return them. Raises ``OperatorError``."""
     keys = batch.keys
     if keys is None:
         raise InternalError(f"step {operator.name!r} is keyed and got a batch without keys")

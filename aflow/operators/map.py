@@ -1,4 +1,4 @@
-"""One result for each record."""
+"""The step of ``map``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aflow.operators.first_call import FirstCall
 
 
 class MapOperator(Operator):
-    """Replace each value by ``fn(value)`` and keep its timestamp and key."""
+    """Replaces each value by ``fn(value)``; timestamps are kept."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
         #: A ``FirstCall`` until the first record has passed.

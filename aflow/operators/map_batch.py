@@ -1,4 +1,4 @@
-"""Whole batches in the hands of the user."""
+"""The step of ``map_batch``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The step of a union: nothing happens to the records, which come from several inputs through the task's gate."""
+"""The step of a union: the gate of the task reads its inputs, and the records are unchanged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aflow.operators.base import Operator
 
 
 class PassThroughOperator(Operator):
-    """Sends on what comes."""
+    """Emits its input."""
 
     def process(self, batch: Batch[Any]) -> None:
         self.output.emit(batch)

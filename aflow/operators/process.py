@@ -1,4 +1,4 @@
-"""A step written as a class: full access to time and side outputs, without keys."""
+"""A step written as a class, with access to time and side outputs, without keys."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ F = TypeVar("F", bound="LifeCycle")
 class LifeCycle(ABC):  # noqa: B024 - abstract in what its two children add
     """The life cycle that all process functions share.
 
-    Each subtask works on a shallow copy of the object that was given to the flow, so what ``open`` assigns to ``self``
-    belongs to one subtask, and what ``__init__`` made is shared by all.
+    Each subtask uses a shallow copy of the object of the flow: attributes assigned in ``open`` belong to one subtask,
+    those of ``__init__`` are shared by all.
     """
 
-    #: What makes a stream into one that takes functions of this kind, to be said to somebody who gave it to another.
+    #: The call that precedes ``.process(…)`` for functions of this kind, for messages.
     preceding_call: ClassVar[str] = ""
 
     def open(self) -> None:
@@ -42,50 +42,50 @@ class LifeCycle(ABC):  # noqa: B024 - abstract in what its two children add
 
 
 class ProcessFunction(LifeCycle, Generic[T, U]):
-    """Subclass it to handle records one by one, with their time and side outputs; see ``KeyedProcess`` for state."""
+    """Subclass it to process records one by one, with their time and side outputs; see ``KeyedProcess`` for state."""
 
     @abstractmethod
     def process(self, value: T, ctx: ProcessContext) -> Iterable[U] | None:
-        """The results for ``value``: a list, a tuple, a generator (run to its end at once) or None for none.
+        """Return the results for ``value``: a list, a tuple, a generator (run at once) or None.
 
         Results have the timestamp of the record.
         """
 
 
 def check_process_function(function: object) -> None:
-    """Refuse what cannot run as a ``ProcessFunction``. Raises ``FlowDefinitionError``."""
+    """Check a ``ProcessFunction``. Raises ``FlowDefinitionError`` for anything else."""
     check_kind(function, ProcessFunction, handlers=("process", "open", "close"))
 
 
 def check_kind(function: object, kind: type[LifeCycle], *, handlers: Iterable[str]) -> None:
-    """Refuse classes, objects of another kind, and handlers that would have to be awaited."""
+    """Raise ``FlowDefinitionError`` for a class, an object of another kind, and an async handler."""
     if isinstance(function, type):
         raise FlowDefinitionError(
             f"a {kind.__name__} object is needed, not its class; write {function.__name__}()"
         )
     if not isinstance(function, kind):
-        behind = function.preceding_call if isinstance(function, LifeCycle) else ""
-        other = f", or call {behind} before .process(…) to use this one" if behind else ""
+        call = function.preceding_call if isinstance(function, LifeCycle) else ""
+        other = f", or call {call} before .process(…) to use this one" if call else ""
         hint = f"subclass {kind.__name__}{other}"
         raise FlowDefinitionError(f"a {kind.__name__} is needed, not {shown(function)}; {hint}")
     for name in handlers:
         handler = getattr(function, name)
         if iscoroutinefunction(handler) or isasyncgenfunction(handler):
             raise FlowDefinitionError(
-                f"{type(function).__name__}.{name} is a coroutine function, which nobody awaits here; make it a plain "
-                f"method, or subclass AsyncKeyedProcess and call .key_by(…).process_async(…)"
+                f"{type(function).__name__}.{name} is a coroutine function, which this step does not await; make it "
+                f"a plain method, or subclass AsyncKeyedProcess and call .key_by(…).process_async(…)"
             )
 
 
 class ProcessFunctionOperator(Operator, Generic[F]):
-    """What the operators of all process functions share: the subtask's own copy, its life cycle, side outputs."""
+    """The base of operators of process functions: the copy of the subtask, its life cycle, side outputs."""
 
     def __init__(self, function: F) -> None:
         self._function = copy.copy(function)
         self._opened = False
 
     def open(self, context: OperatorContext) -> None:
-        """Raises ``OperatorError`` if the function's own ``open`` fails."""
+        """Open the function. Raises ``OperatorError`` if that fails."""
         super().open(context)
         self._sides = SideOutputs(context.name)
         try:
@@ -95,7 +95,7 @@ class ProcessFunctionOperator(Operator, Generic[F]):
         self._opened = True
 
     def close(self) -> None:
-        """Raises ``OperatorError`` if the function's own ``close`` fails."""
+        """Close the function. Raises ``OperatorError`` if that fails."""
         if not self._opened:
             return
         self._opened = False
@@ -116,8 +116,8 @@ class ProcessFunctionOperator(Operator, Generic[F]):
         handle: Callable[[Any, Any], Iterable[Any] | None],
         ctx: ProcessContext,
     ) -> None:
-        """Call ``handle`` for each record, as one without key, and send on what it gives."""
-        # Hot path: the context is one object whose timestamp is set, and results go straight into the output columns.
+        """Call ``handle`` for each record, without a key, and emit its results."""
+        # Hot path: the timestamp of one context object is set, and results are appended to the output columns.
         values: list[Any] = []
         timestamps: list[Any] = []
         left = iter(batch.values)

@@ -11,7 +11,7 @@ from aflow.operators.base import Output
 
 
 class SideOutputs:
-    """What handlers sent to side outputs since ``begin``; ``emit`` sends one batch a tag, in order of first use."""
+    """Records for side outputs since ``begin``; ``emit`` sends one batch for each tag, in the order of first use."""
 
     __slots__ = ("_accepting", "_columns", "_operator")
 
@@ -23,11 +23,11 @@ class SideOutputs:
         self._columns: dict[str, tuple[list[Any], list[Any]]] = {}
 
     def begin(self) -> None:
-        """Handlers run from here on."""
+        """Accept records: handlers run."""
         self._accepting = True
 
     def add(self, tag: str, value: object, timestamp: Timestamp | None) -> None:
-        """Raises ``OperatorError`` outside ``begin`` … ``emit``: nobody would send it on."""
+        """Add a record. Raises ``OperatorError`` outside ``begin`` … ``emit``, when it would not be sent."""
         if not self._accepting:
             raise OperatorError(
                 f"step {self._operator!r} used the side output {tag!r} outside of its handlers; "
@@ -41,7 +41,7 @@ class SideOutputs:
         column[1].append(timestamp)
 
     def emit(self, output: Output) -> None:
-        """Handlers ran; send on what they gave."""
+        """Send the records, and accept no more."""
         self._accepting = False
         if not self._columns:
             return

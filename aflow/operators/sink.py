@@ -1,8 +1,9 @@
-"""The end of a chain: hands batches to the writer of a sink, one at a time and in order.
+"""The end of a chain: passes batches to the writer of a sink, one at a time and in order.
 
-A checkpoint stands in the same queue. Its *mark* is where the writer prepares what was written before: behind all that
-waits, or, when barriers overtake, in front of it, and then what waits is in flight and belongs to the checkpoint. What
-was prepared is *pending* until a checkpoint that covers it is complete, and is then committed, before anything else.
+Checkpoints are in the same queue. The *mark* of a checkpoint is where the writer prepares what it has written: after
+all queued batches, or, when barriers overtake, before them, and then these batches are in flight and belong to the
+checkpoint. Prepared output is *pending* until a checkpoint that covers it is complete, and is then committed, before
+anything else.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from aflow.errors import AflowError, SinkError
 from aflow.model.batch import Batch
 from aflow.operators.base import Operator
 
-#: Records that may wait while the writer is busy before the task takes no more input.
+#: Number of queued records from which on the task takes no more input.
 _CAPACITY: Final = 2048
 
 Pending: TypeAlias = Sequence[tuple[int, Committable]]
-"""What was prepared and not committed, with the checkpoint it was prepared for, ascending."""
+"""Output that was prepared and not committed, with its checkpoint, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Preparation:
-    """The writer is to prepare what it has written; ``done`` gets all that is pending then."""
+    """Let the writer prepare what it has written; ``done`` gets all pending output then."""
 
     checkpoint: int
     done: Callable[[Pending], None]
@@ -37,32 +38,32 @@ class _Preparation:
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """The writer is to commit what it has prepared for a checkpoint."""
+    """Let the writer commit what it has prepared for a checkpoint."""
 
     checkpoint: int
 
 
 class SinkOperator(Operator):
-    """Gives each batch to the writer at once if it is free, and keeps what comes while it is busy.
+    """Passes each batch to the writer at once if it is free, and queues batches while it is busy.
 
-    The operator never waits. When the writer returned an awaitable, it stands in ``writing``; the runtime awaits it in
-    a coroutine of its own and then posts ``written`` with its result, which goes on with what came meanwhile.
+    The operator never waits. An awaitable of the writer is kept in ``writing``; the runtime awaits it in a coroutine of
+    its own and then posts ``written`` with its result, which continues with the queue.
     """
 
     def __init__(self, writer: Writer[Any]) -> None:
         self.writer = writer
-        #: What the writer is doing; None while it is free. Something waits only while it is not None.
+        #: The awaitable of the writer; None while it is free, and then the queue is empty.
         self.writing: Awaitable[Committable | None] | None = None
-        #: What ``writing`` is for; None for a batch.
+        #: The purpose of ``writing``; None for a batch.
         self._doing: _Preparation | _Commit | None = None
         self._waiting: deque[Batch[Any] | _Preparation | _Commit] = deque()
         self._waiting_records = 0
-        #: What was prepared and not committed, by checkpoint, ascending.
+        #: Output that was prepared and not committed, by checkpoint, ascending.
         self._pending: dict[int, Committable] = {}
-        #: Called when everything is written that a checkpoint had remembered; None if that was.
+        #: Called when all restored batches are written; None if they are.
         self._caught_up: Callable[[], None] | None = None
-        #: Called when ``writing`` was set; given by the runtime.
-        self.on_writing: Callable[[], None] = _nobody
+        #: Called when ``writing`` was set; provided by the runtime.
+        self.on_writing: Callable[[], None] = _noop
 
     @property
     def full(self) -> bool:
@@ -71,12 +72,12 @@ class SinkOperator(Operator):
 
     @property
     def busy(self) -> bool:
-        """True while the writer has something to do."""
+        """True while the writer has work."""
         return self.writing is not None or bool(self._waiting)
 
     @property
     def waiting(self) -> Iterator[Batch[Any]]:
-        """The batches that the writer has not got yet, oldest first."""
+        """The queued batches, oldest first."""
         return (one for one in self._waiting if isinstance(one, Batch))
 
     def process(self, batch: Batch[Any]) -> None:
@@ -89,20 +90,20 @@ class SinkOperator(Operator):
     def mark(
         self, checkpoint: int, done: Callable[[Pending], None], *, overtaking: bool
     ) -> list[Batch[Any]]:
-        """Have the writer prepare for a checkpoint, and tell ``done`` of everything that is pending then.
+        """Queue the preparation for a checkpoint; ``done`` gets all pending output then.
 
-        The batches that the checkpoint must remember, because they will be written after it: none, unless the mark
-        is ``overtaking`` them.
+        Return the batches that the checkpoint must store, because they are written after it: none, unless the mark is
+        ``overtaking`` them.
         """
         mark = _Preparation(checkpoint, done)
-        behind = self._behind_marks() if overtaking else len(self._waiting)
-        overtaken = [one for one in list(self._waiting)[behind:] if isinstance(one, Batch)]
-        self._waiting.insert(behind, mark)
-        self._go_on()
+        start = self._after_marks() if overtaking else len(self._waiting)
+        overtaken = [one for one in list(self._waiting)[start:] if isinstance(one, Batch)]
+        self._waiting.insert(start, mark)
+        self._continue()
         return overtaken
 
     def overtake(self, checkpoint: int) -> list[Batch[Any]]:
-        """Let the mark of a checkpoint, if it still waits, overtake the batches in front of it, which are returned."""
+        """Let the mark of a checkpoint, if it is still queued, overtake the batches before it, and return these."""
         place = next(
             (at for at, one in enumerate(self._waiting) if _is_mark(one, checkpoint)), None
         )
@@ -110,22 +111,22 @@ class SinkOperator(Operator):
             return []
         mark = self._waiting[place]
         before = list(islice(self._waiting, place))
-        behind = max(
+        start = max(
             (at + 1 for at, one in enumerate(before) if not isinstance(one, Batch)), default=0
         )
         del self._waiting[place]
-        self._waiting.insert(behind, mark)
-        return [one for one in before[behind:] if isinstance(one, Batch)]
+        self._waiting.insert(start, mark)
+        return [one for one in before[start:] if isinstance(one, Batch)]
 
     def commit_up_to(self, checkpoint: int) -> None:
-        """Checkpoint ``checkpoint`` is complete: commit what was prepared for it and for those before it."""
+        """Commit the output prepared for ``checkpoint``, which is complete, and for older ones."""
         under_way = {one.checkpoint for one in self._all_commits()}
         due = [one for one in self._pending if one <= checkpoint and one not in under_way]
         self._waiting.extendleft(_Commit(one) for one in reversed(due))
-        self._go_on()
+        self._continue()
 
     def continue_with(self, batches: Iterable[Batch[Any]], done: Callable[[], None]) -> None:
-        """Write first what a checkpoint has remembered, before any other batch; ``done`` once all is written."""
+        """Write the batches of a restored checkpoint before any other; call ``done`` once all are written."""
         for batch in batches:
             self.process(batch)
         if self.busy:
@@ -134,7 +135,7 @@ class SinkOperator(Operator):
             done()
 
     def written(self, result: Committable | None = None) -> None:
-        """The writer has done what it was busy with, with ``result``: go on."""
+        """Handle ``result`` of the finished ``writing``, and continue with the queue."""
         doing, self.writing, self._doing = self._doing, None, None
         match doing:
             case _Preparation(checkpoint, done):
@@ -145,13 +146,13 @@ class SinkOperator(Operator):
                 self._pending.pop(checkpoint, None)
             case None:
                 pass
-        self._go_on()
+        self._continue()
         if self._caught_up is not None and not self.busy:
             caught_up, self._caught_up = self._caught_up, None
             caught_up()
 
     def close(self) -> None:
-        """Discard a write that nobody has begun to await: the job ended in that very moment."""
+        """Discard a write that is not awaited yet because the job has ended."""
         if iscoroutine(self.writing):
             self.writing.close()
 
@@ -164,7 +165,7 @@ class SinkOperator(Operator):
             what = f"commit checkpoint {self._doing.checkpoint}"
         return SinkError(f"sink {self.name!r} could not {what}: {type(cause).__name__}: {cause}")
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         while self.writing is None and self._waiting:
             match self._waiting.popleft():
                 case Batch() as batch:
@@ -184,7 +185,7 @@ class SinkOperator(Operator):
         except AflowError:
             raise
         except (Exception, CancelledError, SystemExit) as exc:
-            # Synchronous, so a CancelledError comes from the writer and cancels nobody.
+            # Synchronous, so a CancelledError was raised by the writer, and is no cancellation.
             raise self.failed(exc) from exc
         if self.writing is not None:
             self.on_writing()
@@ -198,8 +199,8 @@ class SinkOperator(Operator):
             raise self.failed(exc) from exc
         self.on_writing()
 
-    def _behind_marks(self) -> int:
-        """The place behind the last mark or commit that waits: what stands there was not promised to anybody yet."""
+    def _after_marks(self) -> int:
+        """Return the index after the last queued mark or commit: batches from there on belong to no checkpoint."""
         places = [i for i, one in enumerate(self._waiting) if not isinstance(one, Batch)]
         return places[-1] + 1 if places else 0
 
@@ -211,5 +212,5 @@ def _is_mark(one: object, checkpoint: int) -> bool:
     return isinstance(one, _Preparation) and one.checkpoint == checkpoint
 
 
-def _nobody() -> None:
-    """Stands in until the runtime wants to be told."""
+def _noop() -> None:
+    """Do nothing."""

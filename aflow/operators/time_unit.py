@@ -1,7 +1,7 @@
-"""A check of the unit of timestamps: epoch seconds, microseconds and nanoseconds are ints too, and fail nowhere.
+"""A check of the unit of timestamps: epoch seconds, microseconds and nanoseconds are valid ints too.
 
-Windows of such timestamps are far too long or too short, and nothing else tells. The ranges are those of the years 2001
-to 2100. As epoch milliseconds they are in the first months of 1970, or more than 29,000 years from now.
+Windows of such timestamps are far too long or too short, without any error. The ranges are those of the years 2001 to
+2100. As epoch milliseconds they are in the first months of 1970, or more than 29,000 years from now.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class UnitCheck:
         self.done = False
 
     def check(self, step: str, record: object, timestamp: Timestamp) -> None:
-        """Emit a ``UserWarning`` if ``timestamp`` is plainly not in milliseconds."""
+        """Emit a ``UserWarning`` if ``timestamp`` is clearly not in milliseconds."""
         self.done = True
         for unit, in_a_second, conversion in _UNITS:
             if _SECONDS[0] * in_a_second <= timestamp < _SECONDS[1] * in_a_second:

@@ -1,4 +1,4 @@
-"""The best records of each key so far."""
+"""The step of ``top``: the best records of each key so far."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from aflow.state.specs import ValueState
 class TopOperator(Operator):
     """Keeps the ``n`` records of each key with the highest ``by(value)``, and emits them, best first, at each change.
 
-    Of equal ones the earlier is better, so a record that is only as good as the last one changes nothing. NaN is below
-    everything else. ``of`` and ``key_type`` are the types of records and keys, which snapshots need unless they are
+    Of equal ones the earlier is better, so a record equal to the last one changes nothing. NaN is below everything
+    else. ``of`` and ``key_type`` are the types of records and keys, which snapshots need unless they are
     plain Python values.
     """
 
@@ -50,12 +50,12 @@ class TopOperator(Operator):
         self._to_close.callback(self._backend.close)
         #: The best records of each key, best first.
         self._ranking = self._backend.table(self._best)
-        #: What they were ranked by, worst first and in the order of falling arrival: made again after a restore.
+        #: Their scores, worst first, of equal ones the latest first; computed again after a restore.
         self._scores: dict[Hashable, list[Any]] = {}
 
     def process(self, batch: Batch[Any]) -> None:
         keys = touch(self, self._backend, batch)
-        # Hot path: most records are not among the best, which one comparison tells.
+        # Hot path: one comparison rejects most records.
         by, rankings, n = self._by, self._ranking, self._n
         changed: list[Any] = []
         indexes: list[int] = []
@@ -73,9 +73,9 @@ class TopOperator(Operator):
                     del scores[0]
                 place = _place(scores, score)
                 ranking = rankings.get(key, ())
-                behind = len(scores) - place
+                better = len(scores) - place
                 scores.insert(place, score)
-                ranking = (*ranking[:behind], value, *ranking[behind : n - 1])
+                ranking = (*ranking[:better], value, *ranking[better : n - 1])
                 rankings[key] = ranking
                 changed.append(ranking)
                 indexes.append(index)
@@ -94,11 +94,11 @@ class TopOperator(Operator):
         self._to_close.close()
 
     def capture(self, *, changes: bool) -> CapturedRows:
-        """Raises ``CheckpointError`` for a record that cannot be encoded."""
+        """Capture the state. Raises ``CheckpointError`` for a record that cannot be encoded."""
         return CapturedRows(self._backend.key_codec, self._backend.capture(changes=changes))
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        """Scores are made anew from the records when their key comes. Of more than ``n`` records the best stay."""
+        """Continue from ``snapshot``, with the best ``n`` records of each key."""
         self._backend.restore(snapshot.keyed)
         self._scores.clear()
         longer = {key: ranking for key, ranking in self._ranking.items() if len(ranking) > self._n}
@@ -114,7 +114,7 @@ class TopOperator(Operator):
 
 
 def _place(scores: list[Any], score: Any) -> int:
-    """Where a newer ``score`` goes: before those that are equal, since they came earlier and so are better."""
+    """Return the index of a newer ``score``: before equal ones, which are earlier and so better."""
     if score != score:
         return 0
     nans = 0

@@ -27,18 +27,18 @@ class AlignedMember:
         #: True while the source waits for slower ones. Read once for each batch.
         self.ahead = False
 
-    def advanced(self, watermark: Timestamp) -> None:
+    def on_watermark(self, watermark: Timestamp) -> None:
         """Report a watermark (epoch ms)."""
         self._machine.on_watermark(watermark)
         self._report()
 
-    def silent(self) -> None:
-        """Report that this source is idle, so that no other source waits for it."""
+    def on_idle(self) -> None:
+        """Report that nobody has to wait for this source, which is idle."""
         self._machine.on_idle()
         self._report()
 
-    def speaking(self) -> None:
-        """Report that the source is active again."""
+    def on_active(self) -> None:
+        """Report that the source is active, where it was before."""
         self._machine.on_active()
         self._report()
 

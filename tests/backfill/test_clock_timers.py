@@ -16,7 +16,7 @@ from tests.backfill.locally import backfill_locally
 
 pytestmark = pytest.mark.asyncio
 
-WHY = "set_processing_timer() waits for the clock, and over history nothing happens by the clock"
+WHY = "set_processing_timer() waits for the clock, and a backfill has no clock"
 
 
 class ByClock(af.KeyedProcess[str, int, int]):

@@ -291,5 +291,5 @@ def test_a_step_that_takes_everything_leaves_no_such_state() -> None:
 def test_a_state_that_names_no_moment_is_refused() -> None:
     wrong = OperatorSnapshot(operator={BEGINS: (PLAIN.encode("July"),)})
 
-    with pytest.raises(RestoreError, match="'July' is not a moment to begin at"):
+    with pytest.raises(RestoreError, match="'July' is not a timestamp to begin at"):
         new_step().restore(wrong)

@@ -346,7 +346,7 @@ def test_a_naive_moment_is_refused() -> None:
         def process(self, value: int, ctx: Context[str]) -> None:
             ctx.set_event_timer(datetime(2024, 1, 1))  # noqa: DTZ001 - the mistake
 
-    with pytest.raises(OperatorError, match=r"the moment of a timer .* has no time zone"):
+    with pytest.raises(OperatorError, match=r"the time of a timer .* has no time zone"):
         Driver(lambda: KeyedProcessOperator(Naive())).push(1, keys=["a"])
 
 
