@@ -20,7 +20,7 @@ from aflow.state.inferred_codecs import (
 from aflow.state.layouts import Many, state_codec
 
 #: Methods that take a function; otherwise the function itself is named.
-_METHODS: Final = frozenset({"fold()", "reduce()"})
+_METHODS: Final = frozenset({"fold()", "reduce()", "merge="})
 
 
 @dataclass(slots=True, eq=False)
@@ -66,15 +66,17 @@ def folding(
 ) -> Accumulation:
     """Start with ``initial()``, continue with ``fn(accumulator, value)``.
 
-    The first accumulator of a step is checked: ``fn`` must return it, and not only change it.
+    The first accumulator and the first merge of a step are checked: ``fn`` and ``merge`` must return an accumulator,
+    and not only change one.
     """
     first = _checked_first(initial, fn, "fold()")
     codec = codec_of_results(initial, fn)
-    return Accumulation(first, fn, merge=merge, fresh=initial, codec=codec)
+    checked = None if merge is None else _checked_merge(merge)
+    return Accumulation(first, fn, merge=checked, fresh=initial, codec=codec)
 
 
 def reducing(fn: Callable[[Any, Any], Any]) -> Accumulation:
-    """Start with the first record, continue with ``fn(so_far, value)``. The first result and merge are checked."""
+    """Start with the first record, continue with ``fn(so_far, value)``. The first result is checked."""
 
     def add(so_far: Any, value: Any) -> Any:
         after = fn(so_far, value)
@@ -105,11 +107,26 @@ def _checked_first(
     return first
 
 
+def _checked_merge(merge: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return ``merge`` with a check of its first result."""
+    checked = False
+
+    def merged(older: Any, newer: Any) -> Any:
+        nonlocal checked
+        after = merge(older, newer)
+        if not checked:
+            _check_returned(older, after, "merge=", merge)
+            checked = True
+        return after
+
+    return merged
+
+
 def _check_returned(before: object, after: object, method: str, fn: Callable[..., Any]) -> None:
     """Raise ``TypeError`` if ``after``, returned by ``fn``, is a coroutine, or None by mistake."""
     refuse_coroutine(after, method)
     if after is None and before is not None and not may_return_none(fn):
-        begin = "" if method == "reduce()" else "begin with None, or "
+        begin = "" if method != "fold()" and method in _METHODS else "begin with None, or "
         function = f"the function given to {method}" if method in _METHODS else method
         raise TypeError(
             f"{function} returned None and got {shown(before)}: it must return the "

@@ -31,6 +31,7 @@ from aflow.model.codecs import PLAIN
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp, to_timestamp
 from aflow.operators.alignment import Alignment, AlignmentMember
 from aflow.operators.base import RAISED, Operator, OperatorContext
+from aflow.operators.first_call import FirstCall
 from aflow.operators.handover import (
     BEGINS,
     SKIPPED,
@@ -92,7 +93,9 @@ class EventTimeOperator(Operator):
     """
 
     def __init__(self, time: Callable[[Any], Instant] | None, strategy: TimeStrategy) -> None:
-        self._time = time
+        self._time: Callable[[Any], Instant] | None = (
+            None if time is None else FirstCall(self, "_time", time, "event_time()")
+        )
         self._strategy = strategy
         self._combined = SplitMultiplexer()
         self._splits: dict[str, _SplitTime] = {}

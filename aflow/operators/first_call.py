@@ -17,6 +17,7 @@ _CURES: Final = {
     "filter()": "use filter_async()",
     "flat_map()": "use flat_map_async()",
     "map_batch()": "use map_batch_async()",
+    "merge=": "make the call in a map_async() before or after this step",
     "into=": "make the call in a map_async() after this step",
     "Fallback()": "make the call in the function of the step, or in a map_async() after it",
     "Cache(key=…)": "return the key itself, for example a str",

@@ -15,6 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -146,7 +147,7 @@ def barriers(random: Random) -> af.checkpoints.Aligned | af.checkpoints.Unaligne
 
 async def held_up(row: Row) -> Row:
     """Take longer for some rows, so that some subtasks are held up and their watermarks are behind the others."""
-    await asyncio.sleep(0.01 if hash(row[1:3]) % 3 == 0 else 0)
+    await asyncio.sleep(0.01 if crc32(repr(row[1:3]).encode()) % 3 == 0 else 0)
     return row
 
 

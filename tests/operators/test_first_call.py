@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Optional
@@ -11,7 +12,7 @@ from typing import Any, Optional
 import pytest
 
 import aflow as af
-from aflow.operators.accumulation import reducing
+from aflow.operators.accumulation import folding, reducing
 from aflow.operators.base import Operator
 from aflow.operators.filter import FilterOperator
 from aflow.operators.first_call import FirstCall
@@ -122,6 +123,10 @@ STEPS: dict[str, tuple[str, Callable[[af.Stream[int]], Any]]] = {
             s.key_by(abs), WINDOW, into=lambda a, b: ask(a, b), name="step"
         ),
     ),
+    "event_time": (
+        "make the call in a map_async() before event_time()",
+        lambda s: s.event_time(lambda n: ask(n), name="step"),
+    ),
     "into of map_async": (
         "make the call in a map_async() after this step",
         lambda s: s.map_async(ask, into=lambda n, result: ask(n), name="step"),
@@ -222,6 +227,22 @@ def test_a_fold_that_changes_its_accumulator_and_returns_nothing_fails_with_the_
     assert "step 'step' failed on record 7, key 7" in said
     assert "the function given to fold() returned None and got [7]: it must return the" in said
     assert "begin with None" in said
+
+
+@pytest.mark.parametrize(
+    ("merge", "message"),
+    [
+        (list.extend, "the function given to merge= returned None and got [7, 8]"),
+        (ask, "which merge= does not await: make the call in a map_async() before or after"),
+    ],
+    ids=["nothing", "a coroutine"],
+)
+def test_a_merge_that_returns_no_accumulator_fails_with_the_cure(merge: Any, message: str) -> None:
+    fold = folding(list[int], lambda a, n: [*a, n], merge)
+    assert fold.merge is not None
+
+    with pytest.raises(TypeError, match=re.escape(message)):
+        fold.merge([7], [8])
 
 
 def test_a_reduce_that_returns_nothing_fails_with_the_cure() -> None:
