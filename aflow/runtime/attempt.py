@@ -1,7 +1,7 @@
 """One attempt to run a job: everything is opened, runs in one task group, and is closed again.
 
-A job without restarts is one attempt. With them, each begins anew from the last completed checkpoint, with nothing left
-of the one before but what is in storage and in the sinks.
+A job without restarts is one attempt. With them, each starts anew from the last completed checkpoint: only storage and
+sinks keep anything of the preceding one.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from aflow.runtime.options import Options
 from aflow.runtime.sink_writers import open_writers, recover_sinks
 from aflow.runtime.task import StreamTask
 
-#: How often the last checkpoint, which commits what the sinks have, is tried before the job fails.
+#: Attempts to take the last checkpoint, which commits the output of the sinks, before the job fails.
 _FINAL_TRIES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """What an attempt needs to take checkpoints, and to go on from one."""
+    """Checkpointing of one attempt, and the checkpoint that it continues from."""
 
     settings: Checkpointing
     storage: CheckpointStorage
@@ -46,15 +46,15 @@ class Checkpoints:
     own: bool
     """True if ``restored`` is in ``storage``."""
     allow_dropped_state: bool
-    """True if state that has no place in the pipeline any more may be lost."""
+    """True if stored state without a place in the pipeline may be dropped."""
     draw: float
-    """From 0 to 1, at random: when the first checkpoint is taken."""
+    """Random number from 0 to 1: the time of the first checkpoint in the interval."""
     tell: Callable[[CheckpointInfo], None]
-    """Gets what became of each checkpoint."""
+    """Called with the outcome of each checkpoint."""
 
 
 class Attempt:
-    """Runs the tasks of a plan until they have processed everything, or one of them fails."""
+    """Runs the tasks of a plan until they have processed everything or one of them fails."""
 
     def __init__(
         self, plan: Plan, options: Options, reports: Reports, checkpoints: Checkpoints | None = None
@@ -65,15 +65,15 @@ class Attempt:
         self._checkpoints = checkpoints
         self.built = Built()
         self.coordinator: CheckpointCoordinator | None = None
-        #: What ``stop`` was asked for before there were tasks to stop: to drain, or not.
+        #: The argument ``drain`` of a ``stop`` that preceded the tasks; None without one.
         self._stop_early: bool | None = None
-        #: Where the last checkpoint is written to as a savepoint, too.
+        #: The folder of a savepoint that the last checkpoint is also written to.
         self.last_savepoint: str | None = None
-        #: True once resources and writers are being closed, which no cancellation interrupts.
+        #: True once resources and writers are being closed, which cannot be cancelled.
         self.closing = False
 
     def stop(self, *, drain: bool) -> None:
-        """Stop the sources; the tasks process what is in flight."""
+        """Stop the sources; the tasks process the records in flight."""
         if not self.built.tasks:
             self._stop_early = drain
         self._mail_all(lambda task: partial(task.stop, drain=drain))
@@ -108,7 +108,7 @@ class Attempt:
         return LoopBudget(asyncio.get_running_loop(), self._options.clock, seconds, threads)
 
     async def _coordinate(self, stack: AsyncExitStack) -> Checkpointed | None:
-        """Get ready to take checkpoints, and let the sinks go on from the restored one."""
+        """Create the coordinator, and let the sinks recover from the restored checkpoint."""
         using = self._checkpoints
         if using is None:
             return None
@@ -131,12 +131,12 @@ class Attempt:
             CoordinatorOptions(await self._first_id(using), await using.storage.kept(), using.draw),
             using.tell,
         )
-        stack.callback(self.coordinator.close, "the job does not run any more")
+        stack.callback(self.coordinator.close, "the job is not running any more")
         await recover_sinks(self._plan, restoration)
         return Checkpointed(using.settings, self.coordinator, codec, restoration)
 
     async def _copy_state(self, checkpointed: Checkpointed) -> None:
-        """Bring state from elsewhere into the storage of this job, so that its checkpoints need only add changes."""
+        """Copy restored state into the storage of this job, so that its checkpoints need only add changes."""
         restoration, using = checkpointed.restoration, self._checkpoints
         if restoration is None or using is None or not using.settings.incremental:
             return
@@ -149,7 +149,7 @@ class Attempt:
                 task.chains.stored(file, state)
 
     async def _first_id(self, using: Checkpoints) -> int:
-        """Above all that is there, and above what the job goes on from: sinks know their output by these numbers."""
+        """Return a number above all that exist and above the restored one: sinks identify their output by it."""
         before = 0 if using.restored is None else using.restored.manifest.id
         return max(await using.storage.next_id(), before + 1)
 
@@ -185,7 +185,7 @@ class Attempt:
             await task.drained.wait()
 
     async def _take_last_checkpoint(self, coordinator: CheckpointCoordinator) -> None:
-        """Once everything is processed, take the checkpoint that commits it, and let the tasks end."""
+        """Take the checkpoint that commits everything processed, and let the tasks end."""
         for left in reversed(range(_FINAL_TRIES)):
             try:
                 await coordinator.request(CheckpointKind.FINAL, self.last_savepoint)
@@ -212,7 +212,7 @@ class Attempt:
 
 
 def _check_ended(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Refuse to take a subtask that vanished for one that has processed all its input."""
+    """Raise ``InternalError`` if a task was cancelled, which must not count as the end of its input."""
     for task in tasks:
         if task.cancelled():
             raise InternalError(f"subtask {task.get_name()} was cancelled, and not by its job")

@@ -1,8 +1,8 @@
-"""Telling the job's own cancellations from those that come out of user code.
+"""Distinguishes cancellations by the job from those that user code raises.
 
-A coroutine of the user may raise ``CancelledError`` because something of its own was cancelled, and asyncio would
-take that for the end of our task: the job would hang, or end as if all were well. And it may swallow the
-cancellation that was meant to end it. Both are decided by whether our task was asked to end.
+A coroutine of the user may raise ``CancelledError`` because something of its own was cancelled, and asyncio would take
+that for the end of our task: the job would hang, or end as if it had succeeded. It may also swallow the cancellation
+that was meant to end it. In both cases the answer is if our task was cancelled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aflow.errors import AflowError
 
 
 def asked_to_end() -> bool:
-    """True if the current task was cancelled, whether or not the cancellation was swallowed since."""
+    """Return True if the current task was cancelled, even if the cancellation was swallowed since."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -28,7 +28,7 @@ def end_if_asked() -> None:
 
 @contextmanager
 def user_code(describe: Callable[[BaseException], Exception]) -> Generator[None]:
-    """What the block raises, but for aflow's errors and our cancellations, becomes what ``describe`` makes of it."""
+    """Raise the result of ``describe`` for errors of the block other than aflow's own and our cancellations."""
     try:
         yield
     except AflowError:

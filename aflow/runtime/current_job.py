@@ -1,6 +1,6 @@
 """The jobs in whose tasks the present code runs: inherited by all tasks of a job, and by tasks that its code creates.
 
-It is for two questions alone: would a call on a job wait for its own caller, and is something used by two jobs.
+It answers two questions: would a call on a job wait for its own caller, and is something used by two jobs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RUNNING: ContextVar[tuple[RunningJob, ...]] = ContextVar("aflow_running", defau
 
 
 def enter_job(job: RunningJob) -> None:
-    """Say that the current task, and all that it creates from now on, belongs to ``job``."""
+    """Let the current task, and all tasks that it creates from now on, belong to ``job``."""
     _RUNNING.set((*_RUNNING.get(), job))
 
 
@@ -56,6 +56,6 @@ def refuse_inside(job: RunningJob, what: str) -> None:
     if job.running and is_inside(job):
         raise FlowDefinitionError(
             f"{what} of job {job.name!r} was called from within its pipeline (a step, a source or a sink, or a task "
-            f"that one of them has created), and would wait for its own caller: call it from the program that has "
+            f"created by one of them), and would wait for its own caller: call it from the program that has "
             f"started the job, which an asyncio.Event can wake"
         )

@@ -1,8 +1,8 @@
-"""A pipeline that runs: the handle by which the host follows and stops it, and who starts it again when it fails.
+"""A running pipeline: the handle with which the host observes and stops it, and its restarts after failures.
 
-The job's coroutines live in one task of their own, so a failure never cancels the host's code; the host learns of
-it from ``wait``, from the end of the ``async with`` block, and from what it awaits at the job's ends. In there, one
-``Attempt`` after the other runs, until one ends well or the restart strategy gives up.
+The coroutines of the job run in one task of their own, so a failure never cancels the host's code; the host is told by
+``wait``, by the end of the ``async with`` block, and by what it awaits at the sources and sinks of the job. In that
+task, one ``Attempt`` runs after the other, until one ends normally or the restart strategy gives up.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ T = TypeVar("T")
 
 _log = logging.getLogger("aflow.job")
 
-#: Checkpoints, and restarts, whose story is kept for the host.
+#: The number of checkpoints, and of restarts, that are kept for the host.
 _HISTORY = 100
 
-#: What is wrong with the pipeline or with what is stored, and would be so again.
-_HOPELESS = (FlowDefinitionError, RestoreError)
+#: Errors of the pipeline or of the stored state, which another attempt would repeat.
+_FINAL_ERRORS = (FlowDefinitionError, RestoreError)
 
 
 class Job:
     """A running pipeline, to be used with ``async with``.
 
-    Entering starts it, and raises what keeps it from starting. Leaving the block stops it if it still runs: with
-    what is in flight processed after a normal end of the block, at once after an exception. Leaving raises the
-    job's failure unless ``wait`` has already raised it; after an exception only in place of a ``JobStopped``, which is
-    how the failure shows at the job's ends.
+    Entering starts it, and raises what prevents the start. Leaving the block stops it if it still runs: after a normal
+    end of the block, records in flight are processed; after an exception, it ends at once. Leaving raises the failure
+    of the job unless ``wait`` has raised it already; after an exception only in place of a ``JobStopped``, which
+    sources and sinks raise for it.
     """
 
     def __init__(self, plan: Plan, options: Options, recovery: Recovery | None = None) -> None:
@@ -76,7 +76,7 @@ class Job:
         self._options = options
         self._recovery = recovery or Recovery()
         self._start_from = start_from(self._recovery.restore)
-        self._reports = Reports(plan.flow, self._happened)
+        self._reports = Reports(plan.flow, self._emit_event)
         self._attempt = Attempt(plan, options, self._reports)
         self._storage: CheckpointStorage | None = None
         self._checkpoints: dict[int, CheckpointInfo] = {}
@@ -84,11 +84,11 @@ class Job:
         self._restarts: list[JobRestarted] = []
         self._running: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
-        #: True once the failure was raised to the host, so that it is not raised twice.
-        self._told = False
-        #: What ``stop`` was asked for: to drain, or not. A job that is being stopped is not started again.
+        #: True once the failure was raised to the host, so that it is raised once.
+        self._raised = False
+        #: The argument ``drain`` of ``stop``; None before. A job that is being stopped is not restarted.
         self._stopping: bool | None = None
-        #: Set with it: nobody waits for the next attempt any more.
+        #: Set with it: ends the wait for the next attempt.
         self._stop_wanted = asyncio.Event()
         self._last_savepoint: str | None = None
         self._cancelled = False
@@ -96,7 +96,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The flow's name."""
+        """The name of the flow."""
         return self._plan.flow
 
     @property
@@ -130,10 +130,10 @@ class Job:
         trace: TracebackType | None,
     ) -> None:
         if error is not None:
-            told = self._told
+            told = self._raised
             await self.cancel()
             if isinstance(error, JobStopped) and self._failure is not None and not told:
-                raise self._failure  # what the block stumbled over is only its consequence
+                raise self._failure  # the error of the block is only its consequence
             return
         try:
             self._release_results()
@@ -151,7 +151,7 @@ class Job:
         running = self._started()
         refuse_inside(self, "wait()")
         await asyncio.wait([running])
-        self._tell()
+        self._raise_failure()
 
     async def stop(
         self, *, drain: bool = False, savepoint: str | PathLike[str] | None = None
@@ -159,13 +159,13 @@ class Job:
         """Stop the sources, process everything in flight up to the sinks, and wait until that is done.
 
         ``drain=True`` also ends event time: all windows and event timers fire, as at the end of a bounded input.
-        Without it they stay unfired, and wait in the last checkpoint for a job that goes on from it. ``savepoint``
-        is a new folder for a copy of that checkpoint; a ``CheckpointError`` says if there is something already, and the
-        job goes on.
+        Without it they do not fire, and are kept in the last checkpoint for a job that continues from it. ``savepoint``
+        is a new folder for a copy of that checkpoint. Raises ``CheckpointError`` if the folder exists; the job then
+        continues.
 
-        Does nothing if the job has ended, but raises ``JobStopped`` where a savepoint was wanted. Raises the job's
-        failure, once. Called from within the pipeline (a callback of a sink, say) it returns at once, since the job
-        cannot end before the caller has.
+        Does nothing if the job has ended, but raises ``JobStopped`` if a savepoint was requested. Raises the failure of
+        the job, once. Called from within the pipeline (a callback of a sink, for example) it returns at once, since the
+        job cannot end before its caller.
         """
         if self._running is None:
             raise self._not_started()
@@ -182,7 +182,7 @@ class Job:
             self._check_written(place)
 
     async def cancel(self) -> None:
-        """End the job at once: what is in flight is lost; everything that was opened is closed. Raises nothing."""
+        """End the job at once: records in flight are lost; everything that was opened is closed. Raises nothing."""
         running = self._started()
         if not self._cancelled:
             self._cancelled = True
@@ -190,42 +190,41 @@ class Job:
                 running.cancel()
         while not running.done():
             await asyncio.wait([running])
-        self._told = True
+        self._raised = True
 
     async def savepoint(self, path: str | PathLike[str]) -> CheckpointInfo:
-        """Write a savepoint into the new folder ``path`` while the job goes on.
+        """Write a savepoint into the new folder ``path`` while the job continues.
 
-        It is complete in itself, and a job with another parallelism, another state backend or a changed pipeline can
-        go on from it. Raises ``CheckpointError`` if it cannot be taken, ``FlowDefinitionError`` in a job without
+        It is complete in itself: a job with another parallelism, another state backend or a changed pipeline can
+        continue from it. Raises ``CheckpointError`` if it cannot be taken, ``FlowDefinitionError`` in a job without
         checkpointing, and ``JobStopped`` if the job has ended.
 
         Raises ``FlowDefinitionError`` also if called from within the pipeline (a callback, a call, a reader, or a task
-        that one of them has created): the checkpoint could not complete before its caller returns. The function
-        given as ``on_event``, and tasks that it creates, may call it.
+        created by one of them): the checkpoint could not complete before its caller returns. The function given as
+        ``on_event``, and tasks that it creates, may call it.
         """
         refuse_inside(self, "savepoint()")
         return await self._take(CheckpointKind.SAVEPOINT, self._new_savepoint(path, "savepoint()"))
 
     async def checkpoint(self) -> CheckpointInfo:
-        """Take a checkpoint now, whatever the interval. Raises as ``savepoint`` does."""
-        self._need_checkpointing("checkpoint()")
+        """Take a checkpoint now, regardless of the interval. Raises the errors of ``savepoint``."""
+        self._check_checkpointing("checkpoint()")
         refuse_inside(self, "checkpoint()")
         return await self._take(CheckpointKind.PERIODIC, None)
 
     @property
     def checkpoints(self) -> Sequence[CheckpointInfo]:
-        """What became of the latest checkpoints, oldest first, over all restarts."""
+        """The latest checkpoints with their outcomes, oldest first, over all restarts."""
         return list(self._checkpoints.values())
 
     @property
     def restarts(self) -> Sequence[JobRestarted]:
-        """When and why the job was started again the last times, oldest first."""
+        """The latest restarts with their causes, oldest first."""
         return list(self._restarts)
 
     def metrics(self) -> JobMetrics:
-        """What the job has done so far and what it is doing; can also be asked after its end.
-
-        What steps and tasks count begins anew with each restart.
+        """Return the counters and the present activity of the job; valid after its end, too.
+        ⏎ Counters of steps and tasks start from zero at each restart.
         """
         now = self._options.clock.now()
         steps: dict[str, StepMetrics] = {
@@ -236,13 +235,14 @@ class Job:
             steps=steps,
             tasks=[self._task_metrics(task) for task in self._attempt.built.tasks],
             checkpoints=self._tally.metrics(),
-            restarts=self._restarts[-1].attempt if self._restarts else 0,  # more than are kept
+            restarts=self._restarts[-1].attempt if self._restarts else 0,  # the list is limited
             blocked=self._reports.blocked,
             left_behind=self._reports.left_behind,
         )
 
     def results(self, sink: ResultSink[T]) -> Results[T]:
-        """The records that arrive in ``sink``, as they come; ends with the job, raises ``JobStopped`` when it fails."""
+        """Return an iterator over records that arrive in ``sink``. It ends with the job; raises ``JobStopped`` if that
+        fails."""
         return aiter(sink)
 
     def _started(self) -> asyncio.Task[None]:
@@ -256,9 +256,9 @@ class Job:
             f"job {self.name!r} was not started; use 'async with flow.start() as job:'"
         )
 
-    def _tell(self) -> None:
-        if self._failure is not None and not self._told:
-            self._told = True
+    def _raise_failure(self) -> None:
+        if self._failure is not None and not self._raised:
+            self._raised = True
             raise self._failure
 
     def _task_metrics(self, task: StreamTask) -> TaskMetrics:
@@ -276,23 +276,23 @@ class Job:
         )
 
     async def _run(self, started: asyncio.Future[None]) -> None:
-        """The job's own task: remembers a failure instead of raising it, since nobody may be there to see it."""
+        """Run the job's own task. It keeps a failure instead of raising it, since the host may not await it."""
         enter_job(self)
         try:
             async with AsyncExitStack() as stack:
                 stack.enter_context(self._watched())
-                stack.push(self._tell_result_sinks)
+                stack.push(self._fail_result_sinks)
                 if not isinstance(self._recovery.restarts, NoRestart):
                     for sink in self._result_sinks():
                         sink.outlive_failures()
                 await self._open_storage(stack)
-                await self._keep_trying(started)
+                await self._run_attempts(started)
         except asyncio.CancelledError:
             raise
         except BaseException as exc:
             self._failure = first_cause(exc)
             if not isinstance(self._failure, Exception):
-                raise  # KeyboardInterrupt and SystemExit are the program's, not the job's
+                raise  # KeyboardInterrupt and SystemExit are errors of the program, not of the job
 
     def _watched(self) -> AbstractContextManager[None]:
         steps = [node.name for task in self._plan.tasks for node in task.nodes]
@@ -308,13 +308,13 @@ class Job:
             await storage.open(self._plan.flow)
             self._storage = storage
 
-    async def _keep_trying(self, started: asyncio.Future[None]) -> None:
-        """Run attempts until one ends well, or it is over."""
+    async def _run_attempts(self, started: asyncio.Future[None]) -> None:
+        """Run attempts until one ends normally or the failure is final."""
         budget = self._recovery.restarts.machine()
         clock = self._options.clock
         first = True
         while True:
-            checkpoints = await self._goes_on_from(first=first)
+            checkpoints = await self._next_checkpoints(first=first)
             self._attempt = Attempt(self._plan, self._options, self._reports, checkpoints)
             self._attempt.last_savepoint = self._last_savepoint
             if self._stopping is not None:
@@ -329,14 +329,14 @@ class Job:
                 decision = budget.on_failure(clock.now(), self._options.random())
                 if isinstance(decision, GiveUp):
                     if not isinstance(self._recovery.restarts, NoRestart):
-                        cause.add_note(f"The job is not started again: {decision.reason}")
+                        cause.add_note(f"The job is not restarted: {decision.reason}")
                     raise
             first = first and not self._completed_any()
             await self._back_off(cause, decision)
 
     def _is_final(self, cause: Exception) -> bool:
-        """True if there is no point in another attempt, or nobody wants one."""
-        return self._cancelled or self._stopping is not None or isinstance(cause, _HOPELESS)
+        """Return True if another attempt would fail in the same way, or is not wanted."""
+        return self._cancelled or self._stopping is not None or isinstance(cause, _FINAL_ERRORS)
 
     async def _back_off(self, cause: Exception, decision: Restart) -> None:
         restarting = JobRestarted(
@@ -348,18 +348,18 @@ class Job:
         self._restarts.append(restarting)
         del self._restarts[:-_HISTORY]
         _log.warning(
-            "job %r failed and is started again in %d ms: %s", self.name, decision.delay, cause
+            "job %r failed and is restarted in %d ms: %s", self.name, decision.delay, cause
         )
-        self._happened(restarting)
-        self._attempt.closing = False  # it has closed everything, and the wait can be interrupted
+        self._emit_event(restarting)
+        self._attempt.closing = False  # everything is closed, and the wait can be cancelled
         with suppress(TimeoutError):
             async with asyncio.timeout(decision.delay / 1000):
                 await self._stop_wanted.wait()
         if self._stopping is not None:
             raise cause
 
-    async def _goes_on_from(self, *, first: bool) -> Checkpoints | None:
-        """What the next attempt needs for its checkpoints, and where it begins. None without checkpoints."""
+    async def _next_checkpoints(self, *, first: bool) -> Checkpoints | None:
+        """Return the checkpointing and the start of the next attempt; None in a job without checkpoints."""
         settings, storage = self._recovery.checkpointing, self._storage
         if settings is None or storage is None:
             return None
@@ -370,7 +370,7 @@ class Job:
         elif not first or self._start_from is StartFrom.LATEST:
             restored = await storage.latest()
         if restored is not None:
-            self._happened(
+            self._emit_event(
                 JobRestored(
                     checkpoint=restored.manifest.id,
                     passed_over=restored.passed_over,
@@ -378,7 +378,7 @@ class Job:
                 )
             )
         for reason in () if restored is None else restored.passed_over:
-            _log.warning("job %r passes over a checkpoint: %s", self.name, reason)
+            _log.warning("job %r skips a checkpoint: %s", self.name, reason)
         return Checkpoints(
             settings,
             storage,
@@ -404,9 +404,9 @@ class Job:
             )
         while len(self._checkpoints) > _HISTORY:
             del self._checkpoints[next(iter(self._checkpoints))]
-        self._happened(info)
+        self._emit_event(info)
 
-    def _happened(self, event: JobEvent) -> None:
+    def _emit_event(self, event: JobEvent) -> None:
         if self._recovery.on_event is not None:
             try:
                 with outside_of_jobs():
@@ -417,14 +417,14 @@ class Job:
     async def _take(self, kind: CheckpointKind, path: str | None) -> CheckpointInfo:
         coordinator = self._attempt.coordinator
         if not self.running:
-            raise JobStopped(f"job {self.name!r} does not run, so no {kind.value} can be taken")
+            raise JobStopped(f"job {self.name!r} is not running, so no {kind.value} can be taken")
         if coordinator is None:
             raise CheckpointError(
-                f"job {self.name!r} is just being started, so no {kind.value} can be taken yet: try again"
+                f"job {self.name!r} is still starting, so no {kind.value} can be taken yet: try again"
             )
         return await coordinator.request(kind, path)
 
-    def _need_checkpointing(self, what: str) -> None:
+    def _check_checkpointing(self, what: str) -> None:
         if self._recovery.checkpointing is None:
             raise FlowDefinitionError(
                 f"{what} needs a job with checkpointing; start it with checkpointing=Checkpointing(storage=…), "
@@ -432,25 +432,25 @@ class Job:
             )
 
     def _new_savepoint(self, path: str | PathLike[str], what: str) -> str:
-        """The place of a new savepoint; refused before anything is done for it, as far as that can be known."""
-        self._need_checkpointing(what)
+        """Return the folder of a new savepoint. Raises an error before anything is done, as far as the names tell."""
+        self._check_checkpointing(what)
         place = path_of_savepoint(path, what)
         if self.running and isinstance(self._storage, DirectoryStorage):
             self._storage.check_savepoint(place)
         return place
 
     def _check_written(self, savepoint: str | None) -> None:
-        """Raise ``JobStopped`` if the job came to its end without the ``savepoint`` that was asked for."""
+        """Raise ``JobStopped`` if the job has ended without writing the requested ``savepoint``."""
         if savepoint is not None and all(
             one.path != savepoint or one.outcome is not Outcome.COMPLETED
             for one in self._checkpoints.values()
         ):
             raise JobStopped(
-                f"job {self.name!r} ended before a savepoint in {savepoint} could be written; go on from its storage"
+                f"job {self.name!r} ended before a savepoint in {savepoint} could be written; restore from its storage"
             )
 
     def _release_results(self) -> None:
-        """Whoever leaves the block takes no more results: those in flight are kept, and the job need not wait."""
+        """Let the job end although its results are not taken any more: those in flight are kept."""
         for sink in self._result_sinks():
             sink.release()
 
@@ -460,13 +460,13 @@ class Job:
                 if isinstance(node.sink, ResultSink):
                     yield node.sink
 
-    def _tell_result_sinks(
+    def _fail_result_sinks(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let those who iterate over results know why they end, before the writers are closed."""
+        """Pass the failure to iterators over results before the writers are closed."""
         if error is None:
             return
         for sink in self._result_sinks():

@@ -320,7 +320,7 @@ class JobBuilder:
             progress = self._restoration.progress(head.name)
             # Only one subtask has to store the names of ended splits.
             ended = progress.ended if progress is not None and subtask == 0 else ()
-            source.go_on(self._sources[head.name].begun(subtask), ended)
+            source.restore(self._sources[head.name].begun(subtask), ended)
 
     def _restore(
         self, siblings: Sequence[TaskStart], operator: Operator, context: OperatorContext

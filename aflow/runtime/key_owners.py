@@ -1,4 +1,4 @@
-"""Which reader of a keyed exchange has the records of a key."""
+"""Lookup of the reader of a key in a keyed exchange."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from aflow.model.batch import Batch
 from aflow.model.key_groups import key_group, subtask_of
 from aflow.operators.base import unsupported
 
-#: Keys whose owners are remembered.
+#: The most keys that are cached.
 _MOST: Final = 65_536
 
 
 class KeyOwners:
-    """The readers of keys, one of ``readers`` for each, by key group. ``step`` is the one that sends, for errors."""
+    """The index of the reader of each key, by key group. ``step`` is the sending step, for errors."""
 
     def __init__(self, step: str, key_groups: int, readers: int) -> None:
         self._step = step
         self._key_groups = key_groups
         self._readers = readers
-        #: Readers by key, for keys seen lately. A plain ``dict``, since CPython looks up in those a third faster
-        #: than in a subclass that fills itself.
+        #: Readers by key, for recent keys. A plain ``dict``, since CPython looks up in those a third faster than in a
+        #: subclass that fills itself.
         self.known: dict[Hashable, int] = {}
 
     def learn(self, batch: Batch[Any], keys: Sequence[Hashable]) -> None:
-        """Find the owners of ``keys``; all others are forgotten once there are many, which bounds the memory.
-
-        Raises ``OperatorError`` for what can be no key.
+        """Find the owners of ``keys``. All others are forgotten once there are many, which limits the memory.
+        ⏎ Raises ``OperatorError`` for an invalid key.
         """
         if len(self.known) >= _MOST:
             self.known.clear()
@@ -38,7 +37,7 @@ class KeyOwners:
                     self.known[key] = self._owner(key)
             except (
                 TypeError
-            ) as exc:  # an UnsupportedKey is one, and so is what a dict says of an unhashable key
+            ) as exc:  # an UnsupportedKey, or the error of a dict for an unhashable key
                 cause = unsupported(key) or exc
                 raise OperatorError.of(
                     self._step, cause, record=batch.values[index], key=key

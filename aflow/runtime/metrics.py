@@ -1,4 +1,4 @@
-"""What a running job can be asked: counters that cost one addition for each batch, read by ``job.metrics()``."""
+"""Metrics of a job: counters that cost one addition for each batch, read by ``job.metrics()``."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 
 @dataclass(slots=True)
 class StepCounters:
-    """Counted while the job runs, by one subtask of one step."""
+    """Counters of one subtask of one step."""
 
     records_in: int = 0
     batches_in: int = 0
     records_out: int = 0
     watermark: Timestamp = MIN_TIMESTAMP
     idle: bool = False
-    #: Records sent to each side output, whether or not somebody reads it.
+    #: Records sent to each side output, including those without readers.
     sides: dict[str, int] = field(default_factory=dict[str, int])
-    #: Given by asynchronous steps: what they have counted of their calls.
+    #: The counters of the calls of an asynchronous step.
     calls: Callable[[], CallCounters] | None = None
 
     def count_side(self, tag: str, records: int) -> None:
@@ -30,33 +30,33 @@ class StepCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallMetrics:
-    """The calls of an asynchronous step, all its subtasks together."""
+    """The calls of an asynchronous step, of all its subtasks together."""
 
     calls: int
-    """Calls made, each attempt by itself."""
+    """Calls made; each attempt counts."""
     retries: int
-    """Of these, not the first for their record."""
+    """Calls that were not the first for their record."""
     timeouts: int
-    """Records whose time was up."""
+    """Records with an expired timeout."""
     dropped: int
-    """Records whose call failed for good, left out by ``Drop()``."""
+    """Records whose calls failed finally, dropped by ``Drop()``."""
     dead_letters: int
-    """Those that went to a side output, by ``DeadLetter(tag)``."""
+    """Records sent to a side output by ``DeadLetter(tag)``."""
     fallbacks: int
-    """Those that got the result of a ``Fallback(function)``."""
+    """Records with the result of a ``Fallback(function)``."""
     abandoned: int
     """Calls that did not end when they were cancelled."""
     cache_hits: int
-    """Records that got a result that was kept."""
+    """Records with a cached result."""
     cache_misses: int
     merged: int
-    """Records that got the result of another one's call, which was under way."""
+    """Records with the result of a call for another record that was under way."""
     in_flight: int
     """Calls under way now."""
     waiting: int
-    """Records now whose results have not left, and that are not being called for."""
+    """Records whose results were not emitted yet, and that have no call under way."""
     limit: int
-    """How many calls may be under way now."""
+    """The most calls that may be under way now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,18 +69,18 @@ class StepMetrics:
     records_out: int
     sides: dict[str, int]
     """Records sent to each side output, by tag name; ``late`` for the late records of windows, ``skipped`` for those
-    that an ``event_time`` has left to the backfill whose savepoint the job began from."""
+    that an ``event_time`` has left to the backfill whose savepoint the job started from."""
     watermark: Timestamp | None
-    """The smallest watermark (epoch ms) that a subtask which is not idle has sent on; None before the first one."""
+    """The smallest watermark (epoch ms) that a subtask which is not idle has emitted; None before the first one."""
     lag_ms: int | None
-    """How far the watermark is behind processing time, in ms; None without one, or after the end of the input."""
+    """Lag of the watermark behind processing time, in ms; None without one, or after the end of the input."""
     calls: CallMetrics | None = None
-    """For asynchronous steps."""
+    """For asynchronous steps; None for others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMetrics:
-    """One subtask: where its time went, in seconds since the job started. The five add up to its whole time."""
+    """One subtask and its time in seconds since the job started. The five durations add up to the whole time."""
 
     name: str
     subtask: int
@@ -88,38 +88,38 @@ class TaskMetrics:
     idle_s: float
     backpressured_s: float
     calling_s: float
-    """Spent without taking input, since its asynchronous steps can take no more before calls have ended."""
+    """Suspended because its asynchronous steps accept no input until calls have ended."""
     aligning_s: float
-    """Spent ahead of its ``Alignment`` group, waiting for the slowest source in it; 0 for what is not a source."""
+    """Suspended because the source is ahead of its ``Alignment`` group; 0 for other tasks."""
     queued_records: int
-    """Records that wait in the subtask's input channels now."""
+    """Records in the input channels of the subtask."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointMetrics:
-    """The checkpoints of a job over all its restarts; more of each is in ``Job.checkpoints``."""
+    """The checkpoints of a job over all its restarts; ``Job.checkpoints`` has details."""
 
     completed: int = 0
     failed: int = 0
     last_duration_ms: float | None = None
-    """Of the last one that was completed, from its trigger until it could be restored."""
+    """Of the last completed checkpoint, from its trigger until it could be restored."""
     last_bytes: int = 0
     """Stored for it by all subtasks."""
     last_in_flight_records: int = 0
     """Records that its barriers have overtaken."""
     last_in_flight_bytes: int = 0
-    """Of ``last_bytes``, what these records take."""
+    """The part of ``last_bytes`` for records in flight."""
     last_alignment_ms: float = 0.0
-    """From the first barrier to the last, in the subtask where it took longest."""
+    """From the first barrier to the last, in the slowest subtask."""
     last_start_delay_ms: float = 0.0
-    """From the trigger to the first barrier, in the subtask where it took longest."""
+    """From the trigger to the first barrier, in the slowest subtask."""
     longest_pause_ms: float = 0.0
-    """For which a subtask did nothing else, in any of the latest checkpoints."""
+    """The longest pause of a subtask in any of the latest checkpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedMetrics:
-    """How often the event loop was kept from everything else for longer than ``Options.watchdog``."""
+    """Blockages of the event loop that lasted longer than ``Options.watchdog``."""
 
     times: int = 0
     longest_ms: float = 0.0
@@ -127,22 +127,22 @@ class BlockedMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobMetrics:
-    """Everything a job can say about itself at one moment. What steps and tasks count begins anew at a restart."""
+    """All metrics of a job at one moment. Counters of steps and tasks start from zero at each restart."""
 
     steps: dict[str, StepMetrics]
-    """By the step's name."""
+    """By the name of the step."""
     tasks: list[TaskMetrics]
     checkpoints: CheckpointMetrics = field(default_factory=CheckpointMetrics)
     restarts: int = 0
-    """How often the job was started again."""
+    """The number of restarts."""
     blocked: BlockedMetrics = field(default_factory=BlockedMetrics)
-    """How often something kept the event loop to itself, over all restarts."""
+    """Blockages of the event loop, over all restarts."""
     left_behind: int = 0
-    """Calls, and resources, that did not end when they were to, over all restarts."""
+    """Calls, and resources, that did not end when they were cancelled or closed, over all restarts."""
 
 
 def step_metrics(name: str, counters: Sequence[StepCounters], now: Timestamp) -> StepMetrics:
-    """Add up what the subtasks of one step counted, at processing time ``now`` (epoch ms)."""
+    """Return the sum of the counters of all subtasks of a step, at processing time ``now`` (epoch ms)."""
     sides: dict[str, int] = {}
     for one in counters:
         for tag, records in one.sides.items():
@@ -163,7 +163,7 @@ def step_metrics(name: str, counters: Sequence[StepCounters], now: Timestamp) ->
 
 
 def _call_metrics(counters: Iterable[CallCounters]) -> CallMetrics | None:
-    """The sum of what subtasks have counted; None if no step was asynchronous."""
+    """Return the sum of the counters of all subtasks; None if the step is not asynchronous."""
     all_of_them = list(counters)
     if not all_of_them:
         return None

@@ -1,4 +1,4 @@
-"""How a job runs, as far as it is not in the pipeline: numbers with defaults that rarely need a change."""
+"""Settings of a run that are not part of the pipeline, with defaults that rarely need a change."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from aflow.state.backend_choice import InMemory, OnDisk, StateBackend
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Settings of one run. Raises ``FlowDefinitionError`` for values that make no sense."""
+    """Settings of one run. Raises ``FlowDefinitionError`` for invalid values."""
 
     key_groups: int = DEFAULT_KEY_GROUPS
-    """Into how many groups keys are divided: the largest parallelism that the job's state can ever have."""
+    """The number of groups into which keys are divided: the largest parallelism that the job's state can ever have."""
     batch_records: int = BATCH_RECORDS
-    """The most records that are processed at once; fewer where they take longer than ``loop_budget``."""
+    """The most records that are processed at once; fewer if they take longer than ``loop_budget``."""
     channel_records: int = DEFAULT_CAPACITY
-    """How many records may wait between two subtasks before the writer slows down."""
+    """The most records that may be queued between two subtasks before the writer is suspended."""
     loop_budget: timedelta = timedelta(milliseconds=2)
-    """How long the job keeps the event loop before everything else on it gets its turn."""
+    """The time for which the job keeps the event loop before it yields to everything else on it."""
     chaining: bool = True
-    """False gives every step a task of its own; slower, for tests and for looking at a single step's load."""
+    """False gives every step a task of its own; slower, for tests and for measuring the load of a single step."""
     state: StateBackend = field(default_factory=InMemory)
-    """Where steps keep what belongs to keys: in memory, or on disk where there is more than fits."""
+    """The store of keyed state: memory, or disk for more state than fits in memory."""
     random: Callable[[], float] = random.random
-    """Numbers from 0 to 1, at random: for what not all jobs are to do in the same moment."""
+    """Random numbers from 0 to 1, used for jitter."""
     watchdog: timedelta | None = timedelta(milliseconds=250)
-    """For how long the event loop may be blocked before that is reported, with the step and the function that does it:
-    in the log while it lasts, and to ``on_event`` behind it. What blocks the loop for less than one and a half times as
-    long may be missed. None: nobody looks; nor does anybody on a loop of virtual time."""
+    """The time for which the event loop may be blocked before that is reported with the step and the function: in the
+    log while it lasts, and to ``on_event`` after it. Blockages shorter than one and a half times this may be missed.
+    None: no watchdog. A loop of virtual time has none either."""
     clock: RuntimeClock = field(default_factory=SystemClock)
-    """Where processing time comes from: the machine's clock by default, on a loop of virtual time that of the loop."""
+    """The clock of processing time: that of the machine by default, or that of the loop on a loop of virtual time."""
 
     def __post_init__(self) -> None:
         for name in ("key_groups", "batch_records", "channel_records"):

@@ -1,4 +1,4 @@
-"""What a job does about its failures: where it begins, and whether it is started again."""
+"""Recovery of a job: the checkpoint that it starts from, its restarts, and the events that its host is told."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from aflow.runtime.restarts import ExponentialDelay, FailureRate, FixedDelay, No
 
 
 class StartFrom(Enum):
-    """Where a job with checkpoints begins, if not at the checkpoint or savepoint of a given path."""
+    """The start of a job with checkpoints, other than the path of a checkpoint or savepoint."""
 
     LATEST = "latest"
-    """At the newest checkpoint in its storage that is whole; at the beginning if there is none."""
+    """The newest complete checkpoint in its storage; the beginning if there is none."""
     FRESH = "fresh"
-    """At the beginning. Checkpoints that are there are removed once the job has some of its own."""
+    """The beginning. Checkpoints in the storage are removed once the job has completed some of its own."""
 
 
 Restore: TypeAlias = StartFrom | str | PathLike[str]
@@ -32,11 +32,11 @@ Restore: TypeAlias = StartFrom | str | PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRestarted:
-    """A job that has failed and is about to be started again."""
+    """Event: a job has failed and is about to be restarted."""
 
     cause: Exception
     attempt: int
-    """How many restarts there have been, this one included."""
+    """The number of restarts, including this one."""
     delay_ms: int
     """From the failure to the restart."""
     failed_at: Timestamp
@@ -45,27 +45,26 @@ class JobRestarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRestored:
-    """A job goes on from a checkpoint."""
+    """Event: a job continues from a checkpoint."""
 
     checkpoint: int
     passed_over: tuple[str, ...]
     """Newer checkpoints that could not be read, each with the file and the reason."""
     path: str = ""
-    """Where it is, if ``restore`` has named it; '' for one in the job's own storage."""
+    """The path given as ``restore``; '' for a checkpoint in the job's own storage."""
 
 
 JobEvent: TypeAlias = CheckpointInfo | JobRestarted | JobRestored | CallReport
-"""What happens to a job that its host may want to know: what became of a checkpoint, a restart, where it goes on, what
-blocks the event loop, and what did not end when it was to."""
+"""Events for the host: the outcome of a checkpoint, a restart, a restore, a blocked event loop, an abandoned call."""
 
 
 def start_from(restore: Restore) -> StartFrom | str:
-    """What the user has chosen. Raises ``FlowDefinitionError`` for what is no choice."""
+    """Return the choice of the user. Raises ``FlowDefinitionError`` for anything else."""
     if isinstance(restore, StartFrom):
         return restore
     if not isinstance(restore, str | PathLike) or not fspath(restore):
         raise FlowDefinitionError(
-            f"restore takes 'latest', 'nothing' or the path of a savepoint, not {shown(restore)}"
+            f"restore takes 'latest', 'fresh' or the path of a savepoint, not {shown(restore)}"
         )
     path = fspath(restore)
     known = {one.value: one for one in StartFrom}
@@ -73,13 +72,13 @@ def start_from(restore: Restore) -> StartFrom | str:
 
 
 def check_checkpointing(checkpointing: object, begins: StartFrom | str) -> None:
-    """Refuse what is no ``Checkpointing``, and none where the job is to begin at a savepoint.
+    """Refuse a value that is no ``Checkpointing``, and None if the job is to start from a savepoint.
 
     Raises ``FlowDefinitionError``.
     """
     if checkpointing is None and isinstance(begins, str):
         raise FlowDefinitionError(
-            f"restore={begins!r} needs checkpointing=Checkpointing(storage=…) as well: a job that goes on from a "
+            f"restore={begins!r} needs checkpointing=Checkpointing(storage=…) as well: a job that continues from a "
             f"savepoint has output that only a checkpoint can make visible"
         )
     if checkpointing is not None and not isinstance(checkpointing, Checkpointing):
@@ -89,7 +88,7 @@ def check_checkpointing(checkpointing: object, begins: StartFrom | str) -> None:
 
 
 def path_of_savepoint(path: str | PathLike[str], what: str) -> str:
-    """``path`` as ``what`` was given it. Raises ``FlowDefinitionError`` for what is no path of a new folder."""
+    """Return ``path``, the argument of ``what``. Raises ``FlowDefinitionError`` if it cannot name a folder."""
     place = fspath(path) if isinstance(path, str | PathLike) else ""
     if not isinstance(place, str) or not place:
         raise FlowDefinitionError(f"{what} takes the path of a new folder, not {shown(path)}")
@@ -97,7 +96,7 @@ def path_of_savepoint(path: str | PathLike[str], what: str) -> str:
 
 
 def check_restart(restart: object) -> None:
-    """Refuse what is no restart strategy. Raises ``FlowDefinitionError``."""
+    """Refuse a value that is no restart strategy. Raises ``FlowDefinitionError``."""
     if not isinstance(restart, NoRestart | FixedDelay | ExponentialDelay | FailureRate):
         raise FlowDefinitionError(
             f"restart takes NoRestart(), FixedDelay(…), ExponentialDelay(…) or FailureRate(…), "
@@ -106,19 +105,19 @@ def check_restart(restart: object) -> None:
 
 
 def check_on_event(on_event: object) -> None:
-    """Refuse what cannot be called, and what would have to be awaited. Raises ``FlowDefinitionError``."""
+    """Refuse a value that is not callable, and a coroutine function. Raises ``FlowDefinitionError``."""
     if on_event is not None and not callable(on_event):
         raise FlowDefinitionError(f"on_event takes a function, not {shown(on_event)}")
     if inspect.iscoroutinefunction(on_event):
         raise FlowDefinitionError(
-            f"on_event takes a plain function, and {shown(on_event)} is a coroutine function, which nobody would "
-            f"await: start a task in a plain one, or put events into an asyncio.Queue"
+            f"on_event takes a plain function, and {shown(on_event)} is a coroutine function, which is not "
+            f"awaited: start a task in a plain one, or put events into an asyncio.Queue"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """How a job comes through failures. Raises ``FlowDefinitionError`` for arguments that make no sense."""
+    """How a job recovers from failures. Raises ``FlowDefinitionError`` for invalid arguments."""
 
     checkpointing: Checkpointing | None = None
     restarts: Restarts = field(default_factory=NoRestart)

@@ -1,4 +1,4 @@
-"""Whether and when a job that failed is started again, as the user chooses it."""
+"""Restart strategies, as the user chooses them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NoRestart:
     """The first failure ends the job."""
 
     def machine(self) -> NoRestartBudget:
-        """What decides at each failure; one for each job."""
+        """Return the machine that decides at each failure; one for each job."""
         return NoRestartBudget()
 
 
@@ -43,7 +43,7 @@ class FixedDelay:
         _check_not_negative(self.delay, "FixedDelay.delay")
 
     def machine(self) -> FixedDelayBudget:
-        """What decides at each failure; one for each job."""
+        """Return the machine that decides at each failure; one for each job."""
         return FixedDelayBudget(self.attempts, to_millis(self.delay, what="FixedDelay.delay"))
 
 
@@ -57,15 +57,15 @@ class ExponentialDelay:
 
     initial: timedelta = _SECOND
     maximum: timedelta = timedelta(minutes=1)
-    """No delay is longer."""
+    """The longest delay."""
     multiplier: float = 1.5
     reset_after: timedelta = timedelta(hours=1)
-    """Once the job has run for so long since it was restarted, the next failure is like the first."""
+    """Once the job has run for so long since it was restarted, the next failure counts as the first."""
     jitter: float = 0.1
-    """By which fraction of itself a delay is longer or shorter, at random: jobs that failed together do not all come
-    back at the same moment."""
+    """Random fraction by which a delay is longer or shorter, so that jobs that failed together do not restart at the
+    same time."""
     attempts: int | None = None
-    """Restarts without ``reset_after`` of calm in between, at most; None: any number."""
+    """The most restarts without ``reset_after`` of normal running between them; None: any number."""
 
     def __post_init__(self) -> None:
         for name in ("initial", "maximum", "reset_after"):
@@ -80,7 +80,7 @@ class ExponentialDelay:
             _check_count(self.attempts, "ExponentialDelay.attempts")
 
     def machine(self) -> ExponentialDelayBudget:
-        """What decides at each failure; one for each job."""
+        """Return the machine that decides at each failure; one for each job."""
         return ExponentialDelayBudget(
             initial=to_millis(self.initial, what="ExponentialDelay.initial"),
             maximum=to_millis(self.maximum, what="ExponentialDelay.maximum"),
@@ -93,7 +93,7 @@ class ExponentialDelay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureRate:
-    """Restart ``delay`` after each failure, as long as there are at most ``failures`` in any time of length ``per``.
+    """Restart ``delay`` after each failure, unless there are more than ``failures`` in any time of length ``per``.
 
     Raises ``FlowDefinitionError`` if ``failures`` is below 1, ``per`` is not above 0, ``delay`` is negative, or the
     restarts alone take so long that there can never be more than ``failures``.
@@ -114,7 +114,7 @@ class FailureRate:
             )
 
     def machine(self) -> FailureRateBudget:
-        """What decides at each failure; one for each job."""
+        """Return the machine that decides at each failure; one for each job."""
         per = to_millis(self.per, what="FailureRate.per")
         return FailureRateBudget(
             self.failures, per, to_millis(self.delay, what="FailureRate.delay")
@@ -122,7 +122,7 @@ class FailureRate:
 
 
 Restarts: TypeAlias = NoRestart | FixedDelay | ExponentialDelay | FailureRate
-"""The restart strategies there are."""
+"""The restart strategies."""
 
 
 def _check_count(value: int, what: str) -> None:
@@ -138,7 +138,7 @@ def _check_not_negative(duration: timedelta, what: str) -> None:
 
 
 def _check_factor(value: float, least: float, most: float, what: str) -> None:
-    # The largest float is let through, infinity and NaN are not.
+    # The largest float is accepted; infinity and NaN are not.
     if type(value) not in (int, float) or not (least <= value <= most) or math.isinf(value):
         span = f"from {least} to {most}" if math.isfinite(most) else f"of {least} or more"
         raise FlowDefinitionError(f"{what} must be a number {span}, not {shown(value)}")

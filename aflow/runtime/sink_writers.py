@@ -14,7 +14,7 @@ from aflow.runtime.checkpoints.restoration import Restoration
 
 
 async def recover_sinks(plan: Plan, restoration: Restoration | None) -> None:
-    """Let all sinks of a job with checkpoints commit what was prepared, and remove what came after it."""
+    """Let all sinks of a job with checkpoints commit what was prepared, and remove output written after that."""
     for task in plan.tasks:
         for node in task.nodes:
             if node.sink is not None:
@@ -26,7 +26,7 @@ async def recover_sinks(plan: Plan, restoration: Restoration | None) -> None:
 async def open_writers(
     plan: Plan, closers: list[Callable[[], Awaitable[None]]], *, checkpoints: bool
 ) -> dict[int, list[Writer[Any]]]:
-    """Open a writer for each subtask of each sink. What closes it goes to ``closers``, also if a later one fails."""
+    """Open a writer for each subtask of each sink. Its closer is added to ``closers``, even if a later one fails."""
     writers: dict[int, list[Writer[Any]]] = {}
     for task in plan.tasks:
         for node in task.nodes:
@@ -62,5 +62,5 @@ def _sink_not_closed(name: str, cause: BaseException) -> SinkError:
 
 def _sink_not_recovered(name: str, cause: BaseException) -> SinkError:
     return SinkError(
-        f"sink {name!r} could not go on from the checkpoint: {type(cause).__name__}: {cause}"
+        f"sink {name!r} could not recover from the checkpoint: {type(cause).__name__}: {cause}"
     )

@@ -1,8 +1,8 @@
-"""What a source task reads: the chunks that its fetcher has queued, as batches.
+"""The input of a source task: the chunks that its fetcher has queued, as batches.
 
-What a checkpoint has to remember is, for each split, its *place*: the position behind the last whole chunk that went
-into the operators, and how many records of the next one did; never what was read ahead. Splits that have ended are
-remembered too, so that nobody reads them again.
+A checkpoint stores, for each split, the position after the last whole chunk that the operators got, and the number of
+records of the next chunk that they got; never what was read ahead. It also stores the splits that have ended, so that
+they are not read again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aflow.runtime.splits import Assigned, Place, Progress
 
 
 class SourceInput:
-    """The input of a task whose head is a source."""
+    """The input of a task that reads a source."""
 
     def __init__(
         self, fetcher: Fetcher, head: Output, operators: Sequence[Operator], clock: RuntimeClock
@@ -30,23 +30,23 @@ class SourceInput:
         self._fetcher = fetcher
         self._steady = clock.steady
         self._head = head
-        #: The operators of the chain, which are told from which split the batches come.
+        #: The operators of the chain, which are told the split of the batches.
         self._operators = operators
-        #: Position behind the last whole chunk of each open split that went into the operators.
+        #: Position after the last whole chunk of each open split that the operators got.
         self.positions: dict[str, Position | None] = {}
-        #: Records of the next chunk that went into them, where there are any.
-        self._ahead: dict[str, int] = {}
+        #: Records of the next chunk that the operators got, for splits that have some.
+        self._partly_read: dict[str, int] = {}
         #: Splits that were read to their end.
         self._ended: set[str] = set()
-        #: Splits that a checkpoint has found half read, of which the operators know already.
+        #: Restored splits that were partly read; the operators were told of them already.
         self._announced: set[str] = set()
         #: The split of the last chunk.
         self._current: str | None = None
-        #: Splits that have begun and not ended.
+        #: Splits that were started and have not ended.
         self._open = 0
-        #: True while no split can be had before one is discovered.
+        #: True while there is no split to read until one is discovered.
         self._awaiting = False
-        #: True while readers were told not to wait for this subtask's watermark.
+        #: True while the subtask is idle.
         self._idle = False
         #: False after a stop without drain: event time does not end, so windows stay open.
         self._ends_time = True
@@ -63,17 +63,16 @@ class SourceInput:
         """Start to fetch, in ``group``."""
         self._fetcher.start(group)
 
-    def go_on(self, begun: Iterable[Assigned], ended: Iterable[str]) -> None:
-        """Continue from a checkpoint: tell the operators of all splits that were begun, before anything is read.
-
-        A split that begins later than the others would otherwise find the watermark where they have left it.
+    def restore(self, begun: Iterable[Assigned], ended: Iterable[str]) -> None:
+        """Continue from a checkpoint: tell the operators of all started splits, before anything is read.
+        ⏎ Otherwise a split that starts later than the others would find their watermark.
         """
         self._ended.update(ended)
         for assigned in begun:
             split, place = assigned.split.id, assigned.place
             self.positions[split] = place.position
             if place.skip:
-                self._ahead[split] = place.skip
+                self._partly_read[split] = place.skip
             self._announced.add(split)
             for operator in self._operators:
                 operator.on_split_start(split)
@@ -84,40 +83,39 @@ class SourceInput:
         return self._fetcher.has_no_split
 
     def announce_status(self) -> None:
-        """Emit, before any task runs, what follows from having no split: the end of event time, or idleness.
-
-        Otherwise readers would wait for the watermark of this subtask until its task has run, and which records of the
-        other subtasks are late would depend on the order in which tasks run.
+        """Emit, before any task runs, the status of a subtask without a split: the end of event time, or idleness. ⏎
+        Otherwise readers would wait for the watermark of this subtask until its task has run, and the order in which
+        tasks run would decide which records of the other subtasks are late.
         """
         if self._fetcher.awaits_split:
             self._awaiting = True
-            self._rest()
+            self._become_idle()
         elif self._fetcher.has_no_split:
             self._end_time()
 
     def progress(self) -> Progress:
-        """How far the operators have got, as a checkpoint has to remember it."""
+        """Return the source position after the last record that the operators processed."""
         places = {
-            split: Place(position, self._ahead.get(split, 0))
+            split: Place(position, self._partly_read.get(split, 0))
             for split, position in self.positions.items()
         }
         return Progress(places, frozenset(self._ended))
 
     def stop(self, *, drain: bool) -> None:
-        """Read nothing more. What was read is processed; with ``drain`` event time then runs to its end."""
+        """Stop reading. Records that were read are processed; with ``drain`` event time then ends."""
         self._ends_time = drain
         self._fetcher.stop()
 
     def step(self) -> bool:
-        """Hand the next chunk to the operators; False if there is none (yet)."""
+        """Emit the next chunk to the operators. Return False if there is none (yet)."""
         match self._fetcher.take():
             case Read(split, chunk, whole):
                 self._push(split, chunk)
                 if whole:
                     self.positions[split] = chunk.position
-                    self._ahead.pop(split, None)
+                    self._partly_read.pop(split, None)
                 else:
-                    self._ahead[split] = self._ahead.get(split, 0) + len(chunk.values)
+                    self._partly_read[split] = self._partly_read.get(split, 0) + len(chunk.values)
             case Begun(split):
                 self._begin(split)
             case Ended(split):
@@ -126,7 +124,7 @@ class SourceInput:
                 raise error
             case Awaiting():
                 self._awaiting = True
-                self._rest()
+                self._become_idle()
             case None:
                 if self._fetcher.over:
                     self._finish()
@@ -174,14 +172,15 @@ class SourceInput:
     def _end(self, split: str) -> None:
         self._open -= 1
         self.positions.pop(split, None)
-        self._ahead.pop(split, None)
+        self._partly_read.pop(split, None)
         self._ended.add(split)
         for operator in self._operators:
             operator.on_split_end(split)
-        self._rest()
+        self._become_idle()
 
-    def _rest(self) -> None:
-        """Nothing to read before a split is discovered: readers must not wait for this subtask's watermark."""
+    def _become_idle(self) -> None:
+        """Become idle if there is nothing to read until a split is discovered: readers must not wait for this
+        subtask."""
         if self._awaiting and not self._open and not self._idle:
             self._idle = True
             self._head.idle()

@@ -1,4 +1,4 @@
-"""Which subtask reads which split of a source, and from where on."""
+"""The splits of a source: their assignment to subtasks, and the positions to continue from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aflow.runtime.cancellation import user_code
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a split is read on: at ``position``, but for the first ``skip`` records there, which were processed."""
+    """The start of a split: ``position``, after skipping ``skip`` records, which were processed."""
 
     position: Position | None = None
     skip: int = 0
@@ -23,7 +23,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A split, and where it is to be read on."""
+    """A split, and the position to read it from."""
 
     split: Split
     place: Place = field(default_factory=Place)
@@ -34,18 +34,18 @@ class Progress:
     """How far a source was read when a checkpoint was taken."""
 
     places: Mapping[str, Place] = field(default_factory=dict[str, Place])
-    """Of splits that had begun and not ended, by their ids."""
+    """Of splits that had been started and had not ended, by their ids."""
     ended: Collection[str] = ()
     """Ids of splits that were read to their end."""
     readers: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Which subtask has read each split that has not ended, as far as that is known."""
+    """The subtask that has read each split that has not ended, as far as known."""
     parallelism: int = 0
-    """How many subtasks there were; 0 if that is not known."""
+    """The number of subtasks; 0 if unknown."""
     in_flight: bool = False
-    """True if records were in flight from a subtask to the one of the same number: what follows must go that way."""
+    """True if records were in flight from a subtask to the one of the same number: later ones must take that way."""
 
     def reader(self, split: str, parallelism: int) -> int | None:
-        """Who of so many subtasks is to go on with ``split``; None if that does not matter, or nobody knows."""
+        """Return the subtask, of ``parallelism``, that continues ``split``; None if any may, or if it is unknown."""
         reader = self.readers.get(split)
         if reader is None or not (self.in_flight or parallelism == self.parallelism):
             return None
@@ -53,16 +53,16 @@ class Progress:
 
 
 class SplitQueue:
-    """The splits of one source that nobody reads yet, shared by the source's subtasks.
+    """The splits of one source that are not assigned yet, shared by the subtasks of the source.
 
     A source that reads all its splits at once deals them in turn. One that reads ``concurrency`` splits at a time deals
-    as many to each subtask at the start, and the others on demand, so that a subtask with small splits takes more of
-    them. So which subtasks begin without a split is decided before any of them runs, and they can say so before a
-    record is read (``has_none``).
+    as many to each subtask at the start, and the others on demand, so that a subtask with small splits gets more of
+    them. So it is known before any task runs which subtasks start without a split (``has_none``), and they can emit
+    their status.
 
-    Splits that a checkpoint has found half read come first: they go on where they were read, since records of theirs
-    may be in flight there, which nothing that follows may overtake. With another parallelism they are dealt in turn;
-    but if such records were in flight, to where these are put.
+    Splits that were partly read in a checkpoint are first, in the subtask that has read them: records of theirs may be
+    in flight there, which must not be overtaken. With another parallelism they are dealt in turn; if such records were
+    in flight, to the subtasks that get those.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class SplitQueue:
         self._shared: deque[Split] = deque()
         #: True once the first splits were dealt.
         self._filled = False
-        #: What each subtask goes on with.
+        #: Restored splits of each subtask.
         self._begun = [deque[Assigned]() for _ in range(parallelism)]
         self._known: set[str] = set()
         #: True once no split will be added any more.
@@ -90,7 +90,7 @@ class SplitQueue:
                 self._begun[subtask].append(Assigned(Split(split), place))
 
     async def fill(self) -> None:
-        """Ask the source for its splits and add the new ones. Raises ``SourceError``."""
+        """List the splits of the source and add the new ones. Raises ``SourceError``."""
         on_demand = self._source.concurrency is not None
         for split in await self._list():
             if split.id not in self._known:
@@ -104,18 +104,18 @@ class SplitQueue:
         self._changed.set()
 
     async def keep_discovering(self) -> None:
-        """Ask the source for new splits again and again, as often as it wants to be asked; returns if it does not."""
+        """List the splits again at the interval that the source has chosen; return if it has none."""
         every = self._source.discover_every
         while every is not None:
             await asyncio.sleep(every.total_seconds())
             await self.fill()
 
     def begun(self, subtask: int) -> list[Assigned]:
-        """What ``subtask`` goes on with and has not taken yet."""
+        """Return the restored splits that ``subtask`` has not taken yet."""
         return list(self._begun[subtask])
 
     def has_none(self, subtask: int) -> bool:
-        """Return True if there is no split that ``subtask`` could begin now."""
+        """Return True if there is no split that ``subtask`` could start now."""
         return not (self._begun[subtask] or self._dealt[subtask] or self._shared)
 
     def must_wait(self, subtask: int) -> bool:
@@ -123,7 +123,7 @@ class SplitQueue:
         return self.has_none(subtask) and not self._complete
 
     async def next(self, subtask: int) -> Assigned | None:
-        """The next split for ``subtask``, waiting for one to be discovered; None when there will be no more."""
+        """Return the next split for ``subtask``, waiting for one to be discovered; None when there are no more."""
         if self._begun[subtask]:
             return self._begun[subtask].popleft()
         while self.has_none(subtask):
@@ -134,7 +134,7 @@ class SplitQueue:
         return Assigned((self._dealt[subtask] or self._shared).popleft())
 
     def _deal_first(self, concurrency: int) -> None:
-        """Deal shared splits in turn until each subtask has ``concurrency``, those that it goes on with included."""
+        """Deal shared splits in turn until each subtask has ``concurrency``, including its restored ones."""
         for number in range(concurrency):
             for begun, dealt in zip(self._begun, self._dealt, strict=True):
                 if not self._shared:

@@ -6,13 +6,13 @@ import warnings
 
 
 class StartReminder:
-    """Warns when it is collected before ``settled`` is true. A job holds one, and they are collected together."""
+    """Warns when it is collected before ``settled`` is true. A job holds one, and both are collected together."""
 
     __slots__ = ("_flow", "settled")
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
-        #: True once the job is entered, or the host has been told that it was not.
+        #: True once the job is entered, or the host was told that it was not.
         self.settled = False
 
     def __del__(self) -> None:

@@ -432,7 +432,7 @@ def test_behind_an_exchange_there_is_no_source_that_could_wait() -> None:
     days = flow.source(daily(1, 3), name="days").rebalance(2)
     days.event_time(lambda n: n, align=WEEK, name="time").to(CollectSink[int]())
 
-    with pytest.raises(FlowDefinitionError, match=r"step 'time' is aligned .* directly behind the"):
+    with pytest.raises(FlowDefinitionError, match=r"step 'time' is aligned .* directly after the"):
         run_flow(flow)
 
 

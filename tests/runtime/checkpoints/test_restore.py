@@ -253,7 +253,7 @@ def test_when_the_budget_is_spent_the_host_gets_the_cause_and_why_it_is_over(
             restart=af.restart.FixedDelay(2, timedelta(0)),
         )
 
-    assert "not started again" in "".join(caught.value.__notes__)
+    assert "not restarted" in "".join(caught.value.__notes__)
 
 
 def test_a_job_without_checkpoints_may_be_restarted_too_and_begins_at_the_beginning() -> None:
@@ -366,7 +366,7 @@ async def test_a_job_that_has_ended_takes_no_savepoint(tmp_path: Path) -> None:
     ) as job:
         await job.wait()
 
-        with pytest.raises(af.JobStopped, match="does not run"):
+        with pytest.raises(af.JobStopped, match="is not running"):
             await job.savepoint(tmp_path / "sp")
 
 
