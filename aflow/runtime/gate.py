@@ -34,7 +34,7 @@ class Gate:
         heads: Sequence[Output],
         size: BatchSize,
         clock: RuntimeClock,
-        desk: CheckpointedInput | None,
+        checkpointed: CheckpointedInput | None,
         *,
         timeless: Collection[int] = (),
     ) -> None:
@@ -53,11 +53,13 @@ class Gate:
             self._valve.on_idle(index)
         self._ready = inputs.ready
         #: None in a job without checkpoints, which has no barriers.
-        self._desk = desk
+        self._checkpointed = checkpointed
         #: Channels whose records an unaligned checkpoint captures before the operators get them; usually empty.
-        self._captured: Mapping[int, object] = {} if desk is None else desk.captured
+        self._captured: Mapping[int, object] = {} if checkpointed is None else checkpointed.captured
         #: Channels that are blocked until a checkpoint has the barriers of the others; usually empty.
-        self._blocked: Collection[int] = frozenset[int]() if desk is None else desk.blocked
+        self._blocked: Collection[int] = (
+            frozenset[int]() if checkpointed is None else checkpointed.blocked
+        )
         self._open = len(channels)
         #: By channel, restored records in flight that were not processed yet. Usually empty.
         self._restored: dict[int, int] = {}
@@ -105,8 +107,8 @@ class Gate:
         if not self._ready:
             return False
         index = self._ready.popleft()
-        if index in self._blocked and self._desk is not None:
-            self._desk.hold(index)
+        if index in self._blocked and self._checkpointed is not None:
+            self._checkpointed.hold(index)
             return True
         channel = self._channels[index]
         if not len(channel):
@@ -114,8 +116,8 @@ class Gate:
         element = channel.take(self._size.limit)
         if len(channel):
             self._ready.append(index)
-        if self._captured and self._desk is not None:
-            self._desk.taken(index, element)
+        if self._captured and self._checkpointed is not None:
+            self._checkpointed.on_element(index, element)
         if type(element) is Batch:
             start = self._steady()
             self._heads[index].emit(element)
@@ -149,12 +151,12 @@ class Gate:
             case EndOfInput():
                 self._open -= 1
                 self._push(valve.on_end(index))
-                if self._desk is not None:
-                    self._desk.ended(index)
-            case Barrier() if self._desk is not None:
-                self._desk.arrived(index, element)
-            case CancelBarrier(checkpoint) if self._desk is not None:
-                self._desk.cancelled(index, checkpoint)
+                if self._checkpointed is not None:
+                    self._checkpointed.ended(index)
+            case Barrier() if self._checkpointed is not None:
+                self._checkpointed.arrived(index, element)
+            case CancelBarrier(checkpoint) if self._checkpointed is not None:
+                self._checkpointed.cancelled(index, checkpoint)
             case _:
                 raise InternalError(
                     f"channel {index} carried {element!r}, which the gate does not handle"

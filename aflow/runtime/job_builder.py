@@ -260,18 +260,18 @@ class JobBuilder:
         source: SourceInput | None = None,
     ) -> SubtaskCheckpointer | None:
         """Return None in a job without checkpoints."""
-        using = self._checkpointed
-        if using is None:
+        checkpointed = self._checkpointed
+        if checkpointed is None:
             return None
         subtask = environment.id.subtask
-        stored = SubtaskChains(self._plan.ranges(plan)[subtask], using.settings.incremental)
-        if using.restoration is not None:
-            using.restoration.adopt(stored, (node.name for node in plan.nodes))
+        stored = SubtaskChains(self._plan.ranges(plan)[subtask], checkpointed.settings.incremental)
+        if checkpointed.restoration is not None:
+            checkpointed.restoration.adopt(stored, (node.name for node in plan.nodes))
         return SubtaskCheckpointer(
             environment.id,
-            using.coordinator,
+            checkpointed.coordinator,
             stored,
-            using.codec,
+            checkpointed.codec,
             self._options.clock,
             environment.timers,
             operators=chain.operators,
@@ -284,14 +284,14 @@ class JobBuilder:
         self, plan: TaskPlan, chain: OperatorChain, source: SourceInput | None = None
     ) -> StorableCheck | None:
         """Return None in a job without checkpoints."""
-        using = self._checkpointed
-        if using is None:
+        checkpointed = self._checkpointed
+        if checkpointed is None:
             return None
         return StorableCheck(
             chain.operators,
             restored=() if self._restoration is None else self._restoration.restored.states,
             edges=chain.edges,
-            codec=using.codec if may_overtake(using.settings) else None,
+            codec=checkpointed.codec if may_overtake(checkpointed.settings) else None,
             source=None if source is None else (plan.head.name, source),
         )
 

@@ -1,4 +1,4 @@
-"""What each step of a subtask has stored so far: the parts that a checkpoint of its points to."""
+"""The stored parts of the steps of a subtask, to which its checkpoints refer."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from aflow.model.key_groups import KeyGroupRange
 from aflow.state.manifest import FileRef, Link
 from aflow.state.snapshot import OperatorSnapshot
 
-#: Parts in a chain beyond which it is worth writing them anew as one: a restore reads all of them.
+#: Chains with more parts are compacted to one part: a restore reads all of them.
 LONG: Final = 24
 
 
 @dataclass(slots=True)
 class Chain:
-    """The parts of one step, oldest first, from a complete one on. Empty: the next one must be complete."""
+    """The parts of one step, oldest first, starting with a complete one. If empty, the next one must be complete."""
 
     links: tuple[Link, ...] = ()
-    #: Bytes of the first link and of those behind it, as far as they are this step's.
+    #: Bytes of the first link and of the following ones, in their shares of this step.
     base_bytes: int = 0
     change_bytes: int = 0
 
     @property
     def long(self) -> bool:
-        """True if the chain should be written anew as one part."""
+        """True if the chain should be compacted."""
         return len(self.links) > LONG or (
             len(self.links) > 4 and self.change_bytes > self.base_bytes
         )
@@ -33,28 +33,28 @@ class Chain:
 
 @dataclass(slots=True)
 class SubtaskChains:
-    """The chains of one subtask's steps."""
+    """The chains of the steps of one subtask."""
 
     groups: KeyGroupRange
     incremental: bool
-    #: By step. A step that is not in it has stored nothing yet.
+    #: By step. A step that is missing has stored nothing yet.
     chains: dict[str, Chain] = field(default_factory=dict[str, Chain])
-    #: Counts how often something that was captured could not be stored: changes captured before that build on nothing.
+    #: Counts captures that could not be stored: changes that were captured before a loss have no base.
     losses: int = 0
 
     def changes_do(self, step: str) -> bool:
-        """True if it is enough to capture what has changed since the last capture."""
+        """Return True if a capture of the changes since the last one suffices."""
         return self.incremental and step in self.chains
 
     def adopt(self, step: str, links: Iterable[Link]) -> None:
-        """Go on from the parts of the checkpoint that was restored."""
+        """Continue the chain of the restored checkpoint."""
         found = tuple(links)
         if found:
             sizes = [link.file.size for link in found]
             self.chains[step] = Chain(found, sizes[0], sum(sizes[1:]))
 
     def stored(self, file: FileRef, snapshots: Mapping[str, OperatorSnapshot]) -> None:
-        """A part is on disk."""
+        """Add a part that is stored durably."""
         link = Link(file, self.groups.start, self.groups.stop)
         for step, snapshot in snapshots.items():
             chain = self.chains.get(step)
@@ -65,12 +65,13 @@ class SubtaskChains:
                 chain.change_bytes += file.size
 
     def lost(self) -> None:
-        """What was captured could not be stored, so nothing can be added to what there is."""
+        """Clear all chains: a capture could not be stored, so changes have no base."""
         self.losses += 1
         self.chains.clear()
 
     def compacted(self, step: str, former: Sequence[Link], file: FileRef) -> None:
-        """``former``, the beginning of the chain, is one part now; the chain may have grown since, or begun anew."""
+        """Replace ``former``, the beginning of the chain, by one part; the chain may have grown since, or started
+        anew."""
         chain = self.chains.get(step)
         if chain is None or chain.links[: len(former)] != tuple(former):
             return
@@ -79,5 +80,5 @@ class SubtaskChains:
         self.chains[step] = Chain((link, *rest), file.size, sum(one.file.size for one in rest))
 
     def now(self, steps: Iterable[str]) -> dict[str, tuple[Link, ...]]:
-        """The chain of each of ``steps`` at this moment."""
+        """Return the present chain of each of ``steps``."""
         return {step: self.chains[step].links for step in steps}

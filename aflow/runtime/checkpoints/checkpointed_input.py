@@ -1,8 +1,8 @@
-"""The shell around a barrier machine: tells it what happens in the channels of a task, and does what it says.
+"""The shell around a barrier machine: reports events of the channels of a task, and executes the instructions.
 
-Records in flight. Between the trigger of an unaligned checkpoint and the barrier of a channel, what the task takes from
-that channel is noted before the operators get it; what is still queued in front of the barrier when that overtakes is
-noted then, and stays in the queue. Together, in order, that is what the checkpoint needs of the channel.
+Records in flight. Between the trigger of an unaligned checkpoint and the barrier of a channel, elements that the task
+takes from that channel are captured before the operators get them. Elements that are queued before a barrier when it
+overtakes are captured then, and remain queued. Together, in order, they are the records in flight of the channel.
 """
 
 from __future__ import annotations
@@ -46,39 +46,38 @@ from aflow.runtime.mailbox import Mailbox
 from aflow.runtime.task_start import TaskStart
 from aflow.runtime.timer_service import TimerService
 
-#: What a checkpoint remembers of a channel.
+#: Elements that a checkpoint stores of a channel.
 _CAPTURED: Final = (Batch, Watermark, Idle, Active)
 
 InFlight = Mapping[int, Sequence[Element]]
-"""By channel: what was in front of its barrier when the checkpoint was triggered, or came in front of it later."""
+"""By channel: elements sent before its barrier that the operators get after the trigger of the checkpoint."""
 
 
-class CheckpointTaker(Protocol):
-    """Who takes the checkpoints of a task."""
+class BarrierListener(Protocol):
+    """The checkpointer of a task."""
 
     def take(self, barrier: Barrier, start_delay: float) -> None:
         """Take a checkpoint now, ``start_delay`` ms after its trigger.
-
-        Of an unaligned one, ``all_arrived`` brings the records in flight.
+        ⏎ For an unaligned one, ``all_arrived`` passes the records in flight.
         """
         ...
 
     def all_arrived(self, checkpoint: int, alignment: int, in_flight: InFlight) -> None:
-        """All barriers have come, ``alignment`` ms after the first."""
+        """Complete the capture: all barriers have arrived, ``alignment`` ms after the first."""
         ...
 
     def abandoned(self, checkpoint: int, reason: AbortReason) -> None:
-        """The barriers of a checkpoint will not all come."""
+        """Decline a checkpoint whose barriers will not all arrive."""
         ...
 
 
 class CheckpointedInput:
-    """Handles the barriers of one task's channels, in the task's coroutine."""
+    """Handles the barriers of the channels of one task, in the coroutine of the task."""
 
     def __init__(
         self,
         machine: Barriers,
-        taker: CheckpointTaker,
+        listener: BarrierListener,
         inputs: InputChannels,
         *,
         clock: Clock,
@@ -87,104 +86,105 @@ class CheckpointedInput:
         start: TaskStart,
     ) -> None:
         self._machine = machine
-        self._taker = taker
+        self._listener = listener
         self._clock = clock
         self._mailbox = mailbox
         self._start = start
         self._inputs = inputs
-        #: Channels of which nothing is taken for now.
+        #: Channels that the gate must not take from.
         self.blocked: set[int] = set()
-        #: Those of them whose turn has come meanwhile.
-        self._held: set[int] = set()
-        #: What is being noted, by channel; lists of ``_in_flight``.
+        #: Blocked channels that have elements and would be served.
+        self._unserved: set[int] = set()
+        #: Elements being captured, by channel; lists of ``_in_flight``.
         self.captured: dict[int, list[Element]] = {}
-        #: By checkpoint that was triggered unaligned and waits for barriers, and by channel.
+        #: By unaligned checkpoint that waits for barriers, and by channel.
         self._in_flight: dict[int, dict[int, list[Element]]] = {}
-        self._timer = timers.timer(lambda _: self._tell(AlarmFired()), Lane.CONTROL)
+        self._timer = timers.timer(lambda _: self._report(AlarmFired()), Lane.CONTROL)
         for index, channel in enumerate(inputs.channels):
             channel.on_barrier = partial(self._announce, index)
 
-    # --------------------------------------------------------------------------------- told by the gate
+    # ------------------------------------------------------------------------------ events of the gate
 
     def hold(self, index: int) -> None:
-        """A blocked channel would have had its turn."""
-        self._held.add(index)
+        """Keep the turn of a blocked channel until it is unblocked."""
+        self._unserved.add(index)
 
-    def taken(self, index: int, element: Element) -> None:
-        """``element`` was taken from a channel, on its way to the operators."""
-        noted = self.captured.get(index)
-        if noted is not None and isinstance(element, _CAPTURED):
-            noted.append(element)
+    def on_element(self, index: int, element: Element) -> None:
+        """Capture ``element``, which was taken from a channel for the operators, if a checkpoint needs it."""
+        captured = self.captured.get(index)
+        if captured is not None and isinstance(element, _CAPTURED):
+            captured.append(element)
 
     def arrived(self, index: int, barrier: Barrier) -> None:
-        """A barrier was taken, in its place."""
-        self._tell(BarrierArrived(index, barrier))
+        """Handle a barrier that was taken in its order."""
+        self._report(BarrierArrived(index, barrier))
 
     def cancelled(self, index: int, checkpoint: int) -> None:
-        """The word that a checkpoint does not come about was taken."""
-        self._tell(CancelArrived(index, checkpoint))
+        """Handle the abort of a checkpoint that was taken in its order."""
+        self._report(CancelArrived(index, checkpoint))
 
     def ended(self, index: int) -> None:
-        """The end of a channel was taken."""
-        self._tell(ChannelEnded(index))
+        """Handle the end of a channel."""
+        self._report(ChannelEnded(index))
 
-    # ------------------------------------------------------------------------------ told by the channels
+    # -------------------------------------------------------------------------- events of the channels
 
     def _announce(self, index: int, barrier: Barrier) -> None:
-        """Called by who writes into the channel; the task hears of it before its next batch."""
+        """Handle a barrier that was sent; called by the writer. The task gets a mail before its next batch."""
         announced = partial(self._announced, index, barrier)
-        with suppress(MailboxClosed):  # the task has ended: its job is over
+        with suppress(MailboxClosed):  # the task has ended, and its job with it
             self._mailbox.post(partial(self._start.when_initialized, announced), Lane.CONTROL)
 
     def _announced(self, index: int, barrier: Barrier) -> None:
         if barrier.unaligned:
             self._overtake(index, barrier.id)
         elif self._inputs.channels[index].holds(barrier.id):
-            self._tell(BarrierAnnounced(index, barrier))
+            self._report(BarrierAnnounced(index, barrier))
 
     def _overtake(self, index: int, checkpoint: int) -> None:
         found = self._inputs.channels[index].overtake(checkpoint)
         if found is not None:
             barrier, passed = found
-            # The end of a channel is sent again after a restore; barriers are of other checkpoints.
+            # The end of a channel is emitted again after a restore; barriers belong to other checkpoints.
             overtaken = [one for one in passed if isinstance(one, _CAPTURED)]
             arrived = BarrierArrived(index, replace(barrier, unaligned=True))
-            self._tell(arrived, overtaken)
+            self._report(arrived, overtaken)
 
     # --------------------------------------------------------------------------------------- instructions
 
-    def _tell(self, event: Event, overtaken: Sequence[Element] = ()) -> None:
-        """Tell the machine, and do what it says. ``overtaken`` is what stood in front of a barrier that arrived."""
+    def _report(self, event: Event, overtaken: Sequence[Element] = ()) -> None:
+        """Report an event and execute the instructions. ``overtaken`` are the elements that its barrier has
+        overtaken."""
         instructions = self._machine.handle(event, self._clock.now())
         if overtaken and isinstance(event, BarrierArrived):
-            self._note(event.channel, event.barrier.id, overtaken, instructions)
+            self._execute_capturing(event.channel, event.barrier.id, overtaken, instructions)
         else:
             for one in instructions:
-                self._do(one)
+                self._execute(one)
 
-    def _note(
+    def _execute_capturing(
         self,
         index: int,
         checkpoint: int,
         overtaken: Sequence[Element],
         instructions: Sequence[Instruction],
     ) -> None:
-        """Carry out ``instructions``; ``overtaken`` is added as soon as the checkpoint has been triggered."""
-        noted = False
+        """Execute ``instructions``; add ``overtaken`` as soon as the checkpoint was triggered."""
+        added = False
         for one in instructions:
-            if not noted and (of := self._in_flight.get(checkpoint)) is not None:
+            if not added and (of := self._in_flight.get(checkpoint)) is not None:
                 of.setdefault(index, []).extend(overtaken)
-                noted = True
-            self._do(one)
-        if not noted and (of := self._in_flight.get(checkpoint)) is not None:
+                added = True
+            self._execute(one)
+        if not added and (of := self._in_flight.get(checkpoint)) is not None:
             of.setdefault(index, []).extend(overtaken)
 
-    def _do(self, instruction: Instruction) -> None:
+    def _execute(self, instruction: Instruction) -> None:
         match instruction:
             case TriggerCheckpoint(barrier, start_delay):
                 if barrier.unaligned:
                     self._in_flight[barrier.id] = {}
-                self._taker.take(barrier, start_delay)
+                self._listener.take(barrier, start_delay)
             case Block(channel):
                 self.blocked.add(channel)
             case Unblock(channel):
@@ -196,12 +196,12 @@ class CheckpointedInput:
                 self.captured.pop(channel, None)
             case AllArrived(checkpoint, alignment):
                 in_flight = self._in_flight.pop(checkpoint, {})
-                self._taker.all_arrived(checkpoint, alignment, in_flight)
+                self._listener.all_arrived(checkpoint, alignment, in_flight)
             case DiscardCapture(checkpoint):
                 self._discard(checkpoint)
             case Abort(checkpoint, reason):
                 self._discard(checkpoint)
-                self._taker.abandoned(checkpoint, reason)
+                self._listener.abandoned(checkpoint, reason)
             case Overtake(channels):
                 for index in channels:
                     self._overtake(index, self._machine.latest_id)
@@ -212,8 +212,8 @@ class CheckpointedInput:
 
     def _unblock(self, channel: int) -> None:
         self.blocked.discard(channel)
-        if channel in self._held:
-            self._held.remove(channel)
+        if channel in self._unserved:
+            self._unserved.remove(channel)
             self._inputs.ready.append(channel)
 
     def _discard(self, checkpoint: int) -> None:

@@ -1,7 +1,7 @@
 """The shell around the checkpoint coordinator: triggers tasks, stores manifests, answers requests.
 
-Everything here runs on the job's event loop, and what the machine says is done at once, except for what waits for
-storage: that is done by tasks of the job's group, one after the other.
+Everything here runs on the event loop of the job. Instructions are executed at once, except for those that wait for
+storage: tasks of the job's group execute them, one after the other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from aflow.runtime.task_id import TaskId
 from aflow.runtime.timer_service import LoopTimer
 from aflow.state.manifest import Link, Manifest, StepState, SubtaskState
 
-#: Checkpoints whose story is kept for the host.
+#: The most checkpoints that are kept for the host.
 _HISTORY: Final = 100
 
 _ANY_NUMBER: Final = 2**31
@@ -42,8 +42,8 @@ _log = logging.getLogger("aflow.checkpoints")
 
 
 @dataclass(slots=True)
-class _Collected:
-    """A checkpoint on its way."""
+class _PendingCheckpoint:
+    """A pending checkpoint."""
 
     kind: CheckpointKind
     created_at: Timestamp
@@ -52,18 +52,18 @@ class _Collected:
         default_factory=dict[TaskId, Mapping[str, tuple[Link, ...]]]
     )
     done: list[SubtaskCheckpoint] = field(default_factory=list[SubtaskCheckpoint])
-    #: Where savepoints that this checkpoint answers are to be written.
+    #: The path of the savepoint that was requested.
     path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorOptions:
-    """What the shell has to know beside the settings of the user."""
+    """Arguments of the coordinator that are not settings of the user."""
 
     first_id: int
     completed: Sequence[int] = ()
     draw: float = 0.0
-    """From 0 to 1: how much of the interval passes before the first periodic checkpoint."""
+    """From 0 to 1: the part of the interval that passes before the first periodic checkpoint."""
 
 
 class CheckpointCoordinator:
@@ -90,30 +90,30 @@ class CheckpointCoordinator:
         self._tasks: dict[TaskId, StreamTask] = {}
         self._machine: Coordinator | None = None
         self._timer = LoopTimer(self._loop, clock, self._on_timer)
-        self._collected: dict[int, _Collected] = {}
+        self._collected: dict[int, _PendingCheckpoint] = {}
         self._requests: dict[int, asyncio.Future[CheckpointInfo]] = {}
         self._paths: dict[int, str] = {}
         self._next_request = 1
-        #: What became of the latest checkpoints, by id.
+        #: The latest checkpoints with their outcomes, by id.
         self.history: dict[int, CheckpointInfo] = {}
         self._work: asyncio.Queue[Coroutine[Any, Any, None]] = asyncio.Queue()
-        #: Set while nothing is being swept away.
-        self._swept = asyncio.Event()
-        self._swept.set()
-        #: Checkpoints that are to be removed and still there.
+        #: Set while no sweep is under way.
+        self._no_sweep = asyncio.Event()
+        self._no_sweep.set()
+        #: Checkpoints that are still to be removed.
         self._removals = 0
         self._events: deque[say.Event] = deque()
-        #: Requests that came before the tasks ran.
+        #: Requests made before the tasks ran.
         self._early: list[say.Event] = []
-        #: Why there will be no checkpoint any more; None while there may be.
+        #: The reason why no checkpoint can be taken any more; None while one can.
         self._over: str | None = None
-        #: True once the tasks have ended: what is pending is no failure.
+        #: True once the tasks have ended: pending checkpoints are no failures then.
         self._closing = False
 
     # -------------------------------------------------------------------------------------------- life cycle
 
     def start(self, group: asyncio.TaskGroup, tasks: Sequence[StreamTask]) -> None:
-        """Take checkpoints of ``tasks`` from now on; effects that wait run in ``group``."""
+        """Start to take checkpoints of ``tasks``; effects that wait run in ``group``."""
         self._group = group
         self._tasks = {task.id: task for task in tasks}
         every = self._settings.every
@@ -134,20 +134,20 @@ class CheckpointCoordinator:
             first_id=self._options.first_id,
             completed=self._options.completed,
         )
-        self._worker = group.create_task(self._keep_working(), name="checkpoint storage")
+        self._worker = group.create_task(self._run_work(), name="checkpoint storage")
         self._feed(say.Started())
         for early in self._early:
             self._feed(early)
 
     async def finish(self) -> None:
-        """Take no further checkpoint, and finish what waits for storage."""
+        """Take no further checkpoint, and complete the work that waits for storage."""
         self._closing = True
         self._feed(say.Stopped("the job has ended"))
         await self._work.join()
         self._worker.cancel()
 
     def close(self, reason: str) -> None:
-        """The tasks do not run any more. Harmless after ``finish``, and when it was not started."""
+        """End: the tasks do not run any more. Harmless after ``finish``, and if it was not started."""
         self._closing = True
         self._over = reason
         if self._machine is not None:
@@ -156,7 +156,7 @@ class CheckpointCoordinator:
         for request in self._requests.values():
             if not request.done():
                 request.set_exception(JobStopped(reason))
-                request.exception()  # whoever waits is told; nobody has to
+                request.exception()  # retrieved here, since the requester may have stopped waiting
         self._requests.clear()
         while not self._work.empty():
             self._work.get_nowait().close()
@@ -184,11 +184,11 @@ class CheckpointCoordinator:
         self._feed(say.Requested(number, kind))
         return await answer
 
-    # ------------------------------------------------------------------------------------- told by the tasks
+    # ----------------------------------------------------------------------------------- events of the tasks
 
     async def may_store(self) -> None:
         """Wait while the storage is being swept."""
-        await self._swept.wait()
+        await self._no_sweep.wait()
 
     def acknowledged(
         self,
@@ -197,7 +197,7 @@ class CheckpointCoordinator:
         chains: Mapping[str, tuple[Link, ...]],
         done: SubtaskCheckpoint,
     ) -> None:
-        """A subtask's part is stored."""
+        """Handle the acknowledgement of a subtask, whose part is stored."""
         collected = self._collected.get(checkpoint)
         if collected is not None:
             collected.chains[task] = chains
@@ -205,13 +205,13 @@ class CheckpointCoordinator:
         self._feed(say.Acknowledged(str(task), checkpoint))
 
     def declined(self, task: TaskId, checkpoint: int, reason: str) -> None:
-        """A subtask cannot take part."""
+        """Handle the decline of a subtask."""
         self._feed(say.Declined(str(task), checkpoint, reason))
 
     # ------------------------------------------------------------------------------------------ instructions
 
     def _feed(self, event: say.Event) -> None:
-        """Tell the machine; what comes up while its answer is carried out is told afterwards."""
+        """Report an event to the machine; events that its instructions cause are reported afterwards."""
         if self._machine is None:
             self._early.append(event)
             return
@@ -221,11 +221,11 @@ class CheckpointCoordinator:
         while self._events:
             try:
                 for one in self._machine.handle(self._events[0], self._clock.now()):
-                    self._do(one)
+                    self._execute(one)
             finally:
                 self._events.popleft()
 
-    def _do(self, instruction: say.Instruction) -> None:
+    def _execute(self, instruction: say.Instruction) -> None:
         match instruction:
             case say.TriggerTasks(checkpoint, kind, created_at):
                 self._trigger(checkpoint, kind, created_at)
@@ -240,7 +240,7 @@ class CheckpointCoordinator:
                 self._removals_changed(1)
             case say.Answer(request, checkpoint):
                 answer = self._requests.pop(request)
-                if not answer.done():  # whoever asked has given up waiting
+                if not answer.done():  # the requester has stopped waiting
                     answer.set_result(self.history[checkpoint])
             case say.Refuse(request, reason):
                 self._refuse(request, reason)
@@ -252,11 +252,11 @@ class CheckpointCoordinator:
                 self._timer.cancel()
 
     def _trigger(self, checkpoint: int, kind: CheckpointKind, created_at: Timestamp) -> None:
-        collected = self._collected[checkpoint] = _Collected(kind, created_at)
+        collected = self._collected[checkpoint] = _PendingCheckpoint(kind, created_at)
         if kind is not CheckpointKind.PERIODIC and self._paths:
-            # Requests of one kind are served in their order.
+            # Requests of one kind are answered in their order.
             collected.path = self._paths.pop(min(self._paths))
-        self._note(
+        self._record(
             CheckpointInfo(
                 id=checkpoint,
                 kind=kind,
@@ -282,12 +282,12 @@ class CheckpointCoordinator:
         return Barrier(checkpoint, created_at, kind)
 
     def _mail(self, task: StreamTask, mail: Callable[[], None]) -> None:
-        with suppress(MailboxClosed):  # it has failed, and the job with it
+        with suppress(MailboxClosed):  # the task has failed, and the job with it
             task.loop.mailbox.post(mail, Lane.CONTROL)
 
     async def _store(self, checkpoint: int) -> None:
         collected = self._collected.get(checkpoint)
-        if collected is None:  # it was given up while it waited for its turn
+        if collected is None:  # it was aborted while it waited
             self._feed(say.NotStored(checkpoint, "it was given up"))
             return
         manifest = self._manifest(checkpoint, collected)
@@ -301,7 +301,7 @@ class CheckpointCoordinator:
         else:
             self._feed(say.Stored(checkpoint))
 
-    def _manifest(self, checkpoint: int, collected: _Collected) -> Manifest:
+    def _manifest(self, checkpoint: int, collected: _PendingCheckpoint) -> Manifest:
         steps = [
             StepState(
                 node.name,
@@ -347,13 +347,13 @@ class CheckpointCoordinator:
             subtasks=tuple(collected.done),
             path=collected.path or "",
         )
-        self._note(info)
+        self._record(info)
         self._tell(info)
         if info.kind is not CheckpointKind.SAVEPOINT:
-            # A savepoint commits nothing: after a failure the job goes on from the checkpoint before it.
+            # A savepoint commits nothing: after a failure the job continues from the preceding checkpoint.
             for task in self._tasks.values():
                 self._mail(task, partial(task.checkpoint_completed, checkpoint))
-        self._work.put_nowait(self._tidy(checkpoint))
+        self._work.put_nowait(self._compact_and_sweep(checkpoint))
 
     def _aborted(self, checkpoint: int, reason: str) -> None:
         collected = self._collected.pop(checkpoint)
@@ -364,16 +364,16 @@ class CheckpointCoordinator:
             reason=reason,
             subtasks=tuple(collected.done),
         )
-        self._note(info)
+        self._record(info)
         self._tell(info)
         for task in self._tasks.values():
             self._mail(task, partial(task.checkpoint_aborted, checkpoint))
         if not self._closing:
-            self._work.put_nowait(self._forget(checkpoint))
+            self._work.put_nowait(self._discard_aborted(checkpoint))
 
-    async def _forget(self, checkpoint: int) -> None:
-        """Let storage know that nobody will complete the checkpoint."""
-        with suppress(Exception):  # what cannot be removed now goes with a later one
+    async def _discard_aborted(self, checkpoint: int) -> None:
+        """Tell the storage that the checkpoint will not be completed."""
+        with suppress(Exception):  # a later sweep removes the rest
             await self.storage.discard(checkpoint)
 
     def _refuse(self, request: int, reason: str) -> None:
@@ -382,22 +382,22 @@ class CheckpointCoordinator:
         if not answer.done():
             answer.set_exception((JobStopped if self._closing else CheckpointError)(reason))
 
-    def _note(self, info: CheckpointInfo) -> None:
+    def _record(self, info: CheckpointInfo) -> None:
         self.history[info.id] = info
         while len(self.history) > _HISTORY:
             del self.history[next(iter(self.history))]
 
-    # --------------------------------------------------------------------------------------------- tidying up
+    # --------------------------------------------------------------------------------------------- compaction
 
-    async def _tidy(self, checkpoint: int) -> None:
-        """Write long chains anew, and remove what no checkpoint needs any more, unless parts are just being written."""
+    async def _compact_and_sweep(self, checkpoint: int) -> None:
+        """Compact long chains, and remove parts that no checkpoint needs, unless parts are being written."""
         for task in self._tasks.values():
             for step, chain in list(task.chains.chains.items()):
                 if chain.long:
                     await self._compact(checkpoint, task, step, chain.links)
         if self._collected:
             return
-        self._swept.clear()
+        self._no_sweep.clear()
         try:
             live = {
                 link.file
@@ -407,9 +407,9 @@ class CheckpointCoordinator:
             }
             await self.storage.sweep(live)
         except Exception as exc:
-            _log.warning("parts that nobody needs could not be removed: %s", complaint(exc))
+            _log.warning("parts that no checkpoint needs could not be removed: %s", complaint(exc))
         finally:
-            self._swept.set()
+            self._no_sweep.set()
 
     async def _compact(
         self, checkpoint: int, task: StreamTask, step: str, former: Sequence[Link]
@@ -419,12 +419,12 @@ class CheckpointCoordinator:
                 checkpoint, task.id.step, task.id.subtask, step, former
             )
         except Exception as exc:
-            _log.warning("the parts of step %r could not be written anew: %s", step, complaint(exc))
+            _log.warning("the parts of step %r could not be compacted: %s", step, complaint(exc))
             return
         task.chains.compacted(step, former, file)
 
-    async def _keep_working(self) -> None:
-        """Do what waits for storage, one after the other, until cancelled."""
+    async def _run_work(self) -> None:
+        """Do the work that waits for storage, one piece after the other, until cancelled."""
         while True:
             work = await self._work.get()
             try:

@@ -1,11 +1,11 @@
-"""Records in flight as bytes, and where they go on.
+"""Records in flight as bytes, and their distribution after a restore.
 
-An unaligned checkpoint holds the records that barriers have overtaken: in the channels of a task, and in front of the
-writer of a sink. A restore puts them back before anything else moves. With the same numbers of writing and reading
-subtasks each channel gets what it had, watermarks included. Otherwise records are shared out anew, as the exchange does
-it: by key, or in turn; watermarks are left out, since the tasks before send theirs again. Where the step has been
-chained to the one before it, there is no channel any more, and it gets its records at once. What was broadcast is in
-flight to each reader as far as it had not got it, so it cannot be shared out anew: that is refused.
+An unaligned checkpoint holds the records that barriers have overtaken: in the channels of a task, and in the queue of
+the writer of a sink. A restore puts them back before anything else is processed. With the same numbers of writing and
+reading subtasks each channel gets its elements, including watermarks. Otherwise records are distributed anew as the
+exchange does it, by key or in turn; watermarks are left out, since the upstream tasks emit theirs again. If the step
+has been chained to the preceding one, there is no channel any more, and it gets its records at once. Records of a
+broadcast are in flight to each reader that has not received them, so they cannot be distributed anew: that is refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _Parts = tuple[bytes, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What was in one channel when the checkpoint was taken; the numbers are those of its ``Origin``."""
+    """The content of one channel when the checkpoint was taken; the numbers are those of its ``Origin``."""
 
     number: int
     writer: int
@@ -53,18 +53,18 @@ class _Found:
     reader: int
     readers: int
     copies: bool
-    """True if each reader has been sent the same records."""
+    """True if each reader was sent the same records."""
     elements: Sequence[Element]
 
     def batches(self) -> Iterator[Batch[Any]]:
-        """The records; what stands between them says nothing where they go another way."""
+        """The records, without the watermarks between them, which are meaningless in another channel."""
         return (one for one in self.elements if isinstance(one, Batch))
 
     def refuse_copies(self, step: str) -> None:
-        """Raises ``RestoreError`` for records of a broadcast: how far it had got differs from reader to reader."""
+        """Raise ``RestoreError`` for records of a broadcast: each reader had received another number of them."""
         if self.copies and any(self.batches()):
             raise RestoreError(
-                f"records of a broadcast were in flight to step {step!r}, which cannot be shared out among other "
+                f"records of a broadcast were in flight to step {step!r}, which cannot be distributed to other "
                 f"numbers of subtasks: restore with the former parallelism, or from a savepoint"
             )
 
@@ -75,14 +75,14 @@ _END_OF_TIME: Final = Watermark(MAX_TIMESTAMP)
 
 
 def records_of(in_flight: InFlight) -> int:
-    """How many records there are."""
+    """Return the number of records."""
     return sum(
         len(one) for elements in in_flight.values() for one in elements if isinstance(one, Batch)
     )
 
 
 def has_in_flight(snapshot: OperatorSnapshot) -> bool:
-    """True if records were in flight to the step."""
+    """Return True if records were in flight to the step."""
     return any(
         isinstance(element, bytes)
         for part in snapshot.operator.get(IN_FLIGHT, ())
@@ -98,18 +98,18 @@ class InFlightCodec:
 
     @classmethod
     def of(cls, *, pickle: bool) -> InFlightCodec:
-        """With ``pickle``, what cannot be described by its fields is pickled; reading it runs code."""
+        """With ``pickle``, values that cannot be described by their fields are pickled; reading them runs code."""
 
         return cls(PICKLE if pickle else RECORDS)
 
     def waiting(self, sink: str, subtask: int, batches: Iterable[Batch[Any]]) -> _Parts:
-        """What waits in front of a writer of a sink. Raises ``CheckpointError``."""
+        """Encode the records that wait for a writer of a sink. Raises ``CheckpointError``."""
         return tuple(
             PLAIN.encode((subtask, self._batch(f"sink {sink!r}", batch))) for batch in batches
         )
 
     def channels(self, step: str, in_flight: InFlight, origins: Sequence[Origin]) -> _Parts:
-        """What is in the channels of a step. Raises ``CheckpointError``."""
+        """Encode the records in the channels of a step. Raises ``CheckpointError``."""
         return tuple(
             self._channel(step, origins[index], elements)
             for index, elements in in_flight.items()
@@ -117,7 +117,7 @@ class InFlightCodec:
         )
 
     def added(self, snapshot: OperatorSnapshot, parts: _Parts) -> OperatorSnapshot:
-        """``snapshot`` with the records in flight to its step."""
+        """Return ``snapshot`` with the records in flight to its step."""
         operator = {**snapshot.operator, IN_FLIGHT: parts}
         return OperatorSnapshot(
             snapshot.keyed,
@@ -131,7 +131,7 @@ class InFlightCodec:
     def waiting_for(
         self, sink: str, snapshot: OperatorSnapshot, subtask: int, parallelism: int
     ) -> list[Batch[Any]]:
-        """What writer ``subtask`` of a sink writes first. Raises ``RestoreError``."""
+        """Return the records that writer ``subtask`` of a sink writes first. Raises ``RestoreError``."""
         parts = [
             cast("tuple[int, bytes]", PLAIN.decode(part))
             for part in snapshot.operator.get(WAITING, ())
@@ -155,7 +155,7 @@ class InFlightCodec:
         return PLAIN.encode([*ends, copies, encoded])
 
     def check(self, where: str, batch: Batch[Any]) -> None:
-        """Raise ``CheckpointError`` if ``batch`` could not be stored if it were in flight to ``where``."""
+        """Raise ``CheckpointError`` if ``batch`` could not be stored as records in flight to ``where``."""
         self._batch(where, batch)
 
     def _batch(self, where: str, batch: Batch[Any]) -> bytes:
@@ -175,7 +175,7 @@ class InFlightCodec:
             ) from exc
 
     def found(self, step: str, snapshot: OperatorSnapshot) -> Iterator[_Found]:
-        """What was in the channels of a step. Raises ``RestoreError``."""
+        """Yield the content of the channels of a step. Raises ``RestoreError``."""
         for part in snapshot.operator.get(IN_FLIGHT, ()):
             number, writer, writers, reader, readers, copies, encoded = cast(
                 "tuple[int, int, int, int, int, bool, list[bytes | int | str]]", PLAIN.decode(part)
@@ -200,9 +200,8 @@ def restored_channels(
     origins: Mapping[tuple[int, int, int], Origin],
     key_groups: int,
 ) -> dict[Origin, list[Element]]:
-    """What each channel into ``step`` begins with. ``origins`` are all of them, by input, writer and reader.
-
-    Raises ``RestoreError`` for what cannot be shared out among other numbers of subtasks.
+    """Return the first elements of each channel into ``step``. ``origins`` are all channels, by input, writer and
+    reader. ⏎ Raises ``RestoreError`` for records that cannot be distributed to other numbers of subtasks.
     """
     placed: dict[Origin, list[Element]] = {}
     for found in codec.found(step, snapshot):
@@ -217,11 +216,9 @@ def restored_channels(
 
 
 def _continued(elements: Sequence[Element]) -> list[Element]:
-    """Return what a channel begins with, of the ``elements`` that were in it.
-
-    The writer starts active and with its splits dealt anew: it sends the end of event time, or idleness, again if that
-    is still true. So the end is left out, and a channel that was idle ends active. Otherwise its reader would ignore
-    the watermarks that follow.
+    """Return the first elements of a channel from the ``elements`` that were in it. ⏎ The writer starts active and with
+    its splits dealt anew: it emits the end of event time, or idleness, again if that still holds. So the end is left
+    out, and a channel that was idle ends active. Otherwise its reader would ignore the following watermarks.
     """
     kept = [one for one in elements if one != _END_OF_TIME]
     statuses = [one for one in kept if isinstance(one, Idle | Active)]
@@ -231,9 +228,8 @@ def _continued(elements: Sequence[Element]) -> list[Element]:
 def restored_in_chain(
     codec: InFlightCodec, step: str, snapshot: OperatorSnapshot, subtask: int, parallelism: int
 ) -> list[Batch[Any]]:
-    """What a step begins with that is chained to the one before it now, so that there is no channel between them.
-
-    Raises ``RestoreError`` for what cannot be shared out among other numbers of subtasks.
+    """Return the first records of a step that is chained to the preceding one now, without a channel between them.
+    ⏎ Raises ``RestoreError`` for records that cannot be distributed to other numbers of subtasks.
     """
     batches: list[Batch[Any]] = []
     for found in codec.found(step, snapshot):

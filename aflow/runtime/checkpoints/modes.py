@@ -1,4 +1,4 @@
-"""Which barrier machine a job's tasks use."""
+"""The choice of the barrier machine for the tasks of a job."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from aflow.runtime.checkpoints.settings import Aligned, Checkpointing, Processin
 
 
 def barrier_machine(settings: Checkpointing, channels: int) -> Barriers:
-    """The machine of a task with so many channels.
-
-    Savepoints are aligned whatever the settings, so unaligned ones use the machine that knows both: it goes on
-    unaligned at the first barrier that says so.
+    """Return the machine of a task with so many channels. ⏎ Savepoints are always aligned, so unaligned barriers use
+    the machine that alternates: it switches to unaligned at the first unaligned barrier.
     """
 
     if settings.guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
@@ -24,5 +22,5 @@ def barrier_machine(settings: Checkpointing, channels: int) -> Barriers:
 
 
 def may_overtake(settings: Checkpointing) -> bool:
-    """Return True if barriers may overtake records, which are stored then."""
+    """Return True if barriers may overtake records, which are then stored."""
     return not isinstance(settings.barriers, Aligned) or settings.barriers.timeout is not None

@@ -1,4 +1,4 @@
-"""A checkpoint that a job goes on from: what each part of the job finds of its own in it."""
+"""A restored checkpoint, and the state of each part of the job in it."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from aflow.state.snapshot import OperatorSnapshot
 
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """``restored`` as seen by the job that goes on from it."""
+    """``restored`` from the view of the job that continues from it."""
 
     restored: Restored
     codec: InFlightCodec
     own: bool
     """True if the checkpoint is in the storage of this job, so that later ones can build upon its parts."""
     changes: ChangePlan
-    """What becomes of each state."""
+    """The change of each state."""
     forwarded: frozenset[str]
-    """The sources of which records were in flight from a subtask to the one of the same number."""
+    """The sources with records in flight from a subtask to the one of the same number."""
 
     @classmethod
     def of(
@@ -54,14 +54,15 @@ class Restoration:
         own: bool,
         allow_dropped_state: bool,
     ) -> Restoration:
-        """Raises ``RestoreError`` if the job cannot go on from the checkpoint, or would lose some of it unasked."""
+        """Raise ``RestoreError`` if the job cannot continue from the checkpoint, or would lose state without
+        permission."""
         with wrap_read_errors("the checkpoint"):
             changes = changes_of(plan, restored)
             changes.check(allow_dropped_state=allow_dropped_state)
             return cls(restored, codec, own, changes, _forwarded(plan, restored))
 
     def state_of(self, step: str, groups: KeyGroupRange) -> OperatorSnapshot | None:
-        """What a step remembered, for a subtask that owns ``groups``; None for one that is new."""
+        """Return the state of a step for a subtask that owns ``groups``; None for a new step."""
         snapshot = self.restored.states.get(step)
         if snapshot is None:
             return None
@@ -69,7 +70,7 @@ class Restoration:
             return self.changes.without_dropped(step, snapshot).restricted_to(groups)
 
     def progress(self, source: str) -> Progress | None:
-        """How far a source was read; None for one that is new."""
+        """Return the progress of a source; None for a new one."""
         snapshot = self.restored.states.get(source)
         if snapshot is None:
             return None
@@ -81,36 +82,36 @@ class Restoration:
         return replace(progress, in_flight=source in self.forwarded)
 
     def committables(self, sink: str) -> list[Committable]:
-        """What all writers of a sink had prepared."""
+        """Return the committables of all writers of a sink."""
         with wrap_read_errors(_of(sink)):
             return read_committables(sink, self._state(sink))
 
     def waiting(self, sink: str, subtask: int, parallelism: int) -> list[Batch[Any]]:
-        """What writer ``subtask`` of a sink writes first."""
+        """Return the batches that writer ``subtask`` of a sink writes first."""
         with wrap_read_errors(_of(sink)):
             return self.codec.waiting_for(sink, self._state(sink), subtask, parallelism)
 
     def in_flight(
         self, step: str, origins: Mapping[tuple[int, int, int], Origin], key_groups: int
     ) -> dict[Origin, list[Element]]:
-        """What the channels into ``step`` begin with."""
+        """Return the first elements of the channels into ``step``."""
         with wrap_read_errors(_of(step)):
             return restored_channels(self.codec, step, self._state(step), origins, key_groups)
 
     def in_chain(self, step: str, subtask: int, parallelism: int) -> list[Batch[Any]]:
-        """What a step begins with that has no channels of its own now."""
+        """Return the first batches of a step that has no channels of its own now."""
         with wrap_read_errors(_of(step)):
             return restored_in_chain(self.codec, step, self._state(step), subtask, parallelism)
 
     def restore(self, operator: Operator, step: str, groups: KeyGroupRange) -> None:
-        """Give an operator what its step remembered of ``groups``. Raises ``RestoreError``."""
+        """Restore the state of ``groups`` in an operator. Raises ``RestoreError``."""
         snapshot = self.state_of(step, groups)
         if snapshot is not None:
             with wrap_read_errors(_of(step)):
                 operator.restore(snapshot)
 
     def adopt(self, chains: SubtaskChains, steps: Iterable[str]) -> None:
-        """Let the checkpoints of a subtask build upon the parts of this one, which are in the same storage."""
+        """Let the checkpoints of a subtask refer to the parts of this one, if they are in the same storage."""
         if not self.own:
             return
         wanted = set(steps) - self._changed()
@@ -119,9 +120,8 @@ class Restoration:
                 chains.adopt(step.name, _links(step, chains.groups))
 
     def to_copy(self, groups: KeyGroupRange, steps: Iterable[str]) -> dict[str, OperatorSnapshot]:
-        """What a subtask has to store anew, since the checkpoint is not in the storage of this job.
-
-        Only what belongs to keys is worth it: without it, the first checkpoint would have to capture all of it.
+        """Return the state that a subtask stores anew, if the checkpoint is not in the storage of this job.
+        ⏎ Only keyed state is worth it: otherwise the first checkpoint would have to capture all of it.
         """
         if self.own:
             return {}
@@ -129,7 +129,7 @@ class Restoration:
         return {step: state for step, state in states if state is not None and state.keyed}
 
     def _changed(self) -> set[str]:
-        """Steps that do not take their state over as it is: it must be captured anew."""
+        """Return the steps whose state has changed, so that it must be captured anew."""
         return {
             step.name
             for step in self.changes.steps
@@ -141,7 +141,7 @@ class Restoration:
 
 
 def changes_of(plan: Plan, restored: Restored) -> ChangePlan:
-    """What becomes of each state in ``restored`` when the job of ``plan`` goes on from it."""
+    """Return the change of each state in ``restored`` when the job of ``plan`` continues from it."""
     stored = [
         stored_step(step, restored.states.get(step.name, OperatorSnapshot()))
         for step in restored.manifest.steps
@@ -151,12 +151,12 @@ def changes_of(plan: Plan, restored: Restored) -> ChangePlan:
 
 
 def _of(step: str) -> str:
-    return f"what the checkpoint holds of step {step!r}"
+    return f"the state of step {step!r} in the checkpoint"
 
 
 def _forwarded(plan: Plan, restored: Restored) -> frozenset[str]:
-    """The sources of which records were in flight on the way to the first exchange that shares them out."""
-    #: By step, the sources whose records come to it as they were read.
+    """Return the sources with records in flight before the first exchange that distributes them."""
+    #: By step, the sources whose records it gets as they were read.
     sources: dict[int, frozenset[str]] = {}
     found: set[str] = set()
     for node in (node for task in plan.tasks for node in task.nodes):
@@ -172,7 +172,7 @@ def _forwarded(plan: Plan, restored: Restored) -> frozenset[str]:
 
 
 def _links(step: StepState, groups: KeyGroupRange) -> Iterator[Link]:
-    """The parts that hold something of ``groups``, as far as they count for it."""
+    """Yield the parts with state of ``groups``, each restricted to them."""
     for subtask in step.subtasks:
         for link in subtask.chain:
             first, stop = max(link.first, groups.start), min(link.stop, groups.stop)

@@ -1,8 +1,8 @@
-"""What the runtime itself files in checkpoints, as operator state of the step that it is about.
+"""State of the runtime in checkpoints, stored as operator state of the step concerned.
 
-``@progress`` of a source: a part for each split that was begun, and one for each that has ended. ``@pending`` of a
-sink: what was prepared and not known to be committed. ``@waiting`` of a sink and ``@in flight`` of a step that reads
-from others: records that barriers have overtaken, see ``inflight``.
+``@progress`` of a source: a part for each split that was started, and one for each that has ended. ``@pending`` of a
+sink: committables that were prepared and are not known to be committed. ``@waiting`` of a sink and ``@in flight`` of a
+step that reads from others: records that barriers have overtaken, see ``inflight``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ IN_FLIGHT: Final = "@in flight"
 
 
 def source_progress(name: str, progress: Progress, subtask: int) -> OperatorSnapshot:
-    """How far ``subtask`` has read a source. Raises ``CheckpointError`` for a position that is no plain data."""
+    """Encode the progress of ``subtask`` in a source. Raises ``CheckpointError`` for a position that is no plain
+    data."""
     parts: list[bytes] = []
     for split, place in progress.places.items():
         try:
@@ -38,7 +39,7 @@ def source_progress(name: str, progress: Progress, subtask: int) -> OperatorSnap
 
 
 def read_progress(name: str, snapshot: OperatorSnapshot, parallelism: int) -> Progress:
-    """How far all subtasks together, so many, had read a source. Raises ``RestoreError``."""
+    """Return the progress of all subtasks of a source, so many. Raises ``RestoreError``."""
     places: dict[str, Place] = {}
     readers: dict[str, int] = {}
     ended: set[str] = set()
@@ -58,28 +59,28 @@ def read_progress(name: str, snapshot: OperatorSnapshot, parallelism: int) -> Pr
 
 
 def committables(name: str, pending: Pending, waiting: tuple[bytes, ...]) -> OperatorSnapshot:
-    """What a sink has to remember. Raises ``CheckpointError`` for a committable that is no plain data."""
+    """Encode the state of a sink. Raises ``CheckpointError`` for a committable that is no plain data."""
     parts: list[bytes] = []
     for checkpoint, committable in pending:
         try:
             parts.append(PLAIN.encode((checkpoint, committable)))
         except CodecError as exc:
             raise CheckpointError(
-                f"sink {name!r}: what it prepared for checkpoint {checkpoint} cannot be stored: {exc}"
+                f"sink {name!r}: the committable of checkpoint {checkpoint} cannot be stored: {exc}"
             ) from exc
     operator: Mapping[str, tuple[bytes, ...]] = {PENDING: tuple(parts), WAITING: waiting}
     return OperatorSnapshot(operator={key: held for key, held in operator.items() if held})
 
 
 def read_committables(name: str, snapshot: OperatorSnapshot) -> list[Committable]:
-    """What all writers of a sink had prepared, in the order of its checkpoints. Raises ``RestoreError``."""
+    """Return the committables of all writers of a sink, in the order of its checkpoints. Raises ``RestoreError``."""
     found: list[tuple[int, Committable]] = []
     for part in _decoded(name, snapshot.operator.get(PENDING, ())):
         match part:
             case (int(checkpoint), object() as committable):
                 found.append((checkpoint, committable))
             case _:
-                raise RestoreError(f"sink {name!r}: {shown(part)} is not what a sink has prepared")
+                raise RestoreError(f"sink {name!r}: {shown(part)} is no committable of a sink")
     return [committable for _, committable in sorted(found, key=lambda one: one[0])]
 
 
@@ -89,5 +90,5 @@ def _decoded(name: str, parts: Iterable[bytes]) -> Iterable[object]:
             yield PLAIN.decode(part)
         except CodecError as exc:
             raise RestoreError(
-                f"step {name!r} cannot read what the checkpoint holds: {exc}"
+                f"step {name!r} cannot read its state in the checkpoint: {exc}"
             ) from exc

@@ -1,4 +1,4 @@
-"""How checkpoints are taken, as the user chooses it."""
+"""Settings of checkpoints, as the user chooses them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from aflow.runtime.checkpoints.storage import CheckpointStorage
 
 
 def check_bool(value: object, name: str) -> None:
-    """Refuse what is neither True nor False: "no" would count as True. Raises ``FlowDefinitionError``."""
+    """Refuse a value that is neither True nor False: "no" would count as True. Raises ``FlowDefinitionError``."""
     if not isinstance(value, bool):
         raise FlowDefinitionError(f"{name} takes True or False, not {shown(value)}")
 
 
 class ProcessingGuarantee(Enum):
-    """How often the state of the pipeline shows each record after a failure."""
+    """How often the state of the pipeline counts each record after a failure."""
 
     EXACTLY_ONCE = "exactly once"
-    """As if nothing had happened."""
+    """Exactly once, as if there had been no failure."""
     AT_LEAST_ONCE = "at least once"
-    """Some records may be counted twice; in return no channel ever waits for another one."""
+    """At least once: some records may be counted twice; in return no channel ever waits for another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aligned:
-    """Barriers keep their place among the records: a task that reads several channels waits for the slowest one.
-
-    With ``timeout`` a checkpoint whose barriers are older than that goes on as an unaligned one. Raises
-    ``FlowDefinitionError`` if it is negative.
+    """Barriers keep their order among the records: a task that reads several channels waits for the slowest one. ⏎ With
+    ``timeout``, a checkpoint with older barriers continues as an unaligned one. Raises ``FlowDefinitionError`` if it is
+    negative.
     """
 
     timeout: timedelta | None = None
@@ -49,9 +48,9 @@ class Aligned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unaligned:
-    """Barriers overtake the records, which become part of the checkpoint: fast however slow the sinks are.
+    """Barriers overtake the records, which become part of the checkpoint: fast even if the sinks are slow.
 
-    Records that are in flight must be storable: plain values, dataclasses, NamedTuples, Structs, enums. Others need
+    Records in flight must be storable: plain values, dataclasses, NamedTuples, Structs, enums. Others need
     ``pickle=True``, which RUNS CODE that the stored bytes choose when a checkpoint is restored. Raises
     ``FlowDefinitionError`` if ``pickle`` is neither True nor False.
     """
@@ -67,31 +66,31 @@ Barriers: TypeAlias = Aligned | Unaligned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointing:
-    """When and where checkpoints are taken. Raises ``FlowDefinitionError`` for values that make no sense.
+    """When and where checkpoints are taken. Raises ``FlowDefinitionError`` for invalid values.
 
     ``Checkpointing(every=timedelta(seconds=10), storage="state/")``.
     """
 
     storage: str | PathLike[str] | CheckpointStorage
-    """The folder for the checkpoints of this flow, made if it is not there; each flow needs one of its own. Or a
-    storage of your own."""
+    """The folder for the checkpoints of this flow, created if it is missing; each flow needs its own. Or a storage
+    object of your own."""
     every: timedelta | None = timedelta(seconds=10)
-    """From the begin of one checkpoint to that of the next; None: only savepoints, and the final one. The first is
+    """From the start of one checkpoint to that of the next; None: only savepoints, and the final one. The first is
     taken after a random delay of at least ``min_pause`` and less than ``every``."""
     barriers: Barriers = field(default_factory=Aligned)
     guarantee: ProcessingGuarantee = ProcessingGuarantee.EXACTLY_ONCE
     min_pause: timedelta = timedelta(0)
-    """From the end of one checkpoint to the begin of the next periodic one, at least."""
+    """At least from the end of one checkpoint to the start of the next periodic one."""
     timeout: timedelta = timedelta(minutes=10)
-    """A checkpoint that takes longer has failed."""
+    """A checkpoint that takes longer fails."""
     max_concurrent: int = 1
-    """Periodic checkpoints under way at a time."""
+    """The most periodic checkpoints under way at a time."""
     tolerable_failures: int | None = None
-    """Checkpoints in a row that may fail before the job does; None: any number."""
+    """The most failures of checkpoints in a row before the job fails; None: any number."""
     keep: int = 2
-    """Completed checkpoints that are kept, to fall back upon; savepoints are not counted and never removed."""
+    """Completed checkpoints that are kept; savepoints are not counted and never removed."""
     incremental: bool = True
-    """False makes every checkpoint complete in itself: larger, and read faster."""
+    """False makes every checkpoint complete in itself: larger, and faster to read."""
 
     def __post_init__(self) -> None:
         self._check_storage()
@@ -135,7 +134,7 @@ class Checkpointing:
             )
         if not isinstance(self.guarantee, ProcessingGuarantee):
             raise FlowDefinitionError(
-                f"Checkpointing.guarantee takes a member of Processing, not {shown(self.guarantee)}"
+                f"Checkpointing.guarantee takes a member of ProcessingGuarantee, not {shown(self.guarantee)}"
             )
         unaligned = isinstance(self.barriers, Unaligned) or self.barriers.timeout is not None
         if unaligned and self.guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
@@ -146,6 +145,6 @@ class Checkpointing:
 
 
 def _missing(storage: object) -> list[str]:
-    """The methods of ``CheckpointStorage`` that ``storage`` lacks."""
+    """Return the methods of ``CheckpointStorage`` that ``storage`` lacks."""
     methods = [name for name in vars(CheckpointStorage) if not name.startswith("_")]
     return [name for name in methods if not callable(getattr(storage, name, None))]

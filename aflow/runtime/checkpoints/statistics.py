@@ -1,4 +1,4 @@
-"""What checkpoints have cost, and what became of them: for the host, and for benchmarks."""
+"""Costs and outcomes of checkpoints: for the host, and for benchmarks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from aflow.runtime.metrics import CheckpointMetrics
 
 
 class Outcome(Enum):
-    """What became of a checkpoint."""
+    """The outcome of a checkpoint."""
 
     PENDING = "under way"
     COMPLETED = "completed"
     FAILED = "failed"
     SUBSUMED = "subsumed"
-    """A newer one was complete first. No failure."""
+    """A newer one was completed first. No failure."""
     STOPPED = "stopped"
-    """The job ended, or failed, before it was complete."""
+    """The job ended, or failed, before it was completed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,15 +31,15 @@ class SubtaskCheckpoint:
     unaligned: bool
     """True if barriers have overtaken records here."""
     start_delay_ms: float
-    """From the trigger at the coordinator to the first barrier here; of a source, to its turn."""
+    """From the trigger at the coordinator to the first barrier here; in a source, to the mail."""
     alignment_ms: float
     """From the first barrier to the last."""
     sync_ms: float
-    """The task did nothing else meanwhile: the pause of its records."""
+    """The pause of the records: the task did nothing else in this time."""
     async_ms: float
-    """From there until everything was stored, beside the processing of records."""
+    """From then until everything was stored, while records were processed."""
     bytes: int
-    """Of the part that was stored."""
+    """Of the stored part."""
     in_flight_records: int
     """Records that the barriers have overtaken."""
     in_flight_bytes: int
@@ -57,23 +57,23 @@ class CheckpointInfo:
     triggered_at: Timestamp
     """Epoch ms."""
     duration_ms: float | None
-    """From the trigger until it could be restored; None while it is under way, or if it never could."""
+    """From the trigger until it could be restored; None while it is pending, and if it failed."""
     reason: str = ""
-    """Why it failed."""
+    """The reason of a failure."""
     path: str = ""
-    """Where a savepoint was written to."""
+    """The path of a savepoint."""
     subtasks: tuple[SubtaskCheckpoint, ...] = ()
-    """Those that have done their part, in that order."""
+    """The acknowledgements of subtasks, in their order."""
 
     @property
     def bytes(self) -> int:
-        """Stored for it by all subtasks together."""
+        """Bytes stored by all subtasks together."""
         return sum(one.bytes for one in self.subtasks)
 
 
 @dataclass(slots=True)
 class CheckpointTally:
-    """Counts what becomes of the checkpoints of a job."""
+    """Counts the outcomes of the checkpoints of a job."""
 
     completed: int = 0
     failed: int = 0
@@ -82,7 +82,7 @@ class CheckpointTally:
     pauses: deque[float] = field(default_factory=lambda: deque(maxlen=100))
 
     def count(self, info: CheckpointInfo) -> None:
-        """Take note of a checkpoint that has ended."""
+        """Count a checkpoint that has ended."""
         if info.outcome is Outcome.FAILED:
             self.failed += 1
         if info.outcome is Outcome.COMPLETED:
@@ -91,7 +91,7 @@ class CheckpointTally:
             self.pauses.append(max((one.sync_ms for one in info.subtasks), default=0.0))
 
     def metrics(self) -> CheckpointMetrics:
-        """What has been counted so far."""
+        """Return the counters as metrics."""
         subtasks = () if self.last is None else self.last.subtasks
         return CheckpointMetrics(
             completed=self.completed,

@@ -1,13 +1,13 @@
-"""The check that a checkpoint will be able to store what a subtask holds, as soon as it holds anything.
+"""A check, as soon as a subtask has state, that a checkpoint will be able to store it.
 
-Theory. What has no encoding fails the first checkpoint, and with it the job (decision 015), long after the mistake was
-deployed; with ``restart=`` it does so again and again. Types are known when values are there. So each operator is asked
-for a snapshot, which is thrown away, as soon as it has state: normally after the first batch. The same is done with
-the position of a source, and, where barriers may overtake records, with a record in each exchange and before each sink.
+Theory. State without an encoding fails the first checkpoint, and with it the job (decision 015), long after the mistake
+was deployed; with ``restart=`` it does so again and again. Types are known when values are there. So each operator is
+asked for a snapshot, which is discarded, as soon as it has state: normally after the first batch. The same is done with
+the position of a source, and, if barriers may overtake records, with a record in each exchange and before each sink.
 
-A snapshot costs next to nothing while there is no state. The next checkpoint of the operator is complete. An operator
-that was restored is not asked: it may hold much, and its types have been stored before. The subtask asks after each of
-its first elements, and then each time their number has doubled, until nothing is left to check.
+A snapshot costs almost nothing while there is no state; the next checkpoint of the operator is complete. A restored operator is not asked: it may
+hold much, and its types were stored before. The check runs after each of the first elements, and then each time their
+number has doubled, until nothing is left to check.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EACH: Final = 64
 
 
 class Progressing(Protocol):
-    """A source that knows how far it has got."""
+    """The progress of a source."""
 
     def progress(self) -> Progress: ...
 
@@ -48,12 +48,12 @@ class StorableCheck:
         codec: InFlightCodec | None = None,
         source: tuple[str, Progressing] | None = None,
     ) -> None:
-        """``codec`` is that of records in flight, None where no barrier overtakes any."""
+        """``codec`` is that of records in flight; None if barriers overtake no records."""
         known = list(operators)
         self._operators = [
             one for one in known if not isinstance(one, SinkOperator) and one.name not in restored
         ]
-        #: Where records may be overtaken.
+        #: Queues of records that barriers may overtake.
         self._queues: list[OutEdge | SinkOperator] = []
         if codec is not None:
             self._queues += [*edges, *(one for one in known if isinstance(one, SinkOperator))]
@@ -62,7 +62,7 @@ class StorableCheck:
         self._steps = 0
 
     def after_step(self) -> bool:
-        """Check what is there. Return True if nothing is left to check. Raises ``CheckpointError``."""
+        """Check the state. Return True if nothing is left to check. Raises ``CheckpointError``."""
         self._steps += 1
         if self._steps > _EACH and self._steps & (self._steps - 1):
             return False
@@ -75,7 +75,7 @@ class StorableCheck:
         return not self._operators and not self._queues
 
     def _encoded(self, queue: OutEdge | SinkOperator) -> bool:
-        """Return True if there was a record, which could be stored."""
+        """Return True if there was a record, and it could be stored."""
         batch = next(_queued(queue), None)
         if batch is None or self._codec is None:
             return False
@@ -98,13 +98,13 @@ def _queued(queue: OutEdge | SinkOperator) -> Iterator[Batch[Any]]:
 
 
 def _stored(operator: Operator) -> bool:
-    """Return True if the operator needs no further look: it has no state, or some that could be stored."""
+    """Return True if the operator needs no further check: it has no state, or some that could be stored."""
     snapshot = operator.snapshot()
     return snapshot is None or _has_values(snapshot)
 
 
 def _has_values(snapshot: OperatorSnapshot) -> bool:
-    """Return True if there are values of the user's; what operators note for themselves is always there."""
+    """Return True if there are values of the user; operators always have entries of their own."""
     names = snapshot.operator
     return (
         any(snapshot.keyed.values())

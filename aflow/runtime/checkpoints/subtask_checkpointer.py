@@ -1,14 +1,14 @@
-"""What one subtask does for a checkpoint.
+"""The work of one subtask for a checkpoint.
 
-The order: send the barrier on, capture what the operators remember (that is the pause), and then, beside the records
-that follow, wait for what is not there yet (records in flight, what sinks prepare), turn everything into bytes in a
-worker thread, store it, acknowledge. Nothing needs preparing before the barrier: operators hold no output back.
+The order: emit the barrier, capture the state of the operators (that is the pause). Then, while records are processed,
+wait for the records in flight and for what sinks prepare, encode everything in a worker thread, store it, acknowledge.
+Nothing needs to be prepared before the barrier: operators hold no output back.
 
-What cannot be turned into bytes (state of a type that nobody declared) fails the job, since it would fail every
-checkpoint from then on; what cannot be stored fails the checkpoint.
+State that cannot be encoded (its type was not declared) fails the job, since it would fail every later checkpoint; a
+failure of the storage fails the checkpoint.
 
-Parts are stored one after the other, in the order of their captures, since changes count from the capture before. A
-checkpoint that is aborted meanwhile is stored all the same: what comes next counts from it.
+Parts are stored one after the other, in the order of their captures, since changes count from the preceding capture. A
+checkpoint that is aborted meanwhile is stored nevertheless: the changes of the next one count from it.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from aflow.runtime.timer_service import TimerService
 from aflow.state.manifest import Link
 from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
 
-#: Captures that may wait for slow storage. With more of them those that nobody wants any more are dropped, although the
+#: Captures that may wait for slow storage. With more of them, those of aborted checkpoints are dropped, although the
 #: next one must be complete then.
 _BACKLOG: Final = 4
 
-#: Seconds.
+#: Milliseconds in a second.
 _MS: Final = 1000.0
 
 
 class Coordinating(Protocol):
-    """Whom a subtask reports to."""
+    """The coordinator, as subtasks use it."""
 
     @property
     def storage(self) -> CheckpointStorage: ...
@@ -76,17 +76,17 @@ class Coordinating(Protocol):
         chains: Mapping[str, tuple[Link, ...]],
         done: SubtaskCheckpoint,
     ) -> None:
-        """The subtask's part is stored; ``chains`` are the parts of each of its steps that the checkpoint needs."""
+        """Report that the subtask's part is stored; ``chains`` are the parts of each of its steps that it needs."""
         ...
 
     def declined(self, task: TaskId, checkpoint: int, reason: str) -> None:
-        """The subtask cannot take part."""
+        """Report that the subtask cannot take part."""
         ...
 
 
 @dataclass(slots=True)
-class _Taking:
-    """A checkpoint between its capture and its part on disk."""
+class _PendingCapture:
+    """A checkpoint between its capture and its stored part."""
 
     barrier: Barrier
     start_delay: float
@@ -95,25 +95,25 @@ class _Taking:
     losses: int
     sync_ms: float = 0.0
     alignment: float = 0.0
-    #: Set when the capture before this one is stored, or given up: changes build on it. And when this one is.
+    #: Set when the preceding capture is stored or lost, since changes build on it; and when this one is.
     before: asyncio.Event = field(default_factory=asyncio.Event)
     stored: asyncio.Event = field(default_factory=asyncio.Event)
-    #: Records that barriers have overtaken, by channel; resolved once they are complete, empty for aligned ones.
+    #: Records that barriers have overtaken, by channel; resolved when they are complete, empty for aligned ones.
     in_flight: asyncio.Future[InFlight] = field(default_factory=asyncio.Future[InFlight])
-    #: What each sink had pending when it was prepared, and the batches that it will write only after that.
+    #: The committables of each sink when it was prepared, and the batches that it writes after that.
     sinks: dict[str, asyncio.Future[Pending]] = field(
         default_factory=dict[str, asyncio.Future[Pending]]
     )
     waiting: dict[str, list[Batch[Any]]] = field(default_factory=dict[str, list[Batch[Any]]])
-    #: True if its barriers did not all come: records in flight are missing, and only what builds upon it needs it.
+    #: True if its barriers did not all arrive: records in flight are missing, and only later changes need it.
     given_up: bool = False
-    #: True once the coordinator has given it up before it was stored.
+    #: True once the coordinator has aborted it before it was stored.
     unwanted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A part that is on disk."""
+    """A part that is stored durably."""
 
     bytes: int
     complete: bool
@@ -150,58 +150,59 @@ class SubtaskCheckpointer:
         self._source = source
         self._origins = origins
         #: Checkpoints that wait for records in flight.
-        self._open: dict[int, _Taking] = {}
-        #: Checkpoints that wait until those before them are stored.
-        self._waiting: dict[int, _Taking] = {}
+        self._open: dict[int, _PendingCapture] = {}
+        #: Checkpoints that wait until the preceding ones are stored.
+        self._waiting: dict[int, _PendingCapture] = {}
         #: By checkpoint, with the time (epoch ms) at which its marks overtake the batches that wait in the sinks.
-        self._overtaking: dict[int, tuple[Timestamp, _Taking]] = {}
-        self._overtaking_timer = timers.timer(self._overtake_due, Lane.CONTROL)
-        #: Set when the part of the latest capture is stored, or given up.
+        self._overtaking: dict[int, tuple[Timestamp, _PendingCapture]] = {}
+        self._overtaking_timer = timers.timer(self._on_overtaking_due, Lane.CONTROL)
+        #: Set when the part of the latest capture is stored or lost.
         self._latest_stored = asyncio.Event()
         self._latest_stored.set()
 
     def begin(self, barrier: Barrier, posted_at: float) -> None:
-        """Take a checkpoint that the coordinator has triggered at ``posted_at`` (s, steady): of a source."""
+        """Take a checkpoint that the coordinator has triggered at ``posted_at`` (s, steady); only of a source."""
         self.take(barrier, (self._clock.steady() - posted_at) * _MS)
         self.all_arrived(barrier.id, 0, {})
 
     def take(self, barrier: Barrier, start_delay: float) -> None:
-        """Take a checkpoint now; of an unaligned one, ``all_arrived`` brings the records in flight."""
+        """Take a checkpoint now; for an unaligned one, ``all_arrived`` passes the records in flight."""
         began = self._clock.steady()
         for edge in self._edges:
             edge.barrier(barrier)
-        taking = _Taking(barrier, start_delay, {}, self.chains.losses)
-        self._capture(taking)
-        taking.sync_ms = (self._clock.steady() - began) * _MS
-        taking.before, self._latest_stored = self._latest_stored, taking.stored
-        self._open[barrier.id] = self._waiting[barrier.id] = taking
-        if taking.sinks and barrier.timeout is not None and not barrier.unaligned:
-            self._overtaking[barrier.id] = (barrier.created_at + barrier.timeout, taking)
+        capture = _PendingCapture(barrier, start_delay, {}, self.chains.losses)
+        self._capture(capture)
+        capture.sync_ms = (self._clock.steady() - began) * _MS
+        capture.before, self._latest_stored = self._latest_stored, capture.stored
+        self._open[barrier.id] = self._waiting[barrier.id] = capture
+        if capture.sinks and barrier.timeout is not None and not barrier.unaligned:
+            self._overtaking[barrier.id] = (barrier.created_at + barrier.timeout, capture)
             self._set_overtaking_timer()
-        self._coordinator.spawn(self._store(taking), f"checkpoint {barrier.id} of {self.task}")
+        self._coordinator.spawn(self._store(capture), f"checkpoint {barrier.id} of {self.task}")
 
     def all_arrived(self, checkpoint: int, alignment: int, in_flight: InFlight) -> None:
-        """All barriers have come, ``alignment`` ms after the first."""
-        taking = self._open.pop(checkpoint, None)
-        if taking is not None:
-            taking.alignment = alignment
-            taking.in_flight.set_result(in_flight)
+        """Complete the capture: all barriers have arrived, ``alignment`` ms after the first."""
+        capture = self._open.pop(checkpoint, None)
+        if capture is not None:
+            capture.alignment = alignment
+            capture.in_flight.set_result(in_flight)
 
     def abandoned(self, checkpoint: int, reason: AbortReason) -> None:
-        """The barriers will not all come: whoever reads from here need not wait, and what was captured is stored."""
+        """Decline: the barriers will not all arrive. Readers need not wait, and the capture is stored for later
+        changes."""
         if checkpoint in self._open:
             self._open[checkpoint].given_up = True
         self.all_arrived(checkpoint, 0, {})
         self._decline(checkpoint, reason.value)
 
     def completed(self, checkpoint: int) -> None:
-        """The checkpoint can be restored: sinks commit."""
+        """Let sinks commit: the checkpoint can be restored."""
         for operator in self._operators:
             if isinstance(operator, SinkOperator):
                 operator.commit_up_to(checkpoint)
 
     def aborted(self, checkpoint: int) -> None:
-        """The coordinator has given the checkpoint up. A source tells those who may wait for barriers."""
+        """Handle the abort of a checkpoint. A source emits it to readers that may wait for barriers."""
         if checkpoint in self._waiting:
             self._waiting[checkpoint].unwanted = True
         self.all_arrived(checkpoint, 0, {})
@@ -216,120 +217,120 @@ class SubtaskCheckpointer:
         for edge in self._edges:
             edge.cancel_barrier(checkpoint)
 
-    def _capture(self, taking: _Taking) -> None:
-        """The pause. Raises ``CheckpointError``."""
-        captured = taking.captured
+    def _capture(self, capture: _PendingCapture) -> None:
+        """Capture the state: the pause of the records. Raises ``CheckpointError``."""
+        captured = capture.captured
         if self._source is not None:
             progress = source_progress(self.task.step, self._source.progress(), self.task.subtask)
             captured[self.task.step] = Ready(progress)
         for operator in self._operators:
             if isinstance(operator, SinkOperator):
-                self._mark(operator, taking)
+                self._mark(operator, capture)
                 continue
             one = operator.checkpoint(changes=self.chains.changes_do(operator.name))
             if one is not None:
                 captured[operator.name] = one
 
-    def _mark(self, sink: SinkOperator, taking: _Taking) -> None:
+    def _mark(self, sink: SinkOperator, capture: _PendingCapture) -> None:
         prepared: asyncio.Future[Pending] = asyncio.get_running_loop().create_future()
 
         def done(pending: Pending) -> None:
             if not prepared.done():
                 prepared.set_result(pending)
 
-        taking.sinks[sink.name] = prepared
-        taking.waiting[sink.name] = sink.mark(
-            taking.barrier.id, done, overtaking=taking.barrier.unaligned
+        capture.sinks[sink.name] = prepared
+        capture.waiting[sink.name] = sink.mark(
+            capture.barrier.id, done, overtaking=capture.barrier.unaligned
         )
 
     def _set_overtaking_timer(self) -> None:
         self._overtaking_timer.set(min((at for at, _ in self._overtaking.values()), default=None))
 
-    def _overtake_due(self, now: Timestamp) -> None:
+    def _on_overtaking_due(self, now: Timestamp) -> None:
         """Let marks in the sinks overtake the batches that wait there, if their barrier is older than its timeout."""
         for checkpoint in [one for one, (at, _) in self._overtaking.items() if at <= now]:
-            _, taking = self._overtaking.pop(checkpoint)
+            _, capture = self._overtaking.pop(checkpoint)
             for operator in self._operators:
                 if isinstance(operator, SinkOperator):
-                    taking.waiting[operator.name] += operator.overtake(checkpoint)
+                    capture.waiting[operator.name] += operator.overtake(checkpoint)
         self._set_overtaking_timer()
 
-    async def _store(self, taking: _Taking) -> None:
-        """Store the part of a checkpoint once those before it are, and acknowledge it; or decline."""
+    async def _store(self, capture: _PendingCapture) -> None:
+        """Store the part of a checkpoint after the preceding ones, and acknowledge it, or decline."""
         captured = self._clock.steady()
-        await taking.before.wait()
+        await capture.before.wait()
         try:
-            written = await self._written(taking)
+            written = await self._written(capture)
         finally:
-            taking.stored.set()
-        if written is None or taking.given_up:
+            capture.stored.set()
+        if written is None or capture.given_up:
             return
         overtaken = written.in_flight_records + sum(
-            len(batch) for batches in taking.waiting.values() for batch in batches
+            len(batch) for batches in capture.waiting.values() for batch in batches
         )
         done = SubtaskCheckpoint(
             task=str(self.task),
-            unaligned=taking.barrier.unaligned,
-            start_delay_ms=taking.start_delay,
-            alignment_ms=taking.alignment,
-            sync_ms=taking.sync_ms,
+            unaligned=capture.barrier.unaligned,
+            start_delay_ms=capture.start_delay,
+            alignment_ms=capture.alignment,
+            sync_ms=capture.sync_ms,
             async_ms=(self._clock.steady() - captured) * _MS,
             bytes=written.bytes,
             in_flight_records=overtaken,
             in_flight_bytes=written.in_flight_bytes,
             complete=written.complete,
         )
-        self._coordinator.acknowledged(self.task, taking.barrier.id, written.chains, done)
+        self._coordinator.acknowledged(self.task, capture.barrier.id, written.chains, done)
 
-    async def _written(self, taking: _Taking) -> _Written | None:
-        """Wait for what is not there yet, and store the part; None if it cannot be stored, or nobody wants it."""
-        checkpoint = taking.barrier.id
+    async def _written(self, capture: _PendingCapture) -> _Written | None:
+        """Complete the capture and store the part; return None if it cannot be stored or is not wanted any more."""
+        checkpoint = capture.barrier.id
         del self._waiting[checkpoint]
-        if taking.unwanted and len(self._waiting) >= _BACKLOG:
-            self._lose(taking)
+        if capture.unwanted and len(self._waiting) >= _BACKLOG:
+            self._record_loss(capture)
             return None
-        in_flight = await taking.in_flight
-        pending = {name: await one for name, one in taking.sinks.items()}
+        in_flight = await capture.in_flight
+        pending = {name: await one for name, one in capture.sinks.items()}
         if self._overtaking.pop(checkpoint, None) is not None:
             self._set_overtaking_timer()
         with self._coordinator.threads.working():
-            return await self._write(taking, in_flight, pending)
+            return await self._write(capture, in_flight, pending)
 
     async def _write(
-        self, taking: _Taking, in_flight: InFlight, pending: Mapping[str, Pending]
+        self, capture: _PendingCapture, in_flight: InFlight, pending: Mapping[str, Pending]
     ) -> _Written | None:
-        checkpoint = taking.barrier.id
-        encode = partial(self._encoded, taking, in_flight, pending)
+        checkpoint = capture.barrier.id
+        encode = partial(self._encoded, capture, in_flight, pending)
         snapshots, in_flight_bytes = await anyio.to_thread.run_sync(encode)
         complete = all(one.complete for one in snapshots.values())
         try:
-            if not complete and taking.losses != self.chains.losses:
-                raise CheckpointError("what its changes build upon could not be stored")
+            if not complete and capture.losses != self.chains.losses:
+                raise CheckpointError("the base of its changes could not be stored")
             await self._coordinator.may_store()
             file = await self._coordinator.storage.write_part(
                 checkpoint, self.task.step, self.task.subtask, snapshots
             )
         except Exception as exc:
-            self._lose(taking)
+            self._record_loss(capture)
             self._decline(checkpoint, complaint(exc))
             return None
         self.chains.stored(file, snapshots)
         chains = self.chains.now(snapshots)
         return _Written(file.size, complete, chains, records_of(in_flight), in_flight_bytes)
 
-    def _lose(self, taking: _Taking) -> None:
-        """What was captured is not stored: nothing that was captured after it can build upon it."""
-        if taking.losses == self.chains.losses:
+    def _record_loss(self, capture: _PendingCapture) -> None:
+        """Record a lost capture: later changes have no base."""
+        if capture.losses == self.chains.losses:
             self.chains.lost()
 
     def _encoded(
-        self, taking: _Taking, in_flight: InFlight, pending: Mapping[str, Pending]
+        self, capture: _PendingCapture, in_flight: InFlight, pending: Mapping[str, Pending]
     ) -> tuple[dict[str, OperatorSnapshot], int]:
-        """Everything as bytes, and how many of them are records in flight; in a worker thread."""
-        snapshots = {name: one.encoded() for name, one in taking.captured.items()}
+        """Encode everything, and count the bytes of records in flight; in a worker thread."""
+        snapshots = {name: one.encoded() for name, one in capture.captured.items()}
         bytes_in_flight = 0
         for name, prepared in pending.items():
-            waiting = self._codec.waiting(name, self.task.subtask, taking.waiting[name])
+            waiting = self._codec.waiting(name, self.task.subtask, capture.waiting[name])
             bytes_in_flight += sum(map(len, waiting))
             snapshots[name] = committables(name, prepared, waiting)
         if in_flight:

@@ -1,4 +1,4 @@
-"""A task's input on the workbench: real channels, gate, desk and mailbox, and a story of what came out of them."""
+"""The input of a task under test: real channels, gate and mailbox, and a record of its outputs."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Told:
 
 
 class Bench:
-    """A gate with a desk; nothing moves but when a test says so, save for alarms. Needs virtual time."""
+    """A gate with a checkpointed_input; nothing moves but when a test says so, save for alarms. Needs virtual time."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Bench:
         self.timers = TimerService(loop, clock, self.mails.mailbox)
         start = TaskStart(self.mails.resume)
         start.complete()
-        self.desk = CheckpointedInput(
+        self.checkpointed_input = CheckpointedInput(
             machine,
             self.told,
             inputs,
@@ -120,7 +120,7 @@ class Bench:
             start=start,
         )
         heads = [self.told] * channels
-        self.gate = Gate(inputs, heads, BatchSize(most, budget=1.0), clock, self.desk)
+        self.gate = Gate(inputs, heads, BatchSize(most, budget=1.0), clock, self.checkpointed_input)
 
     def send(self, channel: int, *what: str | Element) -> None:
         """Put into a channel; each string is a batch, with a record for each word."""

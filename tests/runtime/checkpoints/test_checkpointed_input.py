@@ -253,7 +253,7 @@ async def test_a_cancelled_checkpoint_is_never_complete_and_nothing_more_is_note
 
     assert cancelled == [Abandoned(1, AbortReason.CANCELLED)]
     assert bench.run() == ["b"]
-    assert not bench.desk.captured
+    assert not bench.checkpointed_input.captured
 
 
 @virtual_time
@@ -267,7 +267,7 @@ async def test_the_cancellation_of_a_newer_checkpoint_ends_what_is_noted_for_the
     bench.send(1, CancelBarrier(2))
 
     assert bench.run() == [Abandoned(2, AbortReason.CANCELLED)]
-    assert not bench.desk.captured
+    assert not bench.checkpointed_input.captured
 
 
 @virtual_time

@@ -140,5 +140,5 @@ async def test_operator_state_that_aflow_did_not_write_is_an_error_of_the_restor
 def test_what_no_sink_has_prepared_is_an_error_that_names_the_sink(forged: object) -> None:
     snapshot = OperatorSnapshot(operator={PENDING: (PLAIN.encode(forged),)})
 
-    with pytest.raises(af.RestoreError, match=r"sink 'out': .* is not what a sink has prepared"):
+    with pytest.raises(af.RestoreError, match=r"sink 'out': .* is no committable of a sink"):
         read_committables("out", snapshot)

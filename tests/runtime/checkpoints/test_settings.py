@@ -38,11 +38,11 @@ def checkpointing(**chosen: Any) -> af.Checkpointing:
         ({"tolerable_failures": -1}, "Checkpointing.tolerable_failures must be a whole number"),
         ({"incremental": "no"}, "Checkpointing.incremental takes True or False, not 'no'"),
         ({"barriers": "unaligned"}, r"Checkpointing.barriers takes Aligned\(\) or Unaligned\(\)"),
+        ({"barriers": af.checkpoints.Unaligned}, r"Checkpointing.barriers takes Aligned\(\) or Unaligned\(\)"),
         (
-            {"barriers": af.checkpoints.Unaligned},
-            r"Checkpointing.barriers takes Aligned\(\) or Unaligned\(\)",
+            {"guarantee": "exactly once"},
+            "Checkpointing.guarantee takes a member of ProcessingGuarantee",
         ),
-        ({"guarantee": "exactly once"}, "Checkpointing.guarantee takes a member of Processing"),
     ],
 )
 def test_a_choice_that_makes_no_sense_is_refused(chosen: dict[str, Any], sentence: str) -> None:
