@@ -1,4 +1,7 @@
-"""The ends that come with aflow: where a pipeline begins and ends inside the process that runs it."""
+"""Sources and sinks for data of the process that runs the pipeline: iterables, pushed records, lists, callbacks.
+⏎ Connectors to files, databases and other systems are packages of their own, under ``connectors/``. Read
+``iterable_source`` first; ``push_source`` and ``result_sink`` connect a running program with a pipeline.
+"""
 
 from aflow.runtime.builtin_connectors.async_iterable_source import AsyncIterableSource
 from aflow.runtime.builtin_connectors.callback_sink import CallbackSink

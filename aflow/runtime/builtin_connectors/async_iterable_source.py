@@ -1,4 +1,4 @@
-"""Records from an async iterable: an async generator, a subscription, a response that is streamed."""
+"""A source of records from an async iterable: an async generator, a subscription, a streamed response."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _SPLITS: Final = (Split("async iterable"),)
 class AsyncIterableSource(Source[T_co]):
     """Reads an async iterable in one subtask; an async generator is closed when the job ends.
 
-    ``origin`` is the iterable, or a function that is given a position (a number of records) and returns an async
-    iterable that begins behind it. Only the function makes the source replayable. An async iterator can be read once:
-    a second job gets a ``SourceError``.
+    ``origin`` is the iterable, or a function that gets a position (a number of records) and returns an async iterable
+    that starts after it. Only the function makes the source replayable. An async iterator can be read once: a second
+    job gets a ``SourceError``.
 
-    Each record is a chunk of its own. To know whether a second one is there already, one would have to ask for it; if
-    it is not, the iterator would be left suspended inside a read that has returned, and a timeout inside it would
-    interrupt whatever the task does next. For high rates, iterate over pages (lists) and unpack them with ``flat_map``.
+    Each record is a chunk of its own. To know if a second one is ready, the source would have to request it; if it is
+    not, the iterator would be left suspended inside a read that has returned, and a timeout inside it would interrupt
+    whatever the task does next. For high rates, iterate over pages (lists) and unpack them with ``flat_map``.
     """
 
     max_parallelism = 1
@@ -45,14 +45,14 @@ class AsyncIterableSource(Source[T_co]):
 
     @property
     def iterator(self) -> object:
-        """What was given, if that can be read only once; otherwise None."""
+        """The iterable if it can be read only once; otherwise None."""
         return self._iterable if isinstance(self._iterable, AsyncIterator) else None
 
     async def splits(self) -> Sequence[Split]:
         return _SPLITS
 
     async def reader(self, split: Split, position: Position | None) -> Reader[T_co]:
-        """As ``Source.reader``; without a function, the records before ``position`` are read and left out."""
+        """Open a reader. Without a function, the records before ``position`` are read and skipped."""
         start = count_in(position, _NAME)
         self._origin.open()
         if self._iterable is not None:
@@ -70,7 +70,7 @@ class _AsyncReader(Reader[T_co]):
         self._iterator = iterator
         self._position = position
         self._skip = skip
-        #: True once a read was cancelled. A generator dies of that, and then looks as if it had ended.
+        #: True once a read was cancelled. That ends a generator, which then looks as if it had reached its end.
         self._cancelled = False
 
     async def read(self, limit: int) -> Chunk[T_co] | None:
@@ -95,7 +95,7 @@ class _AsyncReader(Reader[T_co]):
     def _check_that_it_ended_by_itself(self) -> None:
         if self._cancelled:
             raise SourceError(
-                f"{_NAME} cannot go on at record {self._position}, counted from 0: a read was cancelled, and that "
+                f"{_NAME} cannot continue at record {self._position}, counted from 0: a read was cancelled, and that "
                 f"ended the async generator; give the source a function that starts it at a position"
             )
 
@@ -122,7 +122,7 @@ def _checked_factory(
         )
     try:
         signature = inspect.signature(origin)
-    except ValueError:  # some builtins have none
+    except ValueError:  # some builtins have no signature
         return origin
     try:
         signature.bind(0)
@@ -139,7 +139,7 @@ def _iterator(iterable: AsyncIterable[T_co], position: int) -> AsyncIterator[T_c
         return aiter(iterable)
     except TypeError as exc:
         if inspect.iscoroutine(iterable):
-            iterable.close()  # it will not be awaited, and that is said here
+            iterable.close()  # it is not awaited: the error below reports it
         raise SourceError(
             f"the function given to {_NAME} returned {shown(iterable)} for position {position}, which is no async "
             f"iterable; an `async def` function makes one only if it contains `yield`"

@@ -1,4 +1,4 @@
-"""Results into a function of the user's."""
+"""A sink that calls a function of the user."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 class CallbackSink(Sink[T], Generic[T]):
-    """Calls ``fn`` with each value, in order; what it returns is awaited if that is possible, and otherwise ignored.
+    """Calls ``fn`` with each value, in order; an awaitable result is awaited, any other result is ignored.
 
-    One call at a time in each subtask: while an ``async def`` function waits, the pipeline is slowed down. A plain
-    function holds up the event loop, so it should be quick. An exception in it stops the job as an ``OperatorError``
-    that names step and record, also a ``CancelledError`` of its own. A call that swallows the cancellation of the job
-    is the last one all the same.
+    One call at a time in each subtask: while an ``async def`` function waits, the pipeline has backpressure. A plain
+    function blocks the event loop, so it should be quick. An exception in it stops the job as an ``OperatorError`` that
+    names step and record, also a ``CancelledError`` of its own. A call that swallows the cancellation of the job is the
+    last one nevertheless.
     """
 
     def __init__(self, fn: Callable[[T], object]) -> None:
@@ -40,7 +40,7 @@ class _CallbackWriter(Writer[T]):
     def __init__(self, fn: Callable[[T], object], step: str) -> None:
         self._fn = fn
         self._step = step
-        #: What ``fn`` returned to be awaited, until that has begun.
+        #: The awaitable result of ``fn`` until it is awaited.
         self._unawaited: object = None
 
     def write(self, batch: Batch[T]) -> Awaitable[None] | None:
@@ -56,13 +56,13 @@ class _CallbackWriter(Writer[T]):
         return None
 
     async def _go_on(self, result: object, batch: Batch[T], index: int) -> None:
-        """Await the ``result`` of record ``index``, then do the same for all that follow."""
+        """Await the ``result`` of record ``index``, then call and await for the following records."""
         self._unawaited = None
         while True:
             try:
                 if isawaitable(result):
                     await result
-                    if asked_to_end():  # and the function has swallowed it
+                    if asked_to_end():  # and the function has swallowed the cancellation
                         raise CancelledError
                 index += 1
                 if index == len(batch):
@@ -76,7 +76,7 @@ class _CallbackWriter(Writer[T]):
                 raise self._failed(exc, batch, index) from exc
 
     async def close(self) -> None:
-        """Discard a call that nobody began to await, since the job ended in that very moment."""
+        """Close a coroutine that was not awaited because the job has ended."""
         if iscoroutine(self._unawaited):
             self._unawaited.close()
 

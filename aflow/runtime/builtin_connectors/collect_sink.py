@@ -1,4 +1,4 @@
-"""Results into a list."""
+"""A sink that collects results in a list."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ T = TypeVar("T")
 
 
 class CollectSink(Sink[T], Generic[T]):
-    """Keeps everything in memory: ``values``, and ``timestamps`` (epoch ms, or None) in the same order.
+    """Keeps all values in memory: ``values``, and ``timestamps`` (epoch ms, or None) in the same order.
 
-    Subtasks share the lists, so with a parallelism above one only the order within a subtask is that of the pipeline.
-    A second job appends to what the first one left. While a job with checkpoints writes to it, another job fails with
-    a ``SinkError``, since a restart takes values back.
+    Subtasks share the lists, so with a parallelism above one only the order within a subtask is that of the pipeline. A
+    second job appends to the values of the first one. While a job with checkpoints writes to it, another job fails with
+    a ``SinkError``, since a restart removes values.
 
-    Values are there at once. With checkpoints, a restart inside the process takes back those that are going to be
-    written again, so in the end each is there once. ``SinkError`` if the lists were changed from outside meanwhile: it
-    cannot tell then which those are. The lists do not outlive the process, so a job that goes on from a checkpoint in
-    another one begins with empty lists.
+    Values are visible at once. With checkpoints, a restart inside the process removes those that will be written again,
+    so in the end each is there once. Raises ``SinkError`` if the lists were changed from outside meanwhile: they cannot
+    be identified then. The lists do not outlive the process, so a job that continues from a checkpoint in another
+    process starts with empty lists.
     """
 
     def __init__(self) -> None:
         self.values: list[T] = []
         self.timestamps: list[Timestamp | None] = []
-        #: Who wrote what of the values, from the first one on; kept up only by jobs that take checkpoints.
+        #: The writers of the values, from the first one on; recorded only by jobs with checkpoints.
         self._runs: list[_Run] = []
         #: The number of the running attempt of each step.
         self._attempts: dict[str, int] = {}
-        #: Steps of which a checkpoint is complete: a job of theirs that begins anew is another job.
+        #: Steps with a completed checkpoint: a job of theirs that starts from the beginning is another job.
         self._settled: set[str] = set()
-        #: The jobs that write, and whether they take checkpoints.
+        #: The jobs that write, and if they take checkpoints.
         self._jobs: WeakKeyDictionary[RunningJob, bool] = WeakKeyDictionary()
 
     async def writer(self, context: WriterContext) -> Writer[T]:
@@ -51,7 +51,8 @@ class CollectSink(Sink[T], Generic[T]):
         return _CountingWriter(self, self._runs, self._settled, context, attempt)
 
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
-        """As ``Sink.recover``. Raises ``SinkError``, and ``RestoreError`` for committables of another kind of sink."""
+        """Remove values after the restored checkpoint. Raises ``SinkError``, and ``RestoreError`` for other
+        committables."""
         self._refuse_second_job(name, checkpoints=True)
         marks = [_Mark.of(one, name) for one in committables]
         newest = max((mark.attempt for mark in marks), default=0)
@@ -72,13 +73,13 @@ class CollectSink(Sink[T], Generic[T]):
         for other, takes_checkpoints in self._jobs.items():
             if other is not job and other.running and (checkpoints or takes_checkpoints):
                 raise SinkError(
-                    f"sink {name!r}: this CollectSink belongs to job {other.name!r}, which still runs, and a restart "
-                    f"of one job would take back values of the other; give each job a CollectSink of its own"
+                    f"sink {name!r}: this CollectSink belongs to job {other.name!r}, which is running, and a restart "
+                    f"of one job would remove values of the other; give each job a CollectSink of its own"
                 )
         self._jobs[job] = checkpoints
 
     def _take_back(self, name: str, attempt: int, counts: dict[int, int]) -> None:
-        """Keep what was written before ``attempt``, and in it the first ``counts[subtask]`` values of each subtask."""
+        """Keep values written before ``attempt``, and of that the first ``counts[subtask]`` values of each subtask."""
         left = dict(counts)
         keep: list[int] = []
         for run in self._runs:
@@ -94,12 +95,12 @@ class CollectSink(Sink[T], Generic[T]):
         if sum(run.length for run in self._runs) != len(self.values):
             raise SinkError(
                 f"sink {name!r}: the values of the CollectSink were changed from outside, so those that the job is "
-                f"going to write again cannot be found among them; copy the list, and change the copy"
+                f"going to write again cannot be identified; copy the list, and change the copy"
             )
         self._cut(keep)
 
     def _cut(self, keep: list[int]) -> None:
-        """Of each run, keep that many values."""
+        """Keep the given number of values of each run."""
         values: list[T] = []
         timestamps: list[Timestamp | None] = []
         start = 0
@@ -108,12 +109,12 @@ class CollectSink(Sink[T], Generic[T]):
             timestamps += self.timestamps[start : start + length]
             start += run.length
             run.length = length
-        # In place: who holds the lists sees it.
+        # In place: other references to the lists see the change.
         self.values[:], self.timestamps[:] = values, timestamps
         self._runs[:] = [run for run in self._runs if run.length]
 
     def _claim_the_rest(self) -> None:
-        """Values that jobs without checkpoints have left, or the user, are nobody's."""
+        """Disown values of jobs without checkpoints, and of the user."""
         known = sum(run.length for run in self._runs)
         if known > len(self.values):
             self._runs.clear()
@@ -122,7 +123,7 @@ class CollectSink(Sink[T], Generic[T]):
             self._runs.append(_Run("", 0, 0, len(self.values) - known))
 
     def _let_go(self, name: str) -> None:
-        """What the job before has written stays."""
+        """Disown the values of the preceding job, so that they are kept."""
         self._settled.discard(name)
         for run in self._runs:
             if run.step == name:
@@ -131,7 +132,7 @@ class CollectSink(Sink[T], Generic[T]):
 
 @dataclass(slots=True)
 class _Run:
-    """Values that one writer has written, one behind the other."""
+    """Consecutive values of one writer."""
 
     step: str
     attempt: int
@@ -141,7 +142,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """How many values a writer has written in its attempt."""
+    """The number of values that a writer has written in its attempt."""
 
     attempt: int
     subtask: int
@@ -155,7 +156,7 @@ class _Mark:
             case _:
                 pass
         raise RestoreError(
-            f"sink {step!r}, a CollectSink, cannot go on from {shown(committable)}: the checkpoint was taken with "
+            f"sink {step!r}, a CollectSink, cannot continue from {shown(committable)}: the checkpoint was taken with "
             f"another kind of sink under this name"
         )
 
@@ -173,7 +174,7 @@ class _CollectWriter(Writer[T]):
 
 
 class _CountingWriter(_CollectWriter[T]):
-    """Notes which values are its own, and at each checkpoint how many there are."""
+    """Records which values are its own, and their number at each checkpoint."""
 
     def __init__(
         self,

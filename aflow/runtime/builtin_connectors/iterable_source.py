@@ -1,4 +1,4 @@
-"""Records from an iterable of this process: a list, a range, a generator, any object with ``__iter__``."""
+"""A source of records from an iterable of this process: a list, a range, a generator, any object with ``__iter__``."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ T_co = TypeVar("T_co", covariant=True)
 _NAME: Final = "IterableSource"
 _SPLITS: Final = (Split("iterable"),)
 
-#: What is cut into slices instead of being iterated over.
+#: Types that are sliced instead of being iterated over.
 _SLICED: Final = (list, tuple, range)
 
 
 class IterableSource(Source[T_co]):
     """Reads ``iterable`` on the event loop, in one subtask.
 
-    It must not block: put an iterator that waits for something into a ``ThreadSource``. The position is the number of
-    records handed out. Replayable unless the iterable is an iterator or generator (read once; a second job gets a
-    ``SourceError``) or a set (no order that another process would repeat). A sequence must not change during the run.
+    It must not block: put an iterator that waits into a ``ThreadSource``. The position is the number of emitted
+    records. Replayable unless the iterable is an iterator or generator (read once; a second job gets a ``SourceError``)
+    or a set (no order that another process would repeat). A sequence must not change during the run.
     """
 
     max_parallelism = 1
@@ -49,25 +49,25 @@ class IterableSource(Source[T_co]):
 
     @property
     def iterator(self) -> object:
-        """What was given, if that can be read only once; otherwise None."""
+        """The iterable if it can be read only once; otherwise None."""
         return self._iterable if is_single_use(self._iterable) else None
 
     async def splits(self) -> Sequence[Split]:
         return _SPLITS
 
     async def reader(self, split: Split, position: Position | None) -> Reader[T_co]:
-        """As ``Source.reader``; a position behind the end of the iterable is its end."""
+        """Open a reader. A position after the end of the iterable is its end."""
         start = count_in(position, _NAME)
         self._origin.open()
         iterable = self._iterable
-        # Not any Sequence: a deque, for one, cannot be sliced.
+        # Not any Sequence: a deque, for example, cannot be sliced.
         if isinstance(iterable, Sequence) and type(iterable) in _SLICED:
             return _SequenceReader(iterable, start)
         return _IteratorReader(iterable, start)
 
 
 class _SequenceReader(Reader[T_co]):
-    """Cuts slices, so that continuing far behind costs nothing."""
+    """Cuts slices, so that continuing at a large position costs nothing."""
 
     def __init__(self, sequence: Sequence[T_co], start: int) -> None:
         self._sequence = sequence
@@ -82,7 +82,7 @@ class _SequenceReader(Reader[T_co]):
 
 
 class _IteratorReader(Reader[T_co]):
-    """Takes what comes; what came before an error is handed out, then the error is raised."""
+    """Iterates; records before an error are returned first, then the error is raised."""
 
     def __init__(self, iterable: Iterable[T_co], start: int) -> None:
         self._position = 0

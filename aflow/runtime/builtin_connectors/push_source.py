@@ -1,4 +1,4 @@
-"""Records that the program pushes in: from request handlers, callbacks, tests."""
+"""A source of records that the program pushes: from request handlers, callbacks, tests."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _Record: TypeAlias = tuple[T, Timestamp | None]
 class PushSource(Source[T], Generic[T]):
     """``await source.send(x)`` puts a record into the running job, with backpressure.
 
-    At most ``capacity`` records wait for the pipeline; then senders wait, and are served in the order they came in.
-    Sending is possible before the job runs: the records wait for it. ``close`` ends the input, and the job ends when it
-    has processed what was sent. When the job ends first, waiting and later sends raise ``JobStopped``, until another
-    job reads the source; what a failed job had accepted and not read is then read first.
+    At most ``capacity`` records are queued for the pipeline; then senders wait, and are served in their order. Records
+    can be sent before the job runs, and are queued for it. ``close`` ends the input, and the job ends when it has
+    processed what was sent. When the job ends first, waiting and later sends raise ``JobStopped``, until another job
+    reads the source; records that a failed job had accepted and not read are then read first.
 
     One job reads it at a time. It belongs to the event loop that the job runs on; from another thread, use
     ``asyncio.run_coroutine_threadsafe(source.send(x), loop)``. Either all records carry timestamps or none.
@@ -38,26 +38,25 @@ class PushSource(Source[T], Generic[T]):
 
     def __init__(self, *, capacity: int = 1024) -> None:
         self._inbox = _Inbox[T](check_capacity(capacity, _NAME))
-        #: Whether records carry timestamps; unknown before the first one.
+        #: True if records carry timestamps; None before the first one.
         self._dated: bool | None = None
         self._closed = False
 
     @property
     def waiting(self) -> int:
-        """Records that were accepted and that the job has not read."""
+        """Accepted records that the job has not read."""
         return len(self._inbox.records)
 
     @property
     def closed(self) -> bool:
-        """True after ``close``: nothing more can be sent."""
+        """True after ``close``: no more records can be sent."""
         return self._closed
 
     async def send(self, value: T, timestamp: Instant | None = None) -> None:
-        """Put one record in; waits while ``capacity`` records are waiting.
-
-        Raises ``JobStopped`` if the source is closed or its job has ended, and ``FlowDefinitionError`` for a naive
-        ``datetime`` or a timestamp where earlier records had none (or the other way round). A send that is cancelled
-        while it waits has sent nothing, unless its turn had come in that very moment.
+        """Send one record; wait while ``capacity`` records are queued. ⏎ Raises ``JobStopped`` if the source is closed
+        or its job has ended, and ``FlowDefinitionError`` for a naive ``datetime`` or a timestamp if earlier records had
+        none (or the other way round). A send that is cancelled while it waits has sent nothing, unless it was accepted
+        at the same moment.
         """
         record = self._record(value, timestamp)
         if self._inbox.has_room:
@@ -66,10 +65,9 @@ class PushSource(Source[T], Generic[T]):
             await self._inbox.queue_up(deque((record,)), 1)
 
     async def send_many(self, values: Iterable[T]) -> None:
-        """Put records in, in order and without those of other senders in between; waits and raises as ``send``.
-
-        If it is cancelled, or the job ends, while it waits, those that were accepted before stay, and a job that is
-        stopped processes them. Then ``JobStopped`` says how many these are, from the first on.
+        """Send records in order, without those of other senders between them; wait and raise like ``send``. ⏎ If it is
+        cancelled, or the job ends, while it waits, those that were accepted before are kept, and a job that is stopped
+        processes them. Then ``JobStopped`` tells their number, from the first on.
         """
         records = deque(self._record(value, None) for value in values)
         count = len(records)
@@ -79,28 +77,28 @@ class PushSource(Source[T], Generic[T]):
             await self._inbox.queue_up(records, count)
 
     def send_nowait(self, value: T, timestamp: Instant | None = None) -> None:
-        """Put one record in now. Raises ``SourceFull`` if it would have to wait; otherwise as ``send``."""
+        """Send one record now. Raises ``SourceFull`` if it would have to wait, and the errors of ``send``."""
         record = self._record(value, timestamp)
         if not self._inbox.has_room:
             raise SourceFull(
                 f"{_NAME} holds {self.waiting} records of a capacity of {self._inbox.capacity}: the pipeline is slower "
-                f"than its input; use `await send(…)`, leave the record out or raise capacity"
+                f"than its input; use `await send(…)`, drop the record or raise capacity"
             )
         self._inbox.put(record)
 
     def close(self) -> None:
-        """End the input. Records that were sent, also those whose senders still wait, are processed first."""
+        """End the input. Records that were sent, including those of waiting senders, are processed first."""
         self._closed = True
         self.bounded = True
         self._inbox.end()
 
     async def splits(self) -> Sequence[Split]:
-        # A job that asks is about to read, so senders need not be turned away.
+        # A job that asks is about to read, so senders need not be refused.
         self._inbox.stopped = False
         return _SPLITS
 
     async def reader(self, split: Split, position: Position | None) -> Reader[T]:
-        """As ``Source.reader``; a position only continues the count: what was handed out does not come again."""
+        """Open a reader. A position only continues the count: records that were read are not repeated."""
         start = count_in(position, _NAME)
         if self._inbox.being_read:
             raise SourceError(
@@ -126,25 +124,25 @@ class PushSource(Source[T], Generic[T]):
 
 
 class _Sender(Generic[T]):
-    """Somebody who waits for room: what is still to be taken from him, and how he learns that all is taken."""
+    """A sender that waits for room: its remaining records, and a future for the end of its wait."""
 
     __slots__ = ("count", "records", "served")
 
     def __init__(self, records: deque[_Record[T]], count: int, served: Future[None]) -> None:
         self.records = records
-        #: Records of the call, those included that were accepted at once.
+        #: Records of the call, including those that were accepted at once.
         self.count = count
         self.served = served
 
 
 class _Inbox(Generic[T]):
-    """What stands between the senders and the reader. Futures are made on the loop that waits for them."""
+    """The queue between the senders and the reader. Futures are created on the loop that waits for them."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        #: Accepted and not yet read. Never more than ``capacity``.
+        #: Accepted and not read yet. Never more than ``capacity``.
         self.records: deque[_Record[T]] = deque()
-        #: Who waits for room, first come first served. While anybody waits, ``records`` is full.
+        #: Senders that wait for room, in their order. While there is one, ``records`` is full.
         self._senders: deque[_Sender[T]] = deque()
         #: The reader, while it waits for a record.
         self._wanted: Future[None] | None = None
@@ -155,7 +153,7 @@ class _Inbox(Generic[T]):
 
     @property
     def has_room(self) -> bool:
-        """True if a record can be accepted before the next await; it overtakes nobody, since then nobody waits."""
+        """True if a record can be accepted before the next await; it overtakes no sender, since none waits then."""
         return len(self.records) < self.capacity
 
     def put(self, record: _Record[T]) -> None:
@@ -177,12 +175,12 @@ class _Inbox(Generic[T]):
         self._wake_reader()
 
     def start(self) -> None:
-        """A job reads from now on."""
+        """Start: a job reads from now on."""
         self.being_read = True
         self.stopped = False
 
     def stop(self) -> None:
-        """No job reads any more: turn away who waits."""
+        """Refuse waiting senders: no job reads any more."""
         self.being_read = False
         self.stopped = True
         while self._senders:
@@ -191,7 +189,7 @@ class _Inbox(Generic[T]):
                 sender.served.set_exception(_job_ended(sender.count, len(sender.records)))
 
     async def take(self, limit: int) -> Sequence[_Record[T]]:
-        """Records that are there, at most ``limit``; waits while there are none, and gives none at the end."""
+        """Return queued records, at most ``limit``; wait while there are none. Returns none at the end."""
         while not self.records and not self._ended:
             self._wanted = get_running_loop().create_future()
             await self._wanted
@@ -200,7 +198,7 @@ class _Inbox(Generic[T]):
         return taken
 
     def _admit(self) -> None:
-        """Accept from those who wait while there is room; who has given everything may go on."""
+        """Accept records of waiting senders while there is room, and resume senders that have none left."""
         while self._senders and len(self.records) < self.capacity:
             sender = self._senders[0]
             if not sender.served.cancelled():
@@ -225,7 +223,7 @@ class _PushReader(Reader[T]):
         return self._chunk(await self._inbox.take(limit))
 
     def leftover(self) -> Chunk[T] | None:
-        """All that was accepted; from now on nothing is."""
+        """Return all accepted records; none is accepted from now on."""
         self._inbox.stop()
         records = tuple(self._inbox.records)
         self._inbox.records.clear()
@@ -243,12 +241,12 @@ class _PushReader(Reader[T]):
 
 
 def _job_ended(count: int = 1, refused: int = 1) -> JobStopped:
-    """The error for a call that sent ``count`` records, the last ``refused`` of which no job takes."""
+    """Return the error for a call that sent ``count`` records, the last ``refused`` of which no job takes."""
     what = "the record was not taken"
     if count > 1:
         taken = count - refused
         what = f"of the {count} records of send_many() the first {taken} were taken, and the others were not"
     return JobStopped(
-        f"{what}: the job that read this {_NAME} has ended, or has failed and is being started again "
+        f"{what}: the job that read this {_NAME} has ended, or has failed and is being restarted "
         f"(then send {'it' if count == 1 else 'those'} later)"
     )

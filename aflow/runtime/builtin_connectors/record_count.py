@@ -1,4 +1,4 @@
-"""What the sources share whose position is the number of records they have handed out."""
+"""Common parts of the sources whose position is the number of emitted records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_failed(source: str, position: int, cause: BaseException) -> SourceError
 
 
 def check_capacity(capacity: int, end: str) -> int:
-    """``capacity`` if it is a positive number of records; otherwise raises ``FlowDefinitionError``."""
+    """Return ``capacity`` if it is a positive number of records. Raises ``FlowDefinitionError`` otherwise."""
     if type(capacity) is not int or capacity < 1:
         raise FlowDefinitionError(
             f"capacity of {end} must be a number of records above zero, not {shown(capacity)}"
@@ -37,7 +37,7 @@ def check_capacity(capacity: int, end: str) -> int:
 
 
 class Origin:
-    """Whether the object that a source was given can be read more than once."""
+    """The object that a source was given, which may be readable only once."""
 
     def __init__(self, source: str, *, single_use: bool) -> None:
         self._source = source
@@ -45,7 +45,7 @@ class Origin:
         self._opened = False
 
     def open(self) -> None:
-        """Note that reading begins. Raises ``SourceError`` if it had begun before and cannot begin anew."""
+        """Record the start of reading. Raises ``SourceError`` if it was read before and cannot be read again."""
         if self._opened and self._single_use:
             raise SourceError(
                 f"{self._source} is exhausted: it was given an iterator, which can be read only once, and a job "
@@ -55,12 +55,12 @@ class Origin:
 
 
 def is_single_use(iterable: object) -> bool:
-    """True for iterators and generators: iterating them again does not begin at the first record."""
+    """Return True for iterators and generators: iterating them again does not start at the first record."""
     return isinstance(iterable, Iterator)
 
 
 def repeats_itself(iterable: object) -> bool:
-    """True if iterating again gives the same records in the same order, also in another process.
+    """Return True if iterating again gives the same records in the same order, also in another process.
 
     The order of a set depends on hashes, and those of strings differ from process to process.
     """

@@ -1,4 +1,4 @@
-"""Results as an async iterator: ``async for result in sink``."""
+"""A sink with an async iterator over the results: ``async for result in sink``."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _NAME: Final = "ResultSink"
 
 
 class ResultSink(Sink[T], Generic[T]):
-    """Hands results to one consumer: ``async for result in sink``.
+    """Passes results to one consumer: ``async for result in sink``.
 
-    When ``capacity`` records wait for the consumer, the pipeline waits too (a batch is taken whole, so each subtask may
-    exceed it by one). That holds from the start of the job: if nobody iterates, the pipeline comes to a halt.
+    When ``capacity`` records wait for the consumer, the pipeline waits too (a batch is accepted whole, so each subtask
+    may exceed it by one). That holds from the start of the job: without an iteration, the pipeline stops.
 
     The iteration ends when the job has ended, and raises ``JobStopped`` after the last result if the job failed or was
-    cancelled. Where the job is started again it goes on, and gives once more what came since the last checkpoint. A
-    consumer that leaves early (``break``, ``aclose``) does not stop the job: what it has not taken is dropped, and
-    counted in ``dropped``.
+    cancelled. If the job is restarted, it continues, and repeats the results since the last checkpoint. A consumer that
+    ends early (``break``, ``aclose``) does not stop the job: results that it has not taken are dropped, and counted in
+    ``dropped``.
 
-    Serves one step of one job; several streams are brought together with ``union``.
+    Serves one step of one job; use ``union`` for several streams.
     """
 
     def __init__(self, *, capacity: int = 1024) -> None:
@@ -38,33 +38,29 @@ class ResultSink(Sink[T], Generic[T]):
 
     @property
     def dropped(self) -> int:
-        """Results that the consumer had not taken when it left, or that came later."""
+        """Results that the consumer had not taken when it ended, and later ones."""
         return self._outbox.dropped
 
     def fail(self, cause: BaseException) -> None:
-        """End the iteration, after what was written, with ``JobStopped`` from ``cause``. For the job that fails.
-
-        Without it, closing the writers of a failed job does the same, but the error does not know why. The first cause
-        counts.
+        """End the iteration, after the written results, with ``JobStopped`` from ``cause``. For the job that fails. ⏎
+        Closing the writers of a failed job also ends it, but then the error has no cause. Only the first cause counts.
         """
         self._outbox.fail(cause)
 
     def outlive_failures(self) -> None:
-        """Go on when the writers are closed: the job is going to be started again. Only ``fail`` ends the iteration.
-
-        For the job. Results since its last checkpoint come again then.
+        """Continue when the writers are closed, since the job will be restarted. Only ``fail`` ends the iteration then.
+        ⏎ For the job. Results since its last checkpoint are repeated.
         """
         self._outbox.lasting = True
 
     def release(self) -> None:
-        """Let the pipeline wait for the consumer no longer. For the job whose sources have stopped.
-
-        What is still in flight is kept, whatever the capacity, and can be iterated over even after the end of the job.
+        """Let the pipeline not wait for the consumer any longer. For the job whose sources have stopped.
+        ⏎ Records in flight are kept, whatever the capacity, and can be iterated over even after the end of the job.
         """
         self._outbox.release()
 
     async def writer(self, context: WriterContext) -> Writer[T]:
-        """As ``Sink.writer``. Raises ``SinkError`` for a second step or job; a failed job may be started again."""
+        """Open a writer. Raises ``SinkError`` for a second step or job; a failed job may be restarted."""
         return _ResultWriter(self._outbox, context)
 
     def __aiter__(self) -> Results[T]:
@@ -84,21 +80,21 @@ class _Consumer(Enum):
 
 
 class _Outbox(Generic[T]):
-    """What stands between the writers and the consumer. Futures are made on the loop that waits for them."""
+    """The queue between the writers and the consumer. Futures are created on the loop that waits for them."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self.records: deque[T] = deque()
         self.dropped = 0
         self.consumer = _Consumer.AWAITED
-        #: The step that writes, once a writer was opened.
+        #: The step that writes; None before a writer was opened.
         self._step: WriterContext | None = None
         #: Subtasks whose writers are open.
         self._open: set[int] = set()
-        #: Subtasks that have written everything. The iteration ends when they are all.
+        #: Subtasks that have written everything. The iteration ends when all have.
         self._flushed: set[int] = set()
         self._failed = False
-        #: True if a job that fails is started again: that its writers are closed means nothing.
+        #: True if a job that fails is restarted: then closed writers do not end the iteration.
         self.lasting = False
         self._cause: BaseException | None = None
         #: True once writers do not wait for the consumer any more.
@@ -122,7 +118,7 @@ class _Outbox(Generic[T]):
                 f"this {_NAME} already serves another job under the name {context.name!r}; "
                 f"give each job a {_NAME} of its own"
             )
-        if self._failed and not self._open:  # the failed job is started again
+        if self._failed and not self._open:  # the failed job is restarted
             self._flushed.clear()
             self._failed, self._cause = False, None
             self._released = False
@@ -164,7 +160,7 @@ class _Outbox(Generic[T]):
     # ----------------------------------------------------------------------------------------------- for the consumer
 
     async def next(self) -> T:
-        """The next record. Raises ``StopAsyncIteration`` at the end and ``JobStopped`` after a failure."""
+        """Return the next record. Raises ``StopAsyncIteration`` at the end and ``JobStopped`` after a failure."""
         while not self.records:
             if self._failed:
                 raise self._job_stopped() from self._cause
@@ -177,7 +173,7 @@ class _Outbox(Generic[T]):
         return value
 
     def leave(self) -> None:
-        """The consumer takes nothing more; nobody waits for it any longer."""
+        """End the consumer, and let writers that wait for it continue."""
         if self.consumer is _Consumer.GONE:
             return
         self.consumer = _Consumer.GONE
@@ -223,10 +219,9 @@ class _Outbox(Generic[T]):
 
 
 class Results(AsyncIterator[T], Generic[T]):
-    """The results of a step, one at a time, for one consumer; it leaves with ``aclose`` or by dropping the object.
-
-    ``async with results:`` calls ``aclose`` at the end of the block. A consumer that stops taking without leaving, and
-    keeps the object, brings the pipeline to a halt once ``capacity`` records wait.
+    """The results of a step, one at a time, for one consumer, which ends with ``aclose`` or by dropping the object. ⏎
+    ``async with results:`` calls ``aclose`` at the end of the block. A consumer that takes no more results without
+    ending, and keeps the object, stops the pipeline once ``capacity`` records wait.
     """
 
     def __init__(self, outbox: _Outbox[T]) -> None:
@@ -251,7 +246,7 @@ class Results(AsyncIterator[T], Generic[T]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Take nothing more: the pipeline goes on, and its further results are dropped. Can be called again."""
+        """Take no more results: the pipeline continues, and its further results are dropped. Can be called again."""
         self._outbox.leave()
 
     def __del__(self) -> None:
@@ -269,7 +264,7 @@ class _ResultWriter(Writer[T]):
         return self._outbox.put(batch.values)
 
     async def prepare(self, checkpoint: int) -> None:
-        """Nothing: results are handed out at once, and ``flush`` says that no more come."""
+        """Do nothing: results are passed on at once, and ``flush`` tells that there are no more."""
 
     async def flush(self) -> None:
         self._outbox.flushed(self._subtask)
@@ -279,6 +274,6 @@ class _ResultWriter(Writer[T]):
 
 
 def _resolve(waiting: Future[None] | None) -> None:
-    # Waiting for a loop that was closed is over, and a callback could not be scheduled there.
+    # A loop that was closed has no waiting coroutine, and a callback could not be scheduled on it.
     if waiting is not None and not waiting.done() and not waiting.get_loop().is_closed():
         waiting.set_result(None)

@@ -1,4 +1,4 @@
-"""Records from an iterator that blocks: a client without async API, a pipe, a generator that sleeps."""
+"""A source of records from an iterator that blocks: a client without async API, a pipe, a generator that sleeps."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ T_co = TypeVar("T_co", covariant=True)
 _NAME: Final = "ThreadSource"
 _SPLITS: Final = (Split("thread"),)
 
-#: Seconds that a stop waits for the thread to hand over what it has just taken; in vain if the iterator blocks.
+#: Seconds that a stop waits for the thread to pass on its last records; in vain if the iterator blocks.
 _GRACE: Final = 0.05
 
 
 class ThreadSource(Source[T_co]):
     """Reads ``iterable`` in one thread of its own, at most 1,024 records ahead of the pipeline.
 
-    The iterator's whole life happens in that thread, in a copy of the context (``contextvars``) of the job. What is
-    there is handed over as one chunk, also while the iterator blocks for the next record. Position and replayability
-    are those of ``IterableSource``.
+    The iterator runs in that thread only, in a copy of the context (``contextvars``) of the job. Records that are ready
+    are passed on as one chunk, also while the iterator blocks for the next record. Position and replayability are those
+    of ``IterableSource``.
 
-    A stop takes what the thread has read ahead; a record that the iterator gives after that is not taken. A call that
+    A stop takes the records that the thread has read ahead; later records of the iterator are not taken. A call that
     blocks cannot be interrupted: if the job ends meanwhile, it does not wait for the thread, which ends (and closes the
-    iterator, if that is a generator) as soon as the call returns. It keeps no process from exiting.
+    iterator, if that is a generator) as soon as the call returns. It does not prevent the exit of the process.
     """
 
     max_parallelism = 1
@@ -56,42 +56,42 @@ class ThreadSource(Source[T_co]):
 
     @property
     def iterator(self) -> object:
-        """What was given, if that can be read only once; otherwise None."""
+        """The iterable if it can be read only once; otherwise None."""
         return self._iterable if is_single_use(self._iterable) else None
 
     async def splits(self) -> Sequence[Split]:
         return _SPLITS
 
     async def reader(self, split: Split, position: Position | None) -> Reader[T_co]:
-        """As ``Source.reader``; the thread starts with the first read."""
+        """Open a reader; the thread starts with the first read."""
         start = count_in(position, _NAME)
         self._origin.open()
         return _ThreadReader(_Pump(self._iterable, start))
 
 
 class _Pump(Generic[T]):
-    """The thread, and what it shares with the reader. Each attribute has one writer, named beside it."""
+    """The thread, and its shared state with the reader. Each attribute has one writer, named beside it."""
 
     def __init__(self, iterable: Iterable[T], start: int) -> None:
         self._iterable = iterable
         self._start = start
-        #: Appended to by the thread, taken from by the reader.
+        #: The thread appends, the reader takes.
         self.records: deque[T] = deque()
-        #: By the thread: how many of the first ``start`` records it has passed over.
+        #: By the thread: the number of the first ``start`` records that it has skipped.
         self.skipped = 0
-        #: By the thread: why it ended, if not at the end of the iterable. Set before ``over``.
+        #: By the thread: the error that ended it, if it was not the end of the iterable. Set before ``over``.
         self.failure: BaseException | None = None
-        #: By the thread: it appends nothing any more and runs none of the user's code.
+        #: By the thread: it appends no more and runs no code of the user.
         self.over = Event()
-        #: By the reader: nothing more is wanted.
+        #: By the reader: no more records are wanted.
         self.closed = False
-        #: Set while there may be something for the reader: records, or ``over``. The reader clears it, then looks.
+        #: Set when there may be something for the reader: records, or ``over``. The reader clears it before it checks.
         self.news = Event()
-        #: Set while there may be room for more records. The thread clears it, then looks.
+        #: Set when there may be room for more records. The thread clears it before it checks.
         self.room = Event()
-        #: By the thread: it waits for room, so it will see ``closed`` at once.
+        #: By the thread: it waits for room, so it will notice ``closed`` at once.
         self.parked = False
-        # A daemon: one that blocks for ever must not keep the process from exiting.
+        # A daemon: one that blocks for ever must not prevent the exit of the process.
         self.thread = Thread(
             target=copy_context().run, args=(self._run,), name="aflow ThreadSource", daemon=True
         )
@@ -99,7 +99,7 @@ class _Pump(Generic[T]):
     def _run(self) -> None:
         try:
             self._hand_over()
-        except BaseException as exc:  # whatever it is, the reader raises it in the job
+        except BaseException as exc:  # of any class: the reader raises it in the job
             self.failure = exc
         self.over.set()
         self.news.set()
@@ -117,7 +117,7 @@ class _Pump(Generic[T]):
                     self.news.set()
                 if len(self.records) >= BATCH_RECORDS:
                     self._wait_for_room()
-                if self.closed:  # or the iterator would be asked once more, and might block
+                if self.closed:  # otherwise the iterator would be asked once more, and might block
                     return
         finally:
             if isgenerator(iterator):
@@ -144,7 +144,7 @@ class _ThreadReader(Reader[T_co]):
             pump.thread.start()
         while True:
             pump.news.clear()
-            over = pump.over.is_set()  # before looking at the records: afterwards none are added
+            over = pump.over.is_set()  # before the records: none are added afterwards
             if pump.records:
                 return self._take(limit)
             if over:
@@ -166,7 +166,7 @@ class _ThreadReader(Reader[T_co]):
             raise read_failed(_NAME, position, failure) from failure
 
     def leftover(self) -> Chunk[T_co] | None:
-        """End the thread, and hand out what it has taken: an iterator does not give it a second time."""
+        """End the thread, and return its records: an iterator does not repeat them."""
         pump = self._pump
         if pump.thread.ident is None:
             return None

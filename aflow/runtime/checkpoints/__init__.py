@@ -1,1 +1,7 @@
-"""Checkpoints of a running job: what is asked of the tasks, where it is stored, and how a job goes on from it."""
+"""Checkpoints of a running job: barriers in the tasks, the coordinator, storage, and restores.
+
+``coordinator`` triggers and completes checkpoints, ``checkpointed_input`` and ``subtask_checkpointer`` are the parts of
+a task, ``restoration`` is a checkpoint from the view of the job that continues from it, ``directory`` the storage in a
+folder. The decisions are in ``aflow.machines.checkpoints`` and ``aflow.machines.barriers``, the stored formats in
+``aflow.state``. Read ``subtask_checkpointer`` first.
+"""

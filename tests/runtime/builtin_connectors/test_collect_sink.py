@@ -199,7 +199,7 @@ async def test_a_list_that_was_emptied_between_two_jobs_is_no_obstacle() -> None
 @pytest.mark.parametrize("committable", [{"checkpoint": 1}, (1, 2), 7], ids=repr)
 async def test_a_committable_of_another_sink_is_an_error_that_shows_it(committable: object) -> None:
     with pytest.raises(
-        RestoreError, match=r"'out', a CollectSink, cannot go on from .*another kind"
+        RestoreError, match=r"'out', a CollectSink, cannot continue from .*another kind"
     ):
         await CollectSink[int]().recover("out", [committable])
 

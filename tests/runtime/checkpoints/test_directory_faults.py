@@ -188,7 +188,7 @@ async def test_a_savepoint_is_there_as_a_whole_or_not_at_all(killed: bool) -> No
                 assert (await read_checkpoint(folder / "savepoint")).states == OLD
             else:
                 assert raised is not None
-                with pytest.raises(RestoreError, match="nothing of that name is there"):
+                with pytest.raises(RestoreError, match="nothing of that name exists"):
                     await read_checkpoint(folder / "savepoint")
             if not killed and raised is not None and "remove_folder" not in files.calls[moment - 1]:
                 assert {path.name for path in folder.iterdir()} <= {"state", "savepoint"}

@@ -1,4 +1,4 @@
-"""The file system as checkpoints use it: a seam, so that tests can make any single operation fail."""
+"""The file system as checkpoints use it: an interface, so that tests can make any single operation fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from aflow.state.manifest_checksums import in_hexadecimal
 
 
 class Occupied(Exception):
-    """Somebody else holds the lock; the message is what they wrote into it."""
+    """The lock is held by another process; the message is the content of the file."""
 
 
 class WritableFile(Protocol):
@@ -33,7 +33,7 @@ class WritableFile(Protocol):
     def write(self, data: bytes) -> None: ...
 
     def sync(self) -> None:
-        """Come back once everything written so far would survive a loss of power."""
+        """Return once everything written so far would survive a loss of power."""
         ...
 
     def close(self) -> None: ...
@@ -44,7 +44,7 @@ class HeldLock(Protocol):
 
 
 class WrongSize(OSError):
-    """A file has ``size`` bytes, and another number was expected."""
+    """A file has ``size`` bytes instead of the expected number."""
 
     def __init__(self, size: int) -> None:
         super().__init__(errno.EFBIG, f"it has {size:,} bytes")
@@ -52,7 +52,7 @@ class WrongSize(OSError):
 
 
 SMALL: Final = 64 << 20
-"""The size of the largest manifest, in bytes: far above those of the largest jobs, and far below the memory."""
+"""The size of the largest manifest, in bytes: far above that of the largest jobs, and far below the memory."""
 
 
 class Files(Protocol):
@@ -63,43 +63,44 @@ class Files(Protocol):
         ...
 
     def read(self, path: Path, size: int) -> bytes:
-        """Return the content of a file of ``size`` bytes. Raises ``WrongSize``, without reading a file of any other."""
+        """Return the content of a file of ``size`` bytes. Raises ``WrongSize`` for any other size, without reading
+        it."""
         ...
 
     def names(self, folder: Path) -> list[str]:
-        """What is in ``folder``, in no particular order."""
+        """Return the names in ``folder``, in any order."""
         ...
 
     def size(self, path: Path) -> int:
-        """In bytes."""
+        """Return the size in bytes."""
         ...
 
     def exists(self, path: Path) -> bool: ...
 
     def make_folder(self, path: Path) -> None:
-        """With those above it, for good; harmless if it is there."""
+        """Create the folder and its parents, durably; harmless if it exists."""
         ...
 
     def create(self, path: Path) -> WritableFile:
-        """Open an empty file; what was there is lost."""
+        """Open an empty file; former content is lost."""
         ...
 
     def rename(self, source: Path, target: Path) -> None:
-        """In one step, replacing a file at ``target``."""
+        """Rename in one step, replacing a file at ``target``."""
         ...
 
     def remove(self, path: Path) -> None: ...
 
     def remove_folder(self, path: Path) -> None:
-        """With all that is in it."""
+        """Remove the folder and everything in it."""
         ...
 
     def sync_folder(self, path: Path) -> None:
-        """Come back once the names in ``path`` would survive a loss of power."""
+        """Return once the names in ``path`` would survive a loss of power."""
         ...
 
     def lock(self, path: Path, owner: bytes) -> HeldLock:
-        """Hold a lock until it is released or the process ends, however it ends. Raises ``Occupied``."""
+        """Hold a lock until it is released or the process ends in any way. Raises ``Occupied``."""
         ...
 
 
@@ -112,7 +113,7 @@ class DiskFiles:
                 check_small(file.fileno())
                 return await file.read(SMALL)
 
-        # Cancelled while it is being opened, a file would belong to nobody.
+        # If it were cancelled while it is being opened, the file would have no owner.
         return await in_a_task(read, shielded=True)
 
     def read(self, path: Path, size: int) -> bytes:
@@ -157,7 +158,7 @@ class DiskFiles:
             os.close(folder)
 
     def lock(self, path: Path, owner: bytes) -> HeldLock:
-        # The file stays when the lock is released: whoever has it open already would lock a file that has no name.
+        # The file is kept when the lock is released: a process that has it open would lock a file without a name.
         file = regular_file(path, os.O_RDWR | os.O_CREAT)
         try:
             lock_exclusively(file)
@@ -200,10 +201,10 @@ DISK: Final = DiskFiles()
 
 
 def regular_file(path: str | PathLike[str], flags: int) -> int:
-    """Open a file as ``os.open`` does, unless it is a symbolic link or anything but a regular file.
+    """Open a file like ``os.open``, unless it is a symbolic link or not a regular file.
 
     A link may lead out of the folder, to a file that must not be read, or truncated. A named pipe would wait for the
-    other end, and a device has no end. Raises ``OSError`` with a message that says what it is.
+    other end, and a device has no end. Raises ``OSError`` with a message that names the kind.
     """
     try:
         file = os.open(path, flags | _ONLY_REGULAR, 0o666)
@@ -222,7 +223,7 @@ def regular_file(path: str | PathLike[str], flags: int) -> int:
     raise _no_file(mode)
 
 
-#: Where the system has no symbolic links or named pipes, it has no flag for them either.
+#: Systems without symbolic links or named pipes have no flag for them either.
 _ONLY_REGULAR: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
@@ -240,7 +241,7 @@ def _no_file(mode: int) -> OSError:
 
 
 def check_small(file: int) -> None:
-    """Raises ``OSError`` for an open file that is too large to be a manifest."""
+    """Raise ``OSError`` for an open file that is too large to be a manifest."""
     size = os.fstat(file).st_size
     if size > SMALL:
         raise OSError(
@@ -249,7 +250,7 @@ def check_small(file: int) -> None:
 
 
 def load_now(path: Path) -> bytes:
-    """Return what ``Files.load`` does; blocks."""
+    """Return the content of a manifest or another small file; blocks."""
     with open(path, "rb", opener=regular_file) as file:
         check_small(file.fileno())
         return file.read(SMALL)
@@ -257,16 +258,16 @@ def load_now(path: Path) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a manifest says of a file."""
+    """A stored file, as a manifest describes it."""
 
     size: int
     checksum: str
 
 
 def store(files: Files, path: Path, pieces: Iterable[bytes]) -> Written:
-    """Write a file that is there as a whole and for good, or, if that fails, not at all.
+    """Write a file completely and durably, or, if that fails, not at all.
 
-    Raises ``OSError``, and what ``pieces`` raises.
+    Raises ``OSError``, and the errors of ``pieces``.
     """
     temporary = path.with_name(path.name + TEMPORARY)
     named = temporary
@@ -292,7 +293,7 @@ def _write(files: Files, path: Path, pieces: Iterable[bytes]) -> Written:
             crc = crc32(piece, crc)
         file.sync()
     except BaseException:
-        # Closing writes what is still in a buffer: it fails for the reason that is known already.
+        # Closing writes the rest of a buffer: it fails for the reason that is known already.
         with suppress(OSError):
             file.close()
         raise
@@ -301,7 +302,7 @@ def _write(files: Files, path: Path, pieces: Iterable[bytes]) -> Written:
 
 
 def stored(files: Files, path: Path, pieces: Iterable[bytes]) -> Written:
-    """``store``, with ``CheckpointError`` naming the file in place of ``OSError``."""
+    """Call ``store``, with ``CheckpointError`` naming the file instead of ``OSError``."""
     try:
         return store(files, path, pieces)
     except OSError as exc:
@@ -309,12 +310,12 @@ def stored(files: Files, path: Path, pieces: Iterable[bytes]) -> Written:
 
 
 def reason(error: OSError) -> str:
-    """What the system says is wrong, with what to do about it where that is plain."""
+    """Return the message of the system, with a remedy if there is an obvious one."""
     said = error.strerror or str(error) or type(error).__name__
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return f"{said}; make room, or have fewer checkpoints kept"
+        return f"{said}; free some space, or keep fewer checkpoints"
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return f"{said}; the folder must be writable for this process"
     if error.errno in {errno.ENOTDIR, errno.EEXIST}:
-        return f"{said}; give the path of a folder, or of one to be made"
+        return f"{said}; give the path of a folder, or of one that can be created"
     return said

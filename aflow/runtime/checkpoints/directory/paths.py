@@ -1,4 +1,4 @@
-"""Where checkpoints are: in the file system of this process, by their paths or ``file:`` URIs."""
+"""Paths of checkpoints in the file system of this process: plain ones, or ``file:`` URIs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from aflow.errors import FlowDefinitionError, shown
 
 
 def local_folder(path: str | PathLike[str], what: str) -> Path:
-    """The folder, or file, that ``path`` names; ``what`` is given it, for errors.
-
-    Raises ``FlowDefinitionError`` for what is no path, and for a URI of anything but a local or mounted folder.
+    """Return the folder, or file, that ``path`` names; ``what`` is the argument, for errors.
+    ⏎ Raises ``FlowDefinitionError`` for an invalid path, and for a URI of anything but a local or mounted folder.
     """
     named = fspath(path) if isinstance(path, str | PathLike) else None
     if not isinstance(named, str) or not named:

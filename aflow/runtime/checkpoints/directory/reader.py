@@ -1,4 +1,4 @@
-"""From the files of a checkpoint to what the steps remembered: every file is checked before any of it is used."""
+"""Reads the state of the steps from the files of a checkpoint; every file is checked before any of it is used."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from aflow.state.parts import decoded, encoded
 from aflow.state.read_errors import wrap_read_errors
 from aflow.state.snapshot import OperatorSnapshot, merge, replay
 
-#: What a part holds, by step.
+#: The content of a part, by step.
 Content: TypeAlias = Mapping[str, OperatorSnapshot]
 
-#: Does something in a thread.
+#: Runs a function in a thread.
 Run: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The folder that the paths in a manifest start from."""
+    """The folder that the paths in a manifest are relative to."""
 
     files: Files
     folder: Path
-    #: Held while a thread turns bytes into state or state into bytes. Threads cannot do that side by side anyway, and
-    #: the event loop would have to wait for its turn among all of them.
+    #: Held while a thread encodes or decodes state. Threads cannot do that in parallel anyway, and the event loop would
+    #: have to compete with all of them.
     turn: Lock = field(default_factory=Lock)
 
     def encoded(self, steps: Mapping[str, OperatorSnapshot], *, aflow: str) -> Iterator[bytes]:
-        """The content of a part; each piece is made in turn, and may be written meanwhile."""
+        """Yield the content of a part; each piece is created in turn, and may be written meanwhile."""
         pieces = encoded(steps, aflow=aflow)
         while True:
             with self.turn:
@@ -56,7 +56,7 @@ class Source:
 
 
 async def manifest_in(files: Files, path: Path) -> Manifest:
-    """The manifest in the file ``path``. Raises ``RestoreError``."""
+    """Return the manifest in the file ``path``. Raises ``RestoreError``."""
     try:
         data = await files.load(path)
     except OSError as exc:
@@ -65,7 +65,7 @@ async def manifest_in(files: Files, path: Path) -> Manifest:
 
 
 def content(source: Source, ref: FileRef) -> Content:
-    """What the part ``ref`` holds; blocks. Raises ``RestoreError`` unless it is what the manifest promises."""
+    """Return the content of the part ``ref``; blocks. Raises ``RestoreError`` if it does not match the manifest."""
     path = source.folder / ref.path
     _check_folders(source.folder, ref)
     try:
@@ -77,7 +77,7 @@ def content(source: Source, ref: FileRef) -> Content:
     except OSError as exc:
         raise RestoreError(f"{path} cannot be read: {reason(exc)}") from exc
     except MemoryError as exc:
-        raise RestoreError(f"{path} has {ref.size:,} bytes, more than there is memory") from exc
+        raise RestoreError(f"{path} has {ref.size:,} bytes, more than fits in memory") from exc
     wrong = wrong_with(ref, data)
     if wrong is not None:
         raise RestoreError(f"{path} {wrong}")
@@ -86,20 +86,19 @@ def content(source: Source, ref: FileRef) -> Content:
 
 
 def _check_folders(folder: Path, ref: FileRef) -> None:
-    """Raises ``RestoreError`` if a folder on the way to a part is a link, which may lead out of ``folder``."""
+    """Raise ``RestoreError`` if a folder on the path of a part is a link, which may lead out of ``folder``."""
     for one in PurePosixPath(ref.path).parents:
         if one.name and os.path.islink(folder / one):
             raise RestoreError(
-                f"{folder / one} is a symbolic link: the folder of the checkpoints may be one, what is in it may not"
+                f"{folder / one} is a symbolic link: the folder of the checkpoints may be one, its contents may not"
             )
 
 
 def state_of(
     step: str, chain: Sequence[Link], contents: Mapping[FileRef, Content], source: Source
 ) -> OperatorSnapshot:
-    """What one subtask of ``step`` remembered: complete, and of the key groups of its links only.
-
-    A complete part says all about its key groups, so older ones are not asked about them. Raises ``RestoreError``.
+    """Return the state of one subtask of ``step``: complete, and of the key groups of its links only.
+    ⏎ A complete part has all state of its key groups, so older ones are not read for them. Raises ``RestoreError``.
     """
     told: set[int] = set()
     parts: list[OperatorSnapshot] = []
@@ -119,7 +118,7 @@ def state_of(
 
 
 async def states_of(manifest: Manifest, source: Source, run: Run) -> dict[str, OperatorSnapshot]:
-    """What each step of a checkpoint remembered. Raises ``RestoreError`` naming the files that are not whole."""
+    """Return the state of each step of a checkpoint. Raises ``RestoreError`` naming the files that are not complete."""
     contents: dict[FileRef, Content] = {}
     problems: dict[str, RestoreError] = {}
 
@@ -165,9 +164,8 @@ def _merged(
 
 
 async def newest_whole(numbers: Iterable[int], source: Source, run: Run) -> Restored | None:
-    """The newest of these checkpoints that is whole, with the others named; None if there are none.
-
-    Raises ``RestoreError`` naming all of them if none is whole.
+    """Return the newest of these checkpoints that is complete, with the skipped ones named; None if there are none.
+    ⏎ Raises ``RestoreError`` naming all of them if none is complete.
     """
     passed_over: list[str] = []
     for number in sorted(numbers, reverse=True):
@@ -187,7 +185,7 @@ async def newest_whole(numbers: Iterable[int], source: Source, run: Run) -> Rest
 
 
 async def read_checkpoint(path: str | PathLike[str], *, files: Files = DISK) -> Restored:
-    """Read a checkpoint without claiming its place: also that of a job that runs.
+    """Read a checkpoint without claiming its folder: also that of a running job.
 
     ``path`` is a savepoint, a folder of checkpoints (whose newest is read), or one manifest; a ``file:`` URI will do.
     Raises ``RestoreError`` if there is none, or none that is whole, and ``FlowDefinitionError`` for other URIs.
@@ -204,7 +202,7 @@ async def read_checkpoint(path: str | PathLike[str], *, files: Files = DISK) -> 
         return await _one(place, files, run)
     except FileNotFoundError as exc:
         raise RestoreError(
-            f"there is no checkpoint at {place}: nothing of that name is there"
+            f"there is no checkpoint at {place}: nothing of that name exists"
         ) from exc
     except OSError as exc:
         raise RestoreError(f"{place} cannot be read: {reason(exc)}") from exc

@@ -1,4 +1,4 @@
-"""Parts written anew as complete ones: of one chain, to make it short, and of a whole checkpoint, as a savepoint."""
+"""Parts rewritten as complete ones: of one chain, to compact it, and of a whole checkpoint, as a savepoint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Run(Protocol):
-    """Does something in a thread, to its end."""
+    """Runs a function in a thread, to its end."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
@@ -32,7 +32,7 @@ class Run(Protocol):
 def rewritten(
     source: Source, step: str, chain: Sequence[Link], path: Path, *, aflow: str
 ) -> Written:
-    """Write what a chain amounts to as one complete part; blocks. Raises ``CheckpointError``."""
+    """Write the state of a chain as one complete part; blocks. Raises ``CheckpointError``."""
     try:
         contents = {link.file: content(source, link.file) for link in chain}
         with source.turn:
@@ -44,7 +44,7 @@ def rewritten(
 
 
 def check_new(files: Files, path: Path) -> None:
-    """Blocks. Raises ``CheckpointError`` if there is something at ``path``, or no folder can be made there."""
+    """Raise ``CheckpointError`` if ``path`` exists, or no folder can be created there; blocks."""
     target = Path.cwd() / path
     if files.exists(target):
         raise CheckpointError(
@@ -58,7 +58,7 @@ def check_new(files: Files, path: Path) -> None:
 async def export(source: Source, manifest: Manifest, path: Path, run: Run) -> Manifest:
     """Write a checkpoint as a savepoint at ``path``; see ``CheckpointStorage.export``.
 
-    It is written to a folder beside it, whose name begins with a dot, and gets its name when it is whole.
+    It is written to a folder beside it, whose name starts with a dot, and is renamed when it is complete.
     """
     draft = Draft(source.files, Path.cwd() / path)
     try:
@@ -68,7 +68,7 @@ async def export(source: Source, manifest: Manifest, path: Path, run: Run) -> Ma
         await run(lambda: draft.finish(saved))
     except BaseException:
         with CancelScope(shield=True):
-            # Not by ``run``, which does nothing any more if the storage was closed meanwhile.
+            # Not by ``run``, which refuses work if the storage was closed meanwhile.
             await to_its_end(draft.remove, CapacityLimiter(1))
         raise
     return saved
@@ -77,7 +77,7 @@ async def export(source: Source, manifest: Manifest, path: Path, run: Run) -> Ma
 async def _steps(
     source: Source, manifest: Manifest, draft: Draft, run: Run
 ) -> tuple[StepState, ...]:
-    """The state of all steps, written anew."""
+    """Rewrite the state of all steps, and return its descriptions."""
     links: dict[tuple[str, int], Link] = {}
     failures: list[BaseException] = []
 
@@ -123,7 +123,7 @@ class Draft:
 
     @property
     def folder(self) -> Path:
-        """Nobody else's: two may be on their way to the same name."""
+        """A folder of this draft only: two may be written for the same name."""
         return self.target.parent / f".{self.target.name}.partial-{os.getpid()}-{id(self):x}"
 
     def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""The time in which one job holds a folder: its lock, its threads, and what it knows of the files there."""
+"""The time in which one job holds a folder: its lock, its threads, and its knowledge of the files there."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ from aflow.state.manifest import Manifest
 
 T = TypeVar("T")
 
-#: Files that are written or read at a time; further ones wait, and leave the threads of the host alone.
+#: The most files that are written or read at a time, so that the host keeps its threads; further ones wait.
 THREADS: Final = 8
 
 
 class Session:
-    """Begins before the lock is taken, and ends when the last thread at work has finished.
-
-    The lock is given back by that thread, so nobody else ever meets a writer in the folder.
+    """Starts before the lock is taken, and ends when the last working thread has finished.
+    ⏎ That thread releases the lock, so another job never meets a writer in the folder.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder: Final = folder
         self.flow = ""
-        #: Held while manifests change, and while parts are removed for want of one that points to them.
+        #: Held while manifests change, and while unreferenced parts are removed.
         self.manifests_change: Final = threading.Lock()
-        #: Those that are there, or may be.
+        #: Manifests that are there, or may be.
         self.checkpoints: Final[dict[int, Manifest]] = {}
-        #: Those whose manifests cannot be read.
+        #: Manifests that cannot be read.
         self.unreadable: Final[set[int]] = set()
-        #: Names of all parts that were there or were begun. They are never given twice.
+        #: Names of all parts that were there or were started. They are never used twice.
         self.names: Final[set[str]] = set()
-        #: Of those, the ones begun in this session for checkpoints of which nobody knows what becomes of them.
+        #: Of those, parts started in this session for checkpoints whose outcome is unknown.
         self.undecided: Final[set[str]] = set()
-        #: Of those, the ones that are being written.
+        #: Of those, parts that are being written.
         self.writing: Final[set[str]] = set()
         self._lock: HeldLock | None = None
         self._limiter: Final = CapacityLimiter(THREADS)
@@ -50,9 +49,8 @@ class Session:
         self._over = False
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do ``work`` in a thread, to its end: a cancellation goes on after that.
-
-        Raises ``CheckpointError`` if the session is over by then.
+        """Do ``work`` in a thread, to its end; a cancellation is raised after that.
+        ⏎ Raises ``CheckpointError`` if the session is over by then.
         """
         return await to_its_end(lambda: self._counted(work), self._limiter)
 
@@ -70,12 +68,12 @@ class Session:
                 self._changed.notify_all()
 
     def locked(self, lock: HeldLock) -> None:
-        """The folder is ours; called in a thread of this session."""
+        """Keep the lock of the folder; called in a thread of this session."""
         with self._changed:
             self._lock = lock
 
     async def end(self) -> None:
-        """Let nothing new begin, and wait for the threads at work; without any, it is done at once."""
+        """Refuse new work, and wait for the working threads; without any, return at once."""
         with self._changed:
             self._over = True
             self._release_if_done()
@@ -93,7 +91,7 @@ class Session:
             self._lock = None
 
     def begin_part(self, name: str) -> str:
-        """Reserve a name for a part: ``name``, or one like it if that has been given."""
+        """Reserve a name for a part: ``name``, or a similar one if that was used."""
         stem, dot, ending = name.rpartition(".")
         chosen, number = name, 1
         while chosen in self.names:
@@ -105,13 +103,13 @@ class Session:
         return chosen
 
     def decided(self, checkpoints: Callable[[int], bool]) -> None:
-        """What becomes of these checkpoints is known: of their parts, those that are needed are pointed to."""
+        """Record that the outcome of these checkpoints is known: manifests refer to the parts that they need."""
         gone = {name for name in self.undecided if checkpoints(part_number(name) or 0)}
         self.undecided.difference_update(gone)
 
     def must_stay(self) -> Callable[[str], bool]:
-        """Which parts must stay whatever manifests say, by their names; may be asked in any thread."""
-        # What an unreadable manifest needs is not known, except that it is not newer than the manifest.
+        """Return a predicate for names of parts that must be kept whatever manifests say; any thread may call it."""
+        # The parts that an unreadable manifest needs are unknown, except that they are not newer than the manifest.
         newest = max(self.unreadable, default=-1)
 
         def stays(name: str) -> bool:

@@ -4,16 +4,16 @@
 
     state/
       flow.json                             the flow that the folder belongs to
-      lock                                  held by the live job; its process is written inside
+      lock                                  held by the live job; contains its process
       checkpoint-000012.json                the manifest of checkpoint 12
-      parts/000012-sums-1f0c2a9b-0.part     what subtask 0 of the task "sums" stored for checkpoint 12
+      parts/000012-sums-1f0c2a9b-0.part     stored by subtask 0 of task "sums" for checkpoint 12
 
 A savepoint is such a folder too, without ``flow.json`` and ``lock``. A name that ends with ``.tmp`` is a file that is
-being written, or whose writer has died. Names of files say what they are to a person; a reader goes by the manifests.
+being written, or whose writer has died. Names of files are for people; a reader uses the manifests.
 
-A file is written under a temporary name, brought to disk, renamed, and its folder is brought to disk; the manifest of a
-checkpoint comes last. So whatever has its final name is whole, and a checkpoint is there entirely or not at all. A call
-that is cancelled finishes what it is doing in a thread first.
+A file is written under a temporary name, synced, renamed, and its folder is synced; the manifest of a checkpoint is
+last. So every file with its final name is complete, and a checkpoint is there entirely or not at all. A call that is
+cancelled first completes its work in a thread.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from aflow.state.snapshot import OperatorSnapshot
 
 
 class DirectoryStorage:
-    """Keeps the checkpoints of one flow in a folder, which is made if it is not there; see ``CheckpointStorage``.
+    """Stores the checkpoints of one flow in a folder, which is created if it is missing; see ``CheckpointStorage``.
 
     The folder must be on a file system with POSIX locks and renames: a local disk, or a network one that has both.
     """
@@ -91,7 +91,7 @@ class DirectoryStorage:
         path = self.folder / LOCK
         if os.path.islink(self.folder / PARTS):
             raise CheckpointError(
-                f"{self.folder / PARTS} is a symbolic link: {self.folder} itself may be one, what is in it may not"
+                f"{self.folder / PARTS} is a symbolic link: {self.folder} itself may be one, its contents may not"
             )
         try:
             self._files.make_folder(self.folder / PARTS)
@@ -105,7 +105,7 @@ class DirectoryStorage:
             raise CheckpointError(f"cannot write {path}: {reason(exc)}") from exc
 
     async def _belong(self, session: Session, flow: str) -> None:
-        """Make sure that the folder is that of ``flow``."""
+        """Raise ``CheckpointError`` unless the folder is that of ``flow``."""
         path = self.folder / PLACE
         try:
             owner = flow_of(await self._files.load(path), what=str(path))
@@ -124,7 +124,7 @@ class DirectoryStorage:
                 )
 
     async def _look_around(self, session: Session) -> None:
-        """Learn what is there."""
+        """List the files in the folder."""
         session.names.update(await session.run(lambda: self._names(PARTS)))
         for number in manifest_numbers(await session.run(lambda: self._names(""))):
             try:
@@ -154,9 +154,8 @@ class DirectoryStorage:
         return await newest_whole(numbers, self._source, session.run)
 
     async def kept(self) -> list[int]:
-        """The numbers of the completed checkpoints that are here, ascending; those that cannot be read are among them.
-
-        Savepoints are not: nobody removes them for being old.
+        """Return the numbers of the completed checkpoints, ascending, including those that cannot be read.
+        ⏎ Savepoints are not included: they are never removed automatically.
         """
         session = self._opened()
         completed = [
@@ -212,12 +211,12 @@ class DirectoryStorage:
                         self._check_there(ref)
                     stored(self._files, path, [manifest_bytes(manifest)])
                 finally:
-                    # After a failure too: bringing the folder to disk comes last, and what was renamed may be there.
+                    # After a failure too: syncing the folder is last, and renamed files may be there.
                     if self._may_be_there(path):
                         session.checkpoints[manifest.id] = manifest
 
         await session.run(write)
-        # A checkpoint puts an end to those before it; a savepoint does not.
+        # A checkpoint subsumes the preceding ones; a savepoint does not.
         savepoint = manifest.kind is CheckpointKind.SAVEPOINT
         session.decided(
             lambda number: number == manifest.id or (number < manifest.id and not savepoint)
@@ -241,9 +240,8 @@ class DirectoryStorage:
     # ------------------------------------------------------------------------------------------ removing
 
     async def discard(self, checkpoint: int) -> None:
-        """Remove the manifest of a checkpoint, which may be one that did not come about; see ``CheckpointStorage``.
-
-        Raises ``CheckpointError`` if it cannot be removed; then its parts stay too.
+        """Remove the manifest of a checkpoint, which may be an aborted one; see ``CheckpointStorage``.
+        ⏎ Raises ``CheckpointError`` if it cannot be removed; then its parts are kept too.
         """
         session = self._opened()
         path = self.folder / manifest_name(checkpoint)
@@ -252,7 +250,7 @@ class DirectoryStorage:
             with session.manifests_change:
                 try:
                     self._files.remove(path)
-                    # Parts go only after this, so that no power failure brings a manifest without parts back.
+                    # Parts are removed only after this, so that no power failure restores a manifest without parts.
                     self._files.sync_folder(self.folder)
                 except FileNotFoundError:
                     pass
@@ -280,7 +278,7 @@ class DirectoryStorage:
         await session.run(clear)
 
     def _remove(self, subfolder: str, stays: Callable[[str], bool]) -> None:
-        """Remove what has a name of ours and need not stay. What cannot be removed is left to the next time."""
+        """Remove our files that need not be kept. A later sweep removes those that cannot be removed now."""
         folder = self.folder / subfolder
         try:
             names = self._files.names(folder)
@@ -294,9 +292,8 @@ class DirectoryStorage:
     # ------------------------------------------------------------------------------------------ savepoints
 
     def check_savepoint(self, path: str) -> None:
-        """Raises ``CheckpointError`` if ``export`` to ``path`` must fail, as far as the names that are there tell.
-
-        It asks the file system a question or two, and waits for it.
+        """Raise ``CheckpointError`` if ``export`` to ``path`` must fail, as far as existing names tell.
+        ⏎ Blocks for one or two calls of the file system.
         """
         check_new(self._files, Path(path))
 
@@ -307,7 +304,7 @@ class DirectoryStorage:
 
 
 def _holder(owner: str) -> str:
-    """Who holds a lock, by what is written in it."""
+    """Return the holder of a lock, from the content of its file."""
     try:
         known = json.loads(owner)
         return f"process {known['pid']} on host {known['host']}, flow {known['flow']!r}"

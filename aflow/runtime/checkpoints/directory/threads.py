@@ -1,4 +1,4 @@
-"""Work that is not left half-done: a cancellation waits for its end, and goes on from there."""
+"""Work that is completed although it is cancelled: the cancellation is raised after its end."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ async def to_its_end(work: Callable[[], T], limiter: CapacityLimiter) -> T:
 
 
 async def in_a_task(work: Callable[[], Awaitable[T]], *, shielded: bool = False) -> T:
-    """Do ``work`` in a task of its own, so that what it shields from cancellation is shielded from any; or all of it.
+    """Do ``work`` in a task of its own, so that its shields hold against any cancellation; or shield all of it.
 
-    A shield of anyio (``to_thread.run_sync`` has one) holds off the cancellation of a scope around it, but not that of
-    the task that it runs in. A task of a group is cancelled by the scope of the group, and by nothing else.
+    A shield of anyio (``to_thread.run_sync`` has one) protects from the cancellation of an enclosing scope, but not
+    from that of the task it runs in. A task of a group is cancelled by the scope of the group, and by nothing else.
     """
     results: list[T] = []
     failures: list[BaseException] = []
