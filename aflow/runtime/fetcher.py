@@ -19,7 +19,7 @@ from aflow.machines.batch_size import BatchSize
 from aflow.runtime.cancellation import end_if_asked, user_code
 from aflow.runtime.failures import closing_async
 from aflow.runtime.loop_budget import LoopBudget
-from aflow.runtime.splits import Assigned, Place, SplitQueue
+from aflow.runtime.splits import Assigned, SplitPosition, SplitQueue
 
 #: Batches read ahead for all splits of a subtask together: one pass of the event loop serves as many.
 _READ_AHEAD: Final = 4
@@ -199,7 +199,7 @@ class Fetcher:
             self._put(Awaiting())
         return await self._splits.next(self._subtask)
 
-    async def _read(self, split: Split, place: Place, slots: asyncio.Semaphore) -> None:
+    async def _read(self, split: Split, place: SplitPosition, slots: asyncio.Semaphore) -> None:
         try:
             with user_code(lambda exc: self._failed(exc, split)):
                 ended = await self._read_named(split, place)
@@ -211,7 +211,7 @@ class Fetcher:
                 self._put(Ended(split.id))
         slots.release()
 
-    async def _read_named(self, split: Split, place: Place) -> bool:
+    async def _read_named(self, split: Split, place: SplitPosition) -> bool:
         """Read ``split``, and add the name of the source to errors of its connector."""
         try:
             return await self._read_all(split, place)
@@ -220,7 +220,7 @@ class Fetcher:
                 raise  # the connector's own exception class is kept
             raise SourceError(f"source {self.name!r}: {exc}") from exc
 
-    async def _read_all(self, split: Split, place: Place) -> bool:
+    async def _read_all(self, split: Split, place: SplitPosition) -> bool:
         """Read ``split`` from ``place`` on. Return False if it was stopped before its end."""
         # From here on, a stop cancels. A reader that opens without waiting, such as that of a push source, is open
         # before any other task can run.

@@ -42,7 +42,7 @@ from aflow.runtime.recovery import (
     JobEvent,
     JobRestarted,
     JobRestored,
-    Recovery,
+    RecoveryOptions,
     StartFrom,
     path_of_savepoint,
     start_from,
@@ -71,10 +71,12 @@ class Job:
     sources and sinks raise for it.
     """
 
-    def __init__(self, plan: Plan, options: Options, recovery: Recovery | None = None) -> None:
+    def __init__(
+        self, plan: Plan, options: Options, recovery: RecoveryOptions | None = None
+    ) -> None:
         self._plan = plan
         self._options = options
-        self._recovery = recovery or Recovery()
+        self._recovery = recovery or RecoveryOptions()
         self._start_from = start_from(self._recovery.restore)
         self._reports = Reports(plan.flow, self._emit_event)
         self._attempt = Attempt(plan, options, self._reports)

@@ -126,7 +126,7 @@ class JobBuilder:
     def _announce_status(self) -> None:
         """Let subtasks without a split emit their status before any task runs.
 
-        Tasks behind a forward exchange emit it too. Other exchanges have channels of other subtasks as well.
+        Tasks downstream of a forward exchange emit it too. Other exchanges have channels of other subtasks as well.
         """
         for plan in self._plan.tasks:
             if all(isinstance(one.edge.partitioning, Forward) for one in plan.incoming):

@@ -21,7 +21,7 @@ from aflow.runtime.mailbox import Mailbox
 
 
 class SuspendReason(Enum):
-    """What a suspended task waits for."""
+    """The condition that a suspended task waits for."""
 
     IDLE = "idle"
     """Input."""

@@ -116,8 +116,8 @@ def check_on_event(on_event: object) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recovery:
-    """How a job recovers from failures. Raises ``FlowDefinitionError`` for invalid arguments."""
+class RecoveryOptions:
+    """Recovery of a job from failures. Raises ``FlowDefinitionError`` for invalid arguments."""
 
     checkpointing: Checkpointing | None = None
     restarts: Restarts = field(default_factory=NoRestart)

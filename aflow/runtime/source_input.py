@@ -18,7 +18,7 @@ from aflow.model.time import MAX_TIMESTAMP
 from aflow.operators.base import Operator, Output
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.fetcher import Awaiting, Begun, Ended, Failed, Fetcher, Read
-from aflow.runtime.splits import Assigned, Place, Progress
+from aflow.runtime.splits import Assigned, Progress, SplitPosition
 
 
 class SourceInput:
@@ -96,7 +96,7 @@ class SourceInput:
     def progress(self) -> Progress:
         """Return the source position after the last record that the operators processed."""
         places = {
-            split: Place(position, self._partly_read.get(split, 0))
+            split: SplitPosition(position, self._partly_read.get(split, 0))
             for split, position in self.positions.items()
         }
         return Progress(places, frozenset(self._ended))

@@ -14,7 +14,7 @@ from aflow.runtime.cancellation import user_code
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SplitPosition:
     """The start of a split: ``position``, after skipping ``skip`` records, which were processed."""
 
     position: Position | None = None
@@ -26,14 +26,14 @@ class Assigned:
     """A split, and the position to read it from."""
 
     split: Split
-    place: Place = field(default_factory=Place)
+    place: SplitPosition = field(default_factory=SplitPosition)
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a source was read when a checkpoint was taken."""
+    """Progress of a source in a checkpoint."""
 
-    places: Mapping[str, Place] = field(default_factory=dict[str, Place])
+    places: Mapping[str, SplitPosition] = field(default_factory=dict[str, SplitPosition])
     """Of splits that had been started and had not ended, by their ids."""
     ended: Collection[str] = ()
     """Ids of splits that were read to their end."""

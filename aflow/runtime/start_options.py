@@ -8,12 +8,12 @@ from typing import Final, TypedDict, get_type_hints
 
 from aflow.runtime.checkpoints.settings import Checkpointing
 from aflow.runtime.options import Options
-from aflow.runtime.recovery import JobEvent, Recovery, Restore, StartFrom
+from aflow.runtime.recovery import JobEvent, RecoveryOptions, Restore, StartFrom
 from aflow.runtime.restarts import NoRestart, Restarts
 
 
 class StartOptions(TypedDict, total=False):
-    """How a job is started. All by keyword, and all optional; None stands for the default."""
+    """Arguments of a start. All by keyword, and all optional; None stands for the default."""
 
     parallelism: int
     """The number of subtasks of each keyed step, and of each source that can be divided, unless the step itself says
@@ -48,10 +48,10 @@ def check_start_names(method: str, options: Mapping[str, object]) -> None:
             )
 
 
-def recovery_of(options: StartOptions) -> Recovery:
+def recovery_of(options: StartOptions) -> RecoveryOptions:
     """Return the part of ``options`` that is about failures. Raises ``FlowDefinitionError`` for invalid values."""
     restart = options.get("restart")
-    return Recovery(
+    return RecoveryOptions(
         checkpointing=options.get("checkpointing"),
         restarts=NoRestart() if restart is None else restart,
         restore=options.get("restore", StartFrom.LATEST),

@@ -15,7 +15,7 @@ LONG: Final = 24
 
 
 @dataclass(slots=True)
-class Chain:
+class PartChain:
     """The parts of one step, oldest first, starting with a complete one. If empty, the next one must be complete."""
 
     links: tuple[Link, ...] = ()
@@ -38,7 +38,7 @@ class SubtaskChains:
     groups: KeyGroupRange
     incremental: bool
     #: By step. A step that is missing has stored nothing yet.
-    chains: dict[str, Chain] = field(default_factory=dict[str, Chain])
+    chains: dict[str, PartChain] = field(default_factory=dict[str, PartChain])
     #: Counts captures that could not be stored: changes that were captured before a loss have no base.
     losses: int = 0
 
@@ -51,7 +51,7 @@ class SubtaskChains:
         found = tuple(links)
         if found:
             sizes = [link.file.size for link in found]
-            self.chains[step] = Chain(found, sizes[0], sum(sizes[1:]))
+            self.chains[step] = PartChain(found, sizes[0], sum(sizes[1:]))
 
     def stored(self, file: FileRef, snapshots: Mapping[str, OperatorSnapshot]) -> None:
         """Add a part that is stored durably."""
@@ -59,7 +59,7 @@ class SubtaskChains:
         for step, snapshot in snapshots.items():
             chain = self.chains.get(step)
             if snapshot.complete or chain is None:
-                self.chains[step] = Chain((link,), file.size)
+                self.chains[step] = PartChain((link,), file.size)
             else:
                 chain.links = (*chain.links, link)
                 chain.change_bytes += file.size
@@ -77,7 +77,7 @@ class SubtaskChains:
             return
         rest = chain.links[len(former) :]
         link = Link(file, self.groups.start, self.groups.stop)
-        self.chains[step] = Chain((link, *rest), file.size, sum(one.file.size for one in rest))
+        self.chains[step] = PartChain((link, *rest), file.size, sum(one.file.size for one in rest))
 
     def now(self, steps: Iterable[str]) -> dict[str, tuple[Link, ...]]:
         """Return the present chain of each of ``steps``."""

@@ -14,7 +14,7 @@ from aflow.connect import Committable
 from aflow.errors import CheckpointError, RestoreError, shown
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.operators.sink import Pending
-from aflow.runtime.splits import Place, Progress
+from aflow.runtime.splits import Progress, SplitPosition
 from aflow.state.snapshot import OperatorSnapshot
 
 PROGRESS: Final = "@progress"
@@ -40,17 +40,17 @@ def source_progress(name: str, progress: Progress, subtask: int) -> OperatorSnap
 
 def read_progress(name: str, snapshot: OperatorSnapshot, parallelism: int) -> Progress:
     """Return the progress of all subtasks of a source, so many. Raises ``RestoreError``."""
-    places: dict[str, Place] = {}
+    places: dict[str, SplitPosition] = {}
     readers: dict[str, int] = {}
     ended: set[str] = set()
     for part in _decoded(name, snapshot.operator.get(PROGRESS, ())):
         known = cast("tuple[object, ...]", part) if isinstance(part, tuple) else ()
         match known:
             case (str(split), object() as position, int(skip), int(subtask)):
-                places[split] = Place(position, skip)
+                places[split] = SplitPosition(position, skip)
                 readers[split] = subtask
             case (str(split), object() as position, int(skip)):  # of an older checkpoint
-                places[split] = Place(position, skip)
+                places[split] = SplitPosition(position, skip)
             case (str(split),):
                 ended.add(split)
             case _:

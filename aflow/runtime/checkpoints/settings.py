@@ -20,7 +20,7 @@ def check_bool(value: object, name: str) -> None:
 
 
 class ProcessingGuarantee(Enum):
-    """How often the state of the pipeline counts each record after a failure."""
+    """The number of times that state counts a record after a failure."""
 
     EXACTLY_ONCE = "exactly once"
     """Exactly once, as if there had been no failure."""
@@ -66,7 +66,7 @@ Barriers: TypeAlias = Aligned | Unaligned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointing:
-    """When and where checkpoints are taken. Raises ``FlowDefinitionError`` for invalid values.
+    """Schedule and storage of checkpoints. Raises ``FlowDefinitionError`` for invalid values.
 
     ``Checkpointing(every=timedelta(seconds=10), storage="state/")``.
     """

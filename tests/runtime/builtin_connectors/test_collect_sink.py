@@ -230,7 +230,7 @@ async def test_a_second_job_is_refused_while_one_runs_or_waits_for_its_restart(
     async with jobs.first.start(checkpointing=storage, restart=restart) as job:
         for at in (5, 10):  # while it runs, and while it waits
             await asyncio.sleep(at)
-            with pytest.raises(SinkError, match="belongs to job 'first', which still runs"):
+            with pytest.raises(SinkError, match="belongs to job 'first', which is running"):
                 await jobs.second.run()
         await job.wait()
 
@@ -245,7 +245,7 @@ async def test_a_job_with_checkpoints_is_refused_while_one_without_runs(tmp_path
 
     async with jobs.first.start() as job:
         await asyncio.sleep(5)
-        with pytest.raises(SinkError, match="belongs to job 'first', which still runs"):
+        with pytest.raises(SinkError, match="belongs to job 'first', which is running"):
             await jobs.second.run(checkpointing=af.Checkpointing(storage=tmp_path))
         await job.wait()
 

@@ -11,7 +11,7 @@ import pytest
 
 import aflow as af
 from aflow.runtime.checkpoints.sections import read_progress, source_progress
-from aflow.runtime.splits import Place, Progress, SplitQueue
+from aflow.runtime.splits import Progress, SplitPosition, SplitQueue
 from aflow.testing import CollectSink, Crash, Pause, ScriptedSource, run_flow
 from aflow.testing.scripted_source import Line
 
@@ -22,7 +22,7 @@ def dealt(
     readers: Mapping[str, int], *, before: int, now: int, in_flight: bool = False
 ) -> list[list[str]]:
     """Which splits each subtask goes on with."""
-    places = {split: Place(1) for split in "bcd"}
+    places = {split: SplitPosition(1) for split in "bcd"}
     progress = Progress(places, ["a"], readers, before, in_flight=in_flight)
     queue = SplitQueue("numbers", ScriptedSource[int](1), now, progress)
     return [[one.split.id for one in queue.begun(subtask)] for subtask in range(now)]
@@ -53,11 +53,11 @@ def test_splits_of_checkpoints_that_do_not_tell_who_read_them_are_dealt_in_turn(
 
 
 def test_a_checkpoint_tells_which_subtask_has_read_a_split() -> None:
-    stored = source_progress("numbers", Progress({"b": Place(7, 2)}, ["a"]), subtask=3)
+    stored = source_progress("numbers", Progress({"b": SplitPosition(7, 2)}, ["a"]), subtask=3)
 
     read = read_progress("numbers", stored, parallelism=4)
 
-    assert read == Progress({"b": Place(7, 2)}, frozenset({"a"}), {"b": 3}, 4)
+    assert read == Progress({"b": SplitPosition(7, 2)}, frozenset({"a"}), {"b": 3}, 4)
 
 
 def test_records_of_a_split_keep_their_order_over_a_restart_although_another_split_has_ended(

@@ -19,7 +19,7 @@ from aflow.runtime.checkpoints.statistics import SubtaskCheckpoint
 from aflow.runtime.checkpoints.subtask_checkpointer import SubtaskCheckpointer
 from aflow.runtime.loop_budget import WorkerActivity
 from aflow.runtime.mailbox import Mailbox
-from aflow.runtime.splits import Place, Progress
+from aflow.runtime.splits import Progress, SplitPosition
 from aflow.runtime.task_id import TaskId
 from aflow.runtime.timer_service import TimerService
 from aflow.state.manifest import Link
@@ -64,7 +64,7 @@ class Half:
     """A source that is in the middle of a split."""
 
     def progress(self) -> Progress:
-        return Progress({"split": Place(5, 0)})
+        return Progress({"split": SplitPosition(5, 0)})
 
 
 @pytest.mark.parametrize("reason", AbortReason)
