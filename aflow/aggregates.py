@@ -6,11 +6,10 @@ aggregated. Snapshots need no ``of=`` on the step: each aggregate defines how it
 
 from aflow.state.aggregates.arrival_order import collect, first, last
 from aflow.state.aggregates.distinct import distinct
-from aflow.state.aggregates.extremes import max, min
+from aflow.state.aggregates.extremes import max, min, top_k
 from aflow.state.aggregates.fields import fields
 from aflow.state.aggregates.numbers import count, mean, sum
 from aflow.state.aggregates.quantiles import quantile
-from aflow.state.aggregates.ranked import top_k
 
 __all__ = [
     "collect",

@@ -1,4 +1,4 @@
-"""What an aggregation over many values is: the same for aggregating state and for windows."""
+"""The protocol of aggregates, for windows and for aggregating state."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ OUT = TypeVar("OUT", covariant=True)
 
 
 class Aggregate(Protocol[IN, ACC, OUT]):
-    """Turns many values into one result through an accumulator that is small and can be stored.
+    """Aggregate many values into one result by a small accumulator that can be stored.
 
-    Subclass it, or write a class with the same four methods. They are called in any order that the data asks for, so
-    ``add`` should not depend on the order of values, and none of them may keep anything in ``self``. An accumulator may
-    be changed in place as long as it is returned.
+    Subclass it, or write a class with the same four methods. The data determines the order of calls, so ``add`` should
+    not depend on the order of values, and no method may keep state in ``self``. An accumulator may be changed in place
+    as long as it is returned.
 
     Snapshots store accumulators by the type that the step or state declares with ``of=``; without it by the ``Codec``
     in the attribute ``codec``, if there is one; else accumulators must be plain Python values.
 
-    Where the result is exactly the same in whatever order values are added and accumulators are merged, say so with
-    ``commutative = True`` in the class: a backfill on Spark then aggregates windows before it moves records. It moves
-    accumulators instead, pickled unless they are plain; many are held at once, so they should be small.
+    Set ``commutative = True`` in the class if the result is exactly the same for any order of adding values and merging
+    accumulators: a backfill on Spark then aggregates windows before the shuffle. It shuffles accumulators instead of
+    records, pickled unless they are plain. Many are in memory at once, so they should be small.
 
     >>> class Mean(Aggregate[float, tuple[float, int], float]):
     ...     def create(self) -> tuple[float, int]:
@@ -41,17 +41,17 @@ class Aggregate(Protocol[IN, ACC, OUT]):
 
     @abstractmethod
     def create(self) -> ACC:
-        """The accumulator of no values at all; a new one each time."""
+        """Return a new accumulator, of no values."""
         ...
 
     @abstractmethod
     def add(self, acc: ACC, value: IN) -> ACC:
-        """The accumulator that has seen ``value`` too."""
+        """Return the accumulator of ``acc`` and ``value``."""
         ...
 
     @abstractmethod
     def merge(self, a: ACC, b: ACC) -> ACC:
-        """The accumulator of the values of both. ``a`` may be changed and returned; ``b`` must stay as it is.
+        """Return the accumulator of the values of both. ``a`` may be changed and returned, ``b`` must not be changed.
 
         Needed where windows merge (sessions) and where they share parts (sliding windows).
         """
@@ -59,35 +59,35 @@ class Aggregate(Protocol[IN, ACC, OUT]):
 
     @abstractmethod
     def result(self, acc: ACC) -> OUT:
-        """What the values seen so far amount to. Called as often as somebody asks; must leave ``acc`` as it is."""
+        """Return the result of the values added so far. It may be called repeatedly and must not change ``acc``."""
         ...
 
 
 def accumulator_codec(aggregate: Aggregate[Any, ACC, Any], of: type[ACC] | None) -> Codec[ACC]:
-    """How snapshots store the accumulators of ``aggregate``. Raises ``FlowDefinitionError``."""
+    """Return the codec of the accumulators of ``aggregate``. Raises ``FlowDefinitionError``."""
     codec = own_codec(aggregate)
     return state_codec(of) if of is not None or codec is None else codec
 
 
 def is_commutative(aggregate: Aggregate[Any, Any, Any]) -> bool:
-    """True if ``aggregate`` says that no order matters. Raises ``FlowDefinitionError`` if it says something else."""
+    """Return True if ``aggregate`` is commutative. Raises ``FlowDefinitionError`` for a flag that is no bool."""
     said = cast("object", getattr(aggregate, "commutative", False))
     if not isinstance(said, bool):
         raise FlowDefinitionError(
-            f"{type(aggregate).__name__}.commutative must be True or False, not {shown(said)}: whether values may be "
-            f"added, and accumulators merged, in any order; give the attribute another name if it is something else"
+            f"{type(aggregate).__name__}.commutative must be True or False, not {shown(said)}: it declares that values "
+            f"may be added in any order; rename the attribute if it means something else"
         )
     return said
 
 
 def own_codec(aggregate: Aggregate[Any, ACC, Any]) -> Codec[ACC] | None:
-    """The ``codec`` that ``aggregate`` brings along, if it does. Raises ``FlowDefinitionError`` if it cannot be one."""
+    """Return the ``codec`` of ``aggregate``, None without one. Raises ``FlowDefinitionError`` if it is no codec."""
     codec = cast("Codec[ACC] | None", getattr(aggregate, "codec", None))
     if codec is None:
         return None
     if not (callable(getattr(codec, "encode", None)) and callable(getattr(codec, "decode", None))):
         raise FlowDefinitionError(
             f"{type(aggregate).__name__}.codec must be a Codec for accumulators, with encode, decode and name, "
-            f"not {shown(codec)}; give the attribute another name if it is something else"
+            f"not {shown(codec)}; rename the attribute if it means something else"
         )
     return codec

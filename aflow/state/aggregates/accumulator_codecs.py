@@ -1,4 +1,4 @@
-"""How snapshots store the accumulators of ready-made aggregates, when the step does not say ``of=``."""
+"""Codecs of the accumulators of ready-made aggregates, for steps without ``of=``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aflow.state.layouts import Many, state_codec
 
 
 def values_codec(stored_as: type[Any] | None) -> Codec[list[Any]]:
-    """For lists of values of one type; of plain Python values without it. Raises ``FlowDefinitionError``."""
+    """Return the codec of lists of one type, of plain values without it. Raises ``FlowDefinitionError``."""
     return state_codec(None) if stored_as is None else _Values(Many(state_codec(stored_as)))
 
 
@@ -32,11 +32,11 @@ class _Values:
 
 @dataclass(frozen=True, slots=True)
 class RankedCodec:
-    """For two lists: values, and what each ranks by, which is a plain Python value or the value itself."""
+    """Codec of two lists: the ranks, which are plain Python values or the values themselves, and the values."""
 
     values: Codec[list[Any]]
     by_value: bool
-    """Values rank by themselves, so ranks need not be stored."""
+    """True if values are their own ranks, which are then not stored."""
 
     @property
     def name(self) -> str:
@@ -54,7 +54,7 @@ class RankedCodec:
 
 @dataclass(frozen=True, slots=True)
 class FieldsCodec:
-    """Several accumulators by name. What is stored and no longer asked for is dropped; the contrary is refused."""
+    """Codec of several accumulators by name. It drops stored fields that are removed, and refuses added ones."""
 
     parts: Mapping[str, Codec[Any]]
 
@@ -73,6 +73,6 @@ class FieldsCodec:
         if missing := self.parts.keys() - stored.keys():
             raise CodecError(
                 f"nothing is stored for {', '.join(sorted(missing))}, only for {', '.join(stored)}: "
-                f"a changed aggregate can drop fields, not add them; give the step another name to begin anew"
+                f"a changed aggregate can remove fields, not add them; rename the step to start without state"
             )
         return [codec.decode(stored[name]) for name, codec in self.parts.items()]

@@ -1,4 +1,4 @@
-"""Values kept as they are: the first, the last, all."""
+"""Aggregates that depend on the order of arrival: the first record, the last, the list of all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar, overload
 
 from aflow.state.aggregate import Aggregate
 from aflow.state.aggregates.accumulator_codecs import values_codec
-from aflow.state.aggregates.selector import pick
+from aflow.state.aggregates.selector import select
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -28,12 +28,12 @@ def first(
 ) -> Aggregate[Any, list[Any], Any]:
     """``of(record)`` of the first record to arrive; the record itself without ``of``.
 
-    Arrival need not be the order of timestamps: ``min(by=lambda record: record.at)`` gives the earliest. And it is
-    known within one accumulator only. Where a window is put together from parts (sliding windows, sessions that a
-    record joins), the part that is earlier in event time counts as the older one, whichever came first.
+    The order of arrival may differ from that of timestamps: ``min(by=lambda record: record.at)`` gives the earliest. It
+    is known within one accumulator only. Where parts of a window are merged (sliding windows, sessions that a record
+    joins), the part that is earlier in event time counts as the older one, whichever arrived first.
 
-    Of no records there is none: ``ValueError``. Snapshots store what is kept by the type ``stored_as``, which is
-    needed unless it is a plain Python value.
+    Raises ``ValueError`` for no records. Snapshots store the value by the type ``stored_as``, which is needed unless it
+    is a plain Python value.
     """
     return _First("first", of, stored_as)
 
@@ -49,7 +49,7 @@ def last(of: Callable[[T], V], *, stored_as: type[V] | None = None) -> Aggregate
 def last(
     of: Callable[[Any], Any] | None = None, *, stored_as: type[Any] | None = None
 ) -> Aggregate[Any, list[Any], Any]:
-    """``of(record)`` of the last record to arrive; the record itself without ``of``. For the rest see ``first``."""
+    """``of(record)`` of the last record to arrive; the record itself without ``of``. Otherwise as ``first``."""
     return _Last("last", of, stored_as)
 
 
@@ -66,22 +66,22 @@ def collect(
 def collect(
     of: Callable[[Any], Any] | None = None, *, stored_as: type[Any] | None = None
 ) -> Aggregate[Any, list[Any], list[Any]]:
-    """A list of ``of(record)`` of all records, in the order in which they arrive; empty for none.
+    """List of ``of(record)`` of all records in the order of their arrival; empty for none.
 
-    Each result is a list of its own. Memory grows with the records. For the order in windows that are put together
-    from parts, and for ``stored_as``, see ``first``.
+    Each result is a new list. Memory grows with the records. For the order in windows that are merged from parts, and
+    for ``stored_as``, see ``first``.
     """
     return _All("collect", of, stored_as)
 
 
-class _Kept(Aggregate[Any, list[Any], Any]):
-    """The accumulator is a list of the values that are kept."""
+class _Selected(Aggregate[Any, list[Any], Any]):
+    """Base of the aggregates whose accumulator is a list of selected values."""
 
     def __init__(
         self, what: str, of: Callable[[Any], Any] | None, stored_as: type[Any] | None
     ) -> None:
         self._what: Final = what
-        self._of: Final = pick(of, what)
+        self._of: Final = select(of, what)
         self.codec: Final = values_codec(stored_as)
 
     def create(self) -> list[Any]:
@@ -89,11 +89,11 @@ class _Kept(Aggregate[Any, list[Any], Any]):
 
     def result(self, acc: list[Any]) -> Any:
         if not acc:
-            raise ValueError(f"no records have no {self._what}")
+            raise ValueError(f"there are no records, so there is no {self._what}")
         return acc[0]
 
 
-class _First(_Kept):
+class _First(_Selected):
     def add(self, acc: list[Any], value: Any) -> list[Any]:
         if not acc:
             acc.append(self._of(value))
@@ -103,7 +103,7 @@ class _First(_Kept):
         return a or b.copy()
 
 
-class _Last(_Kept):
+class _Last(_Selected):
     def add(self, acc: list[Any], value: Any) -> list[Any]:
         acc[:] = (self._of(value),)
         return acc
@@ -112,7 +112,7 @@ class _Last(_Kept):
         return b.copy() or a
 
 
-class _All(_Kept):
+class _All(_Selected):
     def add(self, acc: list[Any], value: Any) -> list[Any]:
         acc.append(self._of(value))
         return acc

@@ -1,4 +1,4 @@
-"""How many different values there are: exactly, or approximately in little space.
+"""Number of distinct values: exact, or approximate in little memory.
 
 The approximate count is a HyperLogLog sketch of Apache DataSketches (Flajolet, Fusy, Gandouet and Meunier,
 "HyperLogLog: the analysis of a near-optimal cardinality estimation algorithm", 2007).
@@ -15,7 +15,7 @@ from aflow.errors import FlowDefinitionError
 from aflow.model.codecs import PLAIN, Codec, CodecError
 from aflow.state.aggregate import Aggregate
 from aflow.state.aggregates.accumulator_codecs import values_codec
-from aflow.state.aggregates.selector import pick
+from aflow.state.aggregates.selector import select
 from aflow.state.aggregates.sketches import datasketches
 
 T = TypeVar("T")
@@ -25,12 +25,12 @@ _LOG_SIZE: Final = 12
 
 _WHAT: Final = "distinct(approximate=True)"
 
-#: The ints that a sketch takes as they are.
+#: Ints that a sketch accepts.
 _INTS: Final = range(-(2**63), 2**63)
 
 
 class DistinctSketch(Protocol):
-    """What is used of an ``hll_union``, which unlike an ``hll_sketch`` can be both updated and merged."""
+    """The methods used of an ``hll_union``. Unlike an ``hll_sketch`` it can be both updated and merged."""
 
     def update(self, datum: Any, /) -> None: ...
 
@@ -70,25 +70,24 @@ def distinct(
     approximate: bool = False,
     stored_as: type[Any] | None = None,
 ) -> Aggregate[Any, Any, int]:
-    """How many different ``of(record)`` there are; different records without ``of``. 0 for none.
+    """Number of distinct ``of(record)``; of distinct records without ``of``. 0 for none.
 
-    Values are the same if they are equal, as in a set: 1, 1.0 and True are one value. All NaNs are one value too.
-    Memory grows with the number of different values. Snapshots store them by the type ``stored_as``, which is needed
-    unless they are plain Python values.
+    Equal values count once, as in a set: 1, 1.0 and True are one value. All NaNs are one value too. Memory grows with
+    the number of distinct values. Snapshots store them by the type ``stored_as``, which is needed unless they are plain
+    Python values.
 
-    ``approximate=True`` takes 4 KB for each key, however many there are (less for the first few hundred), and is off by
-    1.6 % (one standard deviation; three of them in one case of 400). Up to some hundred it is exact, as far as one can
-    see. Values must be plain Python values and no sets. Ints, floats and bools are the same if they are equal; values
-    of other types, and what is inside of tuples, must agree in type as well. Needs ``aflow-streams[sketch]``:
-    raises ``FlowDefinitionError`` without it.
+    ``approximate=True`` takes at most 4 KB for each key. The relative error is 1.6 % (one standard deviation; three of
+    them in one case of 400), and practically zero up to some hundred values. Values must be plain Python values and no
+    sets. Equal ints, floats and bools count once; values of other types, and items of tuples, are equal only if their
+    types are. Needs ``aflow-streams[sketch]``: raises ``FlowDefinitionError`` without it.
     """
-    picked = pick(of, "distinct")
+    picked = select(of, "distinct")
     if not approximate:
         return _Distinct(picked, stored_as)
     if stored_as is not None:
         raise FlowDefinitionError(
             "distinct: an approximate count keeps no values, so there is nothing to store as "
-            f"{stored_as!r}; leave stored_as away"
+            f"{stored_as!r}; omit stored_as"
         )
     return _ApproximatelyDistinct(picked)
 
@@ -126,7 +125,7 @@ class _SetCodec:
         return self.values.encode(list(value))
 
     def decode(self, data: bytes) -> set[Any]:
-        # A set knows a NaN by its identity only, so it has to be the one that `add` takes for all of them.
+        # A set compares NaNs by identity, so all of them are the one that `add` uses.
         return {found if found == found else nan for found in self.values.decode(data)}
 
 
@@ -159,8 +158,8 @@ class _ApproximatelyDistinct(Aggregate[Any, DistinctSketch, int]):
 
 
 def _datum(value: object) -> int | float | str:
-    """What a sketch takes for ``value``: the same for equal values, and in every process."""
-    # Hot path: once per record, and mostly a text or an int.
+    """Return the datum of ``value`` for a sketch: the same for equal values, and in every process."""
+    # Hot path: once per record, mostly with a str or an int.
     if isinstance(value, str) and value:
         return value
     if isinstance(value, int) and value in _INTS:
@@ -169,25 +168,25 @@ def _datum(value: object) -> int | float | str:
         return _number(value)
     if isinstance(value, (set, frozenset)):
         raise TypeError(
-            f"{value!r} has no order, so equal ones look different; make it a sorted tuple"
+            f"{value!r} has no order, so equal values would differ in bytes; make it a sorted tuple"
         )
-    # Sketches take no bytes, and leave out the empty text. No text of a user's begins like this.
+    # Sketches accept no bytes and ignore the empty str. No str of a user begins with this prefix.
     return "\0plain:" + PLAIN.encode(value).hex()
 
 
 def _number(value: int | float) -> int | float | str:
-    """Numbers that are equal as the same; large ones as text, since a sketch rounds those it takes."""
+    """Return one datum for equal numbers. Large ones are a str, since a sketch would round them."""
     if isinstance(value, float) and not value.is_integer():
-        return value  # infinities and NaN too
+        return value  # also infinities and NaN
     whole = int(value)
     return whole if whole in _INTS else f"\0int:{whole:x}"
 
 
 @dataclass(frozen=True, slots=True)
 class _SketchCodec:
-    """The portable format of Apache DataSketches, which its libraries for other languages read too.
+    """Codec of the portable format of Apache DataSketches, which its libraries for other languages read too.
 
-    Holds none of its functions, which cannot be pickled: a backfill sends codecs to executors.
+    It holds no functions of the library: these cannot be pickled, and a backfill sends codecs to executors.
     """
 
     @property
@@ -204,6 +203,6 @@ class _SketchCodec:
         union: DistinctSketch = module.hll_union(_LOG_SIZE)
         try:
             union.update(module.hll_sketch.deserialize(data))
-        except Exception as exc:  # whatever the library finds wrong
+        except Exception as exc:  # the library raises various errors
             raise CodecError(f"{len(data)} stored bytes are no HLL sketch: {exc}") from exc
         return union

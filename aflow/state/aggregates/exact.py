@@ -1,10 +1,10 @@
-"""Sums without rounding: what was added in which order, and in how many parts, makes no difference.
+"""Exact sums: the same for any order of the numbers and any division into parts.
 
-Integers are added as integers. Of floats a few are kept as they came, and now and then replaced by an expansion:
-floats of falling size whose exact sum is the exact sum of all (J. R. Shewchuk, "Adaptive Precision Floating-Point
-Arithmetic and Fast Robust Geometric Predicates", 1997). A sum that is beyond the largest float goes on as an integer
-and a rest. ``math.fsum`` rounds a sum once, so an expansion is that sum, the rounded rest, the rounded rest of the
-rest, and so on until nothing is left: two or three floats for ordinary data.
+Theory. Integers are added as integers. A few floats are kept as they are and replaced from time to time by an
+expansion: floats of decreasing size with the same exact sum (J. R. Shewchuk, "Adaptive Precision Floating-Point
+Arithmetic and Fast Robust Geometric Predicates", 1997). A sum beyond the largest float is kept as an integer and a
+remainder. ``math.fsum`` rounds a sum once, so an expansion is that sum, the rounded remainder, the rounded remainder of
+the remainder, and so on until it is zero: two or three floats for ordinary data.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from math import fsum, inf, isfinite
 from typing import Final, TypeAlias
 
 Total: TypeAlias = list[int | float]
-"""The sum of the integers, followed by floats, none if there was no float: together their exact sum."""
+"""The sum of all integers, then floats if there are any: their exact sum is the total."""
 
-#: So many entries a total may have before its floats are made fewer. More is faster, and takes more space for each key.
+#: Maximal length of a total. A longer one is faster, and takes more memory for each key.
 _LIMIT: Final = 16
 
-#: Integers as large as this may be beyond the largest float together with floats.
+#: Integers of at least this size may exceed the largest float together with floats.
 _FLOATS: Final = 2**1000
 
 
 def nothing() -> Total:
-    """The total of no numbers."""
+    """Return the total of no numbers."""
     return [0]
 
 
@@ -37,17 +37,17 @@ def plus(total: Total, number: object) -> None:
             _shorten(total)
     elif isinstance(number, int):
         total[0] += number
-    elif isinstance(number, float):  # a subclass, which no snapshot would take
+    elif isinstance(number, float):  # a subclass, which snapshots cannot store
         plus(total, float(number))
     else:
         raise TypeError(
-            f"int and float can be added up, not {type(number).__name__} {number!r}; "
-            f"pick a number of the record, or fold"
+            f"only int and float can be added, not {type(number).__name__} {number!r}; "
+            f"select a number of the record with of=, or use fold"
         )
 
 
 def join(total: Total, other: Total) -> None:
-    """Add to ``total`` all that was added to ``other``, which stays as it is."""
+    """Add ``other``, which is not changed, to ``total``."""
     total[0] += other[0]
     if len(other) > 1:
         total += other[1:]
@@ -56,9 +56,9 @@ def join(total: Total, other: Total) -> None:
 
 
 def value(total: Total) -> int | float:
-    """The sum: an int, and exact, if all numbers were; else the float nearest to the exact sum of all.
+    """Return the sum: an exact int if all numbers are ints, else the float nearest to the exact sum.
 
-    Beyond the largest float it is an infinity; with infinities of both signs, or a NaN among the numbers, it is NaN.
+    The result is an infinity if the sum exceeds the largest float, and NaN with infinities of both signs or a NaN.
     """
     if len(total) == 1:
         return total[0]
@@ -75,7 +75,7 @@ def _shorten(total: Total) -> None:
     floats = total[1:]
     shorter = _expansion(floats)
     if not isfinite(shorter[0]) and all(map(isfinite, floats)):
-        # An infinity would not be the same in whatever order: what is added next may bring the sum back.
+        # An infinity would depend on the order: the next number may reduce the sum to a float again.
         sum_of_all = _exact(floats)
         whole = int(sum_of_all)
         total[0] += whole
@@ -88,7 +88,7 @@ def _exact(floats: list[int | float]) -> Fraction:
 
 
 def _expansion(floats: list[int | float]) -> list[float]:
-    """The sum rounded, what that has left rounded, and so on: together exactly the sum, as long as that is a float."""
+    """Return the rounded sum, the rounded remainder and so on; exact as long as the sum is a float."""
     left = list(floats)
     parts: list[float] = []
     try:
@@ -97,7 +97,7 @@ def _expansion(floats: list[int | float]) -> list[float]:
                 return _out_of_range(floats)
             parts.append(part)
             left.append(-part)
-    except (OverflowError, ValueError):  # on the way to the sum at least; infinities of both signs
+    except (OverflowError, ValueError):  # of an intermediate sum, or infinities of both signs
         return _out_of_range(floats)
     return parts or [0.0]
 

@@ -1,4 +1,4 @@
-"""Several aggregates at once."""
+"""Several aggregates of the same records as fields of one result."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ def fields(
 ) -> Aggregate[T, list[Any], R]:
     """Several aggregates of the same records, each as a field of one result.
 
-    ``into`` is what makes the result of them, called with their names: a dataclass, NamedTuple, ``msgspec.Struct``, or
-    a function with such parameters::
+    ``into`` makes the result; it is called with their results by name: a dataclass, NamedTuple, ``msgspec.Struct``, or
+    a function with these parameters::
 
         totals = aggregates.fields(Totals, n=aggregates.count(), mean=aggregates.mean(lambda e: e.price))
 
-    Away from a step nothing says what records are; there annotate the variable, ``Aggregate[Event, Any, Totals]``, or
-    use functions in place of lambdas.
+    Outside of a step a type checker cannot infer the type of the records: annotate the variable,
+    ``Aggregate[Event, Any, Totals]``, or use functions instead of lambdas.
 
-    Raises ``FlowDefinitionError`` for names that ``into`` does not take, and for those that it misses. Type checkers
+    Raises ``FlowDefinitionError`` for names that ``into`` does not accept and for names that it requires. Type checkers
     compare neither names nor types with ``into``.
 
-    A field can be taken out, and a snapshot from before be restored; a field that it does not hold is refused.
+    After a field is removed, older snapshots can be restored. An added field is refused: they hold nothing for it.
     """
     if not aggregates:
-        raise FlowDefinitionError("fields: which? Say, for instance, fields(Totals, n=count())")
+        raise FlowDefinitionError(
+            "fields: no aggregate is given; write, for instance, fields(Totals, n=count())"
+        )
     for name, aggregate in aggregates.items():
         check_aggregate(aggregate, f"fields: {name}")
     _check_names(into, aggregates)
@@ -42,7 +44,7 @@ def fields(
 
 
 class _Fields(Aggregate[Any, list[Any], Any]):
-    """The accumulator is a list of theirs."""
+    """Several aggregates; the accumulator is the list of theirs."""
 
     def __init__(
         self, into: Callable[..., Any], aggregates: Mapping[str, Aggregate[Any, Any, Any]]
@@ -79,13 +81,13 @@ class _Fields(Aggregate[Any, list[Any], Any]):
 def _check_names(into: object, aggregates: Mapping[str, object]) -> None:
     if not callable(into):
         raise FlowDefinitionError(
-            f"fields: the first argument makes the result, such as a dataclass; {shown(into)} cannot be called"
+            f"fields: the first argument must be callable, such as a dataclass, not {shown(into)}"
         )
     try:
         taken = signature(into)
     except (TypeError, ValueError) as exc:
         raise FlowDefinitionError(
-            f"fields: {shown(into)} does not say what it takes ({exc}); use a dataclass, a NamedTuple or a function"
+            f"fields: {shown(into)} has no signature ({exc}); use a dataclass, a NamedTuple or a function"
         ) from exc
     try:
         taken.bind(**aggregates)

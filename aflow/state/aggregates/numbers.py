@@ -1,4 +1,4 @@
-"""Counting, adding up, averaging."""
+"""Count, sum and mean."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Final, TypeAlias, TypeVar, overload
 from aflow.state.aggregate import Aggregate
 from aflow.state.aggregates import exact
 from aflow.state.aggregates.exact import Total
-from aflow.state.aggregates.selector import pick
+from aflow.state.aggregates.selector import select
 
 T = TypeVar("T")
 N = TypeVar("N", int, float)
 
 Average: TypeAlias = tuple[int, Total]
-"""How many there were, and their sum."""
+"""The number of values and their sum."""
 
 
-# Any, and not object: beside another aggregate in `fields`, mypy would take object for the type of the records.
+# Any rather than object: beside another aggregate in `fields`, mypy would infer object as the type of the records.
 def count() -> Aggregate[Any, int, int]:
-    """How many records there are; 0 for none."""
+    """Number of records; 0 for none."""
     return _Count()
 
 
@@ -32,27 +32,27 @@ def sum(of: Callable[[T], N]) -> Aggregate[T, Total, N]: ...
 
 
 def sum(of: Callable[[Any], Any] | None = None) -> Aggregate[Any, Total, Any]:
-    """The sum of ``of(record)``, an int or a float (a bool is 0 or 1); of the records themselves without ``of``.
+    """Sum of ``of(record)``, an int or a float (a bool is 0 or 1); of the records themselves without ``of``.
 
-    Ints are added exactly, however large. If there is a float among them the result is the float nearest to the exact
-    sum of all, which is the same in whatever order and parts they are added. A NaN makes it NaN; so do infinities of
-    both signs. Of no records it is 0.
+    Ints are added exactly, however large. With a float among them the result is the float nearest to the exact sum of
+    all, the same in any order and with any parts. It is NaN if there is a NaN or infinities of both signs. The sum of
+    no records is 0.
 
-    Anything else that is not an int or a float fails the step, as an ``OperatorError``; ``fold`` adds other things.
+    A value of another type fails the step with an ``OperatorError``; use ``fold`` for other types.
     """
-    return _Sum(pick(of, "sum"))
+    return _Sum(select(of, "sum"))
 
 
 def mean(of: Callable[[T], float]) -> Aggregate[T, Average, float]:
-    """The arithmetic mean of ``of(record)``, an int or a float: their sum as ``sum`` gives it, divided by their number.
+    """Arithmetic mean of ``of(record)``, an int or a float: the result of ``sum`` divided by the number of records.
 
-    ``mean(float)`` is the mean of records that are numbers themselves. Of no records there is none: ``ValueError``.
+    ``mean(float)`` is the mean of records that are numbers themselves. Raises ``ValueError`` for no records.
     """
-    return _Mean(pick(of, "mean"))
+    return _Mean(select(of, "mean"))
 
 
 def number_of(aggregate: Aggregate[Any, Any, Any]) -> Callable[[Any], Any] | None:
-    """What of a record ``aggregate`` adds to an exact sum; None if that is not all that it does."""
+    """Return the selector of an ``aggregate`` that is an exact sum; None for all others."""
     return aggregate.of if type(aggregate) is _Sum else None
 
 
@@ -119,5 +119,5 @@ class _Mean(Aggregate[Any, Average, float]):
     def result(self, acc: Average) -> float:
         n, total = acc
         if not n:
-            raise ValueError("no records have no mean")
+            raise ValueError("there are no records, so there is no mean")
         return exact.value(total) / n

@@ -1,4 +1,4 @@
-"""Quantiles, approximately, in little space: KLL sketches of Apache DataSketches.
+"""Approximate quantiles in little memory: KLL sketches of Apache DataSketches.
 
 Karnin, Lang and Liberty, "Optimal Quantile Approximation in Streams", 2016.
 """
@@ -13,17 +13,17 @@ from typing import Any, Final, Protocol, TypeVar, overload
 from aflow.errors import FlowDefinitionError, shown
 from aflow.model.codecs import CodecError
 from aflow.state.aggregate import Aggregate
-from aflow.state.aggregates.selector import pick
+from aflow.state.aggregates.selector import select
 from aflow.state.aggregates.sketches import datasketches
 
 T = TypeVar("T")
 
-#: How small and how large a sketch may be, in the unit of its parameter k.
+#: Valid sizes of a sketch: its parameter k.
 _K: Final = range(8, 65536)
 
 
 class QuantileSketch(Protocol):
-    """What is used of a ``kll_doubles_sketch``."""
+    """The methods used of a ``kll_doubles_sketch``."""
 
     def update(self, item: float, /) -> None: ...
 
@@ -65,22 +65,22 @@ def quantile(
 def quantile(
     q: float | Sequence[float], of: Callable[[Any], float] | None = None, *, error: float = 0.01
 ) -> Aggregate[Any, QuantileSketch, Any]:
-    """About the value below which the part ``q`` of all ``of(record)`` lies: ``quantile(0.5, …)`` is the median.
+    """Approximate quantile ``q`` of ``of(record)``: the fraction ``q`` of all values is below it.
 
-    Several quantiles, as a list, cost hardly more than one: ``quantile([0.5, 0.95, 0.99], …)``. Values are floats, so
-    large integers are rounded; those that come out are among those that went in, none in between. NaN is left out,
-    and comes out only if there is nothing else.
+    ``quantile(0.5, …)`` is the median. Several quantiles, as a list, cost hardly more than one: ``quantile([0.5, 0.95,
+    0.99], …)``. Values are floats, so large integers are rounded. A result is one of the values, never interpolated.
+    NaN is skipped, and is the result only if there is nothing else.
 
-    ``error`` is one of rank: with 0.01 the median is, with a probability of 99 %, a value between the quantiles 0.49
-    and 0.51. How far those lie apart is up to the data. The smallest and the greatest (0 and 1) are exact; so is all as
-    long as there are about ``2.6 / error`` values or fewer. The sketch of a key takes up to about ``65 / error`` bytes.
-    It makes random choices: the same records may give another value within the error.
+    ``error`` is an error of rank: with 0.01 the median is, with a probability of 99 %, a value between the quantiles
+    0.49 and 0.51. Their distance depends on the data. Minimum and maximum (0 and 1) are exact, and all quantiles are
+    with about ``2.6 / error`` values or fewer. The sketch of a key takes up to about ``65 / error`` bytes. It makes
+    random choices: the same records may result in another value within the error.
 
     Needs ``aflow-streams[sketch]``: raises ``FlowDefinitionError`` without it, for a ``q`` outside 0 to 1, and for an
-    ``error`` that no sketch keeps.
+    ``error`` that no sketch guarantees.
     """
     ranks = tuple(q) if isinstance(q, Sequence) else (q,)
-    return _Quantiles(ranks, isinstance(q, Sequence), pick(of, "quantile"), error)
+    return _Quantiles(ranks, isinstance(q, Sequence), select(of, "quantile"), error)
 
 
 class _Quantiles(Aggregate[Any, QuantileSketch, Any]):
@@ -109,7 +109,9 @@ class _Quantiles(Aggregate[Any, QuantileSketch, Any]):
         try:
             acc.update(number)
         except TypeError as exc:
-            raise TypeError(f"quantiles are made of floats, and {number!r} cannot be one") from exc
+            raise TypeError(
+                f"quantile: the value {number!r} is not a float; select a number with of="
+            ) from exc
         return acc
 
     def merge(self, a: QuantileSketch, b: QuantileSketch) -> QuantileSketch:
@@ -124,7 +126,7 @@ class _Quantiles(Aggregate[Any, QuantileSketch, Any]):
 
 def _quantiles(sketch: QuantileSketch, ranks: Sequence[float]) -> list[float]:
     found = sketch.get_quantiles(ranks, True)
-    # The sketch knows the ends, and yet gives neighbours of theirs for these ranks.
+    # The sketch knows minimum and maximum, but returns their neighbours for these ranks.
     ends: dict[float, float] = {0: sketch.get_min_value(), 1: sketch.get_max_value()}
     return [ends.get(rank, value) for rank, value in zip(ranks, found, strict=True)]
 
@@ -142,11 +144,11 @@ def _check_ranks(ranks: Sequence[object]) -> None:
 
 
 def _size(error: object, error_of: Callable[[int], float]) -> int:
-    """The smallest k that keeps ``error``."""
+    """Return the smallest k that guarantees ``error``."""
     least = error_of(_K[-1])
     if not isinstance(error, (int, float)) or not least <= error < 1:
         raise FlowDefinitionError(
-            f"quantile: error must be a part of all values, from {least:.6f} up to 1, not {shown(error)}"
+            f"quantile: error must be a fraction of all values, from {least:.6f} up to 1, not {shown(error)}"
         )
     low, high = _K[0], _K[-1]
     while low < high:
@@ -160,9 +162,9 @@ def _size(error: object, error_of: Callable[[int], float]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _SketchCodec:
-    """The portable format of Apache DataSketches, which its libraries for other languages read too.
+    """Codec of the portable format of Apache DataSketches, which its libraries for other languages read too.
 
-    Holds none of its functions, which cannot be pickled: a backfill sends codecs to executors.
+    It holds no functions of the library: these cannot be pickled, and a backfill sends codecs to executors.
     """
 
     @property
@@ -176,5 +178,5 @@ class _SketchCodec:
         try:
             sketch: QuantileSketch = datasketches("quantile").kll_doubles_sketch.deserialize(data)
             return sketch
-        except Exception as exc:  # whatever the library finds wrong
+        except Exception as exc:  # the library raises various errors
             raise CodecError(f"{len(data)} stored bytes are no KLL sketch: {exc}") from exc

@@ -1,4 +1,4 @@
-"""Which value of a record an aggregate is about."""
+"""Selectors: the functions ``of=`` and ``by=`` that select the value of a record which an aggregate is about."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ T = TypeVar("T")
 
 
 def itself(record: T) -> T:
-    """The record."""
+    """Return the record."""
     return record
 
 
-def pick(of: Callable[[Any], Any] | None, what: str, name: str = "of") -> Callable[[Any], Any]:
-    """``of``, or what picks the record itself. Raises ``FlowDefinitionError`` unless it is a plain function."""
+def select(of: Callable[[Any], Any] | None, what: str, name: str = "of") -> Callable[[Any], Any]:
+    """Return ``of``, or the identity if it is None. Raises ``FlowDefinitionError`` unless it is a plain function."""
     if of is None:
         return itself
     if not callable(of):
@@ -26,6 +26,6 @@ def pick(of: Callable[[Any], Any] | None, what: str, name: str = "of") -> Callab
         )
     if iscoroutinefunction(of) or iscoroutinefunction(getattr(of, "__call__", None)):  # noqa: B004 - a callable object
         raise FlowDefinitionError(
-            f"{what}: {name} must be a plain function, not a coroutine function; look things up in a step before"
+            f"{what}: {name} must be a plain function, not a coroutine function; do lookups in a step before"
         )
     return of

@@ -1,4 +1,4 @@
-"""What tests of sketches need."""
+"""Fixtures of tests of sketches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def sketches(require: Callable[[str, str], None]) -> None:
-    """Skips where there is no ``datasketches``."""
+    """Skip if ``datasketches`` is not installed."""
     if sys.version_info >= (3, 14):
         pytest.skip("there are no wheels of datasketches for Python 3.14")
     require("datasketches", "pip install 'aflow-streams[sketch]'")

@@ -1,4 +1,4 @@
-"""What every aggregate has to keep to, however records are divided into parts."""
+"""Laws of aggregates, for any division of the records into parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Agg = Aggregate[Any, Any, Any]
 
 
 def added(aggregate: Agg, records: Sequence[Any], acc: Any = None) -> Any:
-    """The accumulator of ``records``, added to ``acc`` or to a new one."""
+    """Add ``records`` to ``acc`` or to a new accumulator, and return it."""
     acc = aggregate.create() if acc is None else acc
     for record in records:
         acc = aggregate.add(acc, record)
@@ -27,14 +27,14 @@ def restored(aggregate: Agg, acc: Any) -> Any:
 
 
 def image(aggregate: Agg, acc: Any) -> bytes | list[float]:
-    """What ``acc`` holds: its bytes; of a KLL sketch, which puts itself in order when it is asked, what a copy says."""
+    """Return the bytes of ``acc``; of a KLL sketch, which sorts itself when it is queried, the results of a copy."""
     if not hasattr(acc, "get_quantiles"):
         return stored(aggregate, acc)
     return [acc.n, *restored(aggregate, acc).get_quantiles([i / 50 for i in range(51)])]
 
 
 def merged_from_the_left(aggregate: Agg, parts: Sequence[Sequence[Any]]) -> Any:
-    """As sessions merge: each part into all that came before it."""
+    """Merge each part into all preceding ones, as sessions do."""
     acc = aggregate.create()
     for part in parts:
         acc = checked_merge(aggregate, acc, added(aggregate, part))
@@ -42,7 +42,7 @@ def merged_from_the_left(aggregate: Agg, parts: Sequence[Sequence[Any]]) -> Any:
 
 
 def merged_from_the_right(aggregate: Agg, parts: Sequence[Sequence[Any]]) -> Any:
-    """As sliding windows merge: all that came after a part into a copy of it."""
+    """Merge all following parts into a copy of each part, as sliding windows do."""
     acc = aggregate.create()
     for part in reversed(parts):
         copy = checked_merge(aggregate, aggregate.create(), added(aggregate, part))
@@ -51,7 +51,7 @@ def merged_from_the_right(aggregate: Agg, parts: Sequence[Sequence[Any]]) -> Any
 
 
 def checked_merge(aggregate: Agg, a: Any, b: Any) -> Any:
-    """``merge(a, b)``, after which ``b`` is as it was."""
+    """Return ``merge(a, b)`` and check that ``b`` is unchanged."""
     before = image(aggregate, b)
     merged = aggregate.merge(a, b)
     assert image(aggregate, b) == before
@@ -59,7 +59,7 @@ def checked_merge(aggregate: Agg, a: Any, b: Any) -> Any:
 
 
 def checked_result(aggregate: Agg, acc: Any) -> str:
-    """The result as text, which tells NaN and types; ``acc`` is as it was afterwards, and gives the same again."""
+    """Return the result as text, which shows NaN and types; check that ``acc`` is unchanged and gives it again."""
     before = image(aggregate, acc)
     result = repr(aggregate.result(acc))
     assert image(aggregate, acc) == before

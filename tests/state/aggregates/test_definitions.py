@@ -1,4 +1,4 @@
-"""What is refused when an aggregate is made, before anything runs; and what comes of no records at all."""
+"""Definitions of aggregates that are refused, and results of no records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aflow.state.aggregate import Aggregate, accumulator_codec
 from aflow.state.specs import AggregatingState
 from tests.state.aggregates.laws import Agg, added, stored
 
-#: The same functions for calls that type checkers refuse.
+#: The same functions, for calls that type checkers reject.
 untyped: Any = aggregates
 
 
@@ -47,7 +47,7 @@ async def later(record: int) -> int:
 
 
 @pytest.mark.parametrize("into", [Plain, Named, Packed, function])
-def test_fields_make_what_has_such_fields(into: Callable[..., Any]) -> None:
+def test_fields_call_anything_with_such_fields(into: Callable[..., Any]) -> None:
     both: Agg = aggregates.fields(into, n=aggregates.count(), total=aggregates.sum())
     one: Agg = aggregates.fields(into, n=aggregates.count())
 
@@ -56,7 +56,7 @@ def test_fields_make_what_has_such_fields(into: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("into", [Plain, Named, Packed, function])
-def test_fields_have_the_names_that_are_asked_for(into: Callable[..., Any]) -> None:
+def test_fields_have_the_names_that_the_result_requires(into: Callable[..., Any]) -> None:
     with pytest.raises(
         FlowDefinitionError, match=rf"{into.__name__} takes .*, but is given total: .*'n'"
     ):
@@ -65,18 +65,20 @@ def test_fields_have_the_names_that_are_asked_for(into: Callable[..., Any]) -> N
         aggregates.fields(into, n=aggregates.count(), x=aggregates.count())
 
 
-def test_fields_are_aggregates_and_go_into_something() -> None:
-    with pytest.raises(FlowDefinitionError, match="which"):
+def test_fields_require_aggregates_and_a_callable() -> None:
+    with pytest.raises(FlowDefinitionError, match="no aggregate is given"):
         aggregates.fields(Plain)
     with pytest.raises(FlowDefinitionError, match=r"fields: n: .*create"):
         untyped.fields(Plain, n=3)
-    with pytest.raises(FlowDefinitionError, match="'Plain' cannot be called"):
+    with pytest.raises(
+        FlowDefinitionError, match="must be callable, such as a dataclass, not 'Plain'"
+    ):
         untyped.fields("Plain", n=aggregates.count())
-    with pytest.raises(FlowDefinitionError, match="does not say what it takes"):
+    with pytest.raises(FlowDefinitionError, match="has no signature"):
         untyped.fields(dict, n=aggregates.count())
 
 
-def test_fields_can_be_taken_out_of_what_is_stored_and_not_put_in() -> None:
+def test_stored_fields_can_be_removed_and_not_added() -> None:
     one: Any = aggregates.fields(Plain, n=aggregates.count())
     both: Any = aggregates.fields(Plain, n=aggregates.count(), total=aggregates.count())
 
@@ -88,7 +90,7 @@ def test_fields_can_be_taken_out_of_what_is_stored_and_not_put_in() -> None:
 @pytest.mark.parametrize(
     "name", ["sum", "mean", "min", "max", "first", "last", "collect", "distinct"]
 )
-def test_what_picks_is_a_plain_function(name: str) -> None:
+def test_a_selector_is_a_plain_function(name: str) -> None:
     with pytest.raises(FlowDefinitionError, match=f"{name}: of must be a function .* not 'price'"):
         getattr(untyped, name)("price")
     with pytest.raises(FlowDefinitionError, match=f"{name}: of must be a plain function"):
@@ -96,7 +98,7 @@ def test_what_picks_is_a_plain_function(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["min", "max"])
-def test_what_ranks_is_a_plain_function(name: str) -> None:
+def test_a_rank_function_is_a_plain_function(name: str) -> None:
     with pytest.raises(FlowDefinitionError, match=f"{name}: by must be a function"):
         getattr(untyped, name)(by="price")
     with pytest.raises(FlowDefinitionError, match="top_k: by must be a plain function"):
@@ -138,13 +140,13 @@ def test_no_records_count_nothing_and_have_no_mean_or_end() -> None:
             one.result(one.create())
 
 
-def test_of_nothing_but_nan_the_smallest_is_nan() -> None:
+def test_the_minimum_of_nan_alone_is_nan() -> None:
     ends: list[Agg] = [aggregates.min(), aggregates.max(), aggregates.max(by=float)]
     for one in ends:
         assert math.isnan(one.result(added(one, [math.nan, math.nan])))
 
 
-def test_equal_ones_rank_as_they_arrive() -> None:
+def test_equal_values_rank_in_the_order_of_arrival() -> None:
     top: Agg = aggregates.top_k(2, by=len)
     least: Agg = aggregates.min(by=len)
 
@@ -168,7 +170,7 @@ def test_without_the_package_of_sketches_an_error_names_the_extra(
 
 
 class Longest(Aggregate[str, list[str], str]):
-    """Brings along what cannot be a codec."""
+    """An aggregate whose ``codec`` is no codec."""
 
     codec = "utf-8"
 
@@ -185,12 +187,12 @@ class Longest(Aggregate[str, list[str], str]):
         return acc[0]
 
 
-def test_a_codec_is_one_or_has_another_name() -> None:
+def test_an_attribute_codec_must_be_a_codec() -> None:
     with pytest.raises(FlowDefinitionError, match=r"Longest.codec must be a Codec .* 'utf-8'"):
         AggregatingState("longest", Longest())
 
 
-def test_a_declared_type_goes_before_the_codec_of_the_aggregate() -> None:
+def test_a_declared_type_takes_precedence_over_the_codec_of_the_aggregate() -> None:
     collected = aggregates.collect(stored_as=Plain)
 
     assert accumulator_codec(collected, None).name == "list of Plain"

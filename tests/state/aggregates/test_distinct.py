@@ -1,4 +1,4 @@
-"""Distinct values: what counts as the same, and how far off the approximate count is."""
+"""Distinct values: equality, and the error of the approximate count."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_all_nan_are_one_value_before_and_after_a_restore() -> None:
 
 
 @pytest.mark.usefixtures("sketches")
-def test_an_approximate_count_is_off_by_a_few_percent_in_four_kilobytes() -> None:
+def test_an_approximate_count_has_an_error_of_a_few_percent_in_four_kilobytes() -> None:
     aggregate = aggregates.distinct(approximate=True)
 
     parts = [added(aggregate, range(10_000 * n, 10_000 * (n + 2))) for n in range(9)]
@@ -50,7 +50,7 @@ def test_an_approximate_count_is_off_by_a_few_percent_in_four_kilobytes() -> Non
     for part in parts:
         whole = checked_merge(aggregate, whole, part)
 
-    # Three standard errors. Hashes do not change from run to run, so neither does this.
+    # Three standard errors. Hashes are the same in each run, and so is the result.
     assert aggregate.result(whole) == pytest.approx(100_000, rel=3 * 0.0163)
     assert aggregate.result(restored(aggregate, whole)) == aggregate.result(whole)
     codec: Any = aggregate
@@ -71,7 +71,7 @@ def test_other_bytes_are_no_sketch() -> None:
         aggregate.codec.decode(b"?")
 
 
-def test_a_sketch_has_nothing_to_store_by_type() -> None:
+def test_a_sketch_stores_nothing_by_type() -> None:
     make: Any = aggregates.distinct
 
     with pytest.raises(FlowDefinitionError, match="stored_as"):

@@ -1,4 +1,4 @@
-"""Sums that no order of addition changes, at the ends of what floats can say."""
+"""Exact sums in any order of addition, at the limits of floats."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_ints_are_added_as_ints_however_large() -> None:
     assert type(total_of([])) is int
 
 
-def test_small_numbers_do_not_drown_among_large_ones() -> None:
+def test_small_numbers_are_not_lost_among_large_ones() -> None:
     assert total_of([1e16, *[1.0] * 1000, -1e16]) == 1000.0
     assert total_of([1e100, 1.0, -1e100, 1e-100]) == 1.0
     assert total_of([0.1] * 10) == 1.0
@@ -61,7 +61,7 @@ def test_a_total_beyond_all_floats_is_infinite_as_long_as_it_is_beyond() -> None
     assert total_of([10**400, -math.inf]) == -math.inf
 
 
-#: Their sums go beyond the largest float and come back.
+#: Intermediate sums exceed the largest float.
 LARGE = st.floats(-MAX, MAX) | st.sampled_from([MAX, -MAX, 1.0, 0.1, 5e-324])
 
 
@@ -79,7 +79,7 @@ def test_no_order_and_no_parts_change_the_sum(
 
 
 @pytest.mark.parametrize("before", [0, 40])
-def test_infinities_and_nan_are_added_as_ever(before: int) -> None:
+def test_infinities_and_nan_are_added_as_floats(before: int) -> None:
     some = [0.1] * before
 
     assert total_of([math.inf, *some, 1.0]) == math.inf
@@ -88,7 +88,7 @@ def test_infinities_and_nan_are_added_as_ever(before: int) -> None:
     assert math.isnan(total_of([math.nan, *some, math.inf]))
 
 
-def test_a_total_stays_short_however_many_floats_it_is_made_of() -> None:
+def test_a_total_of_many_floats_is_short() -> None:
     total = exact.nothing()
     for n in range(10_000):
         exact.plus(total, n / 7)
@@ -98,6 +98,6 @@ def test_a_total_stays_short_however_many_floats_it_is_made_of() -> None:
 
 
 @pytest.mark.parametrize("other", ["3", None, 1j])
-def test_what_is_no_number_is_refused_and_named(other: object) -> None:
+def test_a_value_that_is_no_number_is_refused_and_named(other: object) -> None:
     with pytest.raises(TypeError, match=type(other).__name__):
         total_of([1, other])

@@ -48,7 +48,7 @@ class Ends(NamedTuple):
     n: int
 
 
-# Prices whose naive sums depend on the order, in order of time: what is older is older in all windows.
+# Prices whose naive sums depend on the order, sorted by time.
 TRADES = [
     Trade("ab"[n % 3 == 0], [0.1, 1e9, -1e9, 0.7, 1e-9][n * 7 % 5], 1000 * n + 4000 * (n // 11))
     for n in range(60)
@@ -85,7 +85,7 @@ def summed_up(trades: Sequence[Trade]) -> Summary:
 
 
 def sliding(symbol: str) -> dict[tuple[str, int], Summary]:
-    """What windows of 10 s every 2 s should give."""
+    """Return the expected results of windows of 10 s every 2 s."""
     mine = [trade for trade in TRADES if trade.symbol == symbol]
     starts = range(-8000, TRADES[-1].at + 1, 2000)
     parts = {start: [t for t in mine if start <= t.at < start + 10_000] for start in starts}
@@ -93,7 +93,7 @@ def sliding(symbol: str) -> dict[tuple[str, int], Summary]:
 
 
 def sessions(symbol: str) -> dict[tuple[str, int], Summary]:
-    """What sessions with a gap of 3.5 s should give."""
+    """Return the expected results of sessions with a gap of 3.5 s."""
     parts: list[list[Trade]] = []
     for trade in (trade for trade in TRADES if trade.symbol == symbol):
         if parts and trade.at - parts[-1][-1].at <= 3500:
@@ -154,7 +154,7 @@ def replayed(step: OperatorHarness[Trade, Any]) -> dict[tuple[str, int], Any]:
 
 
 every_way = pytest.mark.parametrize("mode", Mode)
-#: A trigger that never fires early, which only the general operator takes.
+#: A trigger that never fires early; only the general operator supports triggers.
 GENERAL: Trigger[Any] = EventTime(early=af.triggers.Count(1_000_000))
 
 
@@ -169,7 +169,7 @@ def test_summaries_survive_restores(mode: Mode, trigger: Trigger[Any] | None) ->
 
 
 @every_way
-def test_with_an_evictor_records_are_kept_by_their_own_type(mode: Mode) -> None:
+def test_with_an_evictor_records_are_stored_by_their_own_type(mode: Mode) -> None:
     step = harness(SessionWindows(3500), mode, summary(), evictor=af.evictors.Count(99), of=Trade)
 
     assert replayed(step) == {**sessions("a"), **sessions("b")}
@@ -198,7 +198,7 @@ def price(trade: Trade) -> float:
 
 
 class Dearest(af.KeyedProcess[str, Trade, tuple[str, float, float]]):
-    """The dearest trade so far, and the mean of all."""
+    """The trade with the highest price so far, and the mean of all."""
 
     best = af.AggregatingState("best", af.aggregates.max(by=price, stored_as=Trade))
     mean = af.AggregatingState("mean", af.aggregates.mean(price))

@@ -1,4 +1,4 @@
-"""Every aggregate gives what a plain computation over all records gives, in whatever parts they come."""
+"""Each aggregate has the result of a plain computation over all records, for any parts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Stored:
-    """Not a plain value: snapshots need its type."""
+    """A value that is not plain: snapshots need its type."""
 
     n: int
     x: float
@@ -50,7 +50,7 @@ Rows = Sequence[Row]
 
 @dataclass(frozen=True)
 class Case:
-    """An aggregate, and what it should give for one record or more."""
+    """An aggregate and its expected result for one record or more."""
 
     aggregate: Callable[[], Agg]
     expected: Callable[[Rows], Any]
@@ -62,7 +62,7 @@ def exact_sum(rows: Rows) -> float:
 
 
 def ranked(rows: Rows, rank: Callable[[Row], float]) -> list[Row]:
-    """Greatest first, NaN last, and of equal ones the first first: ``sorted`` leaves them in order."""
+    """Sort by rank: greatest first, NaN last, equal ones in their order (``sorted`` is stable)."""
     return sorted(rows, key=lambda row: math.inf if math.isnan(rank(row)) else -rank(row))
 
 
@@ -151,7 +151,7 @@ CASES = {
         ),
     ),
 }
-#: As long as there is little to remember sketches are exact; see test_quantiles.py and test_distinct.py for the rest.
+#: Sketches of few values are exact; see test_quantiles.py and test_distinct.py for others.
 SKETCHES = {
     "quantile": Case(lambda: aggregates.quantile(0.5, lambda row: row.x), middle),
     "distinct, approximately": Case(
@@ -177,7 +177,9 @@ briefly = settings(max_examples=40, suppress_health_check=[HealthCheck.function_
 @every_one
 @given(parts=PARTS)
 @briefly
-def test_all_splits_give_what_all_records_at_once_give(name: str, parts: list[list[Row]]) -> None:
+def test_all_divisions_have_the_result_of_all_records_at_once(
+    name: str, parts: list[list[Row]]
+) -> None:
     agree_with_a_plain_computation(CASES[name], parts)
 
 
@@ -185,9 +187,7 @@ def test_all_splits_give_what_all_records_at_once_give(name: str, parts: list[li
 @given(parts=PARTS)
 @briefly
 @pytest.mark.usefixtures("sketches")
-def test_sketches_are_exact_as_long_as_they_hold_everything(
-    name: str, parts: list[list[Row]]
-) -> None:
+def test_sketches_of_few_values_are_exact(name: str, parts: list[list[Row]]) -> None:
     agree_with_a_plain_computation(SKETCHES[name], parts)
 
 
@@ -204,7 +204,7 @@ def agree_with_a_plain_computation(case: Case, parts: list[list[Row]]) -> None:
 @every_one
 @given(before=st.lists(ROWS, max_size=20), after=st.lists(ROWS, min_size=1, max_size=20))
 @briefly
-def test_a_restored_accumulator_goes_on_as_if_nothing_had_been(
+def test_a_restored_accumulator_continues_as_the_original(
     name: str, before: list[Row], after: list[Row]
 ) -> None:
     go_on_after_a_restore(CASES[name], before, after)
@@ -214,7 +214,7 @@ def test_a_restored_accumulator_goes_on_as_if_nothing_had_been(
 @given(before=st.lists(ROWS, max_size=20), after=st.lists(ROWS, min_size=1, max_size=20))
 @briefly
 @pytest.mark.usefixtures("sketches")
-def test_a_restored_sketch_goes_on_as_if_nothing_had_been(
+def test_a_restored_sketch_continues_as_the_original(
     name: str, before: list[Row], after: list[Row]
 ) -> None:
     go_on_after_a_restore(SKETCHES[name], before, after)
@@ -231,7 +231,7 @@ def go_on_after_a_restore(case: Case, before: list[Row], after: list[Row]) -> No
 @every_one
 @given(older=st.lists(ROWS, max_size=20), newer=st.lists(ROWS, max_size=20), more=st.lists(ROWS))
 @briefly
-def test_what_comes_to_a_merged_accumulator_does_not_come_to_its_parts(
+def test_an_update_of_a_merged_accumulator_does_not_change_its_parts(
     name: str, older: list[Row], newer: list[Row], more: list[Row]
 ) -> None:
     keep_parts_apart(CASES[name], older, newer, more)
@@ -241,7 +241,7 @@ def test_what_comes_to_a_merged_accumulator_does_not_come_to_its_parts(
 @given(older=st.lists(ROWS, max_size=20), newer=st.lists(ROWS, max_size=20), more=st.lists(ROWS))
 @briefly
 @pytest.mark.usefixtures("sketches")
-def test_what_comes_to_a_merged_sketch_does_not_come_to_its_parts(
+def test_an_update_of_a_merged_sketch_does_not_change_its_parts(
     name: str, older: list[Row], newer: list[Row], more: list[Row]
 ) -> None:
     keep_parts_apart(SKETCHES[name], older, newer, more)
@@ -258,7 +258,7 @@ def keep_parts_apart(case: Case, older: list[Row], newer: list[Row], more: list[
 
 
 @pytest.mark.parametrize("name", ["collect", "collect, of a type", "top_k", "top_k of values"])
-def test_a_list_that_was_given_away_changes_no_more_and_changes_nothing(name: str) -> None:
+def test_a_returned_list_is_independent_of_the_accumulator(name: str) -> None:
     aggregate = CASES[name].aggregate()
     acc = added(aggregate, [Row(1, 0.5, "a")])
 

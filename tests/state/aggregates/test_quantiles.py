@@ -1,4 +1,4 @@
-"""Quantiles: what they are of a few values, how far off they are of many, and what is refused."""
+"""Quantiles: exact for few values, within the error for many; refused arguments."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def scattered(n: int) -> int:
     return n * 37 % 30_000
 
 
-def test_quantiles_are_values_that_were_there() -> None:
+def test_quantiles_are_values_of_the_records() -> None:
     ranks = aggregates.quantile([0, 0.25, 0.5, 0.75, 1])
 
     assert of(ranks, [4, 1, 3, 2]) == [1.0, 1.0, 2.0, 3.0, 4.0]
     assert of(aggregates.quantile(0.5), [True, 3]) == 1.0
 
 
-def test_nan_is_left_out_and_comes_out_if_there_is_nothing_else() -> None:
+def test_nan_is_skipped_unless_there_is_nothing_else() -> None:
     assert of(aggregates.quantile(0.5), [math.nan, 1.0, math.nan]) == 1.0
     assert math.isnan(of(aggregates.quantile(0.5), [math.nan]))
     assert [str(q) for q in of(aggregates.quantile([0.1, 0.2]), [])] == ["nan", "nan"]
 
 
 @pytest.mark.parametrize("error", [0.1, 0.02])
-def test_ranks_are_off_by_no_more_than_the_error(error: float) -> None:
-    """The sketch draws lots. The error holds for 99 draws of 100; twice as much is a matter of one in millions."""
+def test_ranks_are_within_the_error(error: float) -> None:
+    """The sketch is random. The error holds in 99 of 100 cases; twice the error is exceeded once in millions."""
     ranks = [0, 0.1, 0.5, 0.9, 0.99, 1]
     aggregate = aggregates.quantile(ranks, scattered, error=error)
 
@@ -57,13 +57,13 @@ def test_a_rank_is_from_0_to_1(q: Any) -> None:
 
 
 @pytest.mark.parametrize("error", [0, 1, -1, 1e-9, math.nan, "1%"])
-def test_an_error_is_one_that_a_sketch_can_keep(error: Any) -> None:
-    with pytest.raises(FlowDefinitionError, match="error must be a part of all values"):
+def test_an_error_is_one_that_a_sketch_can_guarantee(error: Any) -> None:
+    with pytest.raises(FlowDefinitionError, match="error must be a fraction of all values"):
         aggregates.quantile(0.5, error=error)
 
 
-def test_what_is_no_number_is_refused_and_shown() -> None:
-    with pytest.raises(TypeError, match=r"'12\.5' cannot be one"):
+def test_a_value_that_is_no_number_is_refused_and_shown() -> None:
+    with pytest.raises(TypeError, match=r"'12\.5' is not a float"):
         of(aggregates.quantile(0.5), ["12.5"])
 
 
