@@ -5,9 +5,9 @@ was deployed; with ``restart=`` it does so again and again. Types are known when
 asked for a snapshot, which is discarded, as soon as it has state: normally after the first batch. The same is done with
 the position of a source, and, if barriers may overtake records, with a record in each exchange and before each sink.
 
-A snapshot costs almost nothing while there is no state; the next checkpoint of the operator is complete. A restored operator is not asked: it may
-hold much, and its types were stored before. The check runs after each of the first elements, and then each time their
-number has doubled, until nothing is left to check.
+A snapshot costs almost nothing while there is no state; the next checkpoint is complete. A restored operator is not
+asked: it may hold much, and its types were stored before. The check runs after each of the first elements, and then
+each time their number has doubled, until nothing is left to check.
 """
 
 from __future__ import annotations
