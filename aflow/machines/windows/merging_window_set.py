@@ -85,9 +85,6 @@ class MergingWindowSet:
         #: State windows by window.
         self._states: dict[TimeWindow, TimeWindow] = {}
 
-    def __len__(self) -> int:
-        return len(self._states)
-
     def __iter__(self) -> Iterator[tuple[TimeWindow, TimeWindow]]:
         """Yield each window with its state window."""
         return iter(self._states.items())

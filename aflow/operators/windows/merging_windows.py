@@ -69,18 +69,18 @@ class MergingWindows:
         """Count one set of windows for each key."""
         return len(self._keys)
 
-    def place(self, key: Hashable, value: Any, time: Timestamp) -> Iterator[KeyWindow]:
+    def windows_of(self, key: Hashable, value: Any, time: Timestamp) -> Iterator[KeyWindow]:
         """Yield the window of a record, merged with those that it touches, unless it is gone.
 
         One window at a time: the next may be merged with it.
         """
         for window in self._assign(value, time):
-            one = self._joined(key, window)
+            one = self._add_window(key, window)
             if one is not None:
                 yield one
 
     #: A key shares no window with other keys, so their watermarks make no difference.
-    place_alone = place
+    windows_at_key_watermark = windows_of
 
     def find(self, window: TimeWindow, keys: Sequence[Hashable] | None) -> list[KeyWindow]:
         """Return the entries of ``keys`` in a window; none for a key whose window was merged into another."""
@@ -125,29 +125,29 @@ class MergingWindows:
         """Return a new, empty entry in the window that ``encode`` returned."""
         start, end, state_start, state_end = where
         window, state = TimeWindow(start, end), TimeWindow(state_start, state_end)
-        of_key = self._of(key)
+        of_key = self._windows_by_key(key)
         of_key.windows.restore(window, state)
-        return self._begun(key, of_key, window, state)
+        return self._create(key, of_key, window, state)
 
-    def _joined(self, key: Hashable, window: TimeWindow) -> KeyWindow | None:
+    def _add_window(self, key: Hashable, window: TimeWindow) -> KeyWindow | None:
         """Add a window of ``key`` and return its entry; None if the window is gone."""
-        of_key = self._of(key)
+        of_key = self._windows_by_key(key)
         latest = of_key.latest
-        if latest is not None and self._takes_in(latest.window, window):
+        if latest is not None and self._contains(latest.window, window):
             return latest
-        joined = of_key.windows.add(window)
-        if joined.merge is not None:
-            self._merge(key, of_key, joined.merge)
-        actual = joined.window
+        added = of_key.windows.add(window)
+        if added.merge is not None:
+            self._merge(key, of_key, added.merge)
+        actual = added.window
         if self._lifetime.gone(self._lifetime.cleanup(actual)):
             self._retire(key, of_key, actual)
             return None
         state = self._state(of_key, actual)
-        one = of_key.states.get(state) or self._begun(key, of_key, actual, state)
+        one = of_key.states.get(state) or self._create(key, of_key, actual, state)
         of_key.latest = one
         return one
 
-    def _takes_in(self, known: TimeWindow, added: TimeWindow) -> bool:
+    def _contains(self, known: TimeWindow, added: TimeWindow) -> bool:
         """Return True if a session contains the added one: sessions do not touch, so the added one touches no other."""
         # Hot path: saves 3.3 of 8.9 µs a record where 60% of the records are inside the known session.
         return self._sessions and known.start <= added.start and added.end <= known.end
@@ -193,7 +193,7 @@ class MergingWindows:
         if former.cleanup is not None:
             self._timers.delete(former.cleanup, former.window, former.key)
 
-    def _begun(
+    def _create(
         self, key: Hashable, of_key: _KeyWindows, window: TimeWindow, state: TimeWindow
     ) -> KeyWindow:
         one = of_key.states[state] = KeyWindow(key, window, self._lifetime.cleanup(window))
@@ -210,7 +210,7 @@ class MergingWindows:
             raise InternalError(f"the {window_text(window)} is in no set of windows")
         return state
 
-    def _of(self, key: Hashable) -> _KeyWindows:
+    def _windows_by_key(self, key: Hashable) -> _KeyWindows:
         of_key = self._keys.get(key)
         if of_key is None:
             check_key(key)

@@ -360,9 +360,9 @@ class PaneAggregateOperator(IncrementalWindows):
             sums = self._sums_around(key, pane, fired, known)
         except RAISED as exc:
             raise OperatorError.of(self.name, exc, key=key) from exc
-        for start, held, had in sums:
-            firing = self._firings.get(start, {}).get(key, 1) + 1 if had else 1
-            if had:
+        for start, held, has_others in sums:
+            firing = self._firings.get(start, {}).get(key, 1) + 1 if has_others else 1
+            if has_others:
                 self._count(start, key, firing)
             window = TimeWindow(start, start + self._size)
             result = self._windowed(window, key, held, firing)
@@ -375,23 +375,23 @@ class PaneAggregateOperator(IncrementalWindows):
         panes, merge, copy = self._panes, self._accumulation.merge, self._copy
         if self._stacks is None or merge is None:
             return [(pane, copy(panes[pane][key]), known)]
-        upto, had = panes[pane][key], known
+        upto, has_others = panes[pane][key], known
         older = [at for at in panes.between(windows[0], pane) if key in panes[at]]
         heads: list[tuple[Timestamp, Any, bool]] = []
         for start in reversed(windows):
             while older and older[-1] >= start:
-                upto, had = merge(copy(panes[older.pop()][key]), upto), True
-            heads.append((start, upto, had))
+                upto, has_others = merge(copy(panes[older.pop()][key]), upto), True
+            heads.append((start, upto, has_others))
         newer = [at for at in panes.between(pane + 1, windows[-1] + self._size) if key in panes[at]]
         newer.reverse()
         sums: list[tuple[Timestamp, Any, bool]] = []
         tail: list[Any] = []  # one aggregate, or none yet
-        for start, upto, had in reversed(heads):
+        for start, upto, has_others in reversed(heads):
             while newer and newer[-1] < start + self._size:
                 held = panes[newer.pop()][key]
                 tail = [merge(tail[0], held) if tail else copy(held)]
             whole = copy(upto)
-            sums.append((start, merge(whole, tail[0]) if tail else whole, had or bool(tail)))
+            sums.append((start, merge(whole, tail[0]) if tail else whole, has_others or bool(tail)))
         return sums
 
     def _count(self, start: Timestamp, key: Hashable, firing: int) -> None:

@@ -67,7 +67,7 @@ class SeparateWindows:
         #: windows.
         self._grid: dict[Timestamp, list[OpenWindow]] = {}
         start_of = _grid(assigner)
-        self.place: Final[RecordWindows] = (
+        self.windows_of: Final[RecordWindows] = (
             self._on_staggered_grid(staggers)
             if staggers is not None
             else self._anywhere
@@ -122,7 +122,7 @@ class SeparateWindows:
     def _on_grid(self, start_of: Callable[[Timestamp], Timestamp]) -> RecordWindows:
         grid, kept, assign = self._grid, self._kept, self._assign
 
-        def place(key: Hashable, value: Any, time: Timestamp) -> list[KeyWindow]:
+        def windows_of(key: Hashable, value: Any, time: Timestamp) -> list[KeyWindow]:
             # Hot path: windows on a grid are looked up by their start; neither a window nor its hash is made.
             start = start_of(time)
             windows = grid.get(start)
@@ -132,12 +132,12 @@ class SeparateWindows:
                     grid[start] = windows
             return [opened.keys.get(key) or opened.of(key) for opened in windows]
 
-        return place
+        return windows_of
 
     def _on_staggered_grid(self, staggers: Staggers) -> RecordWindows:
         grid, kept, size = self._grid, self._kept, staggers.size
 
-        def place(key: Hashable, value: Any, time: Timestamp) -> list[KeyWindow]:
+        def windows_of(key: Hashable, value: Any, time: Timestamp) -> list[KeyWindow]:
             # Windows of different staggers never start at the same time, so the start identifies a window.
             start = staggers.of(key).start_of(time)
             windows = grid.get(start)
@@ -147,7 +147,7 @@ class SeparateWindows:
                     grid[start] = windows
             return [opened.keys.get(key) or opened.of(key) for opened in windows]
 
-        return place
+        return windows_of
 
     def _anywhere(self, key: Hashable, value: Any, time: Timestamp) -> Iterator[KeyWindow]:
         # One at a time: an assigner may return a window twice, and the window may be removed after the first.
@@ -155,7 +155,9 @@ class SeparateWindows:
             for opened in self._kept((window,)):
                 yield opened.of(key)
 
-    def place_alone(self, key: Hashable, value: Any, time: Timestamp) -> Iterator[KeyWindow]:
+    def windows_at_key_watermark(
+        self, key: Hashable, value: Any, time: Timestamp
+    ) -> Iterator[KeyWindow]:
         """Return the windows of a record whose key may have another watermark than other keys."""
         staggers = self._staggers
         assign = self._assign if staggers is None else staggers.of(key).assign

@@ -107,7 +107,7 @@ class SessionAggregateOperator(IncrementalWindows):
         self._timers: dict[Timestamp, list[_Session]] = {}
         self._timer_times: list[Timestamp] = []
         #: Results of this batch for sessions that fired again.
-        self._again: list[_Result] = []
+        self._fired_again: list[_Result] = []
 
     def process(self, batch: Batch[Any]) -> None:
         keys, times = self._columns(batch)
@@ -123,15 +123,15 @@ class SessionAggregateOperator(IncrementalWindows):
                     session.held = add(session.held, value)
                     if time + gap > session.end:
                         session.end = time + gap
-                elif not self._place(key, time, value):
+                elif not self._add_outside(key, time, value):
                     late.append(value)
                     late_times.append(time)
         except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
         self._changed.add(keys)
-        if self._again:
-            again, self._again = self._again, []
-            self._emit(again)
+        if self._fired_again:
+            fired_again, self._fired_again = self._fired_again, []
+            self._emit(fired_again)
         if late:
             self.output.side(LATE, Batch(late, late_times))
 
@@ -151,10 +151,10 @@ class SessionAggregateOperator(IncrementalWindows):
                 if due > at:
                     self._set_timer(session, due)  # it has grown
                     continue
-                self._forget(session)
+                self._remove(session)
                 changed.append(session.key)
                 if not session.fired:
-                    results.append(self._fired(session))
+                    results.append(self._fire_due(session))
         self._changed.add(changed)
         if results:
             self._emit(results)
@@ -163,7 +163,7 @@ class SessionAggregateOperator(IncrementalWindows):
     def _restore_rows(self, keyed: Keyed) -> None:
         for key, data in self._key_codec.read(keyed, _SESSIONS):
             held, (start, end, firings, fired) = self._decoded(data)
-            self._file(_Session(key, start, end, held, firings, bool(fired)))
+            self._insert(_Session(key, start, end, held, firings, bool(fired)))
 
     def size(self) -> StateSize:
         """Count sessions as entries; each has one timer."""
@@ -181,7 +181,7 @@ class SessionAggregateOperator(IncrementalWindows):
 
     # --------------------------------------------------------------------------------------- records
 
-    def _place(self, key: Hashable, time: Timestamp, value: object) -> bool:
+    def _add_outside(self, key: Hashable, time: Timestamp, value: object) -> bool:
         """Fold a record into the sessions that it touches, or into a new one; return False if it is late."""
         end = time + self._gap
         watermark = self._watermark_for(key)
@@ -191,16 +191,16 @@ class SessionAggregateOperator(IncrementalWindows):
                 return False
             check_key(key)
             session = _Session(key, time, end, self._accumulation.first(value))
-            self._keep(session, watermark)
+            self._store(session, watermark)
         elif len(touched) == 1 and (not touched[0].fired or end - 1 <= watermark):
             session = touched[0]  # kept with its timer
             self._fold(session, time, end, value)
             if session.fired:
-                self._again.append(self._fire(session))
+                self._fired_again.append(self._fire(session))
         else:
             session = self._merged(touched)
             self._fold(session, time, end, value)
-            self._keep(session, watermark)
+            self._store(session, watermark)
         return True
 
     def _fold(self, session: _Session, time: Timestamp, end: Timestamp, value: object) -> None:
@@ -216,18 +216,18 @@ class SessionAggregateOperator(IncrementalWindows):
             held = self._merge(held, session.held)
         for session in former:
             session.retired = True
-            self._forget(session)
+            self._remove(session)
         return _Session(
             first.key, first.start, last.end, held, max(session.firings for session in former)
         )
 
-    def _keep(self, session: _Session, watermark: Timestamp) -> None:
+    def _store(self, session: _Session, watermark: Timestamp) -> None:
         """Store a session; it fires at once if the watermark has passed its end."""
         if min(session.end - 1, MAX_TIMESTAMP) <= watermark:
-            self._again.append(self._fire(session))
-        self._file(session)
+            self._fired_again.append(self._fire(session))
+        self._insert(session)
 
-    def _file(self, session: _Session) -> None:
+    def _insert(self, session: _Session) -> None:
         """Store a session as the newest or an older one of its key, with a timer."""
         key = session.key
         self._set_timer(session, self._due(session))
@@ -255,7 +255,7 @@ class SessionAggregateOperator(IncrementalWindows):
         else:
             some.append(session)
 
-    def _forget(self, session: _Session) -> None:
+    def _remove(self, session: _Session) -> None:
         key = session.key
         if self._newest.get(key) is session:
             del self._newest[key]
@@ -286,7 +286,7 @@ class SessionAggregateOperator(IncrementalWindows):
 
     # --------------------------------------------------------------------------------------- firings
 
-    def _fired(self, session: _Session) -> _Result:
+    def _fire_due(self, session: _Session) -> _Result:
         """Fire a session at its time, and store it again if it is kept for late records."""
         try:
             result = self._fire(session)
@@ -294,7 +294,7 @@ class SessionAggregateOperator(IncrementalWindows):
             window = TimeWindow(session.start, session.end)
             raise self._failed(exc, session.key, window) from exc
         if self._lateness:
-            self._file(session)
+            self._insert(session)
         return result
 
     def _fire(self, session: _Session) -> _Result:

@@ -106,7 +106,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         if self._ahead:
             self._add_restored(batch, keys)
         else:
-            self._add(batch, keys, self._windows.place)
+            self._add(batch, keys, self._windows.windows_of)
         self._changed.add(keys)
         self._flush_outputs()
 
@@ -117,11 +117,11 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             for index, key in enumerate(keys):
                 lifetime.watermark = self._ahead.of(key, self.watermark)
                 one = batch.pick([index])
-                self._add(one, (key,), self._windows.place_alone)
+                self._add(one, (key,), self._windows.windows_at_key_watermark)
         finally:
             lifetime.watermark = self.watermark
 
-    def _add(self, batch: Batch[Any], keys: Sequence[Hashable], place: RecordWindows) -> None:
+    def _add(self, batch: Batch[Any], keys: Sequence[Hashable], windows_of: RecordWindows) -> None:
         """Add records to their windows, and apply the results of the trigger."""
         # Hot path: the list of a record's windows is the only object made for it.
         add, ask = self._contents.add, self._logic.trigger.on_element
@@ -134,7 +134,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         try:
             for value, key, time in zip(left, keys, moments, strict=False):
                 one = None
-                for one in place(key, value, time):
+                for one in windows_of(key, value, time):
                     trigger_context.at = one
                     one.held = add(one.held, value, time)
                     decision = ask(value, time, one.window, trigger_context)

@@ -348,9 +348,13 @@ def event(number: int) -> Event:
     return f"key-{number}", number
 
 
-@pytest.mark.parametrize("merge", [None, lambda a, b: a + b], ids=["without merge", "with merge"])
+def plus(a: int, b: int) -> int:
+    return a + b
+
+
+@pytest.mark.parametrize("merge", [None, plus], ids=["without merge", "with merge"])
 def test_a_record_of_overlapping_windows_is_stored_once_only_if_panes_can_be_merged(
-    merge: Callable[[Any, Any], Any] | None,
+    merge: Callable[[int, int], int] | None,
 ) -> None:
     step = harness(
         windows=SlidingWindows(20, 10),
