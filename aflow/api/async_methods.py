@@ -12,7 +12,7 @@ from aflow.machines.calls.grouping import GroupSize
 from aflow.machines.calls.settings import CallResults
 from aflow.model.resource import Resource
 from aflow.operators.base import Operator
-from aflow.operators.calls.fewer import calling_operator
+from aflow.operators.calls.operator import AsyncOperator
 from aflow.runtime.calls.checks import check_called
 from aflow.runtime.calls.options import CallOptions, call_settings, group_size
 
@@ -232,7 +232,7 @@ class AsyncCallMethods(ABC, Generic[T]):
         return self._calling_step(
             method,
             name,
-            lambda: calling_operator(settings),
+            lambda: AsyncOperator(settings),
             sides=dead_letters is not None,
             dead_letters=dead_letters,
             resource=using,

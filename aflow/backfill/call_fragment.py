@@ -20,7 +20,7 @@ from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import RetryPolicy
 from aflow.machines.calls.settings import CallResults
 from aflow.model.resource import Resource
-from aflow.operators.calls.fewer import calling_operator
+from aflow.operators.calls.operator import AsyncOperator
 from aflow.runtime.calls.checks import check_called
 from aflow.runtime.calls.options import CallOptions, call_settings
 
@@ -74,7 +74,7 @@ def call_fragment(
         kind=Kind.STEP,
         what=_METHOD,
         inputs=(Edge(rows),),
-        operator=partial(calling_operator, settings),
+        operator=partial(AsyncOperator, settings),
         resource=using,
     )
     results = Node(id=2, name="results", kind=Kind.SINK, what="to", inputs=(Edge(step),))

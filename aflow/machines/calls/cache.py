@@ -23,6 +23,7 @@ from math import inf
 from typing import Any, Final, Generic, TypeVar
 
 from aflow.errors import FlowDefinitionError, shown
+from aflow.machines.calls.call import Call
 from aflow.model.time import Timestamp, positive_millis, to_millis
 
 C = TypeVar("C")
@@ -282,6 +283,14 @@ class KeysInFlight(Generic[C]):
         if not followers:
             del self._followers[key]
         return following
+
+
+class SharedResults:
+    """The results that records share: those that are kept, and those in flight."""
+
+    def __init__(self, settings: Cache[Any, Any]) -> None:
+        self.results: Final = ResultCache(settings)
+        self.keys: Final[KeysInFlight[Call]] = KeysInFlight()
 
 
 def _millis(ttl: timedelta | None) -> int | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from enum import Enum
-from typing import Any, Final
+from itertools import repeat
+from typing import Any, ClassVar, Final
 
 import msgspec
 
+from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 
 
@@ -50,8 +52,16 @@ class Call(msgspec.Struct, eq=False):
     """Who has the same one may have the same result; belongs to steps that share results."""
     company: Any = None
     """With which others it is made as one call; belongs to steps that call for groups."""
+    is_timer: ClassVar[bool] = False
+    """True for the handler of a timer: there is no record, so users' functions of records are not called."""
 
     def __repr__(self) -> str:
         return (
             f"Call({self.value!r}, timestamp={self.timestamp}, key={self.key!r}, done={self.done})"
         )
+
+
+def calls_of(batch: Batch[Any], keys: Sequence[Any] | None) -> list[Call]:
+    """Return a call for each record of ``batch``."""
+    times = repeat(None) if batch.timestamps is None else batch.timestamps
+    return list(map(Call, batch.values, times, repeat(None) if keys is None else keys))

@@ -15,10 +15,12 @@ with those before them.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from aflow.errors import shown
+from aflow.machines.calls.call import Call
 from aflow.model.time import Timestamp
 
 C = TypeVar("C")
@@ -91,3 +93,60 @@ class Grouping(Generic[C]):
         """At most so many calls, the first in line, whether or not they have waited; they are not here any more."""
         line = self._line
         return [line.popitem(last=False)[1][0] for _ in range(min(most, len(line)))]
+
+
+class Group(Call):
+    """A call for several records, its ``company``; its value is the list of their values. It is in no queue."""
+
+    begun: bool = False
+    """True from when a slot has it."""
+    left: int = 0
+    """How many records its result is of use for; belongs to it from when it has begun."""
+
+    @classmethod
+    def of(cls, members: list[Call]) -> Group:
+        """One that has not begun."""
+        group = cls([], None, None, company=[])
+        group.join(members)
+        return group
+
+    def join(self, members: list[Call]) -> None:
+        """More records go along; it has not begun."""
+        self.company.extend(members)
+        self.value.extend(one.value for one in members)
+        for member in members:
+            member.company = self
+
+    def keep(self, members: list[Call]) -> None:
+        """For the others there is no time left."""
+        self.company = members
+        self.value = [one.value for one in members]
+
+    def begin(self, members: list[Call]) -> None:
+        """It is made for ``members``."""
+        self.keep(members)
+        self.left = len(members)
+
+
+def results_of(values: Sequence[Any], result: Any) -> list[Any]:
+    """The results of a call for a list of ``values``. Raises what is wrong with them."""
+    number = len(values)
+    if not _is_list_like(result):
+        raise TypeError(
+            f"called with a list of values ({number} this time), the function returned {shown(result)}; it has to "
+            f"return a list with one result for each of them, in their order"
+        )
+    results = list(result)
+    if len(results) != number:
+        raise ValueError(
+            f"called with {number} values, the function returned {len(results)} results; it has to return one for "
+            f"each, in their order. An exception in place of a result says that this value alone has failed"
+        )
+    return results
+
+
+def _is_list_like(result: object) -> bool:
+    """True for lists, tuples, and arrays of other libraries, which are no ``Sequence``."""
+    if isinstance(result, str | bytes | bytearray | Mapping | Set):
+        return False
+    return hasattr(result, "__len__") and hasattr(result, "__iter__")

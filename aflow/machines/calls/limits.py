@@ -10,12 +10,19 @@ Each *attempt* is one call here: one ``wait`` that says 0, and one ``ended``. So
 
 from __future__ import annotations
 
-from math import inf
+from math import ceil, inf
+from typing import Final
 
 from aflow.machines.calls.adaptive import AdaptiveLimit
-from aflow.machines.calls.breaker import Breaker
-from aflow.machines.calls.rate import TokenBucket
+from aflow.machines.calls.breaker import Breaker, BreakerState
+from aflow.machines.calls.call import Call
+from aflow.machines.calls.grouping import Group
+from aflow.machines.calls.rate import SharedBuckets, TokenBucket
 from aflow.machines.calls.retry import Errors, matches
+from aflow.machines.calls.settings import CallSettings
+
+#: A wait whose rest is shorter than this (ms) is over: it is not worth another millisecond.
+_ROUNDING: Final = 1e-6
 
 
 class CallLimits:
@@ -109,3 +116,76 @@ class CallLimits:
                 adaptive.ended(now, latency, True, in_flight)
             elif matches(self._overload, error):
                 adaptive.ended(now, latency, False, in_flight)
+
+
+class StepLimits:
+    """Rate limit, adaptive capacity and circuit breaker of one subtask. Each attempt counts. Moments in seconds."""
+
+    def __init__(self, settings: CallSettings, buckets: SharedBuckets) -> None:
+        adaptive, rate, breaker = settings.adaptive, settings.rate, settings.breaker
+        self._breaker = None if breaker is None else Breaker(breaker)
+        self._capacity = settings.capacity
+        self._rate = rate
+        self._adaptive = None if adaptive is None else AdaptiveLimit(adaptive)
+        self._limits = CallLimits(
+            bucket=None if rate is None else buckets.bucket(rate),
+            adaptive=self._adaptive,
+            overload=Exception if adaptive is None else adaptive.on,
+            breaker=self._breaker,
+            broken=Exception if breaker is None else breaker.on,
+        )
+
+    @property
+    def capacity(self) -> int:
+        """The number of calls that may run now."""
+        return self._capacity if self._adaptive is None else self._adaptive.limit
+
+    @property
+    def is_open(self) -> bool:
+        """True while the circuit breaker lets only probes start."""
+        return self._breaker is not None and self._breaker.state is not BreakerState.CLOSED
+
+    def _cost(self, call: Call) -> float:
+        """Return the units that ``call`` takes of the rate limit. A group takes the sum if the user defined costs.
+
+        Raises ``ValueError``, and what the user's function raises.
+        """
+        rate = self._rate
+        if rate is None or call.is_timer:
+            return 1.0
+        if isinstance(call, Group) and rate.cost is not None:
+            return sum(rate.cost_of(member.value) for member in call.company)
+        return rate.cost_of(call.value)
+
+    def wait(self, call: Call, now: float, in_flight: int) -> int | None:
+        """Return 0 if ``call`` may start; then ``ended`` has to follow.
+
+        Otherwise return the ms after which to ask again; None: when a call has ended. Raises ``CircuitOpen``, and what
+        the user's functions raise.
+        """
+        wait = self._limits.wait(now, in_flight, self._cost(call))
+        if wait == 0:
+            call.begun_at = now
+            return 0
+        return None if wait == inf else max(1, ceil(wait * 1000 - _ROUNDING))
+
+    def leave(self) -> None:
+        """No call is ready: other steps need not wait for this one."""
+        self._limits.leave()
+
+    def ended(
+        self,
+        call: Call,
+        now: float,
+        error: BaseException | None,
+        in_flight: int,
+        *,
+        withdrawn: bool = False,
+    ) -> None:
+        """A call returned or failed; ``withdrawn``: it was not made after all. ``in_flight`` includes it.
+
+        Raises what the user's functions raise.
+        """
+        self._limits.ended(
+            now, now - call.begun_at, error, in_flight=in_flight, cancelled=withdrawn
+        )

@@ -71,8 +71,12 @@ class CallQueue(Protocol):
         """It is decided what leaves for ``call``; to be said once of each call."""
         ...
 
+    def settle_all(self, calls: Sequence[Call]) -> None:
+        """Settle ``calls``, in order."""
+        ...
+
     def take(self) -> Out:
-        """What may leave now; it is not here any more."""
+        """Remove and return what may be emitted now."""
         ...
 
     @property
@@ -143,6 +147,12 @@ class OrderedCalls:
             self._run.append(call)
             if waiting and waiting[0].done:
                 self._advance()
+
+    def settle_all(self, calls: Sequence[Call]) -> None:
+        # Hot path.
+        for call in calls:
+            call.done = True
+        self._advance()
 
     @property
     def has_out(self) -> bool:
@@ -266,6 +276,17 @@ class UnorderedCalls:
             self._held += 1
         elif not segment.left and segment.fence is not None:
             self._advance()
+
+    def settle_all(self, calls: Sequence[Call]) -> None:
+        # Hot path.
+        if self._first is not self._last:
+            for call in calls:
+                self.settle(call)
+            return
+        for call in calls:
+            call.done = True
+        self._first.left -= len(calls)
+        self._first.settled.extend(calls)
 
     @property
     def has_out(self) -> bool:

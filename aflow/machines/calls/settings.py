@@ -10,6 +10,7 @@ from typing import Any
 from aflow.machines.calls.adaptive import Adaptive
 from aflow.machines.calls.breaker import CircuitBreaker
 from aflow.machines.calls.cache import Cache
+from aflow.machines.calls.call import Call
 from aflow.machines.calls.grouping import GroupSize
 from aflow.machines.calls.on_error import Fail, OnError
 from aflow.machines.calls.rate import RateLimit
@@ -75,13 +76,29 @@ class CallSettings:
     """True if ``codec`` is for values of one type, so that each is encoded by itself."""
     uses_resource: bool = False
 
-    def time_until(self, value: object, now: Timestamp) -> Timestamp | None:
-        """Until when there is time for a record whose first attempt begins ``now``; None: for ever.
+    @property
+    def has_deadlines(self) -> bool:
+        """True if the time of records ends."""
+        return self.timeout is not None or self.deadline is not None
+
+    @property
+    def counts_attempts(self) -> bool:
+        """True if it matters how often a record was called for, and in which attempt it is."""
+        return (
+            self.has_deadlines
+            or self.attempt_timeout is not None
+            or self.retry is not None
+            or self.cache is not None
+            or self.groups is not None
+        )
+
+    def time_until(self, call: Call, start: Timestamp) -> Timestamp | None:
+        """Return the end (epoch ms) of the time of a record whose first attempt starts at ``start``; None: never.
 
         Raises what the user's function raises.
         """
-        until = None if self.timeout is None else now + self.timeout
-        if self.deadline is None:
+        until = None if self.timeout is None else start + self.timeout
+        if self.deadline is None or call.is_timer:
             return until
-        at = to_timestamp(self.deadline(value), what="the deadline")
+        at = to_timestamp(self.deadline(call.value), what="the deadline")
         return at if until is None else min(at, until)

@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol, cast
 
 from aflow.errors import AflowError, InternalError, MailboxClosed, OperatorError, shown
 from aflow.machines.calls.call import Call
-from aflow.operators.calls.leaving import not_awaited
+from aflow.machines.calls.failures import not_awaited
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.mailbox_loop import MailboxLoop

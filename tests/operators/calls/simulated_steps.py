@@ -17,7 +17,7 @@ from aflow.machines.calls.settings import CallSettings
 from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 from aflow.operators.base import OperatorContext
-from aflow.operators.calls.fewer import calling_operator
+from aflow.operators.calls.operator import AsyncOperator
 from aflow.state.snapshot import OperatorSnapshot
 from tests.operators.calls.by_hand import unused
 from tests.operators.driver import RecordingOutput
@@ -117,7 +117,7 @@ class SimulatedStep:
         #: The most calls that were under way at once.
         self.most = 0
         self._coming = 0
-        self.operator = calling_operator(settings)
+        self.operator = AsyncOperator(settings)
         self.operator.open(
             OperatorContext(
                 name=name,

@@ -8,7 +8,6 @@ from typing import Any
 from aflow.machines.calls.call import Call
 from aflow.machines.calls.settings import CallSettings
 from aflow.operators.base import Operator
-from aflow.operators.calls.fewer import calling_operator
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import Mode, OperatorHarness
@@ -43,7 +42,7 @@ class SlotsHarness(OperatorHarness[Any, Any]):
         self._told = False
         made = CallSettings(call=unused, **settings)
         super().__init__(
-            lambda: calling_operator(made),
+            lambda: AsyncOperator(made),
             key=key,
             mode=mode,
             subtask=subtask,

@@ -15,13 +15,13 @@ from aflow.machines.calls.settings import CallOrder, CallResults, CallSettings
 from aflow.model.batch import Batch
 from aflow.model.elements import Watermark
 from aflow.model.tags import Tag
-from aflow.operators.calls.cached import CachedOperator
+from aflow.operators.calls.operator import AsyncOperator
 from tests.operators.calls.by_hand import ByHand, unused
 
 
 def step(cache: Cache[Any, Any] | None = None, **settings: Any) -> ByHand:
     """By default with a cache without bounds that matter."""
-    return ByHand(CachedOperator(CallSettings(call=unused, cache=cache or Cache(100), **settings)))
+    return ByHand(AsyncOperator(CallSettings(call=unused, cache=cache or Cache(100), **settings)))
 
 
 class NotFoundError(Exception):
@@ -373,7 +373,7 @@ def test_records_that_wait_for_the_call_of_another_are_in_the_snapshot() -> None
     calling = step().push("a", "b", "a", at=[1, 2, 3])
 
     settings = CallSettings(call=unused, cache=Cache(100))
-    restored = ByHand(CachedOperator(settings), calling.operator.snapshot())
+    restored = ByHand(AsyncOperator(settings), calling.operator.snapshot())
 
     assert restored.asked == ["a", "b"]
     restored.returns("a", 1).returns("b", 2)
@@ -384,6 +384,6 @@ def test_hits_that_have_not_left_are_in_the_snapshot_and_looked_up_again() -> No
     calling = step().push("a").returns("a", 1).push("b", "a")
 
     settings = CallSettings(call=unused, cache=Cache(100))
-    restored = ByHand(CachedOperator(settings), calling.operator.snapshot())
+    restored = ByHand(AsyncOperator(settings), calling.operator.snapshot())
 
     assert restored.asked == ["b", "a"]

@@ -24,7 +24,7 @@ from aflow.machines.calls.retry import Retry
 from aflow.machines.calls.settings import CallOrder, CallSettings
 from aflow.model.batch import Batch
 from aflow.model.elements import Watermark
-from aflow.operators.calls.fewer import calling_operator
+from aflow.operators.calls.operator import AsyncOperator
 from aflow.state.snapshot import OperatorSnapshot
 from tests.operators.calls.by_hand import ByHand, unused
 
@@ -92,7 +92,7 @@ class FewerCallsRules(RuleBasedStateMachine):
         self.crashed = False
 
     def start(self, snapshot: OperatorSnapshot | None, now: int = 0) -> None:
-        self.calling = ByHand(calling_operator(self.settings), snapshot, now=now)
+        self.calling = ByHand(AsyncOperator(self.settings), snapshot, now=now)
 
     # ------------------------------------------------------------------------------------------ what happens
 

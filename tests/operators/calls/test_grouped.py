@@ -17,8 +17,7 @@ from aflow.machines.calls.settings import CallOrder, CallSettings
 from aflow.model.batch import Batch
 from aflow.model.elements import IDLE, Watermark
 from aflow.model.tags import Tag
-from aflow.operators.calls.fewer import calling_operator
-from aflow.operators.calls.grouped import GroupedOperator
+from aflow.operators.calls.operator import AsyncOperator
 from tests.operators.calls.by_hand import ByHand, unused
 
 MS = timedelta(milliseconds=1)
@@ -26,7 +25,7 @@ MS = timedelta(milliseconds=1)
 
 def step(size: int = 2, delay: int = 50, **settings: Any) -> ByHand:
     groups = GroupSize(size, delay)
-    return ByHand(GroupedOperator(CallSettings(call=unused, groups=groups, **settings)))
+    return ByHand(AsyncOperator(CallSettings(call=unused, groups=groups, **settings)))
 
 
 def what_and_why(value: str, error: BaseException) -> str:
@@ -182,7 +181,7 @@ def test_who_waits_for_company_is_not_forgotten_when_the_alarm_rings_for_others(
     settings = CallSettings(
         call=unused, groups=GroupSize(2, 50), timeout=30, on_error=Drop(), cache=Cache(9)
     )
-    calling = ByHand(calling_operator(settings)).push("a", "b", "c").clock(30)
+    calling = ByHand(AsyncOperator(settings)).push("a", "b", "c").clock(30)
     assert calling.cancelled == [["a", "b"]]
 
     calling.clock(50)
@@ -201,7 +200,7 @@ def test_a_follower_that_leads_while_the_step_is_held_goes_without_waiting_for_c
         on_error=Drop(),
         cache=Cache(9, key=lambda value: value[0]),
     )
-    calling = ByHand(calling_operator(settings)).push(("a", 100), ("slow", 5000), ("a", 3000))
+    calling = ByHand(AsyncOperator(settings)).push(("a", 100), ("slow", 5000), ("a", 3000))
     assert calling.asked == [[("a", 100), ("slow", 5000)]]
     calling.push(("new", 5000))
     calling.operator.held = True
@@ -431,7 +430,7 @@ def test_records_in_line_and_in_calls_are_in_the_snapshot_one_by_one() -> None:
     calling.operator.on_idle()
 
     settings = CallSettings(call=unused, groups=GroupSize(3, 50))
-    restored = ByHand(GroupedOperator(settings), calling.operator.snapshot())
+    restored = ByHand(AsyncOperator(settings), calling.operator.snapshot())
 
     assert restored.asked == [["a", "b", "c"]]
     assert restored.returns(["a", "b", "c"], [1, 2, 3]).emitted() == [Batch([1, 2, 3], [1, 2, 3])]
@@ -441,7 +440,7 @@ def test_restored_records_wait_for_company_no_longer_than_others() -> None:
     calling = step(2).push("a")
 
     settings = CallSettings(call=unused, groups=GroupSize(3, 50))
-    restored = ByHand(GroupedOperator(settings), calling.operator.snapshot(), now=1000)
+    restored = ByHand(AsyncOperator(settings), calling.operator.snapshot(), now=1000)
 
     assert restored.asked == []
     assert restored.clock(1050).asked == [["a"]]

@@ -9,7 +9,7 @@ from typing import Any
 from aflow.machines.calls.settings import CallSettings
 from aflow.model.batch import Batch
 from aflow.operators.base import OperatorContext
-from aflow.operators.calls.fewer import calling_operator
+from aflow.operators.calls.operator import AsyncOperator
 from aflow.runtime.calls.slots import CallSlots
 from aflow.runtime.clock import SystemClock
 from aflow.runtime.loop_budget import LoopBudget
@@ -38,7 +38,7 @@ class Beside:
         self.loop = MailboxLoop(
             loop=asyncio.get_running_loop(), loop_budget=loop_budget, clock=clock
         )
-        self.step = calling_operator(CallSettings(call=self._call, capacity=1))
+        self.step = AsyncOperator(CallSettings(call=self._call, capacity=1))
         self.step.open(OperatorContext(name="step", output=self.output, clock=time, alarm=time))
         self.slots = CallSlots(self.step, self.loop, loop_budget, report=_nothing_to_report)
         self.slots.rooms = [self.behind]

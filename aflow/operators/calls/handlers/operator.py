@@ -20,7 +20,10 @@ from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError, OperatorError, readable, shown
 from aflow.machines.calls.call import Call
+from aflow.machines.calls.failures import call_failed
+from aflow.machines.calls.queues import CallQueue
 from aflow.machines.calls.settings import CallOrder, CallResults, CallSettings
+from aflow.machines.calls.step_functions import StepFunctions
 from aflow.model.batch import Batch
 from aflow.model.elements import Watermark
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Timestamp
@@ -43,11 +46,9 @@ from aflow.operators.calls.handlers.stored import (
     timer_call,
 )
 from aflow.operators.calls.handlers.timers import HandlerTimers
-from aflow.operators.calls.in_flight import calls_of
-from aflow.operators.calls.limited import StepLimits
 from aflow.operators.calls.operator import AsyncOperator
-from aflow.operators.calls.stored import StoredCalls
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
+from aflow.operators.handler_results import iterable
 from aflow.operators.key_timers import TIMER_NAMES
 from aflow.operators.keyed_state import keyed_backend
 from aflow.state.keyed_entries import CapturedRows, KeyedRows, merge_keyed
@@ -72,6 +73,7 @@ class AsyncProcessOperator(AsyncOperator):
         super().__init__(
             replace(settings, order=CallOrder.UNORDERED, results=CallResults.MANY, into=None)
         )
+        self._is_keyed = True
         self._function: Final = copy.copy(function)
         self._resource: Final = resource_of(function)
         self._states: Final = declared_states(function)
@@ -82,16 +84,30 @@ class AsyncProcessOperator(AsyncOperator):
         self._effects: dict[Call, Effects] = {}
         self._timers: Final = HandlerTimers()
         self._lines: Final = KeyLines(self._timers.due)
-        self._begin_stages(MIN_TIMESTAMP)
+        self._stages = Stages(MIN_TIMESTAMP)
+
+    def _new_queue(self) -> CallQueue:
+        return self._stages
+
+    def _functions(self) -> StepFunctions:
+        return replace(
+            super()._functions(),
+            describe=_failure,
+            is_fatal=self._is_fatal,
+            convert=_results,
+        )
+
+    def _is_fatal(self, error: BaseException) -> bool:
+        """Return True for errors of what a handler uses: state on disk, or a wrong use of it."""
+        own = isinstance(error, OperatorError) and error.operator == self.name
+        return own or isinstance(error, FlowDefinitionError)
 
     def _begin_stages(self, watermark: Timestamp) -> None:
-        self._stages = Stages(watermark)
-        self._queue = self._stages
+        self.scheduler.queue = self._stages = Stages(watermark)
 
     def open(self, context: OperatorContext) -> None:
         """Raises ``OperatorError`` if the function's own ``open`` fails."""
         super().open(context)
-        self._stored = StoredCalls(context.name, self.settings.codec, self.settings.typed, True)
         self._backend = keyed_backend(context, self._key_type)
         #: The watermarks of key groups that were restored from a subtask which was ahead of this one.
         self._ahead = no_group_ahead(context)
@@ -122,21 +138,15 @@ class AsyncProcessOperator(AsyncOperator):
 
     # ------------------------------------------------------------------------------------ told by the task
 
-    def process(self, batch: Batch[Any]) -> None:
-        self._put(calls_of(batch, self._keys_of(batch)))
-        self.on_ready()
-
     def _put(self, calls: Sequence[Call]) -> None:
+        self._set_time()
         self._put_in(calls, self._stages.last)
-        self._make_ready(self._lines.admit(calls))
+        self.scheduler.make_ready(self._lines.admit(calls))
 
     def _put_in(self, calls: Sequence[Call], stage: Stage) -> None:
-        """Take calls in, which are not made ready."""
+        """Put calls into a stage; they are not made ready."""
+        self.scheduler.register(calls)
         for call in calls:
-            if self._watched:
-                call.attempt = 0
-            if self._since is not None:
-                self._since[call] = self.context.clock.now()
             self._stages.put_in(call, stage)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
@@ -151,12 +161,13 @@ class AsyncProcessOperator(AsyncOperator):
             return
         closed = self._stages.last
         self._stages.put_fence(Watermark(timestamp))
-        self._make_ready(
+        self._set_time()
+        self.scheduler.make_ready(
             following
             for key in keys
             if self._lines.begin(key, closed) and (following := self._next(key)) is not None
         )
-        self._tell()
+        self._act()
         self.on_ready()
 
     def on_processing_time(self, now: Timestamp) -> None:
@@ -165,6 +176,7 @@ class AsyncProcessOperator(AsyncOperator):
             rang = self._timers.rang(now)
             self._put([timer_call(TimeDomain.PROCESSING, at, key) for at, key in rang])
             self._set_alarm()
+            self._act()
             self.on_ready()
 
     def on_input_end(self) -> None:
@@ -203,65 +215,29 @@ class AsyncProcessOperator(AsyncOperator):
     def returned(self, call: Call, result: Any) -> None:
         if not call.done:
             self._effects[call].transaction.end()
-            super().returned(call, () if result is None else result)
+            super().returned(call, result)
 
     def raised(self, call: Call, error: BaseException) -> None:
         if not call.done:
             self._drop(call)
             super().raised(call, error)
 
-    def _failed(self, call: Call, error: BaseException) -> None:
-        own = isinstance(error, OperatorError) and error.operator == self.name
-        if own or isinstance(error, FlowDefinitionError):
-            # Not what a handler does has failed, but what it does it with: state on disk, or a wrong use of it.
-            self._fail(error if isinstance(error, OperatorError) else self._error(call, error))
-        else:
-            super()._failed(call, error)
-
-    def _give_up(self, call: Call, error: BaseException) -> None:
+    def _cancel(self, call: Call) -> None:
         self._drop(call)
-        super()._give_up(call, error)
+        super()._cancel(call)
 
     def _drop(self, call: Call) -> None:
         effects = self._effects.pop(call, None)
         if effects is not None:
             effects.transaction.drop()
 
-    def _until(self, call: Call, begin: Timestamp) -> Timestamp | None:
-        """The deadline is one of records: of a timer it is not asked."""
-        if not isinstance(call, TimerCall):
-            return super()._until(call, begin)
-        timeout = self.settings.timeout
-        return None if timeout is None else begin + timeout
-
-    def _cost(self, limits: StepLimits, call: Call) -> float:
-        return 1.0 if isinstance(call, TimerCall) else super()._cost(limits, call)
-
-    def _error(self, call: Call, error: BaseException) -> OperatorError:
-        if not isinstance(call, TimerCall):
-            return super()._error(call, error)
-        timer = call.timer
-        return OperatorError(
-            f"step {self.name!r} failed in the {timer.domain.value} timer at {timer.at} ({readable(timer.at)}) of key "
-            f"{shown(timer.key)}: {type(error).__name__}: {error}",
-            operator=self.name,
-            key=timer.key,
-            timestamp=timer.at,
-        )
-
     # --------------------------------------------------------------------------------------------- leaving
 
     def emit(self) -> None:
         """Let what is settled happen and leave, and what follows it begin."""
-        self._told = False
-        if self._failure is not None:
-            raise self._failure
-        while out := self._stages.take():
-            for one in out:
-                if isinstance(one, list):
-                    self._emit_run(one)
-                else:
-                    self._emit_fence(one)
+        while self._stages.has_out:
+            super().emit()
+        super().emit()
         self._set_alarm()
         self.on_ready()
 
@@ -271,17 +247,19 @@ class AsyncProcessOperator(AsyncOperator):
             self._happen(call, sides)
         super()._emit_run(run)
         sides.emit(self.output.side)
+        self._set_time()
         for call in run:
             if (following := self._next(call.key)) is not None:
-                self._make_ready((following,))
+                self.scheduler.make_ready((following,))
 
     def _happen(self, call: Call, sides: _Sides) -> None:
         timers, key = self._timers, call.key
         if isinstance(call, TimerCall):
             timers.delete(call.timer.domain, call.timer.at, key)
-        effects = self._effects.pop(call, None)
-        if effects is None:
-            return  # it has failed for good
+        if call.error is not None:
+            self._drop(call)
+            return
+        effects = self._effects.pop(call)
         effects.transaction.commit()
         for change in effects.timers:
             (timers.set if change.there else timers.delete)(change.domain, change.at, key)
@@ -369,10 +347,10 @@ class AsyncProcessOperator(AsyncOperator):
         ringing = [key for key, stage in own.ringing if self._lines.begin(key, stage)]
         for call, stage in own.records:
             self._put_in((call,), stage)
-            self._make_ready(self._lines.admit((call,)))
+            self.scheduler.make_ready(self._lines.admit((call,)))
         for key in ringing:
             if (following := self._next(key)) is not None:
-                self._make_ready((following,))
+                self.scheduler.make_ready((following,))
         if not self._stages.calls and HANDLERS not in snapshot.operator:
             self._begin_stages(watermark)  # all subtasks had emitted their watermarks
         self._set_alarm()
@@ -392,3 +370,23 @@ class _Sides:
     def emit(self, send: Callable[[str, Batch[Any]], None]) -> None:
         for (tag, timed), (values, timestamps) in self._columns.items():
             send(tag, Batch(values, timestamps if timed else None))
+
+
+def _results(given: Any) -> list[Any]:
+    return [] if given is None else list(iterable(given))
+
+
+def _failure(step: str, call: Call, error: BaseException) -> Exception:
+    """Return the error that the job fails with: for a timer, one that names it."""
+    if isinstance(error, OperatorError) and error.operator == step:
+        return error
+    if not isinstance(call, TimerCall):
+        return call_failed(step, call, error)
+    timer = call.timer
+    return OperatorError(
+        f"step {step!r} failed in the {timer.domain.value} timer at {timer.at} ({readable(timer.at)}) of key "
+        f"{shown(timer.key)}: {type(error).__name__}: {error}",
+        operator=step,
+        key=timer.key,
+        timestamp=timer.at,
+    )

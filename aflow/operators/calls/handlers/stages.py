@@ -112,6 +112,10 @@ class Stages:
         if home is not self._first:
             self._held += 1
 
+    def settle_all(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            self.settle(call)
+
     @property
     def has_out(self) -> bool:
         first = self._first

@@ -14,17 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, cast
+from typing import ClassVar, Final, cast
 
 from aflow.errors import CheckpointError, RestoreError
-from aflow.machines.calls.call import Call
+from aflow.machines.calls.call import Call, calls_of
 from aflow.model.codecs import PLAIN, RECORDS, CodecError
 from aflow.model.key_groups import key_group
 from aflow.model.time import MAX_TIMESTAMP, TimeDomain, Timestamp
 from aflow.operators.base import OperatorContext
 from aflow.operators.calls.async_process import FiredTimer
 from aflow.operators.calls.handlers.stages import Stage
-from aflow.operators.calls.in_flight import calls_of
 from aflow.operators.calls.stored import CALLS, StoredCalls
 from aflow.state.keyed_entries import CapturedRows
 from aflow.state.snapshot import OperatorSnapshot
@@ -35,6 +34,8 @@ HANDLERS: Final = "@handlers"
 
 class TimerCall(Call):
     """The handler of a timer: its value is a ``FiredTimer``."""
+
+    is_timer: ClassVar[bool] = True
 
     @property
     def timer(self) -> FiredTimer:

@@ -1,18 +1,16 @@
-"""What leaves an asynchronous step for calls that are settled."""
+"""Emission of the results and dead letters of settled calls."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from types import CoroutineType
 from typing import Any, Final
 
-from aflow.errors import OperatorError, shown
 from aflow.machines.calls.call import Call
+from aflow.machines.calls.failures import call_failed
 from aflow.machines.calls.on_error import DeadLetter, FailedCall
 from aflow.machines.calls.settings import CallResults, CallSettings
 from aflow.model.batch import Batch, in_batches
-from aflow.model.time import short
 from aflow.operators.base import RAISED, Output
 from aflow.operators.first_call import refuse_coroutine
 
@@ -48,42 +46,6 @@ def send_failure(call: Call, settings: CallSettings, output: Output) -> None:
         output.side(policy.tag.name, Batch([_failed(call)], times))
 
 
-def failed(step: str, call: Call, error: BaseException) -> OperatorError:
-    """Describe ``error``, for which the job fails."""
-    return OperatorError.of(
-        step,
-        error,
-        record=call.value,
-        key=call.key,
-        timestamp=call.timestamp,
-        after=f" after {call.attempt} attempts" if call.attempt > 1 else "",
-    )
-
-
-def not_awaited(result: Any) -> TypeError:
-    """What is wrong with a call that gave ``result``, a coroutine or an async generator; it is closed."""
-    given = shown(result)
-    if isinstance(result, CoroutineType):
-        result.close()
-        return TypeError(f"the call gave {given}, which nobody awaits; write: await …")
-    return TypeError(
-        f"the call gave {given}, an async generator; use flat_map_async() for many results"
-    )
-
-
-def timed_out(settings: CallSettings, attempts: int) -> TimeoutError:
-    """What becomes of a record that is under way when its time is up."""
-    within = "by its deadline" if settings.timeout is None else f"within {short(settings.timeout)}"
-    return TimeoutError(
-        f"no result {within}, in {'1 attempt' if attempts == 1 else f'{attempts} attempts'}"
-    )
-
-
-def attempt_timed_out(settings: CallSettings) -> TimeoutError:
-    """Return the error of an attempt that had no result within its time."""
-    return TimeoutError(f"an attempt gave no result within {short(settings.attempt_timeout or 0)}")
-
-
 def _send(
     calls: Sequence[Call],
     times: list[Any] | None,
@@ -111,19 +73,19 @@ def _send(
 
 
 def _kept(calls: Sequence[Call], step: str) -> list[Call]:
-    """Those whose record goes on."""
+    """Return the calls whose records are emitted."""
     kept: list[Call] = []
     for call in calls:
         try:
             if call.result:
                 kept.append(call)
-        except RAISED as exc:  # arrays and such, which are neither true nor false
-            raise failed(step, call, exc) from exc
+        except RAISED as exc:  # the truth value of an array, for example
+            raise call_failed(step, call, exc) from exc
     return kept
 
 
 def _together(calls: Sequence[Call], settings: CallSettings, step: str) -> list[Any]:
-    """What leaves for each of these records: what its call gave, or what is made of both."""
+    """Return what is emitted for each record: its result, or ``into`` of its value and result."""
     into = settings.into
     if into is None:
         return [call.result for call in calls]
@@ -131,11 +93,11 @@ def _together(calls: Sequence[Call], settings: CallSettings, step: str) -> list[
     for call in calls:
         try:
             value = into(call.value, call.result)
-            if not made:  # the first of a batch tells
+            if not made:  # checked once for each batch
                 refuse_coroutine(value, "into=")
             made.append(value)
         except RAISED as exc:
-            raise failed(step, call, exc) from exc
+            raise call_failed(step, call, exc) from exc
     return made
 
 

@@ -1,0 +1,332 @@
+"""Schedule the calls of an async step: which one starts when, and what its record gets. No asyncio, clock or output.
+
+Theory. A record becomes a ``Call``, which passes these states. Each state belongs to one part.
+
+1. *Queued* (``CallQueue``): from ``put`` until its result is taken for emission. The queue keeps the order of results
+   and the watermarks between them.
+2. *Blocked by its key* (``KeyTurns``): steps by key make one call at a time for each key.
+3. *Looked up* (``SharedResults``): in steps with a cache, a hit settles the call, and a call whose cache key is in
+   flight follows the call that leads.
+4. *Ready*, *running*, *waiting for a retry* (``Attempts``): admission, time and retries, for single calls or groups.
+5. *Settled*: it has a result, or the error policy decided. The next call of its key is unblocked.
+
+Events are the methods. The caller sets the time of an event with ``advance`` first if ``is_timed``, and carries out
+``instructions`` afterwards.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from aflow.machines.calls.attempts import Attempts
+from aflow.machines.calls.breaker import CircuitOpen
+from aflow.machines.calls.cache import SharedResults, without_tracebacks
+from aflow.machines.calls.call import NO_RESULT, Call
+from aflow.machines.calls.counters import CallCounters
+from aflow.machines.calls.failures import NOT_AWAITED, not_awaited
+from aflow.machines.calls.instructions import Instructions
+from aflow.machines.calls.limits import StepLimits
+from aflow.machines.calls.on_error import DeadLetter, Drop, Fail, Fallback
+from aflow.machines.calls.queues import CallQueue, KeyTurns
+from aflow.machines.calls.settings import CallOrder, CallSettings
+from aflow.machines.calls.step_functions import StepFunctions
+from aflow.model.time import Timestamp
+
+#: Calls in an adaptive step for which records are buffered however low the limit is: a limit that is low for now should
+#: not stop the input.
+_MIN_BUFFERED: Final = 500
+
+
+class CallScheduler:
+    """Schedule the calls of one subtask."""
+
+    def __init__(
+        self,
+        settings: CallSettings,
+        queue: CallQueue,
+        *,
+        limits: StepLimits | None = None,
+        functions: StepFunctions | None = None,
+    ) -> None:
+        self.queue = queue
+        self.instructions: Final = Instructions()
+        #: How many settled calls in the queue have no result.
+        self.without_results = 0
+        self._settings: Final = settings
+        self._functions: Final = functions or StepFunctions()
+        self._turns: Final = KeyTurns() if settings.order is CallOrder.BY_KEY else None
+        self._shared: Final = None if settings.cache is None else SharedResults(settings.cache)
+        self._attempts: Final = Attempts(
+            settings, self, self.instructions, limits=limits, functions=self._functions
+        )
+        #: Calls whose turn it is and that were not looked up. Empty except within ``make_ready``.
+        self._arriving: deque[Call] = deque()
+        self._is_looking_up = False
+        #: Calls that returned in a plain scheduler and were not settled.
+        self._completed: list[Call] = []
+        #: True while the input is idle, and after its end.
+        self._is_quiet = False
+        #: How many records and fences the queue holds for each call that may run, before the step is full.
+        self._share: Final = _share(settings)
+        #: True if events need the time.
+        self.is_timed: Final = self._attempts.is_timed
+        #: True if calls depend on nothing but the capacity and their order.
+        self.is_plain: Final = (
+            not self.is_timed and self._turns is None and self._functions.convert is None
+        )
+        self.take: Final = self._attempts.take_plain if self.is_plain else self._attempts.take
+        self.returned: Final = self._attempts.returned
+        self.raised: Final = self._attempts.raised
+        self.fail: Final = self._attempts.fail
+        self.unblock: Final = self._attempts.unblock
+        self.on_time: Final = self._attempts.on_time
+
+    # ------------------------------------------------------------------------------------------- state
+
+    @property
+    def counters(self) -> CallCounters:
+        """What was counted until now."""
+        return self._attempts.counters
+
+    @property
+    def running(self) -> int:
+        """The number of running calls."""
+        return self._attempts.running
+
+    @property
+    def waiting(self) -> int:
+        """The number of slots that should ask for a call."""
+        return self._attempts.waiting
+
+    @property
+    def timers(self) -> int:
+        """The number of moments that calls wait for."""
+        return self._attempts.timers
+
+    @property
+    def in_groups(self) -> bool:
+        """True if calls wait for others to share a call with."""
+        return self._attempts.in_groups
+
+    @property
+    def blocked(self) -> bool:
+        """True while there is no room downstream, and after a failure; then no record starts."""
+        return self._attempts.blocked
+
+    @blocked.setter
+    def blocked(self, blocked: bool) -> None:
+        self._attempts.blocked = blocked
+
+    @property
+    def full(self) -> bool:
+        """True if the step should read no more input."""
+        calls = max(self._attempts.capacity, min(self._settings.capacity, _MIN_BUFFERED))
+        return self.queue.full(self._share * calls)
+
+    def count(self) -> CallCounters:
+        """Return the counters, with the present numbers of calls."""
+        counters = self.counters
+        counters.in_flight = self.running
+        counters.waiting = len(self.queue.calls) - self._attempts.records_running
+        counters.limit = self._attempts.capacity
+        return counters
+
+    # ------------------------------------------------------------------------------------------ events
+
+    def advance(self, now: Timestamp, steady: float) -> None:
+        """Set the time of the next event: epoch ms, and seconds of a steady clock."""
+        self._attempts.now = now
+        self._attempts.steady = steady
+
+    def put(self, calls: Sequence[Call]) -> None:
+        """Records arrived, in the order of the stream."""
+        self.register(calls)
+        self.queue.put(calls)
+        self.make_ready(calls if self._turns is None else self._turns.admit(calls))
+
+    def register(self, calls: Iterable[Call]) -> None:
+        """Records arrived that the caller puts into the queue and makes ready itself."""
+        self._attempts.register(calls)
+
+    def make_ready(self, calls: Iterable[Call]) -> None:
+        """Let ``calls`` start as soon as they are admitted."""
+        if self._shared is None:
+            self._attempts.make_ready(calls)
+            return
+        # A hit unblocks the next record of its key, which may be a hit too: a loop, not a recursion.
+        self._arriving.extend(calls)
+        if self._is_looking_up:
+            return
+        self._is_looking_up = True
+        try:
+            while self._arriving:
+                self._look_up(self._shared, self._arriving.popleft())
+        finally:
+            self._is_looking_up = False
+
+    def complete(self, call: Call, result: Any) -> None:
+        """As ``returned``, in a plain scheduler; ``settle_completed`` has to follow."""
+        # Hot path (benchmark `async`).
+        self._attempts.running -= 1
+        call.result = result
+        self._completed.append(call)
+
+    def settle_completed(self) -> None:
+        """Settle the calls that are completed, in order."""
+        completed = self._completed
+        if not completed:
+            return
+        self._completed = []
+        if NOT_AWAITED.isdisjoint([type(call.result) for call in completed]):
+            self.queue.settle_all(completed)
+            return
+        for call in completed:
+            if type(call.result) in NOT_AWAITED:
+                self.fail(call, not_awaited(call.result))
+            else:
+                self.queue.settle(call)
+
+    def on_stop(self) -> None:
+        """The job stops: the time of calls runs also while the circuit breaker delays their first attempt."""
+        self._attempts.on_stop(self.queue.calls)
+
+    def on_quiet(self, quiet: bool) -> None:
+        """The input is idle or has ended, or is active again. No group waits for more records of a quiet input."""
+        self._is_quiet = quiet
+        if quiet and self._settings.groups is not None:
+            self.instructions.wakes = True
+
+    # --------------------------------------------------------------------------------- shared results
+
+    def _look_up(self, shared: SharedResults, call: Call) -> None:
+        # Hot path of steps with a cache: once for each record.
+        kept = shared.results.get(call.cache_key, self._attempts.now)
+        if kept is not None:
+            self.counters.cache_hits += 1
+            call.cache_key = NO_RESULT
+            if kept.error is None:
+                self._settle(call, kept.result)
+            else:
+                self._apply_policy(call, kept.error)
+            return
+        leader = shared.keys.join(call.cache_key, call)
+        if leader is call:
+            self._lead(call)
+        elif leader.attempt and self._attempts.has_deadlines:
+            self._attempts.start_time(call)
+
+    def _lead(self, call: Call) -> None:
+        """Make the call, whose result is neither kept nor in flight."""
+        self.counters.cache_misses += 1
+        if self._attempts.time_runs(call):
+            self._attempts.make_ready_again((call,))
+        else:
+            self._attempts.make_ready((call,))
+
+    def _finish_key(self, shared: SharedResults, leader: Call) -> list[Call]:
+        """Return the leader and its followers; their key is not in flight any more."""
+        followers = shared.keys.finish(leader.cache_key)
+        leader.cache_key = NO_RESULT
+        for call in followers:
+            call.cache_key = NO_RESULT
+            call.attempt = leader.attempt
+        self.counters.merged += len(followers)
+        return [leader, *followers]
+
+    # -------------------------------------------------------------------------- as the owner of calls
+
+    def followers(self, call: Call) -> Sequence[Call]:
+        return () if self._shared is None else self._shared.keys.followers(call.cache_key)
+
+    def leads(self, call: Call) -> bool:
+        return self._shared is None or self._shared.keys.leads(call.cache_key, call)
+
+    def more_may_come(self) -> bool:
+        if self._is_quiet:
+            return False
+        if self.running:
+            return True  # its result makes room, and unblocks the next records of its keys
+        if self._turns is not None and self._turns.blocked:
+            return False  # others wait for the calls in line: there are fewer keys than places in a group
+        return not self.full or self.queue.has_out
+
+    def on_result(self, call: Call, result: Any) -> None:
+        shared = self._shared
+        if shared is None or call.cache_key is NO_RESULT:
+            self._settle(call, result)
+            return
+        try:
+            shared.results.put(call.cache_key, result, self._attempts.now)
+        except self._functions.raised as exc:
+            self.fail(call, exc)
+            return
+        for one in self._finish_key(shared, call):
+            self._settle(one, result)
+
+    def on_given_up(self, call: Call, error: BaseException) -> None:
+        shared = self._shared
+        if shared is None or call.cache_key is NO_RESULT:
+            self._apply_policy(call, error)
+            return
+        # The service was not called if the circuit breaker refused, so there is no answer to keep.
+        passes = isinstance(error, CircuitOpen) or isinstance(self._settings.on_error, Fail)
+        kept = not passes and shared.results.put_error(call.cache_key, error, self._attempts.now)
+        for one in self._finish_key(shared, call):
+            self._apply_policy(one, error)
+        if kept:
+            without_tracebacks(error)
+
+    def on_too_late(self, call: Call, error: TimeoutError) -> None:
+        if self._shared is not None:
+            key, call.cache_key = call.cache_key, NO_RESULT
+            if key is not NO_RESULT:
+                following = self._shared.keys.leave(key, call)
+                if following is not None:
+                    self._lead(following)
+        self.on_given_up(call, error)
+
+    # ----------------------------------------------------------------------------------------- results
+
+    def _apply_policy(self, call: Call, error: BaseException) -> None:
+        policy = self._settings.on_error
+        match policy:
+            case Fallback(function):
+                try:
+                    result = self._functions.fallback(function, call, error)
+                except self._functions.raised as exc:
+                    self.fail(call, exc)
+                    return
+                self.counters.fallbacks += 1
+                call.error = error
+                self._settle(call, result)
+            case Drop() | DeadLetter():
+                if isinstance(policy, Drop):
+                    self.counters.dropped += 1
+                else:
+                    self.counters.dead_letters += 1
+                call.error = error
+                self.without_results += 1
+                self._settle(call, NO_RESULT)
+            case _:
+                self.fail(call, error)
+
+    def _settle(self, call: Call, result: Any) -> None:
+        # Hot path.
+        call.result = result
+        self.queue.settle(call)
+        self._attempts.finish(call)
+        if self._turns is not None:
+            following = self._turns.release(call.key)
+            if following is not None:
+                self.make_ready((following,))
+
+
+def _share(settings: CallSettings) -> int:
+    share = 2
+    if settings.cache is not None:
+        share *= 4  # records that follow others take no calls, and should not stop the input
+    if settings.groups is not None:
+        share *= settings.groups.size
+    return share
