@@ -13,25 +13,25 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import crash
+from bench.crash import proof
 from bench.harness import Measurement
 from bench.results import run_all, write_page
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """An entry of the list: what it measures, how much of it by default."""
+    """An entry of the list, with the defaults of its options."""
 
     name: str
-    what: str
+    description: str
     records: int
     rounds: int
     module: str = ""
-    """Of ``bench``; the one of the same name, unless that is no name for a module."""
+    """Module in ``bench``; default: the name of the benchmark."""
 
     @property
     def measure(self) -> Callable[[int, int], Measurement]:
-        """The function of its module that runs it."""
+        """Function that runs the benchmark."""
         module = import_module(f"bench.{self.module or self.name}")
         found: Callable[[int, int], Measurement] = module.measure
         return found
@@ -46,33 +46,35 @@ BENCHMARKS = [
     Benchmark("session", "sessions of some 13 events, 10,000 keys: count and sum", 1_000_000, 5),
     Benchmark("files", "JSON lines → keyed_window → JSON lines", 1_000_000, 5),
     Benchmark("exchange", "2 subtasks → hash by key → 2 subtasks", 1_000_000, 5),
-    Benchmark("timers", "set, put off and ring a timer for each of as many keys", 1_000_000, 3),
+    Benchmark("timers", "register, delete and fire a timer for each of as many keys", 1_000_000, 3),
     Benchmark("join", "interval join, 10,000 keys, -2 s to +3 s, 1 s disorder", 1_000_000, 5),
     Benchmark("disk", "read, change and write a value of random keys on disk", 1_000_000, 3),
     Benchmark("latency", "5,000 events/s through three operators: ms from send to sink", 50_000, 1),
     Benchmark("shapes", "other forms of batches, steps and exchanges (decision 001)", 1_000_000, 5),
     Benchmark("checkpoint", "keyed_window with checkpoints, pauses, triggers", 8_000_000, 5),
     Benchmark(
-        "unaligned", "checkpoints in front of a slow sink, channels of so many records", 4_096, 5
+        "unaligned", "checkpoints upstream of a slow sink, channels of this capacity", 4_096, 5
     ),
     Benchmark("restore", "from a checkpoint to a job that runs", 1_000_000, 3),
-    Benchmark("async", "a call of 10 ms for each record, 1,000 under way", 100_000, 3, "calls"),
+    Benchmark("async", "a call of 10 ms for each record, 1,000 in flight", 100_000, 3, "calls"),
     Benchmark("spark", "runner, enrichment, windows and source on a local Spark", 2_000_000, 3),
     Benchmark("fairness", "ms that a saturated pipeline delays another coroutine", 1_000_000, 5),
 ]
 
 
 def main() -> None:
-    """Parse the command line and do what it says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     names = [one.name for one in BENCHMARKS]
     parser.add_argument("name", nargs="?", choices=[*names, "crash", "all"])
-    parser.add_argument("--records", type=int, help="how many records (default: see the list)")
-    parser.add_argument("--rounds", type=int, help="how many counted runs of each program")
+    parser.add_argument("--records", type=int, help="number of records (default: see the list)")
+    parser.add_argument("--rounds", type=int, help="number of measured runs of each program")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
-    parser.add_argument("--kills", type=int, default=crash.KILLS, help="of crash: at least")
     parser.add_argument(
-        "--seed", type=int, default=crash.SEED, help="of crash: of all that is drawn"
+        "--kills", type=int, default=proof.KILLS, help="crash: minimum number of kills"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=proof.SEED, help="crash: seed of all random choices"
     )
     arguments = parser.parse_args()
     console = Console()
@@ -80,7 +82,7 @@ def main() -> None:
         console.print(_listing())
         return
     if arguments.name == "crash":
-        if not crash.prove(arguments.kills, arguments.seed, console=console, out=arguments.json):
+        if not proof.prove(arguments.kills, arguments.seed, console=console, out=arguments.json):
             sys.exit(1)
         return
     if arguments.name == "all":
@@ -100,19 +102,17 @@ def _measure_all(arguments: argparse.Namespace) -> None:
     for option in ("records", "rounds"):
         if (value := getattr(arguments, option)) is not None:
             options += [f"--{option}", str(value)]
-    results = run_all([(one.name, one.what) for one in BENCHMARKS if one.name != "shapes"], options)
+    results = run_all([(one.name, one.description) for one in BENCHMARKS if one.name != "shapes"], options)
     write_page(results)
     if any(result.error for result in results):
         sys.exit(1)
 
 
 def _listing() -> Table:
-    table = Table("name", "what", "records", "runs of each", title="Benchmarks")
+    table = Table("name", "description", "records", "runs of each", title="Benchmarks")
     for one in BENCHMARKS:
-        table.add_row(one.name, one.what, f"{one.records:,}", str(one.rounds))
-    table.add_row(
-        "crash", "no benchmark but a proof: programs are killed, and it does not show", "", ""
-    )
+        table.add_row(one.name, one.description, f"{one.records:,}", str(one.rounds))
+    table.add_row("crash", "a test: killed programs give the results of undisturbed ones", "", "")
     return table
 
 

@@ -1,4 +1,4 @@
-"""``checkpoint``: what checkpoints cost: throughput, the pause of a task with much state, the wait of a trigger."""
+"""``checkpoint``: cost of checkpoints: throughput, pause of a task with much state, start delay of a trigger."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from bench.events import Event, make_events
 from bench.harness import Budget, Measurement, percentile, run_async, timed
 from bench.keyed_window import Totals, as_rows, windowed
 
-#: Between two checkpoints of the throughput measurement.
+#: Interval of checkpoints in the measurement of throughput.
 EVERY = timedelta(seconds=1)
-#: Keys with state, at most one for each record; one in so many changes between two checkpoints.
+#: Keys with state, at most one for each record; one in ``ONE_IN`` changes between two checkpoints.
 KEYS, ONE_IN = 1_000_000, 100
-#: Checkpoints of which the pause is measured.
+#: Number of measured pauses.
 PAUSES = 50
 
 
 class Latest(af.KeyedProcess[int, int, int]):
-    """Keeps one number for each key, and gives the one before."""
+    """Keep the latest number of each key, and emit the preceding one."""
 
     latest = af.ValueState("latest", of=int)
 
     def process(self, value: int, ctx: af.Context[int]) -> Iterable[int] | None:
-        """Nothing the first time."""
+        """Emit nothing for the first number of a key."""
         state = ctx.state(self.latest)
         before = state.get()
         state.set(value)
@@ -39,11 +39,11 @@ class Latest(af.KeyedProcess[int, int, int]):
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """``ratio`` is the throughput of ``keyed_window`` with a checkpoint every second by that without."""
-    # First: with millions of events around, the garbage collector is what pauses.
+    """Measure; ``ratio`` is the throughput of ``keyed_window`` with a checkpoint every second by that without."""
+    # Measured first: with millions of live events the garbage collector dominates the pauses.
     pauses = run_async(_pauses(min(KEYS, records)))
     events = make_events(records)
-    gc.freeze()  # nor is going through them part of a checkpoint
+    gc.freeze()  # garbage collection of the events is not part of a checkpoint
     try:
         without, with_them, taken = _throughput(events, rounds)
         waits = run_async(_waits(events))
@@ -69,7 +69,7 @@ def measure(records: int, rounds: int) -> Measurement:
 
 
 def _throughput(events: list[Event], rounds: int) -> tuple[float, float, float]:
-    """Medians of the seconds without checkpoints and with, and how many there were."""
+    """Return the median seconds without and with checkpoints, and the mean number of checkpoints."""
     times: dict[bool, list[float]] = {False: [], True: []}
     taken: list[int] = []
     expected = as_rows(_windows(events, None, taken))
@@ -102,8 +102,8 @@ def _windows(
 
 
 async def _pauses(keys: int) -> list[float]:
-    """Milliseconds for which a task with ``keys`` keys did nothing else, checkpoint by checkpoint."""
-    chance = random.Random(3)
+    """Return the pause (ms) of a task with ``keys`` keys in each checkpoint."""
+    rng = random.Random(3)
     pushed = af.PushSource[int](capacity=keys)
     flow = af.Flow("pauses")
     keyed = flow.source(pushed, name="pushed").key_by(lambda n: n)
@@ -116,7 +116,7 @@ async def _pauses(keys: int) -> list[float]:
             await _processed(job, keys)
             await job.checkpoint()
             for number in range(1, PAUSES + 1):
-                await pushed.send_many(chance.sample(range(keys), keys // ONE_IN))
+                await pushed.send_many(rng.sample(range(keys), keys // ONE_IN))
                 await _processed(job, keys + number * (keys // ONE_IN))
                 info = await job.checkpoint()
                 pauses.append(max(one.sync_ms for one in info.subtasks))
@@ -125,18 +125,18 @@ async def _pauses(keys: int) -> list[float]:
 
 
 async def _processed(job: af.Job, records: int) -> None:
-    while job.metrics().steps["latest"].records_in < records:  # noqa: ASYNC110 - nobody tells
+    while job.metrics().steps["latest"].records_in < records:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0.001)
 
 
 async def _waits(events: list[Event]) -> list[float]:
-    """Milliseconds from a trigger to the turn of the source, in a pipeline that is busy all the time."""
+    """Return the delay (ms) from each trigger to its handling by the source, in a busy pipeline."""
     flow, rows = af.Flow("keyed-window"), af.CollectSink[af.Windowed[str, Totals]]()
     flow.source(events).pipe(windowed).to(rows)
     with TemporaryDirectory() as folder:
         settings = af.Checkpointing(every=timedelta(milliseconds=20), storage=folder)
         async with flow.start(checkpointing=settings) as job:
             await job.wait()
-            # The last one comes when nothing is busy any more.
+            # The last one is taken after the end of the load.
             taken = job.checkpoints[:-1] or job.checkpoints
             return [one.start_delay_ms for info in taken for one in info.subtasks]

@@ -1,7 +1,7 @@
 """State on disk: read, change and write a value of random keys, against RocksDB used by hand.
 
-By hand each record gets, decodes, encodes and puts, which is what such a program does. aflow reads the keys of a batch
-at once and writes them back when they leave memory; both use RocksDB without a log. A tenth of the keys fits into
+The program by hand gets, decodes, encodes and puts for each record. aflow reads the keys of a batch at once and
+writes them back when it evicts them from memory. Both use RocksDB without a log. A tenth of the keys fits into
 aflow's memory.
 """
 
@@ -23,7 +23,7 @@ from bench.harness import Measurement, compare
 
 BATCH = 1024
 RATIO = 0.5
-#: Shares of the keys that fit into memory, and that are looked at to see whether the counts are right.
+#: One key in ``RESIDENT`` fits into memory; one in ``SAMPLE`` is verified.
 RESIDENT = 10
 SAMPLE = 100
 
@@ -36,9 +36,9 @@ class _Stopped:
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """As many keys as records, in batches of 1,024."""
-    chance = random.Random(3)
-    keys = [chance.randrange(records) for _ in range(records)]
+    """Measure with as many keys as records, in batches of 1,024."""
+    rng = random.Random(3)
+    keys = [rng.randrange(records) for _ in range(records)]
     batches = [keys[start : start + BATCH] for start in range(0, records, BATCH)]
     sample = sorted(set(keys))[::SAMPLE]
     return compare(
@@ -52,7 +52,7 @@ def measure(records: int, rounds: int) -> Measurement:
 
 
 def in_aflow(batches: list[list[int]], sample: list[int], *, resident: int) -> Count:
-    """With the backend that operators use, as they use it."""
+    """Count with the state backend, used as operators use it."""
     everything = KeyGroupRange(0, DEFAULT_KEY_GROUPS)
     key_codec = KeyGroupCodec(
         operator="disk", key_type=int, key_groups=everything, key_group_count=DEFAULT_KEY_GROUPS
@@ -71,7 +71,7 @@ def in_aflow(batches: list[list[int]], sample: list[int], *, resident: int) -> C
 
 
 def by_hand(batches: list[list[int]], sample: list[int]) -> Count:
-    """The same with rocksdict alone."""
+    """Count with rocksdict alone."""
     encode = msgspec.msgpack.Encoder().encode
     decode = msgspec.msgpack.Decoder(int).decode
     module: Any = rocksdict()

@@ -1,4 +1,4 @@
-"""The events of the keyed benchmarks, and the hand-written program that windows them."""
+"""Events of the keyed benchmarks, and the hand-written program that computes their windows."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from heapq import heappop, heappush
 from typing import TypedDict
 
 KEYS = 1000
-#: Milliseconds by which an event may be behind an earlier one.
+#: Maximum disorder in milliseconds.
 DISORDER = 1000
-#: Milliseconds.
+#: Size of a window in milliseconds.
 WINDOW = 10_000
-#: Events for each millisecond of event time.
+#: Events per millisecond of event time.
 RATE = 10
 
 Row = tuple[str, int, int, int]
@@ -27,12 +27,12 @@ class Event(TypedDict):
 
 
 def make_events(records: int) -> list[Event]:
-    """``records`` events of 1,000 keys at 10 a millisecond, each up to 1 s late; the same ones at every call."""
-    chance = random.Random(7)
+    """Return ``records`` events of 1,000 keys at 10 a millisecond, each up to 1 s late, equal for every call."""
+    rng = random.Random(7)
     return [
         Event(
-            key=f"key-{chance.randrange(KEYS)}",
-            ts=DISORDER + number // RATE - chance.randrange(DISORDER),
+            key=f"key-{rng.randrange(KEYS)}",
+            ts=DISORDER + number // RATE - rng.randrange(DISORDER),
             value=number % 100,
         )
         for number in range(records)
@@ -40,7 +40,7 @@ def make_events(records: int) -> list[Event]:
 
 
 class HandWritten:
-    """What an engineer would write for this one job: a dict for each open window and a heap of their starts."""
+    """Program by hand for this one job: a dict for each open window and a heap of their starts."""
 
     def __init__(self) -> None:
         self.windows: dict[int, dict[str, list[int]]] = {}
@@ -49,7 +49,7 @@ class HandWritten:
         self.rows: list[Row] = []
 
     def add(self, events: list[Event]) -> None:
-        """Take events in the order of their arrival."""
+        """Process events in the order of arrival."""
         windows, starts = self.windows, self.open
         newest = self.newest
         watermark = newest - DISORDER - 1
@@ -77,12 +77,12 @@ class HandWritten:
         self.newest = newest
 
     def close(self, start: int) -> None:
-        """Give the results of a window."""
+        """Emit the results of a window."""
         for key, (count, total) in self.windows.pop(start).items():
             self.rows.append((key, start, count, total))
 
     def finish(self) -> list[Row]:
-        """All rows, those of the windows still open included."""
+        """Return all rows, including those of open windows."""
         while self.open:
             self.close(heappop(self.open))
         return self.rows

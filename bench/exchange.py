@@ -1,4 +1,4 @@
-"""``exchange``: from two subtasks to two, each record to the owner of its key."""
+"""``exchange``: two subtasks send each record to the owner of its key, one of two subtasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEY_GROUPS = 128
 
 
 class Halves(Source[Event]):
-    """Events in two splits, so that two subtasks have something to read."""
+    """Events in two splits, one for each subtask."""
 
     def __init__(self, events: list[Event]) -> None:
         middle = len(events) // 2
@@ -40,7 +40,7 @@ class _ListReader(Reader[Event]):
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """Lists split by hand with a cached crc32, and a dict of counts on each side."""
+    """Measure against lists partitioned by hand with a cached crc32, and a dict of counts for each partition."""
     events = make_events(records)
     source = Halves(events)
 

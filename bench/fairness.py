@@ -1,4 +1,4 @@
-"""``fairness``: how long a saturated pipeline keeps others on its event loop waiting."""
+"""``fairness``: delay that a saturated pipeline causes to other coroutines of its event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TICK = 0.005
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """A coroutine that wakes every 5 ms measures how much too late it is woken, alone and beside the pipeline."""
+    """Measure the delay of a coroutine that wakes every 5 ms, alone and beside the pipeline."""
     events = make_events(records)
     alone: list[float] = []
     beside: list[float] = []
@@ -46,7 +46,7 @@ def measure(records: int, rounds: int) -> Measurement:
 
 
 async def _slow_steps(records: int) -> None:
-    """A pipeline whose step computes for 100 µs on each record: a batch of 1,024 would take 100 ms."""
+    """Run a pipeline whose step computes for 100 µs on each record: a batch of 1,024 would take 100 ms."""
     flow, done = af.Flow("slow"), af.CollectSink[int]()
     flow.source(range(records)).map(_compute).to(done)
     await flow.run()
@@ -60,7 +60,7 @@ def _compute(number: int) -> int:
 
 
 async def _ticks(work: Coroutine[Any, Any, object]) -> list[float]:
-    """By how many seconds a coroutine that sleeps 5 ms at a time was woken too late, while ``work`` ran."""
+    """Return the delays (seconds) of a coroutine that sleeps 5 ms at a time, while ``work`` runs."""
     delays: list[float] = []
 
     async def tick() -> None:

@@ -15,12 +15,12 @@ from bench.events import HandWritten, Row, make_events
 from bench.harness import Measurement, compare, run_async
 from bench.keyed_window import as_row, windowed
 
-#: Lines that the hand-written program takes at a time, so that it need not hold the file.
+#: Lines that the hand-written program reads at a time, so it does not hold the whole file.
 _LINES = 1024
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """A loop over the file with ``orjson.loads``, the hand-written windows, ``orjson.dumps`` for each row."""
+    """Measure against ``orjson.loads`` for each line, the hand-written windows, and ``orjson.dumps`` for each row."""
     with TemporaryDirectory() as folder:
         events, out = Path(folder) / "events.jsonl", Path(folder) / "rows.jsonl"
         events.write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in make_events(records)))

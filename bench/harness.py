@@ -1,7 +1,7 @@
-"""Runs two programs in turn, checks that they agree, and compares their medians.
+"""Run two programs in turn, verify that their results are equal, and compare the medians of their times.
 
 The machine is noisy and drifts, so aflow and the baseline alternate in one process and only ratios are quoted. A
-benchmark that does not verify its result measures nothing, so the result of every run is compared.
+benchmark without verification measures nothing, so the result of every run is compared.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 Run = Callable[[], object]
-"""Does the whole work once and returns its result."""
+"""A program: does the whole work once and returns its result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A bound that a figure is to keep: ``at_least`` or ``at_most``, whichever is given."""
+    """Bound of a figure: ``at_least`` or ``at_most``."""
 
     figure: str
     at_least: float | None = None
     at_most: float | None = None
 
     def kept_by(self, value: float) -> bool:
-        """True if ``value`` is within the bound."""
+        """Return True if ``value`` is within the bound."""
         return (self.at_least is None or value >= self.at_least) and (
             self.at_most is None or value <= self.at_most
         )
@@ -40,7 +40,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a benchmark found; ``figures`` has everything that it reports, by name."""
+    """Result of a benchmark: all ``figures`` by name."""
 
     name: str
     figures: dict[str, float | int | bool | str]
@@ -71,18 +71,18 @@ def compare(
 ) -> Measurement:
     """Run both ``rounds`` times in turn after one warm-up each, and compare the medians of their times.
 
-    ``canonical`` brings both kinds of result into one form for the comparison; it is not timed. Raises
-    ``SystemExit`` when a run gives another result than the baseline's first.
+    ``canonical`` converts both kinds of result to one form for the comparison; it is not timed. Raises ``SystemExit``
+    if a result differs from the first one of the baseline.
     """
     expected = canonical(baseline())
     _check(name, canonical(aflow()), expected)
     times: dict[str, list[float]] = {"aflow": [], "baseline": []}
     for _ in range(rounds):
-        for who, run in (("baseline", baseline), ("aflow", aflow)):
+        for program, run in (("baseline", baseline), ("aflow", aflow)):
             seconds, result = timed(run)
             _check(name, canonical(result), expected)
-            times[who].append(seconds)
-    ours, theirs = (statistics.median(times[who]) for who in ("aflow", "baseline"))
+            times[program].append(seconds)
+    ours, theirs = (statistics.median(times[program]) for program in ("aflow", "baseline"))
     return Measurement(
         name,
         {
@@ -100,7 +100,7 @@ def compare(
 
 
 def timed(run: Callable[[], T]) -> tuple[float, T]:
-    """Seconds that ``run`` took, garbage of others collected before, and what it returned."""
+    """Return the seconds that ``run`` took, after a garbage collection, and its result."""
     gc.collect()
     start = time.perf_counter()
     result = run()
@@ -108,7 +108,7 @@ def timed(run: Callable[[], T]) -> tuple[float, T]:
 
 
 def run_async(main: Coroutine[Any, Any, T]) -> T:
-    """Run on uvloop where there is one, as ``aflow run`` does."""
+    """Run on uvloop if it is installed, as ``aflow run`` does."""
     try:
         import uvloop
     except ImportError:
@@ -117,7 +117,7 @@ def run_async(main: Coroutine[Any, Any, T]) -> T:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value below which ``share`` (0 to 1) of ``values`` lie; the nearest one that occurs."""
+    """Return the value below which ``share`` (0 to 1) of ``values`` are: the nearest one that occurs."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 

@@ -11,22 +11,22 @@ from bench.events import DISORDER, Event
 from bench.harness import Measurement, compare, run_async
 
 KEYS = 10_000
-#: Milliseconds: a right event is a partner from so long before a left one to so long after it.
+#: Milliseconds: bounds of the time of a right event relative to a left one.
 LOWER, UPPER = -2000, 3000
-#: Events of each stream for each millisecond of event time.
+#: Events of each stream per millisecond of event time.
 RATE = 5
 
 Numbers = tuple[int, int]
-"""The numbers of a left event and of a right one."""
+"""Numbers of a left and a right event."""
 
 
 def make_stream(records: int, seed: int) -> list[Event]:
-    """``records`` events with their numbers as values, each up to 1 s late; the same ones at every call."""
-    chance = random.Random(seed)
+    """Return ``records`` events with their numbers as values, each up to 1 s late, equal for every call."""
+    rng = random.Random(seed)
     return [
         Event(
-            key=f"key-{chance.randrange(KEYS)}",
-            ts=DISORDER + number // RATE - chance.randrange(DISORDER),
+            key=f"key-{rng.randrange(KEYS)}",
+            ts=DISORDER + number // RATE - rng.randrange(DISORDER),
             value=number,
         )
         for number in range(records)
@@ -34,14 +34,14 @@ def make_stream(records: int, seed: int) -> list[Event]:
 
 
 class HandWritten:
-    """What an engineer would write for this one job: two deques for each key, swept when the interval has passed."""
+    """Program by hand for this one job: two deques for each key, cleared when the interval has passed."""
 
     def __init__(self) -> None:
-        self.held: dict[str, tuple[deque[Numbers], deque[Numbers]]] = {}
+        self.state: dict[str, tuple[deque[Numbers], deque[Numbers]]] = {}
 
     def join(self, lefts: list[Event], rights: list[Event]) -> list[Numbers]:
-        """Take the events of both streams in turn."""
-        held, sweep_at = self.held, 0
+        """Process the events of both streams in turn."""
+        state, sweep_at = self.state, 0
         newest_left = newest_right = -1
         pairs: list[Numbers] = []
         for left, right in zip(lefts, rights, strict=True):
@@ -51,9 +51,9 @@ class HandWritten:
                 self.sweep(watermark)
 
             key, time, number = left["key"], left["ts"], left["value"]
-            if key not in held:
-                held[key] = (deque(), deque())
-            mine, others = held[key]
+            if key not in state:
+                state[key] = (deque(), deque())
+            mine, others = state[key]
             while others and others[0][0] - LOWER <= watermark:
                 others.popleft()
             for other_time, other in others:
@@ -64,9 +64,9 @@ class HandWritten:
                 newest_left = time
 
             key, time, number = right["key"], right["ts"], right["value"]
-            if key not in held:
-                held[key] = (deque(), deque())
-            others, mine = held[key]
+            if key not in state:
+                state[key] = (deque(), deque())
+            others, mine = state[key]
             while others and others[0][0] + UPPER <= watermark:
                 others.popleft()
             for other_time, other in others:
@@ -78,19 +78,19 @@ class HandWritten:
         return pairs
 
     def sweep(self, watermark: int) -> None:
-        """Forget what can meet nobody any more, of keys too that get no more events."""
-        for key in list(self.held):
-            lefts, rights = self.held[key]
+        """Remove events that can have no more partners, also of keys without further events."""
+        for key in list(self.state):
+            lefts, rights = self.state[key]
             while lefts and lefts[0][0] + UPPER <= watermark:
                 lefts.popleft()
             while rights and rights[0][0] - LOWER <= watermark:
                 rights.popleft()
             if not lefts and not rights:
-                del self.held[key]
+                del self.state[key]
 
 
 def joined(lefts: af.Stream[Event], rights: af.Stream[Event]) -> af.Stream[Numbers]:
-    """The pipeline that is measured."""
+    """Return the measured pipeline."""
 
     def keyed(events: af.Stream[Event]) -> af.KeyedStream[str, Event]:
         delay = timedelta(milliseconds=DISORDER)
@@ -106,7 +106,7 @@ def joined(lefts: af.Stream[Event], rights: af.Stream[Event]) -> af.Stream[Numbe
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """Two deques for each key by hand; ``records`` are those of both streams together."""
+    """Measure against two deques for each key by hand; ``records`` is the total of both streams."""
     lefts, rights = make_stream(records // 2, 7), make_stream(records // 2, 8)
 
     def ours() -> list[Numbers]:

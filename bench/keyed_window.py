@@ -14,14 +14,14 @@ Totals = tuple[int, int]
 
 
 def add(so_far: Totals, event: Event) -> Totals:
-    """One more event."""
+    """Add one event."""
     return so_far[0] + 1, so_far[1] + event["value"]
 
 
 def windowed(
     events: af.Stream[Any], /
 ) -> af.streams.WindowResults[Event, af.Windowed[str, Totals]]:
-    """The pipeline that is measured."""
+    """Return the measured pipeline."""
     return (
         events.event_time(lambda e: e["ts"], max_delay=timedelta(milliseconds=DISORDER))
         .key_by(lambda e: e["key"])
@@ -31,7 +31,7 @@ def windowed(
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """A dict for each window and a heap by hand, no function called for a record."""
+    """Measure against a dict for each window and a heap by hand, without a function call for a record."""
     events = make_events(records)
 
     def ours() -> list[af.Windowed[str, Totals]]:
@@ -51,10 +51,10 @@ def measure(records: int, rounds: int) -> Measurement:
 
 
 def as_rows(results: Sequence[Row | af.Windowed[str, Totals]]) -> list[Row]:
-    """Results of either program as sorted rows."""
+    """Return the results of either program as sorted rows."""
     return sorted(as_row(row) if isinstance(row, af.Windowed) else row for row in results)
 
 
 def as_row(result: af.Windowed[str, Totals]) -> Row:
-    """A window's result as the hand-written program has it."""
+    """Return the result of a window in the form of the hand-written program."""
     return (result.key, result.window.start, *result.value)

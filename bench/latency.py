@@ -1,4 +1,4 @@
-"""``latency``: how long a single event takes through three operators, one of them keyed, at 5,000 events a second."""
+"""``latency``: latency of single events through three operators, one of them keyed, at 5,000 events a second."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Send = Callable[["Ping"], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """An event and the moment (``perf_counter`` seconds) at which it was sent."""
+    """An event and the time (``perf_counter`` seconds) of its sending."""
 
     number: int
     sent: float
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """Sent event by event into a ``PushSource``; a bare asyncio program with a queue does the same work beside it."""
+    """Measure with events sent one by one into a ``PushSource``, against an asyncio program with a queue."""
     ours: list[float] = []
     bare: list[float] = []
     for _ in range(rounds):
@@ -91,7 +91,7 @@ async def _through_queue(records: int) -> list[float]:
 
 
 async def _send_all(records: int, send: Send) -> None:
-    """Send at 5,000 a second: what is due at each wake-up of about a millisecond."""
+    """Send at 5,000 a second: at each wake-up, about every millisecond, all events that are due."""
     start = time.perf_counter()
     sent = 0
     while sent < records:

@@ -1,4 +1,4 @@
-"""``restore``: from a checkpoint of as many keys as records to a job that runs, and plainly reading the same bytes."""
+"""``restore``: start of a job from a checkpoint of as many keys as records, against reading the same bytes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import aflow as af
 from bench.checkpoint import Latest
 from bench.harness import Budget, Measurement, run_async, timed
 
-#: Records that the restored job reads to show that it remembers.
+#: Records that verify the restored state.
 MORE = 1_000
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """``ratio`` is the time of a restore by that of reading its files."""
+    """Measure; ``ratio`` is the time of a restore divided by that of reading its files."""
     restored: list[float] = []
     read: list[float] = []
     size = 0
@@ -45,7 +45,7 @@ def measure(records: int, rounds: int) -> Measurement:
 
 
 def _flow(keys: int, more: int, before: af.CollectSink[int]) -> af.Flow:
-    """A record for each of ``keys``, which fills the state, and another one for the first ``more``, which finds it."""
+    """Return a flow with a record for each of ``keys``, which fills the state, and for ``more``, which read it."""
     flow = af.Flow("restore")
     numbers = flow.source(range(keys), name="numbers")
     if more:
@@ -61,13 +61,13 @@ async def _fill(folder: Path, keys: int) -> None:
 
 
 async def _restore(folder: Path, keys: int) -> float:
-    """Seconds until the job runs. Raises ``SystemExit`` if it does not remember."""
+    """Return the seconds until the job runs. Raises ``SystemExit`` if its state is not restored."""
     before = af.CollectSink[int]()
     with TemporaryDirectory() as elsewhere:
-        began = time.perf_counter()
+        started = time.perf_counter()
         settings = af.Checkpointing(every=None, storage=elsewhere)
         async with _flow(keys, MORE, before).start(checkpointing=settings, restore=folder) as job:
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - started
             await job.wait()
     if before.values != list(range(MORE)):
         raise SystemExit(f"restore: found {before.values[:3]} … in the state of the first keys")

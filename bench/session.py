@@ -13,11 +13,11 @@ from bench.events import Event
 from bench.harness import Measurement, compare, run_async
 
 KEYS = 10_000
-#: Events for each millisecond of event time: one a second for each key.
+#: Events per millisecond of event time: one a second for each key.
 RATE = 10
 #: Milliseconds. One in fifteen pauses of a key is longer.
 GAP = 2700
-#: Milliseconds by which an event may be behind an earlier one.
+#: Maximum disorder in milliseconds.
 DISORDER = 1000
 
 Totals = tuple[int, int]
@@ -27,12 +27,12 @@ Row = tuple[str, int, int, int, int]
 
 
 def make_events(records: int) -> list[Event]:
-    """``records`` events, each up to 1 s late; the same ones at every call."""
-    chance = random.Random(11)
+    """Return ``records`` events, each up to 1 s late, equal for every call."""
+    rng = random.Random(11)
     return [
         Event(
-            key=f"key-{chance.randrange(KEYS)}",
-            ts=DISORDER + number // RATE - chance.randrange(DISORDER),
+            key=f"key-{rng.randrange(KEYS)}",
+            ts=DISORDER + number // RATE - rng.randrange(DISORDER),
             value=number % 100,
         )
         for number in range(records)
@@ -40,19 +40,19 @@ def make_events(records: int) -> list[Event]:
 
 
 def add(so_far: Totals, event: Event) -> Totals:
-    """One more event."""
+    """Add one event."""
     return so_far[0] + 1, so_far[1] + event["value"]
 
 
 def merge(a: Totals, b: Totals) -> Totals:
-    """Both together."""
+    """Add both."""
     return a[0] + b[0], a[1] + b[1]
 
 
 def sessions(
     events: af.Stream[Any], /
 ) -> af.streams.WindowResults[Event, af.Windowed[str, Totals]]:
-    """The pipeline that is measured."""
+    """Return the measured pipeline."""
     return (
         events.event_time(lambda e: e["ts"], max_delay=timedelta(milliseconds=DISORDER))
         .key_by(lambda e: e["key"])
@@ -62,7 +62,7 @@ def sessions(
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """Lists of sessions by key and a heap by hand, no function called for a record that makes its session grow."""
+    """Measure against lists of sessions by key and a heap by hand, without a function call for most records."""
     events = make_events(records)
 
     def ours() -> list[af.Windowed[str, Totals]]:
@@ -82,31 +82,31 @@ def measure(records: int, rounds: int) -> Measurement:
 
 
 def as_rows(results: Sequence[Row | af.Windowed[str, Totals]]) -> list[Row]:
-    """Results of either program as sorted rows."""
+    """Return the results of either program as sorted rows."""
     return sorted(as_row(row) if isinstance(row, af.Windowed) else row for row in results)
 
 
 def as_row(result: af.Windowed[str, Totals]) -> Row:
-    """A session's result as the hand-written program has it."""
+    """Return the result of a session in the form of the hand-written program."""
     return (result.key, result.window.start, result.window.end, *result.value)
 
 
-#: Start, end, count, sum, key; the end is 0 once the session is part of another.
+#: Start, end, count, sum, key; the end is 0 after the session was merged into another.
 Session = list[Any]
 
 
 class HandWritten:
-    """What an engineer would write for this one job: the sessions of a key, newest last, and when to look at them."""
+    """Program by hand for this one job: the sessions of each key, newest last, and the times to check them."""
 
     def __init__(self) -> None:
         self.open: dict[str, list[Session]] = {}
-        #: Sessions by when to look at them, with a heap of those times; they may have grown since they were put in.
+        #: Sessions by the time to check them, with a heap of those times; a session may have been extended since.
         self.due: dict[int, list[Session]] = {}
         self.moments: list[int] = []
         self.rows: list[Row] = []
 
     def add(self, events: list[Event]) -> None:
-        """Take events in the order of their arrival."""
+        """Process events in the order of arrival."""
         sessions, moments = self.open, self.moments
         newest = -1
         for event in events:
@@ -127,7 +127,7 @@ class HandWritten:
             self.place(key, time, event["value"])
 
     def place(self, key: str, time: int, value: int) -> None:
-        """An event that is not in the newest session of its key: it begins one, or joins one or two."""
+        """Add an event that is not in the newest session of its key: start a session, or merge one or two."""
         of_key = self.open.setdefault(key, [])
         start, end, number = time, time + GAP, 1
         for session in [one for one in of_key if one[0] <= end and time <= one[1]]:
@@ -139,10 +139,10 @@ class HandWritten:
         of_key.append(session)
         if len(of_key) > 1:
             of_key.sort()
-        self.look_at(session, end - 1)
+        self.check_at(session, end - 1)
 
-    def look_at(self, session: Session, moment: int) -> None:
-        """Remember to look at a session."""
+    def check_at(self, session: Session, moment: int) -> None:
+        """Register a session to be checked at ``moment``."""
         some = self.due.get(moment)
         if some is None:
             self.due[moment] = [session]
@@ -151,14 +151,14 @@ class HandWritten:
             some.append(session)
 
     def fire(self, watermark: int) -> None:
-        """Give the results of the sessions that end."""
+        """Emit the results of the sessions that end."""
         moments = self.moments
         while moments and moments[0] <= watermark:
             moment = heappop(moments)
             for session in self.due.pop(moment):
                 start, end, number, total, key = session
                 if end - 1 > moment:
-                    self.look_at(session, end - 1)
+                    self.check_at(session, end - 1)
                 elif end:
                     self.rows.append((key, start, end, number, total))
                     of_key = self.open[key]
@@ -168,6 +168,6 @@ class HandWritten:
                         of_key.remove(session)
 
     def finish(self) -> list[Row]:
-        """All rows, those of the sessions still open included."""
+        """Return all rows, including those of open sessions."""
         self.fire(2**63 - 1)
         return self.rows

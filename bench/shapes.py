@@ -1,4 +1,4 @@
-"""``shapes``: what the engine could have been built of, each as a fraction of a plain loop (docs/decisions/001)."""
+"""``shapes``: designs of batches, steps and exchanges, each as a fraction of a plain loop (decision 001)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Column = list[int]
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """Steps over batches of several sizes and spellings; ways of dealing a batch out to two readers and to seven."""
+    """Measure steps over batches of several sizes and forms, and partitioning for two and for seven readers."""
     forms: dict[str, Form] = {f"batch_{size}": _comprehensions(size) for size in (1, 16, 256, 1024)}
     forms |= {"map_filter_1024": _builtins, "fused_1024": _fused}
     expected = _loop(records)
@@ -34,7 +34,7 @@ def measure(records: int, rounds: int) -> Measurement:
     figures: dict[str, float | int | bool | str] = {"records": records, "rounds": rounds}
     figures |= {name: round(loop / statistics.median(times[name]), 3) for name in forms}
     for readers in (2, 7):
-        figures |= {f"{name}_{readers}_ns": cost for name, cost in _dealing(readers).items()}
+        figures |= {f"{name}_{readers}_ns": cost for name, cost in _partitioning(readers).items()}
     return Measurement("shapes", figures | {"verified": True})
 
 
@@ -73,10 +73,10 @@ def _fused(records: int) -> int:
     return total
 
 
-def _dealing(readers: int, records: int = 1024, times: int = 500) -> dict[str, float]:
-    """Nanoseconds a record for dealing three columns out to ``readers``, by way of doing it."""
-    chance = random.Random(3)
-    targets = [chance.randrange(readers) for _ in range(records)]
+def _partitioning(readers: int, records: int = 1024, times: int = 500) -> dict[str, float]:
+    """Return the nanoseconds per record to partition three columns for ``readers``, by way."""
+    rng = random.Random(3)
+    targets = [rng.randrange(readers) for _ in range(records)]
     columns = [list(range(records)) for _ in range(3)]
     ways = {
         "one_loop": _one_loop,
@@ -86,8 +86,8 @@ def _dealing(readers: int, records: int = 1024, times: int = 500) -> dict[str, f
     }
     costs: dict[str, float] = {}
     for name, way in ways.items():
-        deal = Timer(partial(way, columns, targets, readers))
-        costs[name] = round(statistics.median(deal.repeat(times, 1)) / records * 1e9)
+        partition = Timer(partial(way, columns, targets, readers))
+        costs[name] = round(statistics.median(partition.repeat(times, 1)) / records * 1e9)
     return costs
 
 

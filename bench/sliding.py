@@ -1,7 +1,7 @@
-"""``sliding``: windows of 60 s, one every second, beside tumbling ones of 10 s over the same events.
+"""``sliding``: windows of 60 s every second, against tumbling windows of 10 s over the same events.
 
-The events are those of 100 keys at 5 a millisecond: a million of them last 200 s and give some 26,000 results of 60
-panes each, so that records, not results, are what takes the time.
+There are 5 events a millisecond of 100 keys. A million events last 200 s and give some 26,000 results of 60 panes
+each, so records dominate the time, not results.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from bench.events import Event
 from bench.harness import Budget, Measurement, run_async, timed
 
 KEYS = 100
-#: Events for each millisecond of event time.
+#: Events per millisecond of event time.
 RATE = 5
-#: Milliseconds by which an event may be behind an earlier one.
+#: Maximum disorder in milliseconds.
 DISORDER = 1000
-#: Seconds.
+#: Sizes and slide in seconds.
 SLIDING, SLIDE, TUMBLING = 60, 1, 10
 
 Totals = tuple[int, int]
@@ -48,12 +48,12 @@ class CountAndSum:
 
 
 def make_events(records: int) -> list[Event]:
-    """``records`` events, each up to 1 s late; the same ones at every call."""
-    chance = random.Random(13)
+    """Return ``records`` events, each up to 1 s late, equal for every call."""
+    rng = random.Random(13)
     return [
         Event(
-            key=f"key-{chance.randrange(KEYS)}",
-            ts=DISORDER + number // RATE - chance.randrange(DISORDER),
+            key=f"key-{rng.randrange(KEYS)}",
+            ts=DISORDER + number // RATE - rng.randrange(DISORDER),
             value=number % 100,
         )
         for number in range(records)
@@ -61,7 +61,7 @@ def make_events(records: int) -> list[Event]:
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """The same aggregate over windows of both kinds, in turn, each compared with sums made the plain way."""
+    """Measure one aggregate over both kinds of windows in turn, each verified by plain sums."""
     events = make_events(records)
     programs: dict[str, af.Sliding | af.Tumbling] = {
         "sliding": af.Sliding(timedelta(seconds=SLIDING), timedelta(seconds=SLIDE)),
@@ -79,7 +79,7 @@ def measure(records: int, rounds: int) -> Measurement:
                 raise SystemExit(
                     f"{name}: another result than the plain sums; nothing was measured"
                 )
-            if number:  # the first is to warm up
+            if number:  # the first run is a warm-up
                 times[name].append(seconds)
     ours, keyed_window = median(times["sliding"]), median(times["keyed_window"])
     return Measurement(
@@ -101,7 +101,7 @@ def measure(records: int, rounds: int) -> Measurement:
 
 
 def run(events: list[Event], windows: af.Sliding | af.Tumbling) -> list[af.Windowed[str, Totals]]:
-    """The results of all windows."""
+    """Return the results of all windows."""
     flow, rows = af.Flow("sliding"), af.CollectSink[af.Windowed[str, Totals]]()
     timed_events = flow.source(events).event_time(
         lambda e: e["ts"], max_delay=timedelta(milliseconds=DISORDER)
@@ -114,12 +114,12 @@ def run(events: list[Event], windows: af.Sliding | af.Tumbling) -> list[af.Windo
 
 
 def as_rows(results: Sequence[af.Windowed[str, Totals]]) -> list[Row]:
-    """Results as sorted rows."""
+    """Return the results as sorted rows."""
     return sorted((one.key, one.window.start, *one.value) for one in results)
 
 
 def expected_rows(events: list[Event], size: int, slide: int) -> list[Row]:
-    """Counts and sums by second, added up for each window; ``size`` and ``slide`` in seconds."""
+    """Return the expected rows from counts and sums by second; ``size`` and ``slide`` are in seconds."""
     totals: defaultdict[str, defaultdict[int, list[int]]] = defaultdict(
         lambda: defaultdict(lambda: [0, 0])
     )

@@ -14,7 +14,7 @@ DOUBLE: Callable[[int], int] = lambda n: n * 2  # noqa: E731
 
 
 class SumSink(Sink[int]):
-    """Adds up what comes."""
+    """Sum of the values of all records."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -32,7 +32,7 @@ class _SumWriter(Writer[int]):
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """A plain ``for`` loop calls the same three lambdas."""
+    """Measure against a ``for`` loop that calls the same three lambdas."""
 
     def ours() -> int:
         flow, total = af.Flow("stateless"), SumSink()

@@ -1,8 +1,9 @@
-"""``timers``: as many live timers as records; set, put off (deleted and set anew), and rung as the watermark goes on.
+"""``timers``: as many timers as records: registered, postponed (deleted and registered again), fired by the
+watermark.
 
-``TimerQueue`` alone and a ``KeyedProcess`` in a flow (``dormant.py``), each beside the same by hand with a heap and a
-dict. By hand nothing is deleted: a timer that was put off stays in the heap and is passed over when its time comes,
-which does for one timer a key.
+``TimerQueue`` alone and a ``KeyedProcess`` in a flow (``silent_keys.py``), each against a heap and a dict by hand. By
+hand no timer is deleted: a postponed timer stays in the heap and is skipped when it is due, which is enough for one
+timer per key.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from typing import Any
 
 import aflow as af
 from aflow.machines.timer_queue import TimerQueue
-from bench.dormant import Rang, Reading, dormant_by_hand, dormant_in_flow, readings
 from bench.harness import Budget, Measurement, compare, run_async, timed
+from bench.silent_keys import Fired, Reading, dormant_by_hand, dormant_in_flow, readings
 
-#: In how many steps event time comes to its end.
+#: Number of watermarks.
 STEPS = 1_000
-#: Event time in ms for each record: times are spread so that few timers share a moment.
+#: Event time in ms per record: few timers have the same time.
 SPREAD = 10
-#: Event time (ms) beyond that of all records.
+#: Event time (ms) after that of all records.
 LAST = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A timer for each key, what it is put off to, and the moments to which event time advances."""
+    """Timer of each key, its postponed time, and the watermarks."""
 
     set: list[int]
     put_off: list[int]
@@ -42,7 +43,7 @@ class Work:
 
     @staticmethod
     def of(keys: int) -> Work:
-        """The same for the same number of keys."""
+        """Return the same input for every call with the same number of keys."""
         chance = random.Random(7)
         end = keys * SPREAD
         first = [chance.randrange(end) for _ in range(keys)]
@@ -51,26 +52,26 @@ class Work:
 
 
 class Watch:
-    """Seconds spent in each part of a program."""
+    """Seconds of each part of a program."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
         self._since = time.perf_counter()
 
     def lap(self, part: str) -> None:
-        """``part`` is over, and the next begins."""
+        """Record the end of ``part`` and the start of the next one."""
         now = time.perf_counter()
         self.laps[part] = now - self._since
         self._since = now
 
 
-Program = Callable[[Work, Watch], list[Rang]]
+Program = Callable[[Work, Watch], list[Fired]]
 
 
-def with_queue(work: Work, watch: Watch) -> list[Rang]:
-    """``TimerQueue`` alone."""
+def with_queue(work: Work, watch: Watch) -> list[Fired]:
+    """Run ``TimerQueue`` alone."""
     queue: TimerQueue[int, None] = TimerQueue()
-    rang: list[Rang] = []
+    rang: list[Fired] = []
     for key, at in enumerate(work.set):
         queue.register(at, key, None)
     watch.lap("set")
@@ -85,11 +86,11 @@ def with_queue(work: Work, watch: Watch) -> list[Rang]:
     return rang
 
 
-def by_hand(work: Work, watch: Watch) -> list[Rang]:
-    """A heap, and a dict of the time of each key."""
-    heap: list[Rang] = []
+def by_hand(work: Work, watch: Watch) -> list[Fired]:
+    """Run with a heap, and a dict of the time of each key."""
+    heap: list[Fired] = []
     live: dict[int, int] = {}
-    rang: list[Rang] = []
+    rang: list[Fired] = []
     for key, at in enumerate(work.set):
         live[key] = at
         heappush(heap, (at, key))
@@ -109,7 +110,7 @@ def by_hand(work: Work, watch: Watch) -> list[Rang]:
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """``ratio`` compares the queue with the heap by hand, ``flow_ratio`` the pipeline with the loop by hand."""
+    """Measure; ``ratio`` compares the queue with a heap by hand, ``flow_ratio`` the pipeline with a loop by hand."""
     laps, ratio, seconds = _measure_queue(Work.of(records), rounds)
     flow_seconds, flow_ratio = _measure_flow(readings(records), rounds)
     return Measurement(
@@ -137,7 +138,7 @@ def measure(records: int, rounds: int) -> Measurement:
 
 
 def _measure_queue(work: Work, rounds: int) -> tuple[dict[str, float], float, float]:
-    """Seconds of each part, of both programs; how many times faster the queue is; its seconds in all."""
+    """Return the seconds of each part of both programs, the ratio of the queue, and its total seconds."""
     expected = sorted(by_hand(work, Watch()))
     laps: dict[str, list[float]] = {}
     times: dict[str, list[float]] = {"": [], "baseline_": []}
@@ -154,7 +155,7 @@ def _measure_queue(work: Work, rounds: int) -> tuple[dict[str, float], float, fl
 
 
 def _measure_flow(records: list[Reading], rounds: int) -> tuple[float, float]:
-    """Seconds of the pipeline, and how many times faster it is than the loop by hand."""
+    """Return the seconds of the pipeline, and its ratio to the loop by hand."""
     both = compare(
         "timers",
         len(records),
@@ -167,13 +168,13 @@ def _measure_flow(records: list[Reading], rounds: int) -> tuple[float, float]:
     return float(both.figures["seconds"]), float(both.figures["ratio"])
 
 
-def _check(rang: list[Rang], expected: list[Rang]) -> None:
+def _check(rang: list[Fired], expected: list[Fired]) -> None:
     if rang != expected:
         raise SystemExit("timers: other timers rang than by hand; nothing was measured")
 
 
 def _bytes(timers: int, make: Callable[[Iterator[int]], Any]) -> float:
-    """Memory of what ``make`` makes of as many times, beyond the times themselves."""
+    """Return the memory of the result of ``make``, without that of its input."""
     times = [at * SPREAD + 1_000 for at in range(timers)]
     random.Random(3).shuffle(times)
     tracemalloc.start()
@@ -192,7 +193,7 @@ def _some_timers(times: Iterator[int]) -> TimerQueue[int, None]:
 
 
 def _some_by_hand(times: Iterator[int]) -> object:
-    heap: list[Rang] = []
+    heap: list[Fired] = []
     live: dict[int, int] = {}
     for at in times:
         live[at] = at
@@ -201,7 +202,7 @@ def _some_by_hand(times: Iterator[int]) -> object:
 
 
 class AtTheEnd(af.KeyedProcess[int, int, int]):
-    """Sets a timer for each key that rings when the input ends."""
+    """Register a timer for each key that fires at the end of the input."""
 
     def process(self, value: int, ctx: af.Context[int]) -> None:
         ctx.set_event_timer(LAST - value)
@@ -211,7 +212,7 @@ class AtTheEnd(af.KeyedProcess[int, int, int]):
 
 
 async def _delays(timers: int) -> list[float]:
-    """How late (s) a coroutine is that ticks beside a pipeline in which all timers ring at one watermark."""
+    """Return the delays (s) of a periodic coroutine beside a pipeline in which all timers fire at one watermark."""
     flow, rang = af.Flow("all at once"), af.CollectSink[int]()
     flow.source(range(timers)).key_by(lambda n: n).process(AtTheEnd(), name="end").to(rang)
     late: list[float] = []

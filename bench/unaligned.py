@@ -1,4 +1,4 @@
-"""``unaligned``: how long a checkpoint takes when the sink is slow and everything in front of it is full."""
+"""``unaligned``: duration of a checkpoint if the sink is slow and all channels upstream of it are full."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from aflow.connect import Batch, Sink, Writer, WriterContext
 from aflow.runtime.checkpoints.settings import Barriers
 from bench.harness import Budget, Measurement, run_async
 
-#: Seconds that the sink takes for a batch.
+#: Seconds that the sink sleeps for a batch.
 SLOW = 0.02
-#: More than the sink takes while it is measured.
+#: More than the sink writes during the measurement.
 ENOUGH = 10**12
 
 
 class SlowSink(Sink[int]):
-    """Takes its time for each batch, and keeps nothing."""
+    """A sink that sleeps for each batch, and stores nothing."""
 
     async def writer(self, context: WriterContext) -> Writer[int]:
-        """A writer that is busy."""
+        """Return the slow writer."""
         return _SlowWriter()
 
 
@@ -31,9 +31,9 @@ class _SlowWriter(Writer[int]):
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """``ratio`` is the time of an unaligned checkpoint by that of an aligned one, trigger to completion.
+    """Measure; ``ratio`` is the time of an unaligned checkpoint by that of an aligned one, trigger to completion.
 
-    ``records`` is how many wait in each channel when it is full.
+    ``records`` is the capacity of each channel.
     """
     aligned, _ = run_async(_durations(records, rounds, af.checkpoints.Aligned()))
     unaligned, in_flight = run_async(_durations(records, rounds, af.checkpoints.Unaligned()))
@@ -56,7 +56,7 @@ def measure(records: int, rounds: int) -> Measurement:
 
 
 async def _durations(records: int, rounds: int, barriers: Barriers) -> tuple[list[float], int]:
-    """Milliseconds of each checkpoint, and the records that the last one had in flight."""
+    """Return the milliseconds of each checkpoint, and the records in flight of the last one."""
     flow = af.Flow("slow")
     numbers = flow.source(range(ENOUGH), name="numbers").key_by(lambda n: n % 100)
     sums = numbers.fold(int, lambda total, n: total + n, name="sums")
@@ -68,7 +68,7 @@ async def _durations(records: int, rounds: int, barriers: Barriers) -> tuple[lis
         options = af.Options(channel_records=records)
         async with flow.start(parallelism=2, options=options, checkpointing=settings) as job:
             for _ in range(rounds):
-                await asyncio.sleep(20 * SLOW)  # until everything is full
+                await asyncio.sleep(20 * SLOW)  # until all channels are full
                 began = asyncio.get_running_loop().time()
                 info = await job.checkpoint()
                 times.append((asyncio.get_running_loop().time() - began) * 1000)

@@ -1,4 +1,4 @@
-"""``spark``: what aflow costs on Spark's executors, beside what Spark does there by itself, in one local session."""
+"""``spark``: cost of aflow on Spark's executors, against Spark alone, in one local session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from aflow.errors import ConnectorError
 from aflow_connectors.spark import local_session
 from bench.harness import Measurement
-from bench.spark import cold, enrichment, passing, reading, windows
+from bench.spark import cold, enrichment, pass_through, source, windows
 from bench.spark.session import settings
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """``records`` events in Parquet: passed through, read, and in windows; half of them are called for."""
+    """Measure with ``records`` events in Parquet: pass-through, source, windows, and calls for half of them."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         try:
@@ -33,16 +33,16 @@ def measure(records: int, rounds: int) -> Measurement:
 
 
 def measured(session: SparkSession, folder: Path, records: int, rounds: int) -> Measurement:
-    """The same in a session that is there."""
+    """Measure in an existing session."""
     events = windows.events(session, folder, records)
     figures: dict[str, float | int | bool | str] = {
         "records": records,
-        **passing.figures(events, rounds),
+        **pass_through.figures(events, rounds),
         **enrichment.figures(session, records // 2, rounds),
         **windows.figures(session, events, folder, rounds),
-        **reading.figures(events, folder, rounds),
+        **source.figures(events, folder, rounds),
         "rounds": rounds,
         "verified": True,
     }
-    budgets = [*passing.BUDGETS, *enrichment.BUDGETS, *windows.BUDGETS, *reading.BUDGETS]
+    budgets = [*pass_through.BUDGETS, *enrichment.BUDGETS, *windows.BUDGETS, *source.BUDGETS]
     return Measurement("spark", figures, budgets)

@@ -1,6 +1,6 @@
-"""The windows in a process that has done nothing before: what somebody waits for who runs a backfill once.
+"""The windows in a new process: the time that a user waits who runs a backfill once.
 
-``python -m bench.spark.cold window|aflow RECORDS`` prints the seconds, without those that the session takes to start.
+``python -m bench.spark.cold window|aflow RECORDS`` prints the seconds, without the start of the session.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.spark.session import settings
 
 
 def figures(records: int, rounds: int) -> dict[str, float]:
-    """The best of ``rounds`` processes for each program, in turn."""
+    """Return the best of ``rounds`` processes of each program, in turn."""
     times: dict[str, list[float]] = {"window": [], "aflow": []}
     for _ in range(rounds):
         for program, some in times.items():
@@ -34,7 +34,7 @@ def main(program: str, records: int) -> None:
         folder = Path(name)
         session = local_session("bench", conf=settings(folder))
         try:
-            # The rows are written by plain Spark in both cases, so neither finds the other's code compiled.
+            # Spark alone writes the rows in both cases, so no program runs with code that was compiled for the other.
             events = windows.events(session, folder, records)
             run = windows.programs(session, events, folder)[program]
             seconds, _ = timed(run)

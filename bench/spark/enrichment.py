@@ -1,4 +1,4 @@
-"""A call for each row of a DataFrame, of which one in a hundred is slow: beside ``asyncio.gather`` for each batch."""
+"""A call for each row of a DataFrame, one in a hundred slow, against ``asyncio.gather`` for each batch."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ BUDGETS = [
     Budget("enrichment_of_limit", at_least=0.8),
 ]
 
-#: Tasks at once, and the calls of each: 1,000 in all.
+#: Concurrent tasks, and calls of each: 1,000 in total.
 TASKS, CALLS = 2, 500
 FAST, SLOW = 0.005, 0.2
-#: One call in so many is slow.
+#: One call in this number is slow.
 ONE_IN = 100
 
 
 def figures(session: SparkSession, records: int, rounds: int) -> dict[str, float]:
-    """The limit is what 1,000 calls under way give if nothing else takes time."""
+    """Measure; the limit is the rate of 1,000 calls in flight if nothing else takes time."""
     rows = session.range(0, records, 1, TASKS)
-    # A batch for each round of calls, of as many rows: what gather has under way is the same.
+    # A batch has as many rows as there are concurrent calls, so gather has the same number in flight.
     few = session.range(0, records // 10, 1, TASKS)
     ours = medians(
         "enrichment",
@@ -56,14 +56,14 @@ def figures(session: SparkSession, records: int, rounds: int) -> dict[str, float
 
 
 async def call(row: dict[str, int]) -> dict[str, int]:
-    """A service that is slow at times."""
+    """Call a service that is slow at times."""
     n = row["id"]
     await asyncio.sleep(SLOW if n % ONE_IN == 0 else FAST)
     return {"n": n}
 
 
 def gathered(batches: Iterator[Any]) -> Iterator[Any]:
-    """The same by hand: what is under way ends with its batch."""
+    """Call by hand: all calls in flight end with their batch."""
     loop = asyncio.new_event_loop()
 
     async def all_of(numbers: list[int]) -> list[dict[str, int]]:

@@ -1,4 +1,4 @@
-"""The session that all of it runs in."""
+"""Settings of the session of the benchmarks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 
 def settings(folder: Path) -> dict[str, str]:
-    """Of the session."""
-    # Java compiles as it does for everybody: a session for tests starts faster and runs slower, which would favour us.
+    """Return the settings of the session."""
+    # Java's default compilers: the session of the tests starts faster and runs slower, which would favour aflow.
     return {
         "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         "spark.driver.memory": "2g",

@@ -1,4 +1,4 @@
-"""Programs that run in turn, each on Spark."""
+"""Median times of programs on Spark."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from bench.harness import timed
 
 
 def medians(
-    what: str, programs: Mapping[str, Callable[[], object]], rounds: int
+    name: str, programs: Mapping[str, Callable[[], object]], rounds: int
 ) -> dict[str, float]:
-    """Seconds of each program, the median of ``rounds`` after one run to warm up; of 0 rounds, those of that run.
+    """Return the median seconds of ``rounds`` runs after a warm-up, by program; with 0 rounds, those of the warm-up.
 
-    Raises ``SystemExit`` unless all runs of all programs give the same result.
+    Raises ``SystemExit`` if the results differ.
     """
     expected: object = None
     times: dict[str, list[float]] = {name: [] for name in programs}
     for number in range(rounds + 1):
-        for name, program in programs.items():
+        for program_name, program in programs.items():
             seconds, result = timed(program)
             expected = result if expected is None else expected
             if result != expected:
-                raise SystemExit(f"{what}: {name} gave {result}, and not {expected}")
+                raise SystemExit(f"{name}: {program_name} gave {result}, not {expected}")
             if number or not rounds:
-                times[name].append(seconds)
+                times[program_name].append(seconds)
     return {name: statistics.median(some) for name, some in times.items()}

@@ -1,4 +1,4 @@
-"""A sum for each key and window over history: beside Spark SQL, which needs no Python for it."""
+"""A sum for each key and window over history, against Spark SQL, which needs no Python for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEP = 1
 
 
 class Event(msgspec.Struct):
-    """What a row becomes."""
+    """An event."""
 
     who: str
     at: int
@@ -37,7 +37,7 @@ class Event(msgspec.Struct):
 
 
 class Sum(msgspec.Struct):
-    """A result."""
+    """Sum of a key in a window."""
 
     who: str
     start: int
@@ -45,7 +45,7 @@ class Sum(msgspec.Struct):
 
 
 def events(session: SparkSession, folder: Path, records: int) -> DataFrame:
-    """So many events of 1,000 keys, one every millisecond, as Parquet."""
+    """Write ``records`` events of 1,000 keys, one every millisecond, as Parquet."""
     path = str(folder / "events")
     session.range(0, records, 1, 2).selectExpr(
         f"cast(id * 7919 % {KEYS} as string) as who", f"id * {STEP} as at", "id % 100 as price"
@@ -56,11 +56,11 @@ def events(session: SparkSession, folder: Path, records: int) -> DataFrame:
 def figures(
     session: SparkSession, events: DataFrame, folder: Path, rounds: int
 ) -> dict[str, float]:
-    """All read Parquet, and write their results as Parquet; aflow also writes the state, of windows that are open.
+    """Measure; all programs read Parquet and write their results as Parquet, and aflow also writes its open windows.
 
-    Its results go where a ``SparkSink`` of the live job would write, or once are left to Spark, as ``Results``.
+    aflow writes results with a ``SparkSink``, as the live job does, and in one program with ``Results``, by Spark.
 
-    Spark SQL has ``window`` for this, which is what the budget is about; it is faster with arithmetic on the column.
+    The budget is about ``window`` of Spark SQL; arithmetic on the column is faster.
     """
     times = medians("windows", programs(session, events, folder), rounds)
     return {
@@ -75,7 +75,7 @@ def figures(
 def programs(
     session: SparkSession, events: DataFrame, folder: Path
 ) -> dict[str, Callable[[], object]]:
-    """By name, what is compared."""
+    """Return the compared programs by name."""
     until = _until(events)
     some = events.where(f"at < {until}")
     sums = folder / "sums"
@@ -91,7 +91,7 @@ def programs(
 
 
 def _until(events: DataFrame) -> int:
-    """In the middle of a window, so that each key has one that is open."""
+    """Return a time in the middle of a window, so each key has an open one."""
     return events.count() * STEP // WINDOW * WINDOW - WINDOW // 2
 
 
@@ -147,7 +147,7 @@ def _ours(
 
 
 def build(events: Any, sums: Any) -> af.Flow:
-    """A sum for each key and window."""
+    """Build the flow with an aggregate."""
     flow = af.Flow("windows")
     windows = _windows(flow, events)
     _end(windows.aggregate(af.aggregates.sum(lambda event: event.price), name="sum"), sums)
@@ -155,7 +155,7 @@ def build(events: Any, sums: Any) -> af.Flow:
 
 
 def build_fold(events: Any, sums: Any) -> af.Flow:
-    """The same by a fold, which needs all records behind the exchange."""
+    """Build the flow with a fold, which needs all records after the exchange."""
     flow = af.Flow("windows")
     windows = _windows(flow, events)
     _end(windows.fold(int, lambda total, event: total + event.price, name="sum"), sums)

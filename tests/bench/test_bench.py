@@ -1,4 +1,4 @@
-"""The benchmarks run, verify their results and report them; how fast they are is nobody's business here."""
+"""The benchmarks run, verify their results and report them; their speed is not tested."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from bench.harness import compare
 
 @pytest.mark.parametrize(
     "name",
-    # Fairness takes long, and Spark has a session of its own, and a test (tests/spark/test_benchmark.py).
+    # Fairness takes long; Spark has its own session and its own test (tests/spark/test_benchmark.py).
     [one.name for one in BENCHMARKS if one.name not in ("fairness", "spark")],
 )
 def test_a_benchmark_verifies_its_result_and_writes_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "figures.json"
-    monkeypatch.setattr("bench.calls.rates.SLOW", 0.02)  # the last ones are waited for
+    monkeypatch.setattr("bench.calls.rates.SLOW", 0.02)  # the run waits for the last calls
     monkeypatch.setattr("bench.calls.limits.FIXED", (200,))
     monkeypatch.setattr(
         sys, "argv", ["bench", name, "--records", "3000", "--rounds", "1", "--json", str(out)]

@@ -14,11 +14,11 @@ from random import Random
 
 import pytest
 
-from bench.crash import inputs
-from bench.crashing.attempts import From, Kill
-from bench.crashing.outputs import DATABASE, Output, differences, leftovers, prepare, written
-from bench.crashing.rounds import Plan, play, undisturbed
-from bench.crashing.settings import Mode, Settings
+from bench.crash.attempt import From, Kill
+from bench.crash.outputs import DATABASE, Output, differences, leftovers, prepare, written
+from bench.crash.proof import inputs
+from bench.crash.rounds import Plan, run_round, undisturbed
+from bench.crash.settings import Mode, Settings
 
 RECORDS = 400
 
@@ -54,7 +54,7 @@ def test_nobody_can_tell_from_its_output_that_a_program_was_killed(
     random = Random(f"killed {mode.value}")
     plan = Plan(parallelisms=(1, 2, 3), kills=four_kills(random))
 
-    played = play(
+    played = run_round(
         replace(settings, mode=mode, endless=True), tmp_path / "run", plan, expected, random
     )
 
@@ -80,7 +80,7 @@ def test_a_line_that_is_there_twice_and_one_that_is_not_there_are_told() -> None
 
     told = differences(expected, {"sums": [b"1", b"1"], "rows": [b"x"]})
 
-    assert told == ["sums: 1 lines missing, 1 too many", "  - 2", "  + 1"]
+    assert told == ["sums: 1 lines missing, 1 extra", "  - 2", "  + 1"]
 
 
 def test_what_is_left_unfinished_is_told_and_is_no_output(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_what_is_left_unfinished_is_told_and_is_no_output(tmp_path: Path) -> Non
     told = leftovers(out)
 
     assert told == [
-        f"left behind: {out / 'sums' / '.part-00000-000003.jsonl'}",
-        "left behind: 1 staged rows",
+        f"uncommitted: {out / 'sums' / '.part-00000-000003.jsonl'}",
+        "uncommitted: 1 staged rows",
     ]
     assert written(out) == {"sums": [], DATABASE: []}

@@ -1,4 +1,4 @@
-"""One start of the program, and the moment at which it is killed."""
+"""One start of the program, and the time of its kill."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ from typing import Final
 
 import msgspec
 
-from bench.crashing.program import Note
-from bench.crashing.settings import Settings
+from bench.crash.program import Note
+from bench.crash.settings import Settings
 
 _PROJECT: Final = Path(__file__).parents[2]
-#: Seconds between two looks at a program.
-_LOOK: Final = 0.002
-#: Seconds after which a program hangs that neither ends nor gets to where it is to be killed.
-_PATIENCE: Final = 120.0
+#: Seconds between two checks of a program.
+_CHECK_EVERY: Final = 0.002
+#: Timeout in seconds of a program that neither ends nor reaches the point of its kill.
+_TIMEOUT: Final = 120.0
 
 
 class ProgramFailed(Exception):
-    """The program ended with an error, or not at all: nobody killed it, so the engine is to blame."""
+    """The program ended with an error or hangs, without a kill: a bug of aflow."""
 
 
 class From(Enum):
-    """What the delay of a kill is counted from."""
+    """Start of the delay of a kill."""
 
-    START = "the start of the process"
-    RUNNING = "the moment when the job runs"
-    CHECKPOINT = "a checkpoint that has completed"
+    START = "start of the process"
+    RUNNING = "start of the job"
+    CHECKPOINT = "completion of a checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """When to kill: ``delay`` seconds from something; of checkpoints from the ``nth`` of this attempt."""
+    """Time of a kill: ``delay`` seconds after ``counted_from``; for checkpoints, after the ``nth`` of this
+    attempt."""
 
     counted_from: From
     delay: float
@@ -48,7 +49,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What became of one start."""
+    """Result of one start."""
 
     parallelism: int
     killed: bool
@@ -56,27 +57,27 @@ class Attempt:
 
     @property
     def ran(self) -> bool:
-        """True if the job ran when the program was killed."""
+        """True if the program was killed while the job ran."""
         return any(note.running for note in self.notes)
 
     @property
     def restored(self) -> int | None:
-        """The checkpoint that the job went on from."""
+        """Checkpoint that the job restored."""
         return next((note.restored for note in self.notes if note.restored is not None), None)
 
     @property
     def in_flight(self) -> dict[int, int]:
-        """The checkpoints that have completed, and how many records in flight each of them holds."""
+        """Completed checkpoints, and the number of records in flight in each."""
         return {note.completed: note.in_flight for note in self.notes if note.completed is not None}
 
     @property
     def failed_checkpoints(self) -> list[str]:
-        """Why checkpoints failed."""
+        """Reasons of failed checkpoints."""
         return [note.failed for note in self.notes if note.failed is not None]
 
 
 def random_kill(random: Random, *, longest: float) -> Kill:
-    """Some moment: while the program starts, while the job runs, right behind a checkpoint."""
+    """Return a random time: while the program starts, while the job runs, or right after a checkpoint."""
     draw = random.random()
     if draw < 0.15:
         return Kill(From.START, random.uniform(0.0, 0.6))
@@ -86,21 +87,21 @@ def random_kill(random: Random, *, longest: float) -> Kill:
 
 
 def attempt(settings: Settings, log: Path, kill: Kill | None) -> Attempt:
-    """Start the program, kill it at the moment, or let it come to its end. ``log`` gets what it says.
+    """Start the program and kill it, or let it end if ``kill`` is None. ``log`` receives its output.
 
     Raises ``ProgramFailed``.
     """
     errors = log.with_suffix(".err")
     with log.open("wb") as out, errors.open("wb") as err:
         process = subprocess.Popen(
-            [sys.executable, "-m", "bench.crashing.program", settings.as_json()],
+            [sys.executable, "-m", "bench.crash.program", settings.as_json()],
             cwd=_PROJECT,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
         )
         try:
-            _come_to_the_end(process, log, kill)
+            _wait_for_kill(process, log, kill)
         finally:
             process.kill()
             process.wait()
@@ -110,25 +111,25 @@ def attempt(settings: Settings, log: Path, kill: Kill | None) -> Attempt:
 
 
 def notes(log: Path) -> tuple[Note, ...]:
-    """What a program has said so far."""
+    """Return the notes of a program so far."""
     lines = log.read_bytes().split(b"\n")[:-1]
     return tuple(msgspec.json.decode(line, type=Note) for line in lines)
 
 
-def _come_to_the_end(process: subprocess.Popen[bytes], log: Path, kill: Kill | None) -> None:
-    """Return when the process has ended, or is to be killed. Raises ``ProgramFailed`` if neither comes."""
-    deadline = time.monotonic() + _PATIENCE
+def _wait_for_kill(process: subprocess.Popen[bytes], log: Path, kill: Kill | None) -> None:
+    """Return when the process has ended or has to be killed. Raises ``ProgramFailed`` after a timeout."""
+    deadline = time.monotonic() + _TIMEOUT
     while process.poll() is None:
-        if kill is not None and _is_there(kill, log):
+        if kill is not None and _is_reached(kill, log):
             _wait(process, kill.delay)
             return
         if time.monotonic() > deadline:
-            raise ProgramFailed(f"it hangs; it has said {notes(log)[-5:]}")
-        time.sleep(_LOOK)
+            raise ProgramFailed(f"it hangs; its last notes: {notes(log)[-5:]}")
+        time.sleep(_CHECK_EVERY)
 
 
-def _is_there(kill: Kill, log: Path) -> bool:
-    """True if that has happened from which the delay is counted."""
+def _is_reached(kill: Kill, log: Path) -> bool:
+    """Return True if the delay has started."""
     match kill.counted_from:
         case From.START:
             return True

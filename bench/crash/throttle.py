@@ -1,4 +1,4 @@
-"""Sources and sinks that take their time, so that there is some in which to kill their program."""
+"""Slow sources and sinks, so that there is time to kill their program."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from aflow.connect import (
     Writer,
     WriterContext,
 )
-from bench.crashing.records import ORDER_SPLITS, Order, order
+from bench.crash.records import ORDER_SPLITS, Order, order
 
 T = TypeVar("T")
 
-#: Records that a throttled reader hands out at a time.
+#: Maximum records of a chunk of a throttled reader.
 _CHUNK: Final = 20
-#: Seconds that it sleeps before each chunk.
+#: Pause in seconds before each chunk.
 _PAUSE: Final = 0.04
-#: A slow writer sleeps when it owes so many seconds.
-_OWED: Final = 0.01
+#: Minimum accumulated delay in seconds for which a slow writer sleeps.
+_MIN_SLEEP: Final = 0.01
 
 
 class Throttled(Source[T], Generic[T]):
-    """Another source, read a few records at a time with a pause before."""
+    """A source that is read in small chunks, with a pause before each."""
 
     def __init__(self, source: Source[T]) -> None:
         self._source = source
@@ -60,7 +60,7 @@ class _ThrottledReader(Reader[T]):
 class Orders(Source[Order]):
     """A generated source: ``records`` orders in each split; the position is the number of the next one.
 
-    An endless one keeps the last order of each split back, for ever.
+    An endless source withholds the last order of each split for ever.
     """
 
     concurrency = None
@@ -79,15 +79,15 @@ class Orders(Source[Order]):
 
 
 class _OrderReader(Reader[Order]):
-    def __init__(self, split: int, start: int, end: int, kept_back: int | None) -> None:
+    def __init__(self, split: int, start: int, end: int, withheld_from: int | None) -> None:
         self._split = split
         self._next = start
         self._end = end
-        self._kept_back = kept_back
+        self._withheld_from = withheld_from
 
     async def read(self, limit: int) -> Chunk[Order] | None:
-        end = self._end if self._kept_back is None else self._kept_back
-        if self._kept_back is not None and self._next >= end:
+        end = self._end if self._withheld_from is None else self._withheld_from
+        if self._withheld_from is not None and self._next >= end:
             await asyncio.Event().wait()
         if self._next >= end:
             return None
@@ -97,7 +97,7 @@ class _OrderReader(Reader[Order]):
 
 
 class Slow(Sink[T], Generic[T]):
-    """Another sink, with writers that need so many seconds for each record, so that records wait in front of them."""
+    """A sink that sleeps ``per_record`` seconds for each record, so that channels fill up."""
 
     def __init__(self, sink: Sink[T], per_record: float) -> None:
         self._sink = sink
@@ -115,13 +115,13 @@ class _SlowWriter(Writer[T]):
     def __init__(self, writer: Writer[T], per_record: float) -> None:
         self._writer = writer
         self._per_record = per_record
-        self._owed = 0.0
+        self._delay = 0.0
 
     async def write(self, batch: Batch[T]) -> None:
-        self._owed += len(batch) * self._per_record
-        if self._owed >= _OWED:
-            await asyncio.sleep(self._owed)
-            self._owed = 0.0
+        self._delay += len(batch) * self._per_record
+        if self._delay >= _MIN_SLEEP:
+            await asyncio.sleep(self._delay)
+            self._delay = 0.0
         writing = self._writer.write(batch)
         if writing is not None:
             await writing

@@ -1,6 +1,6 @@
-"""Runs the pipeline once: ``python -m bench.crashing.program SETTINGS``, which ``rounds`` starts and kills.
+"""Run the pipeline once: ``python -m bench.crash.program SETTINGS``, which ``rounds`` starts and kills.
 
-Writes a line of JSON to standard output for what happens: ``Note``.
+The program writes a ``Note`` for each event, as a line of JSON, to standard output.
 """
 
 from __future__ import annotations
@@ -13,46 +13,46 @@ from typing import Final
 import msgspec
 
 import aflow as af
-from bench.crashing.pipeline import made
-from bench.crashing.settings import Settings
+from bench.crash.pipeline import build
+from bench.crash.settings import Settings
 
-#: Records that wait between two subtasks: few, so that aligned barriers do not have to wait for many.
+#: Capacity of channels in records: small, so that aligned barriers do not wait for many.
 _CHANNEL: Final = 16
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What has happened: one of the fields is set."""
+    """An event: one of the fields is set."""
 
     restored: int | None = None
-    """The job goes on from this checkpoint."""
+    """Restored checkpoint."""
     running: bool = False
     completed: int | None = None
-    """This checkpoint is complete."""
+    """Completed checkpoint."""
     failed: str | None = None
-    """A checkpoint has failed, and why."""
+    """Reason of a failed checkpoint."""
     in_flight: int = 0
-    """Records that are part of the completed checkpoint."""
+    """Records in flight in the completed checkpoint."""
     ended: bool = False
 
 
 def main() -> None:
-    """Run to the end."""
+    """Run until the job ends."""
     asyncio.run(_run(Settings.of_json(sys.argv[1])))
-    _tell(Note(ended=True))
+    _write(Note(ended=True))
 
 
 async def _run(settings: Settings) -> None:
     options = af.Options(channel_records=_CHANNEL)
     if settings.batch_records is not None:
         options = af.Options(channel_records=_CHANNEL, batch_records=settings.batch_records)
-    job = made(settings).start(
+    job = build(settings).start(
         parallelism=settings.parallelism,
         options=options,
         checkpointing=_checkpointing(settings),
         on_event=_on_event,
     )
     async with job:
-        _tell(Note(running=True))
+        _write(Note(running=True))
         await job.wait()
 
 
@@ -69,18 +69,18 @@ def _checkpointing(settings: Settings) -> af.Checkpointing | None:
 def _on_event(event: af.JobEvent) -> None:
     match event:
         case af.restart.JobRestored(checkpoint=checkpoint):
-            _tell(Note(restored=checkpoint))
+            _write(Note(restored=checkpoint))
         case af.checkpoints.CheckpointInfo(outcome=af.checkpoints.Outcome.COMPLETED):
             in_flight = sum(one.in_flight_records for one in event.subtasks)
-            _tell(Note(completed=event.id, in_flight=in_flight))
+            _write(Note(completed=event.id, in_flight=in_flight))
         case af.checkpoints.CheckpointInfo(outcome=af.checkpoints.Outcome.FAILED):
-            _tell(Note(failed=event.reason))
+            _write(Note(failed=event.reason))
         case _:
             pass
 
 
-def _tell(note: Note) -> None:
-    # One write for each line, so that a kill leaves whole lines.
+def _write(note: Note) -> None:
+    # One write for each line, so a kill leaves complete lines.
     sys.stdout.buffer.write(msgspec.json.encode(note) + b"\n")
     sys.stdout.buffer.flush()
 

@@ -1,8 +1,8 @@
-"""The proof that a crash does not show: a pipeline is killed at random moments, and gives what it gives in peace.
+"""``python -m bench crash``: a pipeline that is killed at random times writes the output of an undisturbed run.
 
-See ``bench/crashing``. First the output is proved to depend on nothing but the input: runs with other parallelism and
-other batches must give the same. Then programs with checkpoints are killed with SIGKILL and started again until they
-end, and must have written exactly that.
+First, undisturbed runs with different parallelism and batches must give equal outputs, so the output depends on the
+input only. Then programs with checkpoints are killed with SIGKILL and restarted until they end, and their output must
+be the same.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bench.crashing.attempts import random_kill
-from bench.crashing.outputs import Output, differences
-from bench.crashing.records import write_readings
-from bench.crashing.rounds import Plan, Round, play, undisturbed
-from bench.crashing.settings import Mode, Settings
+from bench.crash.attempt import random_kill
+from bench.crash.outputs import Output, differences
+from bench.crash.records import write_readings
+from bench.crash.rounds import Plan, Round, run_round, undisturbed
+from bench.crash.settings import Mode, Settings
 
-#: Kills of the whole proof, unless the command line says otherwise.
+#: Default number of kills.
 KILLS: Final = 225
 SEED: Final = 1
 
-#: Records of each input file, and of each split of the generated source: some three seconds.
+#: Records of each input file and of each split of the generated source, for about three seconds.
 _RECORDS: Final = 1200
-#: Kills of one round.
+#: Maximum kills of one round.
 _MOST: Final = 9
-#: Seconds for which a job runs before it is killed, at most.
+#: Maximum seconds from the start of a job to its kill.
 _LONGEST: Final = 0.8
-#: Microseconds for which a sink is busy with a record where barriers need not wait for it: channels fill up.
+#: Microseconds per record of the sink in unaligned mode, which fill the channels.
 _SLOWER: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A line of the table: how barriers travel, and the parallelism of attempts."""
+    """A row of the table: mode of barriers, and parallelism of attempts."""
 
     mode: Mode
     parallelisms: tuple[int, ...]
 
     @property
     def name(self) -> str:
-        """The case in words."""
+        """Name of the case."""
         return f"{self.mode.value}, {self.parallelism}"
 
     @property
     def parallelism(self) -> str:
-        """The number, or that another one is drawn for each attempt."""
+        """Parallelism, or the choices of a random one."""
         return "/".join(map(str, self.parallelisms))
 
 
@@ -65,23 +65,23 @@ CASES: Final = [
 
 @dataclass(slots=True)
 class Proof:
-    """What was found about a case."""
+    """Results of a case."""
 
     case: Case
     rounds: list[Round] = field(default_factory=list[Round])
 
     @property
     def kills(self) -> int:
-        """So far."""
+        """Number of kills so far."""
         return sum(one.kills for one in self.rounds)
 
     @property
     def wrong(self) -> int:
-        """Rounds with another output, or in which the program failed."""
+        """Number of rounds with a different output or a failure."""
         return sum(bool(one.wrong) for one in self.rounds)
 
     def figures(self) -> dict[str, Any]:
-        """What the table shows."""
+        """Return the figures of the table."""
         in_flight = [count for one in self.rounds for count in one.completed.values()]
         return {
             "barriers": self.case.mode.value,
@@ -102,9 +102,9 @@ class Proof:
 
 
 def prove(kills: int, seed: int, *, console: Console, out: Path | None = None) -> bool:
-    """Kill at least ``kills`` times over all cases, report, and say whether all outputs are right.
+    """Kill at least ``kills`` times over all cases, print a report, and return True if all outputs are right.
 
-    ``out`` gets the figures as JSON. The folders of rounds with another output stay.
+    ``out`` receives the figures as JSON. The folders of rounds with a different output are kept.
     """
     root = Path(tempfile.mkdtemp(prefix="aflow-crash-"))
     settings = inputs(root, _RECORDS)
@@ -126,18 +126,18 @@ def prove(kills: int, seed: int, *, console: Console, out: Path | None = None) -
 
 
 def inputs(root: Path, records: int) -> Settings:
-    """Write the input files below ``root``; with what there is to know about them."""
+    """Write the input files below ``root`` and return their settings."""
     write_readings(root / "inputs", records)
     return Settings(inputs=str(root / "inputs"), outputs="", storage=None, orders=records)
 
 
 def _determined(settings: Settings, root: Path, console: Console) -> Output | None:
-    """What every run gives; None if runs give different outputs, so that nothing can be proved."""
+    """Return the output of undisturbed runs; None if they differ."""
     expected = undisturbed(settings, root / "expected")
     for number, other in enumerate(_other_runs(settings)):
-        told = differences(expected, undisturbed(other, root / f"other-{number}"))
-        if told:
-            console.print(f"Undisturbed runs differ, so nothing can be proved: {other}", *told)
+        found = differences(expected, undisturbed(other, root / f"other-{number}"))
+        if found:
+            console.print(f"Undisturbed runs differ, so the test is not possible: {other}", *found)
             return None
         shutil.rmtree(root / f"other-{number}")
     lines = sum(map(len, expected.values()))
@@ -175,10 +175,10 @@ def _proof(
                 parallelisms=case.parallelisms,
                 kills=[random_kill(random, longest=_LONGEST) for _ in range(most)],
             )
-            one = play(_of(case.mode, settings), folder, plan, expected, random)
+            one = run_round(_of(case.mode, settings), folder, plan, expected, random)
             proof.rounds.append(one)
             if one.wrong:
-                _tell(case, folder, one.wrong, console)
+                _report(case, folder, one.wrong, console)
             else:
                 shutil.rmtree(folder)
     return proof
@@ -190,9 +190,9 @@ def _of(mode: Mode, settings: Settings) -> Settings:
     return replace(settings, mode=mode)
 
 
-def _tell(case: Case, folder: Path, wrong: Sequence[str], console: Console) -> None:
+def _report(case: Case, folder: Path, wrong: Sequence[str], console: Console) -> None:
     console.print(
-        f"[bold red]{case.name}[/]: the output of {folder} is not the expected one (- missing, + too many)"
+        f"[bold red]{case.name}[/]: the output of {folder} differs from the expected one (- missing, + extra)"
     )
     for line in wrong:
         console.print(escape(line), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What a run has written, in a form in which two runs can be compared."""
+"""Output of a run, in a form that can be compared."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ DATABASE: Final = "table.db"
 TABLE: Final = "kept"
 
 Output: TypeAlias = Mapping[str, list[bytes]]
-"""The sorted lines of each sink."""
+"""Sorted lines of each sink."""
 
 
 def prepare(folder: Path) -> None:
-    """Make what sinks expect to be there: the folder, and the table, which accepts duplicates."""
+    """Create the folder, and the table, which accepts duplicates."""
     folder.mkdir(parents=True)
     with closing(sqlite3.connect(folder / DATABASE)) as database:
         database.execute(
@@ -29,7 +29,7 @@ def prepare(folder: Path) -> None:
 
 
 def written(folder: Path) -> Output:
-    """The sorted lines of each sink: of all files that are visible in its folder, and of the table."""
+    """Return the sorted lines of each sink: of the visible files in its folder, and of the table."""
     output = {one.name: sorted(_lines(one)) for one in sorted(folder.iterdir()) if one.is_dir()}
     with closing(sqlite3.connect(folder / DATABASE)) as database:
         rows = database.execute(f"SELECT * FROM {TABLE}").fetchall()
@@ -44,17 +44,17 @@ def _lines(folder: Path) -> Iterator[bytes]:
 
 
 def leftovers(folder: Path) -> list[str]:
-    """Return what the job has left unfinished: files that have not appeared, rows that wait. Should be none.
+    """Return the uncommitted files and rows of the job. There should be none.
 
-    Runs that were killed before their first checkpoint was complete are other jobs, as far as sinks can prove, and what
-    they prepared stays.
+    Runs that were killed before their first completed checkpoint are other jobs, as far as sinks can prove, so their
+    files and rows are not removed.
     """
-    told = [f"left behind: {one}" for one in sorted(folder.rglob(".*")) if _is_of_job(one)]
+    found = [f"uncommitted: {one}" for one in sorted(folder.rglob(".*")) if _is_of_job(one)]
     with closing(sqlite3.connect(folder / DATABASE)) as database:
         (staged,) = database.execute(
             "SELECT count(*) FROM _aflow_staged WHERE sink IN (SELECT sink FROM _aflow_commits)"
         ).fetchone()
-    return [*told, f"left behind: {staged} staged rows"] if staged else told
+    return [*found, f"uncommitted: {staged} staged rows"] if staged else found
 
 
 def _is_of_job(hidden: Path) -> bool:
@@ -67,13 +67,13 @@ def _is_of_job(hidden: Path) -> bool:
 
 
 def differences(expected: Output, found: Output, *, shown: int = 5) -> list[str]:
-    """For each sink that differs: how many lines are missing and how many too many, and the first of both."""
-    told: list[str] = []
+    """Return, for each sink that differs, the numbers of missing and of extra lines, and the first of both."""
+    report: list[str] = []
     for name in sorted({*expected, *found}):
         wanted, had = Counter(expected.get(name, [])), Counter(found.get(name, []))
         missing, extra = sorted((wanted - had).elements()), sorted((had - wanted).elements())
         if missing or extra:
-            told.append(f"{name}: {len(missing):,} lines missing, {len(extra):,} too many")
-            told += [f"  - {line.decode()}" for line in missing[:shown]]
-            told += [f"  + {line.decode()}" for line in extra[:shown]]
-    return told
+            report.append(f"{name}: {len(missing):,} lines missing, {len(extra):,} extra")
+            report += [f"  - {line.decode()}" for line in missing[:shown]]
+            report += [f"  + {line.decode()}" for line in extra[:shown]]
+    return report

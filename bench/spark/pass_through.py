@@ -1,4 +1,4 @@
-"""What the coroutine runner costs where it does nothing: batches through the loop of the worker, and records."""
+"""Cost of the coroutine runner without work: batches, and records, through the event loop of the worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUDGETS = [Budget("pass_through_ratio", at_least=0.7)]
 
 
 def figures(events: DataFrame, rounds: int) -> dict[str, float]:
-    """Both by a bare ``mapInArrow`` that gives back what it gets."""
+    """Measure both against a ``mapInArrow`` that returns its input."""
     schema = declared(events.schema, owner="bench")
     times = medians(
         "pass through",
@@ -42,7 +42,7 @@ def _counted(
     frame: Any = events
 
     def run() -> object:
-        # Every column is looked at, or Spark would not read it.
+        # Every column is used, since Spark does not read unused ones.
         passed = frame.mapInArrow(function, events.schema)
         return passed.selectExpr("count(who)", "sum(at)", "sum(price)").collect()
 

@@ -1,4 +1,4 @@
-"""What the program that is killed is told, by the one that kills it."""
+"""Settings of the program that is killed, passed as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import aflow as af
 
 
 class Mode(Enum):
-    """How barriers travel; ``TIMEOUT`` is aligned ones that overtake when they have waited too long."""
+    """Mode of barriers; ``TIMEOUT`` is aligned barriers that overtake records after a timeout."""
 
     ALIGNED = "aligned"
     TIMEOUT = "timeout"
@@ -21,7 +21,7 @@ class Mode(Enum):
 
     @property
     def barriers(self) -> af.checkpoints.Aligned | af.checkpoints.Unaligned:
-        """The setting of the job. The timeout is short enough that barriers overtake records now and then."""
+        """Setting of the job. The timeout is short, so barriers overtake records sometimes."""
         match self:
             case Mode.ALIGNED:
                 return af.checkpoints.Aligned()
@@ -33,37 +33,37 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """One start of the program. Folders as strings, since all of it travels as JSON."""
+    """Settings of one start. Folders are strings, for JSON."""
 
     inputs: str
     outputs: str
     storage: str | None
-    """None: no checkpoints."""
+    """Folder of checkpoints; None: no checkpoints."""
     mode: Mode = Mode.ALIGNED
     parallelism: int = 1
     batch_records: int | None = None
-    """None: the default of ``Options``."""
+    """Size of batches; None: the default of ``Options``."""
     orders: int
     """Records of each split of the generated source."""
     slow: bool = True
-    """False: as fast as it goes, for runs that nobody kills."""
+    """False: without delays, for runs that are not killed."""
     write_us: int = 400
-    """Microseconds that the slow sink takes for a record. The sources bring one every 500 or so."""
+    """Microseconds per record of the slow sink. The sources emit a record about every 500 µs."""
     every_ms: int = 60
-    """From the begin of one checkpoint to that of the next."""
+    """Interval of checkpoints."""
     endless: bool = False
-    """True: the generated source keeps its last records back, so that the job cannot end before it is killed."""
+    """True: the generated source withholds its last records, so the job cannot end before the kill."""
 
     def as_json(self) -> str:
-        """What ``of_json`` reads."""
+        """Encode the settings for ``of_json``."""
         return msgspec.json.encode(asdict(self)).decode()
 
     @staticmethod
     def of_json(text: str) -> Settings:
-        """Raises ``msgspec.ValidationError`` for anything else."""
+        """Decode settings. Raises ``msgspec.ValidationError`` for invalid ones."""
         return msgspec.json.decode(text, type=Settings)
 
     def into(self, folder: Path, *, checkpoints: bool) -> Settings:
-        """The same with outputs and checkpoints below ``folder``."""
+        """Return the settings with outputs and checkpoints below ``folder``."""
         storage = str(folder / "checkpoints") if checkpoints else None
         return replace(self, outputs=str(folder / "out"), storage=storage)

@@ -1,4 +1,4 @@
-"""A round: the program is started and killed until it ends by itself, and its output compared with what is expected."""
+"""A round: start and kill the program until it ends by itself, and compare its output with the expected one."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from bench.crashing.attempts import Attempt, Kill, ProgramFailed, attempt
-from bench.crashing.outputs import Output, differences, leftovers, prepare, written
-from bench.crashing.settings import Settings
+from bench.crash.attempt import Attempt, Kill, ProgramFailed, attempt
+from bench.crash.outputs import Output, differences, leftovers, prepare, written
+from bench.crash.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What became of a round."""
+    """Result of a round."""
 
     attempts: Sequence[Attempt]
     wrong: Sequence[str]
-    """What differs, or why the program failed; nothing if all is well."""
+    """Differences of the output, or the failure of the program; empty if there is none."""
 
     @property
     def kills(self) -> int:
-        """How often the program was killed."""
+        """Number of kills."""
         return sum(one.killed for one in self.attempts)
 
     @property
     def kills_of_jobs(self) -> int:
-        """How often when the job was running, and not while the program started or read a checkpoint."""
+        """Number of kills while the job ran."""
         return sum(one.killed and one.ran for one in self.attempts)
 
     @property
     def restored(self) -> list[int]:
-        """The checkpoints that attempts went on from; the same one twice if it was still the latest."""
+        """Restored checkpoints; one may occur twice."""
         return [one.restored for one in self.attempts if one.restored is not None]
 
     @property
     def completed(self) -> dict[int, int]:
-        """All checkpoints that have completed, and the records in flight that each of them holds."""
+        """Completed checkpoints, and the number of records in flight in each."""
         found: dict[int, int] = {}
         for one in self.attempts:
             found.update(one.in_flight)
@@ -45,25 +45,27 @@ class Round:
 
     @property
     def restored_in_flight(self) -> int:
-        """Records in flight that attempts have gone on with."""
+        """Number of restored records in flight."""
         completed = self.completed
         return sum(completed.get(one, 0) for one in self.restored)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How a round is to go."""
+    """Plan of a round."""
 
     parallelisms: Sequence[int]
-    """One of them is drawn for each start."""
+    """Parallelism of each start: a random one of these."""
     kills: Sequence[Kill]
-    """When the program is killed, start by start; behind that it is left in peace."""
+    """Kill of each start; later starts are not killed."""
 
 
-def play(settings: Settings, folder: Path, plan: Plan, expected: Output, random: Random) -> Round:
-    """Play a round in ``folder``, which must not be there yet: outputs, checkpoints and what programs have said.
+def run_round(
+    settings: Settings, folder: Path, plan: Plan, expected: Output, random: Random
+) -> Round:
+    """Run a round in ``folder``, which must not exist: it receives outputs, checkpoints and logs.
 
-    ``settings.endless`` holds for the starts that are to be killed; the last one can always come to an end.
+    ``settings.endless`` applies to the starts that are killed; the last one can always end.
     """
     here = settings.into(folder, checkpoints=True)
     outputs = Path(here.outputs)
@@ -85,7 +87,7 @@ def play(settings: Settings, folder: Path, plan: Plan, expected: Output, random:
 
 
 def undisturbed(settings: Settings, folder: Path) -> Output:
-    """What a run without checkpoints gives that nobody kills. Raises ``ProgramFailed``."""
+    """Return the output of a run without checkpoints and kills. Raises ``ProgramFailed``."""
     here = settings.into(folder, checkpoints=False)
     prepare(Path(here.outputs))
     attempt(here, folder / "attempt.log", None)

@@ -1,4 +1,5 @@
-"""``SparkSource``: the rows of a DataFrame as records of a live job, beside pyarrow reading the same Parquet."""
+"""``SparkSource``: the rows of a DataFrame as records of a live job, against pyarrow reading the same Parquet
+files."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ BUDGETS = [Budget("source_ratio", at_least=0.8)]
 
 
 def figures(events: DataFrame, folder: Path, rounds: int) -> dict[str, float]:
-    """Dicts in both; the snapshot is written before."""
+    """Measure with dicts in both programs; the snapshot is written before."""
     snapshot = folder / "snapshot"
     read = _ours(events, snapshot)
     read()
@@ -31,7 +32,7 @@ def figures(events: DataFrame, folder: Path, rounds: int) -> dict[str, float]:
 
 
 class _Count(Sink[Any], Writer[Any]):
-    """Counts records, and sums a field so that they are looked at."""
+    """Count records, and sum a field so that they are used."""
 
     def __init__(self) -> None:
         self.count = 0

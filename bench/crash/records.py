@@ -1,7 +1,7 @@
-"""The records of the pipeline, and the files and splits that they are in: the same ones each time.
+"""Records of the pipeline, in files and splits, equal in each run.
 
-Results must not depend on how splits interleave, so: of the readings, all that is folded is a sum, a count or a set;
-exact duplicates have the same timestamp; and all orders of a device are in one split, in the order of their times.
+The results must not depend on the interleaving of splits. Readings are therefore folded into sums, counts and sets
+only; exact duplicates have the same timestamp; and all orders of a device are in one split, in the order of time.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Final
 
 import orjson
 
-#: Devices have the numbers from 0 on.
+#: Number of devices.
 DEVICES: Final = 21
 #: Splits of the generated source; the orders of device d are in split d % ORDER_SPLITS.
 ORDER_SPLITS: Final = 3
-#: Input files.
+#: Number of input files.
 FILES: Final = 4
-#: Milliseconds of event time from one record of a split to the next.
+#: Milliseconds of event time between two records of a split.
 STEP: Final = 250
-#: Milliseconds by which a reading may be behind an earlier one of its file, less than ``MAX_DELAY``.
+#: Maximum disorder of the readings of a file in milliseconds, less than ``MAX_DELAY``.
 DISORDER: Final = 2_000
-#: How far watermarks trail, in milliseconds: nothing is ever late.
+#: Delay of watermarks in milliseconds: no record is late.
 MAX_DELAY: Final = 5_000
-#: One in so many readings is there twice.
+#: One reading in this number is a duplicate.
 DUPLICATE: Final = 12
 
 
@@ -49,7 +49,7 @@ class Order:
 
 
 def write_readings(folder: Path, records: int) -> None:
-    """The input files, each with ``records`` lines."""
+    """Write the input files, each with ``records`` lines."""
     folder.mkdir(parents=True)
     random = Random(2013)
     for file in range(FILES):
@@ -70,6 +70,6 @@ def _readings(file: int, records: int, random: Random) -> list[Reading]:
 
 
 def order(split: int, number: int) -> Order:
-    """Record ``number`` of split ``split``; no two of a device have one timestamp."""
+    """Return record ``number`` of split ``split``; no two records of a device have the same timestamp."""
     device = split + ORDER_SPLITS * (number * 5 % (DEVICES // ORDER_SPLITS))
     return Order(device, number * STEP + split * 7, (number * 7919 + split * 104729) % 997)

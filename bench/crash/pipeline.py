@@ -1,4 +1,4 @@
-"""The pipeline that is killed: a bit of everything that keeps state, and sinks that write exactly once."""
+"""The pipeline that is killed: all kinds of state, and sinks that write exactly once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Final
 import aflow as af
 from aflow_connectors.files import JsonLinesSink, JsonLinesSource
 from aflow_connectors.sqlite import SqliteSink
-from bench.crashing.asked import RETRY, parts, priced, scored, worth
-from bench.crashing.outputs import DATABASE, TABLE
-from bench.crashing.records import MAX_DELAY, Order, Reading
-from bench.crashing.settings import Settings
-from bench.crashing.throttled import Orders, Slow, Throttled
+from bench.crash.outputs import DATABASE, TABLE
+from bench.crash.records import MAX_DELAY, Order, Reading
+from bench.crash.service import RETRY, parts, priced, scored, worth
+from bench.crash.settings import Settings
+from bench.crash.throttle import Orders, Slow, Throttled
 
 #: Milliseconds of the buckets of ``Buckets``.
 BUCKET: Final = 20_000
@@ -28,9 +28,9 @@ def _second(seconds: int) -> timedelta:
 
 
 class Buckets(af.KeyedProcess[tuple[int, int], Reading, _Row]):
-    """Sums readings up by device and bucket of event time: a row when the bucket ends, and another a while later.
+    """Sum readings by device and bucket of event time: emit a row when the bucket ends, and another one later.
 
-    What it says depends on the readings only, since all of a bucket have come when its timers ring.
+    The output depends on the readings only, since all readings of a bucket precede its timers.
     """
 
     values = af.ListState[int]("values", of=int)
@@ -70,8 +70,8 @@ class Buckets(af.KeyedProcess[tuple[int, int], Reading, _Row]):
         ctx.state(self.rows).clear()
 
 
-def made(settings: Settings) -> af.Flow:
-    """The pipeline. Its sinks write below ``settings.outputs``, each into a folder of the sink's name or a table."""
+def build(settings: Settings) -> af.Flow:
+    """Build the flow. Each sink writes below ``settings.outputs``, into a folder of its name or a table."""
     flow = af.Flow("killed")
     readings, orders = _sources(flow, settings)
     outputs = _Outputs(Path(settings.outputs))
@@ -98,7 +98,7 @@ def _nothing() -> tuple[int, int, int]:
 
 
 def _more_orders(so_far: tuple[int, int, int], order: Order) -> tuple[int, int, int]:
-    """Device, count, and a number that tells in which order the orders have come."""
+    """Return device, count, and a number that depends on the order of the records."""
     return order.device, so_far[1] + 1, so_far[2] * 31 % 9973 + order.price
 
 
@@ -120,12 +120,12 @@ class _Outputs:
         self._count = 0
 
     def rows(self, stream: af.Stream[Any], name: str | None = None) -> None:
-        """Into JSON lines in the folder ``name``, by default that of the step."""
+        """Write JSON lines into the folder ``name``, by default the name of the step."""
         name = name or stream.step_input.edge.origin.name
         stream.to(JsonLinesSink(self.folder / name), name=f"{name} sink")
 
     def windows(self, results: af.Stream[af.Windowed[int, Any]]) -> None:
-        """The same for results of windows."""
+        """Write the results of windows."""
         name = results.step_input.edge.origin.name
         self.rows(results.map(_as_row), name)
 
@@ -145,7 +145,7 @@ def _windows(readings: af.KeyedStream[int, Reading], outputs: _Outputs) -> None:
     outputs.windows(tumbling.fold(lambda: (0, 0), more, name="tumbling"))
     sliding = readings.window(af.Sliding(_second(15), _second(5)))
     outputs.windows(sliding.fold(lambda: (0, 0), more, merge=both, name="sliding"))
-    # Panes of two lengths and many firings: a restore meets subtasks with different watermarks.
+    # Panes of two lengths and many firings: subtasks with different watermarks are restored.
     panes = readings.window(af.Sliding(_second(7), _second(2)))
     outputs.windows(panes.fold(lambda: (0, 0), more, merge=both, name="panes"))
     sessions = readings.sessions(_second(2), name="sessions", of=Reading)
@@ -189,7 +189,8 @@ def _joins(
 def _calls(
     readings: af.Stream[Reading], orders: af.KeyedStream[int, Order], outputs: _Outputs
 ) -> None:
-    """Steps that call, in all three orders; behind one of them windows, which would miss what a watermark overtakes."""
+    """Add async steps in all three orders; the windows after one of them would miss records overtaken by a
+    watermark."""
 
     def more(so_far: tuple[int, int], reading: Reading) -> tuple[int, int]:
         return so_far[0] + 1, so_far[1] + reading.value
