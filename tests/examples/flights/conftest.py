@@ -1,4 +1,4 @@
-"""The replay of the whole year, and the pipeline's answers to it: made once."""
+"""Replay of the whole year, and the results of the pipeline, computed once."""
 
 from __future__ import annotations
 

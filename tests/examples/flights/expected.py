@@ -1,4 +1,4 @@
-"""The demo's answers, worked out a second time: column by column with pandas, with nothing of aflow's."""
+"""Expected results of the replay, computed independently of aflow: with pandas, column by column."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas
 
-pd: Any = pandas  # its annotations do not say what indexing a frame gives
+pd: Any = pandas  # without types for the results of indexing
 Frame = Any
 Column = Any
 
@@ -21,7 +21,7 @@ _FLIGHT = ["carrier", "flight", "origin", "dest", "scheduled"]
 
 @dataclass(frozen=True)
 class Expected:
-    """Rows of each file of results, as they should stand there in some order."""
+    """Expected rows of each file of results, in any order."""
 
     hourly: list[Row]
     daily: list[Row]
@@ -31,12 +31,12 @@ class Expected:
 
 
 def expected(table: Path, max_delay: timedelta) -> Expected:
-    """What the pipeline should make of the whole table of flights."""
+    """Return the expected results for the whole table of flights."""
     flights = _in_order_of_departure(pd.read_csv(table, float_precision="round_trip"))
-    # What the flights before each one have earned.
+    # Sums over the preceding flights.
     watermark = flights["at"].cummax().shift() - max_delay - pd.Timedelta(milliseconds=1)
     flights["hour"] = flights["at"].dt.floor("h")
-    # Days by the calendar that the table itself gives, not by any offset from UTC.
+    # Days of the calendar in the table itself, independent of any offset from UTC.
     flights["day"] = pd.to_datetime(flights[["year", "month", "day"]])
     day_ends = flights["day"].dt.tz_localize("UTC") + pd.Timedelta(days=1, hours=5)
 

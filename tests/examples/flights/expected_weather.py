@@ -1,4 +1,4 @@
-"""The answers about weather, aircraft and storms, worked out a second time with pandas: ``merge_asof`` and group-by."""
+"""Expected results about weather, aircraft and storms, computed with pandas: ``merge_asof`` and group-by."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 import pandas
 
-pd: Any = pandas  # its annotations do not say what indexing a frame gives
+pd: Any = pandas  # without types for the results of indexing
 Frame = Any
 
 Row = dict[str, Any]
 Cells = tuple[Any, ...]
 
 _FLIGHT = ["carrier", "flight", "origin", "dest", "scheduled", "delay"]
-#: What a flight is told of the weather.
+#: Columns of the weather of a flight.
 WEATHER = ["time_hour", "wind_speed", "wind_gust", "precip", "visib"]
 _SIX_HOURS = pd.Timedelta(hours=6)
 
 
 @dataclass(frozen=True)
 class ExpectedWeather:
-    """Rows of each file of results, as they should stand there in some order; of the large ones the cells alone."""
+    """Expected rows of each file of results, in any order; cells only for the large ones."""
 
     in_weather: list[Cells]
     by_wind: list[Row]
@@ -34,7 +34,7 @@ class ExpectedWeather:
 
 
 def expected_weather(flights: Frame, weather: Frame) -> ExpectedWeather:
-    """What the pipeline should make of the tables, as ``read_flights`` and ``read_weather`` give them."""
+    """Return the expected results for the tables of ``read_flights`` and ``read_weather``."""
     doubtful = weather[weather["wind_speed"] > 300]
     weather = weather.assign(wind_speed=weather["wind_speed"].where(weather["wind_speed"] <= 300))
     joined = _joined(flights, weather)
@@ -54,7 +54,7 @@ def expected_weather(flights: Frame, weather: Frame) -> ExpectedWeather:
 
 
 def read_flights(folder: Path) -> Frame:
-    """The table of flights by scheduled departure, which is ``at``."""
+    """Read the table of flights, sorted by scheduled departure (``at``)."""
     flights = pd.read_csv(folder / "flights.csv.zip", float_precision="round_trip").rename(
         columns={"dep_delay": "delay"}
     )
@@ -65,7 +65,7 @@ def read_flights(folder: Path) -> Frame:
 
 
 def read_weather(folder: Path) -> Frame:
-    """The table of weather by time, which is ``observed``."""
+    """Read the table of weather, sorted by time (``observed``)."""
     weather = pd.read_csv(folder / "weather.csv", float_precision="round_trip")
     weather["observed"] = pd.to_datetime(weather["time_hour"], utc=True)
     weather["time_hour"] = _texts(weather["observed"])
@@ -84,7 +84,7 @@ def _joined(flights: Frame, weather: Frame) -> Frame:
 
 
 def _in_weather(joined: Frame) -> list[Cells]:
-    """Flight and weather, flat; all of the weather missing where there is none."""
+    """Return the cells of flight and weather; None for all weather if there is none."""
     return _cells(joined[[*_FLIGHT, *WEATHER]])
 
 
@@ -106,7 +106,7 @@ def _by_wind(joined: Frame) -> list[Row]:
 
 
 def _aircraft_days(flights: Frame) -> list[Cells]:
-    """Tail number, legs, cancelled, airports with spaces between them, first, last, delay."""
+    """Return tail number, legs, cancelled, airports separated by spaces, first, last, and delay."""
     flights = flights.sort_values(["tailnum", "at"], kind="stable")
     pauses = flights.groupby("tailnum")["at"].diff()
     flights["day"] = (pauses.isna() | (pauses > _SIX_HOURS)).cumsum()
@@ -172,13 +172,13 @@ def _punctuality(flights: Frame) -> Row:
 
 
 def _texts(moments: Frame) -> Frame:
-    """Moments in UTC as JSON has them; a tenth of the time of ``strftime``."""
+    """Format moments in UTC as in JSON; takes a tenth of the time of ``strftime``."""
     times = moments.dt.tz_localize(None).to_numpy()
     return pd.Series(np.datetime_as_string(times, unit="s"), moments.index, dtype=object) + "+00:00"
 
 
 def _cells(table: Frame) -> list[Cells]:
-    """Rows of plain values; None where one is missing."""
+    """Return rows of plain values, with None for missing ones."""
     columns = (
         [None if missing else value for value, missing in zip(*pair, strict=True)]
         for pair in ((table[name].tolist(), table[name].isna().tolist()) for name in table)

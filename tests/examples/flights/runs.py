@@ -1,4 +1,4 @@
-"""Runs the demo's pipeline over a replay, without the command around it."""
+"""Runs of the pipeline without its command."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Answers:
-    """What stands in the files of results."""
+    """Files of results."""
 
     folder: Path
 
     def rows(self, name: str) -> Rows:
-        """The rows of ``name``.jsonl, in an order that does not depend on the run."""
+        """Return the rows of ``name``.jsonl in a stable order."""
         return in_order(list(self.each(name)))
 
     def each(self, name: str) -> Iterator[dict[str, Any]]:
-        """The rows of ``name``.jsonl as they come."""
+        """Iterate over the rows of ``name``.jsonl in the order of the file."""
         return map(orjson.loads, self.lines(name))
 
     def lines(self, name: str) -> list[str]:
-        """The lines of ``name``.jsonl as they are."""
+        """Return the lines of ``name``.jsonl."""
         return (self.folder / f"{name}.jsonl").read_text().splitlines()
 
 
-#: pandas leaves numbers of numpy's in some cells.
+#: Some cells of pandas are numbers of numpy.
 _SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 
@@ -52,7 +52,7 @@ def answers(
     weather: af.Source[Observation] | None = None,
     parallelism: int = 1,
 ) -> Answers:
-    """Run the pipeline from ``flights`` and ``weather``, which may be left out, into the files of ``folder``."""
+    """Run the pipeline from ``flights`` and ``weather`` (None: no weather) into the files of ``folder``."""
     observed = af.IterableSource[Observation](()) if weather is None else weather
     flow = build(flights, observed, Files(folder).sinks(), max_delay=MAX_DELAY)
     asyncio.run(flow.run(parallelism=parallelism))
@@ -60,5 +60,5 @@ def answers(
 
 
 def in_order(rows: Rows) -> Rows:
-    """``rows`` sorted by what stands in them."""
+    """Return ``rows`` sorted by their contents."""
     return sorted(rows, key=lambda row: orjson.dumps(row, option=_SORTED))

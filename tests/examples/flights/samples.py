@@ -1,4 +1,4 @@
-"""Flights and hours of weather that are made up, and what the pipeline makes of them."""
+"""Sample flights and hours of weather, and the results of the pipeline for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.examples.flights.runs import Answers, answers
 
 
 def of(folder: Path, *flights: Flight, hours: Iterable[Observation] = ()) -> Answers:
-    """The answers to ``flights``, in the order in which they leave, and ``hours`` in the order of time."""
+    """Return the results for ``flights`` in the order of departure and ``hours`` in the order of time."""
     return answers(af.IterableSource(flights), folder, weather=af.IterableSource(list(hours)))
 
 
@@ -25,7 +25,7 @@ def flight(
     carrier: str = "UA",
     tail: str | None = "N14228",
 ) -> Flight:
-    """A flight of 2013: ``time`` is the scheduled departure in UTC, as in ``07-04T10:15``."""
+    """Return a flight of 2013; ``time`` is the scheduled departure in UTC, as in ``07-04T10:15``."""
     scheduled = datetime.fromisoformat(f"2013-{time}Z")
     return Flight(
         time_hour=scheduled.replace(minute=0),
@@ -47,7 +47,7 @@ def hour(
     gust: float | None = None,
     rain: float = 0.0,
 ) -> Observation:
-    """The weather in the hour of 2013 that begins at ``time`` in UTC: calm unless said otherwise."""
+    """Return the weather of the hour of 2013 that begins at ``time`` (UTC), calm by default."""
     return Observation(
         origin=at,
         time_hour=datetime.fromisoformat(f"2013-{time}Z"),

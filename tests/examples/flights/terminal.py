@@ -8,15 +8,15 @@ HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
 
 def until(terminal: int, text: str | None) -> str:
-    """Reads what is shown until ``text`` is, or up to the end."""
+    """Read the output up to ``text``, or to its end."""
     seen = b""
     while text is None or text.encode() not in seen:
         try:
             some = os.read(terminal, 65536)
-        except OSError:  # how Linux says that the other side is closed
+        except OSError:  # Linux raises if the other side is closed
             some = b""
         if not some:
-            assert text is None, f"it ended before {text!r}: {seen!r}"
+            assert text is None, f"the program ended before {text!r}: {seen!r}"
             break
         seen += some
     return seen.decode()

@@ -1,4 +1,4 @@
-"""The days of aircraft."""
+"""Days of aircraft."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_legs_of_an_aircraft_are_a_day(tmp_path: Path) -> None:
     ]
 
 
-def test_six_hours_are_a_pause_and_a_minute_more_is_a_night(tmp_path: Path) -> None:
+def test_six_hours_are_a_gap_within_a_day_and_a_minute_more_ends_it(tmp_path: Path) -> None:
     found = of(
         tmp_path,
         flight("01-01T10:00", 0, tail="N1"),
@@ -41,7 +41,7 @@ def test_six_hours_are_a_pause_and_a_minute_more_is_a_night(tmp_path: Path) -> N
     assert sorted(legs) == [("N1", 2), ("N2", 1), ("N2", 1)]
 
 
-def test_a_leg_that_leaves_a_day_late_belongs_where_it_was_planned_and_joins_what_is_around_it(
+def test_a_leg_that_leaves_a_day_late_belongs_to_its_schedule_and_merges_its_neighbours(
     tmp_path: Path,
 ) -> None:
     found = of(
@@ -58,7 +58,7 @@ def test_a_leg_that_leaves_a_day_late_belongs_where_it_was_planned_and_joins_wha
     ]
 
 
-def test_a_flight_of_no_known_aircraft_is_in_no_day_and_is_named(tmp_path: Path) -> None:
+def test_a_flight_without_a_tail_number_is_in_no_day_and_is_reported(tmp_path: Path) -> None:
     found = of(
         tmp_path, flight("01-01T10:00", None, tail=None), flight("01-01T10:00", None, tail=None)
     )

@@ -14,7 +14,7 @@ RECORDS = 3000
 
 
 def results(folder: Path) -> dict[str, list[str]]:
-    """The rows of each kind of results, from all its files; in which order keys come is up to chance."""
+    """Return the rows of each result from all its files; the order of keys is not deterministic."""
     found: dict[str, list[str]] = {}
     for path in folder.glob("*.jsonl"):
         rows = found.setdefault(re.sub(r"-\d+-\d+$", "", path.stem), [])
@@ -25,10 +25,10 @@ def results(folder: Path) -> dict[str, list[str]]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("data")
 @pytest.mark.parametrize("seconds", [0.01, 1.5, 3.0, 600.0])
-def test_whenever_the_replay_is_killed_the_results_are_those_of_a_run_in_peace(
+def test_a_killed_replay_has_the_results_of_an_undisturbed_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], seconds: float
 ) -> None:
-    run_replay(Replay(output=tmp_path / "peace", records=RECORDS))
+    run_replay(Replay(output=tmp_path / "undisturbed", records=RECORDS))
 
     status = run_replay(
         Replay(output=tmp_path / "crash", records=RECORDS, kill_after=timedelta(seconds=seconds))
@@ -37,4 +37,4 @@ def test_whenever_the_replay_is_killed_the_results_are_those_of_a_run_in_peace(
     assert status == 0
     said = capsys.readouterr().out
     assert ("Killed after" in said) != ("The replay ended before the kill" in said)
-    assert results(tmp_path / "crash") == results(tmp_path / "peace")
+    assert results(tmp_path / "crash") == results(tmp_path / "undisturbed")

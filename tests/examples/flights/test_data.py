@@ -1,4 +1,4 @@
-"""Where the flights come from, and the order in which they are replayed."""
+"""Data files, and the order of the replay."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def order(*lines: str) -> list[str]:
     return [line.partition(",")[0] for line in in_order_of_departure(HEADER, lines)]
 
 
-def made_up(folder: Path, *lines: str) -> FlightData:
+def sample(folder: Path, *lines: str) -> FlightData:
     with zipfile.ZipFile(folder / "flights.csv.zip", "w") as archive:
         archive.writestr("flights.csv", "\n".join((HEADER, *lines, "")))
     return FlightData(folder)
 
 
-def test_flights_come_when_they_leave_not_when_they_should() -> None:
+def test_flights_are_in_the_order_of_actual_departure() -> None:
     assert order(
         "first,90,0,2013-01-01T10:00:00Z",  # 11:30
         "second,0,20,2013-01-01T11:00:00Z",  # 11:20
@@ -34,7 +34,7 @@ def test_flights_come_when_they_leave_not_when_they_should() -> None:
     ) == ["third", "second", "first"]
 
 
-def test_flights_of_the_same_minute_come_as_in_the_table() -> None:
+def test_flights_of_the_same_minute_keep_the_order_of_the_table() -> None:
     assert order(
         "z,0,5,2013-01-01T10:00:00Z",
         "a,5,0,2013-01-01T10:00:00Z",
@@ -42,7 +42,7 @@ def test_flights_of_the_same_minute_come_as_in_the_table() -> None:
     ) == ["z", "a", "m"]
 
 
-def test_a_cancelled_flight_comes_when_it_should_have_left() -> None:
+def test_a_cancelled_flight_has_its_scheduled_departure() -> None:
     assert order(
         "left,30,0,2013-01-01T10:00:00Z",
         "cancelled,NA,10,2013-01-01T10:00:00Z",
@@ -54,7 +54,7 @@ def test_a_cancelled_flight_comes_when_it_should_have_left() -> None:
     ["soon,0,2013-01-01T10:00:00Z", "0,0,the day after", "NA"],
     ids=["delay", "hour", "short"],
 )
-def test_a_line_that_names_no_moment_comes_with_the_one_before_it(rest: str) -> None:
+def test_a_line_without_a_time_follows_the_preceding_one(rest: str) -> None:
     assert order(
         "late,120,0,2013-01-01T10:00:00Z",
         f"bad,{rest}",
@@ -62,8 +62,8 @@ def test_a_line_that_names_no_moment_comes_with_the_one_before_it(rest: str) -> 
     ) == ["early", "late", "bad"]
 
 
-def test_the_replay_has_the_header_and_the_first_so_many_flights_to_leave(tmp_path: Path) -> None:
-    data = made_up(
+def test_the_replay_has_the_header_and_the_first_departures(tmp_path: Path) -> None:
+    data = sample(
         tmp_path,
         "last,60,0,2013-01-01T10:00:00Z",
         "first,0,0,2013-01-01T10:00:00Z",
@@ -81,7 +81,7 @@ def test_the_replay_has_the_header_and_the_first_so_many_flights_to_leave(tmp_pa
     ]
 
 
-def test_the_whole_year_is_replayed_unless_asked_otherwise(data: FlightData, replay: Files) -> None:
+def test_the_whole_year_is_replayed_by_default(data: FlightData, replay: Files) -> None:
     table = data.flights()
 
     lines = replay.replay.read_text().splitlines()
@@ -91,7 +91,7 @@ def test_the_whole_year_is_replayed_unless_asked_otherwise(data: FlightData, rep
     assert sorted(lines) == sorted(table)
 
 
-def test_a_package_that_is_not_there_is_named_with_the_way_to_get_it(
+def test_the_error_about_a_missing_package_has_the_command_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "path", [])
@@ -100,7 +100,7 @@ def test_a_package_that_is_not_there_is_named_with_the_way_to_get_it(
         FlightData.installed()
 
 
-def test_a_package_with_other_files_is_named_with_the_version_that_has_them(tmp_path: Path) -> None:
+def test_the_error_about_missing_files_names_the_version_that_has_them(tmp_path: Path) -> None:
     data = FlightData(tmp_path)
 
     for read in (data.flights, data.weather, data.airports, data.airlines):

@@ -1,4 +1,4 @@
-"""What the pipeline makes of single flights, and of lines that are none."""
+"""Results of the pipeline for single flights and invalid lines."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_departure_just_before_its_hour_is_closed_counts(tmp_path: Path) -> No
     assert found.rows("late-hourly") == []
 
 
-def test_a_cancelled_flight_is_in_no_window_and_yet_tells_the_time(tmp_path: Path) -> None:
+def test_a_cancelled_flight_is_in_no_window_but_advances_the_watermark(tmp_path: Path) -> None:
     found = of(tmp_path, flight("01-01T13:00", None), flight("01-01T10:00", 180))
 
     assert [row["scheduled"] for row in found.rows("cancelled")] == ["2013-01-01T13:00:00+00:00"]
@@ -100,7 +100,7 @@ def test_a_cancelled_flight_is_in_no_window_and_yet_tells_the_time(tmp_path: Pat
     ],
     ids=["a word", "a missing column", "no date", "no zone", "no minute", "no origin"],
 )
-def test_a_line_that_is_no_flight_is_malformed_and_the_others_count(
+def test_an_invalid_line_is_malformed_and_the_others_count(
     tmp_path: Path, line: str, reason: str
 ) -> None:
     found = of_lines(tmp_path, GOOD, line, GOOD)
@@ -112,7 +112,7 @@ def test_a_line_that_is_no_flight_is_malformed_and_the_others_count(
     assert [row["delays"]["flights"] for row in found.rows("hourly")] == [2]
 
 
-def test_a_flight_without_delay_in_the_file_was_cancelled(tmp_path: Path) -> None:
+def test_a_flight_without_delay_in_the_file_is_cancelled(tmp_path: Path) -> None:
     found = of_lines(tmp_path, GOOD.replace(",12,", ",NA,"))
 
     assert len(found.rows("cancelled")) == 1

@@ -81,7 +81,7 @@ def test_a_single_flight_has_its_table(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.usefixtures("data")
-def test_a_folder_that_cannot_be_made_is_an_error_with_the_way_out(tmp_path: Path) -> None:
+def test_the_error_about_a_folder_that_cannot_be_created_names_the_option(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(
@@ -112,7 +112,7 @@ def test_tables_show_the_worst_first_in_local_time_with_full_names(
     ]
 
 
-def test_a_machine_without_time_zones_is_told_where_to_get_them(
+def test_the_error_about_missing_time_zones_names_the_package(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     zones = zoneinfo.TZPATH
@@ -127,7 +127,7 @@ def test_a_machine_without_time_zones_is_told_where_to_get_them(
         zoneinfo.reset_tzpath(to=zones)
 
 
-def test_a_table_of_nothing_is_empty(data: FlightData, tmp_path: Path) -> None:
+def test_a_table_without_rows_is_empty(data: FlightData, tmp_path: Path) -> None:
     files = Files(tmp_path)
     write(files.result("hourly"))
     write(files.result("daily"))
@@ -135,26 +135,26 @@ def test_a_table_of_nothing_is_empty(data: FlightData, tmp_path: Path) -> None:
     assert rows_of(data, files) == []
 
 
-def test_the_line_tells_how_far_the_replay_is() -> None:
-    standing = Progress(flights=45_000, watermark=1_362_402_000_000, windows=1280, late=3)
+def test_the_line_shows_the_progress_of_the_replay() -> None:
+    progress = Progress(flights=45_000, watermark=1_362_402_000_000, windows=1280, late=3)
 
-    assert standing.line(1.5) == (
+    assert progress.line(1.5) == (
         " 45,000 flights,  30,000/s, watermark 04 Mar 13:00, 1,280 windows, 3 late"
     )
 
 
 @pytest.mark.parametrize(("watermark", "shown"), [(None, "not yet"), (2**63 - 1, "at the end")])
-def test_a_watermark_that_is_no_date_is_told_in_words(watermark: int | None, shown: str) -> None:
-    standing = Progress(flights=0, watermark=watermark, windows=0, late=0)
+def test_a_watermark_that_is_no_date_is_shown_in_words(watermark: int | None, shown: str) -> None:
+    progress = Progress(flights=0, watermark=watermark, windows=0, late=0)
 
-    assert f"watermark {shown}," in standing.line(0)
+    assert f"watermark {shown}," in progress.line(0)
 
 
-def test_what_breaks_the_replay_leaves_the_terminal_with_its_cursor() -> None:
+def test_an_interrupt_restores_the_cursor_of_the_terminal() -> None:
     screen = io.StringIO()
-    follower = ProgressDisplay(Console(file=screen, force_terminal=True))
+    display = ProgressDisplay(Console(file=screen, force_terminal=True))
 
-    with pytest.raises(KeyboardInterrupt), follower.shown():
+    with pytest.raises(KeyboardInterrupt), display.shown():
         raise KeyboardInterrupt
 
     assert_cursor_is_back(screen.getvalue())
@@ -162,7 +162,7 @@ def test_what_breaks_the_replay_leaves_the_terminal_with_its_cursor() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("data")
-def test_ctrl_c_on_a_terminal_drains_and_shows_what_was_read_until_then(tmp_path: Path) -> None:
+def test_ctrl_c_on_a_terminal_drains_and_shows_the_tables(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "flights", "replay", "--output", str(tmp_path)]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
@@ -183,7 +183,7 @@ def write(path: Path, *rows: AirportHour | CarrierDay) -> None:
 
 
 def rows_of(data: FlightData, files: Files) -> list[list[str]]:
-    """The cells of both tables."""
+    """Return the cells of both tables."""
     screen = io.StringIO()
     show_worst(Console(file=screen, width=120), data, files)
     lines = (line for line in screen.getvalue().splitlines() if line.startswith("│"))

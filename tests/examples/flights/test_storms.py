@@ -1,4 +1,4 @@
-"""Where storms begin, and which flights are compared."""
+"""Beginnings of storms, and compared flights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of weather: its rough edges are still those that the demo was made for, and what becomes of them."""
+"""The table of weather: it still has the defects that the application handles."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ HEADER = "origin,year,wind_speed,wind_gust,precip,visib,time_hour"
 GOOD = "JFK,2013,12.6,NA,0.01,10,2013-01-01T06:00:00Z"
 
 
-def made_up(folder: Path, *lines: str) -> FlightData:
+def sample(folder: Path, *lines: str) -> FlightData:
     (folder / "weather.csv").write_text("\n".join((HEADER, *lines, "")))
     return FlightData(folder)
 
 
 def of_lines(folder: Path, *lines: str) -> Answers:
     files = Files(folder)
-    write_weather(made_up(folder, *lines), files.weather)
+    write_weather(sample(folder, *lines), files.weather)
     return answers(af.IterableSource(()), folder, weather=files.weather_source())
 
 
 def test_each_airport_has_a_file_with_its_lines_in_the_order_of_the_table(tmp_path: Path) -> None:
-    data = made_up(tmp_path, "LGA,b", "JFK,z", "LGA,a", "JFK,y")
+    data = sample(tmp_path, "LGA,b", "JFK,z", "LGA,a", "JFK,y")
 
     written = write_weather(data, tmp_path / "weather")
 
@@ -45,23 +45,23 @@ def test_each_airport_has_a_file_with_its_lines_in_the_order_of_the_table(tmp_pa
     }
 
 
-def test_a_file_of_an_earlier_run_is_read_no_more(tmp_path: Path) -> None:
+def test_files_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
     folder = tmp_path / "weather"
-    write_weather(made_up(tmp_path, "LGA,b"), folder)
+    write_weather(sample(tmp_path, "LGA,b"), folder)
 
-    write_weather(made_up(tmp_path, "JFK,b"), folder)
+    write_weather(sample(tmp_path, "JFK,b"), folder)
 
     assert [file.name for file in folder.iterdir()] == ["JFK.csv"]
 
 
-def test_a_line_that_names_no_airport_comes_with_the_one_before_it(tmp_path: Path) -> None:
-    write_weather(made_up(tmp_path, "LGA,b", "../JFK,a", "LGA,c"), tmp_path / "weather")
+def test_a_line_without_an_airport_follows_the_preceding_one(tmp_path: Path) -> None:
+    write_weather(sample(tmp_path, "LGA,b", "../JFK,a", "LGA,c"), tmp_path / "weather")
 
     (file,) = (tmp_path / "weather").iterdir()
     assert file.read_text() == f"{HEADER}\nLGA,b\n../JFK,a\nLGA,c\n"
 
 
-def test_no_line_of_the_table_gets_lost(data: FlightData, replay: Files) -> None:
+def test_no_line_of_the_table_is_lost(data: FlightData, replay: Files) -> None:
     header, *rest = data.weather()
 
     files = [path.read_text().splitlines() for path in sorted(replay.weather.iterdir())]
@@ -80,7 +80,7 @@ def test_no_line_of_the_table_gets_lost(data: FlightData, replay: Files) -> None
     ],
     ids=["a word", "below zero", "rain is missing", "no zone"],
 )
-def test_a_line_that_is_no_observation_is_malformed_and_the_others_are_read(
+def test_an_invalid_line_is_malformed_and_the_others_are_read(
     tmp_path: Path, line: str, reason: str
 ) -> None:
     doubtful = GOOD.replace("12.6", "999")
@@ -94,7 +94,7 @@ def test_a_line_that_is_no_observation_is_malformed_and_the_others_are_read(
     assert len(found.rows("doubtful")) == 1
 
 
-def test_a_wind_that_cannot_be_is_named(tmp_path: Path) -> None:
+def test_an_impossible_wind_is_reported(tmp_path: Path) -> None:
     hours = [hour("01-01T06:00", speed=speed) for speed in (None, 20.0, 1048.36)]
 
     found = of(tmp_path, hours=hours)
@@ -109,7 +109,7 @@ def test_a_wind_that_cannot_be_is_named(tmp_path: Path) -> None:
     ]
 
 
-def test_the_fastest_wind_that_was_ever_measured_can_be(tmp_path: Path) -> None:
+def test_the_fastest_wind_ever_measured_is_possible(tmp_path: Path) -> None:
     found = of(tmp_path, hours=[hour("01-01T06:00", speed=FASTEST_WIND)])
 
     assert found.rows("doubtful") == []
@@ -117,7 +117,7 @@ def test_the_fastest_wind_that_was_ever_measured_can_be(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 class TestRoughEdges:
-    """What the docstrings of ``weather`` and ``data`` say of the tables is true of the ones that are installed."""
+    """The statements in the docstrings of ``weather`` and ``data`` hold for the installed tables."""
 
     def test_rows_are_sorted_by_airport_and_by_time_there(self, data: FlightData) -> None:
         table = pd.read_csv(data.folder / "weather.csv", float_precision="round_trip")
@@ -127,7 +127,7 @@ class TestRoughEdges:
         assert table.equals(table.sort_values(["origin", "time_hour"]))
         assert not table["time_hour"].is_monotonic_increasing
 
-    def test_local_hours_agree_with_utc_and_one_of_them_is_there_twice(
+    def test_local_hours_agree_with_utc_and_one_of_them_occurs_twice(
         self, table_of_weather: Frame
     ) -> None:
         table = table_of_weather
@@ -187,7 +187,7 @@ class TestRoughEdges:
 
         assert missing.to_dict() == {False: 0.07, True: 0.53}
 
-    def test_one_wind_cannot_be(self, table_of_weather: Frame, year: Answers) -> None:
+    def test_one_wind_is_impossible(self, table_of_weather: Frame, year: Answers) -> None:
         table = table_of_weather
         impossible = table[table["wind_speed"] > FASTEST_WIND]
 
@@ -215,14 +215,14 @@ class TestRoughEdges:
         assert len(unknown) == 2_512
         assert unknown["delay"].isna().all()
 
-    def test_one_tail_number_is_like_no_other(self, table_of_flights: Frame) -> None:
+    def test_one_tail_number_has_an_unusual_spelling(self, table_of_flights: Frame) -> None:
         tails = table_of_flights["tailnum"].dropna()
 
         odd = tails[~tails.str.startswith("N")]
 
         assert odd.tolist() == ["D942DN"] * 4
 
-    def test_some_aircraft_are_to_leave_twice_in_the_same_minute(
+    def test_some_aircraft_are_scheduled_twice_in_the_same_minute(
         self, table_of_flights: Frame
     ) -> None:
         flights = table_of_flights

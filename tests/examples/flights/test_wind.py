@@ -1,4 +1,4 @@
-"""In what weather flights are found, and how punctual they are in wind."""
+"""Weather of flights, and punctuality in wind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def hours_of(rows: list[dict[str, Any]]) -> list[str | None]:
     return [row["weather"] and row["weather"]["time_hour"] for row in rows]
 
 
-def test_a_flight_is_found_in_the_newest_weather_up_to_its_departure(tmp_path: Path) -> None:
+def test_a_flight_is_joined_with_the_newest_weather_up_to_its_departure(tmp_path: Path) -> None:
     found = of(
         tmp_path,
         flight("01-01T10:59", 5),
@@ -50,12 +50,12 @@ def test_a_flight_is_found_in_the_newest_weather_up_to_its_departure(tmp_path: P
     [
         ("01-01T10:00", LATER),  # at the moment itself
         ("01-01T09:59", EARLY),
-        ("01-01T12:00", LATER),  # two hours old, just so
+        ("01-01T12:00", LATER),  # exactly two hours old
         ("01-01T12:01", None),
         ("01-01T08:59", None),
     ],
 )
-def test_weather_counts_from_its_hour_on_for_two_hours(
+def test_weather_is_valid_from_its_hour_for_two_hours(
     tmp_path: Path, departure: str, hour_found: str | None
 ) -> None:
     found = of(tmp_path, flight(departure, 0), hours=[hour("01-01T09:00"), hour("01-01T10:00")])
@@ -71,7 +71,7 @@ def test_the_weather_of_another_airport_does_not_count(tmp_path: Path) -> None:
     assert hours_of(found.rows("in-weather")) == [None]
 
 
-def test_a_flight_that_leaves_hours_later_is_found_in_the_weather_of_its_schedule(
+def test_a_delayed_flight_is_joined_with_the_weather_of_its_schedule(
     tmp_path: Path,
 ) -> None:
     found = of(
@@ -115,7 +115,7 @@ def test_flights_are_counted_by_airport_and_wind(tmp_path: Path) -> None:
     ]
 
 
-def test_a_wind_that_cannot_be_counts_as_not_measured(tmp_path: Path) -> None:
+def test_an_impossible_wind_counts_as_not_measured(tmp_path: Path) -> None:
     found = of(
         tmp_path, flight("01-01T10:00", 10), hours=[hour("01-01T10:00", speed=1048.36, gust=30.0)]
     )

@@ -1,4 +1,4 @@
-"""The whole year: the pipeline's files against answers that pandas gives, row for row."""
+"""The whole year: the files of the pipeline against results of pandas, row for row."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def winter(data: FlightData, tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_file_of_results_says_what_pandas_says(
+def test_a_file_of_results_equals_that_of_pandas(
     year: Answers, by_pandas: Expected, file: str
 ) -> None:
     should_be = getattr(by_pandas, file.replace("-", "_"))
@@ -65,7 +65,7 @@ def test_a_file_of_results_says_what_pandas_says(
 
 
 @pytest.mark.parametrize("file", OF_WEATHER)
-def test_a_file_about_weather_and_aircraft_says_what_pandas_says(
+def test_a_file_about_weather_and_aircraft_equals_that_of_pandas(
     year: Answers, by_pandas_too: ExpectedWeather, file: str
 ) -> None:
     should_be = getattr(by_pandas_too, file.replace("-", "_"))
@@ -76,7 +76,7 @@ def test_a_file_about_weather_and_aircraft_says_what_pandas_says(
     assert rows == in_order(should_be)
 
 
-def test_each_flight_is_in_the_weather_that_merge_asof_gives_it(
+def test_each_flight_has_the_weather_of_merge_asof(
     year: Answers, by_pandas_too: ExpectedWeather
 ) -> None:
     found = Counter(map(cells_of_flight, year.each("in-weather")))
@@ -110,7 +110,7 @@ def test_every_flight_is_a_leg_of_one_aircraft_or_has_no_tail_number(year: Answe
     assert legs + len(year.rows("no-tail")) == 336_776
 
 
-def test_no_flight_comes_so_late_that_waiting_for_it_was_in_vain(
+def test_no_flight_exceeds_the_longest_delay(
     table_of_flights: Frame,
 ) -> None:
     flights = table_of_flights
@@ -166,7 +166,7 @@ def cells_of_day(row: dict[str, Any]) -> Cells:
 
 
 def assert_same(found: Counter[Cells], expected: list[Cells]) -> None:
-    """Say the first differences, of which pytest would look for all in a table of hundreds of thousands."""
+    """Report the first differences only: pytest would search hundreds of thousands of rows for all."""
     should_be = Counter(expected)
     missing, extra = should_be - found, found - should_be
     assert (list(missing)[:3], list(extra)[:3]) == ([], [])

@@ -1,4 +1,4 @@
-"""Rows of two parts are compared with those of the whole, whatever files and order they are in."""
+"""Comparison of the rows of two parts with those of the whole, in any files and order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THIRD = replace(ONE, airport="LGA")
 
 
 def compared(folder: Path, **rows: list[Hour]) -> Compared:
-    """The sink ``hours``, of which each part has its rows; the others have none."""
+    """Compare the sink ``hours`` with ``rows`` of each part; the other sinks have none."""
     files = HistoryFiles(folder)
     for where in Computation:
         if where.value in rows:
@@ -33,7 +33,7 @@ def compared(folder: Path, **rows: list[Hour]) -> Compared:
     return next(one for one in compare(files) if one.sink == "hours")
 
 
-def test_both_parts_together_are_the_whole(tmp_path: Path) -> None:
+def test_both_parts_are_the_whole(tmp_path: Path) -> None:
     result = compared(tmp_path, history=[OTHER], live=[THIRD, ONE], whole=[ONE, OTHER, THIRD])
 
     assert result == Compared("hours", history=1, live=2, whole=3, differences=0)

@@ -1,4 +1,4 @@
-"""Ctrl-C waits until Spark has started."""
+"""Ctrl-C during the start of Spark is delayed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from flights.backfill.history import delayed_interrupts
 
 @pytest.fixture(autouse=True)
 def handler() -> Iterator[object]:
-    """Python's own, whoever runs the tests."""
+    """The default handler of Python, whatever the test runner has set."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield signal.default_int_handler
     signal.signal(signal.SIGINT, before)
 
 
-def test_an_interrupt_comes_when_all_is_done(handler: object) -> None:
+def test_an_interrupt_is_raised_at_the_end(handler: object) -> None:
     done: list[str] = []
 
     def start() -> None:
@@ -34,14 +34,14 @@ def test_an_interrupt_comes_when_all_is_done(handler: object) -> None:
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_without_an_interrupt_nothing_is_different(handler: object) -> None:
+def test_without_an_interrupt_the_handler_is_restored(handler: object) -> None:
     with delayed_interrupts():
         pass
 
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_a_failure_is_told_rather_than_the_interrupt(handler: object) -> None:
+def test_a_failure_precedes_the_interrupt(handler: object) -> None:
     def start() -> None:
         with delayed_interrupts():
             signal.raise_signal(signal.SIGINT)
@@ -53,7 +53,7 @@ def test_a_failure_is_told_rather_than_the_interrupt(handler: object) -> None:
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_a_handler_that_was_set_meanwhile_stays() -> None:
+def test_a_handler_set_in_the_block_is_kept() -> None:
     def of_spark(*_: object) -> None: ...
 
     with delayed_interrupts():
@@ -62,7 +62,7 @@ def test_a_handler_that_was_set_meanwhile_stays() -> None:
     assert signal.getsignal(signal.SIGINT) is of_spark
 
 
-def test_in_another_thread_nothing_is_held(handler: object) -> None:
+def test_another_thread_delays_nothing(handler: object) -> None:
     seen: list[object] = []
 
     def start() -> None:

@@ -1,4 +1,4 @@
-"""Aircraft that stay away for a week, in whatever order their flights come in."""
+"""Aircraft without flights for a week, in any order of arrival."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def planes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def found(flights: list[Flight], planes: Path) -> tuple[list[Silent], list[Grounded]]:
-    """What comes of ``flights`` in the order of departure."""
+    """Return the results for ``flights`` in the order of departure."""
     in_order = sorted(
         flights, key=lambda one: one.scheduled + timedelta(minutes=one.dep_delay or 0)
     )
@@ -52,7 +52,7 @@ def found(flights: list[Flight], planes: Path) -> tuple[list[Silent], list[Groun
 
 
 def departs(minute: int, tail: str, delay: int | None = 0) -> Flight:
-    """A flight so many minutes after the beginning of March."""
+    """Return a flight ``minute`` minutes after the beginning of March."""
     first = flight("03-01T00:00", 0).scheduled
     return flight(f"{first + timedelta(minutes=minute):%m-%dT%H:%M}", delay, tail=tail)
 
@@ -66,7 +66,7 @@ def test_an_aircraft_is_silent_after_more_than_a_week_without_a_leg(planes: Path
     assert since == [flights[1].scheduled, flights[2].scheduled]
 
 
-def test_the_registry_says_what_kind_of_aircraft_it_is_if_it_knows(planes: Path) -> None:
+def test_silent_aircraft_have_their_kinds_from_the_registry(planes: Path) -> None:
     silent, grounded = found([departs(0, "N1"), departs(1, "N2"), departs(2, "N3")], planes)
 
     assert sorted((one.tail, one.maker, one.model, one.seats) for one in silent) == [
@@ -94,7 +94,7 @@ legs = st.lists(
 
 @settings(max_examples=60)
 @given(drawn=legs)
-def test_flights_that_come_in_late_change_nothing(
+def test_the_order_of_arrival_has_no_effect(
     drawn: list[tuple[int, str, int | None]], planes: Path
 ) -> None:
     moments: dict[str, set[int]] = {}
@@ -114,7 +114,7 @@ def test_flights_that_come_in_late_change_nothing(
     assert sorted(minutes) == silent_by_hand
 
 
-def test_the_registry_takes_a_moment_that_is_always_the_same(planes: Path) -> None:
+def test_the_latency_of_the_registry_is_constant_for_a_tail_number(planes: Path) -> None:
     async def asked() -> list[int]:
         clock, took = VirtualClock(), list[int]()
         async with open_registry(planes) as registry:

@@ -1,4 +1,4 @@
-"""Who is let in at once, who waits, and who is sent away."""
+"""Requests that are admitted, wait, and are rejected."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from flights.lookups.capacity import Capacities, CapacityExceeded, RequestLimiter
 
 
-class Visitors:
-    """Come in when told, and stay until told."""
+class Clients:
+    """Clients that start and end their requests on demand."""
 
     def __init__(self, desk: RequestLimiter, group: asyncio.TaskGroup) -> None:
         self._desk = desk
@@ -55,68 +55,68 @@ async def settled() -> None:
 
 
 @asynccontextmanager
-async def desk(*capacities: int, phase: int = 1000) -> AsyncGenerator[Visitors]:
+async def desk(*capacities: int, phase: int = 1000) -> AsyncGenerator[Clients]:
     async with asyncio.TaskGroup() as group:
-        visitors = Visitors(RequestLimiter(Capacities(phase=phase, each=capacities)), group)
-        yield visitors
-        for name in list(visitors._leave):  # pyright: ignore[reportPrivateUsage] - its own file
-            await visitors.leave(name)
+        clients = Clients(RequestLimiter(Capacities(phase=phase, each=capacities)), group)
+        yield clients
+        for name in list(clients._leave):  # pyright: ignore[reportPrivateUsage] - same file
+            await clients.leave(name)
 
 
 @pytest.mark.asyncio
-async def test_as_many_as_there_is_room_for_are_inside_and_half_as_many_wait() -> None:
-    async with desk(4) as visitors:
-        await visitors.come(*"abcdefg")
+async def test_the_capacity_is_admitted_and_half_as_many_wait() -> None:
+    async with desk(4) as clients:
+        await clients.come(*"abcdefg")
 
-        assert visitors.inside == [*"abcd"]
-        assert visitors.refused == ["g"]
-
-
-@pytest.mark.asyncio
-async def test_who_waits_comes_in_by_turns() -> None:
-    async with desk(2, 2) as visitors:
-        await visitors.come(*"abc")
-
-        await visitors.leave("b")
-
-        assert visitors.inside == ["a", "c"]
+        assert clients.inside == [*"abcd"]
+        assert clients.refused == ["g"]
 
 
 @pytest.mark.asyncio
-async def test_there_is_room_for_others_after_some_have_left() -> None:
-    async with desk(2) as visitors:
-        await visitors.come(*"abcd")
-        await visitors.leave("a", "b", "c")
+async def test_waiting_requests_are_admitted_in_order() -> None:
+    async with desk(2, 2) as clients:
+        await clients.come(*"abc")
 
-        await visitors.come("e", "f")
+        await clients.leave("b")
 
-        assert visitors.refused == ["d"]
-        assert visitors.inside == ["e", "f"]
+        assert clients.inside == ["a", "c"]
 
 
 @pytest.mark.asyncio
-async def test_a_capacity_that_shrinks_lets_nobody_in_until_enough_have_left() -> None:
-    async with desk(4, 1, phase=1) as visitors:
-        await visitors.come(*"abcde")
+async def test_completed_requests_free_capacity() -> None:
+    async with desk(2) as clients:
+        await clients.come(*"abcd")
+        await clients.leave("a", "b", "c")
 
-        await visitors.leave("a")
-        assert visitors.inside == [*"bcd"]
+        await clients.come("e", "f")
 
-        await visitors.leave("b")  # after two requests the capacity is four again
-        assert visitors.inside == [*"cde"]
+        assert clients.refused == ["d"]
+        assert clients.inside == ["e", "f"]
 
 
 @pytest.mark.asyncio
-async def test_who_gives_up_waiting_takes_no_room() -> None:
-    async with desk(2) as visitors:
-        await visitors.come(*"abc")
-        await visitors.give_up("c")
+async def test_a_smaller_capacity_admits_none_until_enough_have_completed() -> None:
+    async with desk(4, 1, phase=1) as clients:
+        await clients.come(*"abcde")
 
-        await visitors.come("d")
-        await visitors.leave("a")
+        await clients.leave("a")
+        assert clients.inside == [*"bcd"]
 
-        assert visitors.refused == []
-        assert visitors.inside == ["b", "d"]
+        await clients.leave("b")  # after two requests the capacity is four again
+        assert clients.inside == [*"cde"]
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_request_frees_its_place_in_the_queue() -> None:
+    async with desk(2) as clients:
+        await clients.come(*"abc")
+        await clients.give_up("c")
+
+        await clients.come("d")
+        await clients.leave("a")
+
+        assert clients.refused == []
+        assert clients.inside == ["b", "d"]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from tests.examples.flights.terminal import assert_cursor_is_back, until
 
 
 def row(table: str, name: str) -> list[str]:
-    """The numbers of a row of the table."""
+    """Return the numbers of a row of the table."""
     (line,) = (line for line in table.splitlines() if f"│ {name} " in line)
     return [cell.strip() for cell in line.strip("│").split("│")][1:]
 
@@ -61,7 +61,7 @@ def test_a_short_run_ends_with_right_answers_and_numbers_that_agree(
 
 
 @pytest.mark.slow
-def test_answers_that_are_wrong_are_shown_and_told_by_the_exit_status(
+def test_wrong_answers_are_shown_and_set_the_exit_status(
     data: FlightData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files, other = Files(tmp_path), tmp_path / "other weather"
@@ -86,7 +86,7 @@ def test_answers_that_are_wrong_are_shown_and_told_by_the_exit_status(
 
 
 @pytest.mark.slow
-def test_a_service_that_ends_in_the_middle_ends_the_run_with_the_reason(
+def test_the_end_of_the_service_ends_the_run_with_the_reason(
     data: FlightData, tmp_path: Path
 ) -> None:
     files = Files(tmp_path)
@@ -148,7 +148,7 @@ def test_a_second_ctrl_c_stops_at_once_and_ends_the_service_too(tmp_path: Path) 
         seen += until(ours, None)
         os.close(ours)
 
-    assert process.returncode in {0, 130}  # 0 if it had drained before the second one came
+    assert process.returncode in {0, 130}  # 0 if it had drained before the second signal
     assert_cursor_is_back(seen)
     assert not Path(f"/proc/{children[0]}").exists()
 

@@ -18,7 +18,7 @@ from flights.lookups.display import sparkline
         ([8] * 7, "███"),
     ],
 )
-def test_values_are_bars_of_which_there_are_not_too_many(values: list[int], bars: str) -> None:
+def test_values_are_drawn_as_a_bounded_number_of_bars(values: list[int], bars: str) -> None:
     width = 4 if len(values) <= 4 else 3
 
     assert sparkline(values, width=width, maximum=8) == bars

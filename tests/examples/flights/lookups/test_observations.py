@@ -1,4 +1,4 @@
-"""What the service knows of the weather."""
+"""Observations of the service."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ EARLY, LATER = hour("01-01T09:00"), hour("01-01T10:00")
         ("12-31T23:00", LATER),
     ],
 )
-def test_the_newest_observation_up_to_a_moment_is_known(time: str, expected: object) -> None:
+def test_the_newest_observation_up_to_a_moment_is_found(time: str, expected: object) -> None:
     observed = Observations([LATER, EARLY])
 
     assert observed.at("EWR", datetime.fromisoformat(f"2013-{time}Z")) == expected
 
 
-def test_nothing_is_known_of_other_airports() -> None:
+def test_other_airports_have_no_observations() -> None:
     assert Observations([EARLY]).at("JFK", LATER.time_hour) is None
 
 
-def test_the_files_of_the_demo_are_read_without_what_cannot_be(
+def test_files_are_read_without_invalid_lines_and_impossible_values(
     data: FlightData, tmp_path: Path
 ) -> None:
     write_weather(data, tmp_path)

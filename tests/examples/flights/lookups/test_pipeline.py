@@ -1,4 +1,4 @@
-"""Flights ask for their weather, and a join says what the answer should have been."""
+"""Lookups of the weather, compared with a join."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ MORE = [
     flight(f"01-01T10:{minute}", 0, origin=at) for minute in range(16, 40) for at in ("EWR", "JFK")
 ]
 
-#: As the demo's own, without the long pauses.
+#: As the application's own, without long pauses.
 QUICKLY = af.Retry(attempts=20, delay=timedelta(milliseconds=1), on=aiohttp.ClientError)
 
 
 @dataclass
 class Found:
-    """What came of it."""
+    """Results of a run."""
 
     in_weather: af.CollectSink[FlightInWeather] = field(default_factory=af.CollectSink)
     mismatches: af.CollectSink[Compared] = field(default_factory=af.CollectSink)
@@ -48,7 +48,7 @@ class Found:
     malformed: af.CollectSink[Malformed] = field(default_factory=af.CollectSink)
     counts: Counts = field(default_factory=Counts)
 
-    def ends(self) -> Sinks:
+    def sinks(self) -> Sinks:
         return Sinks(
             in_weather=self.in_weather,
             mismatches=self.mismatches,
@@ -61,17 +61,17 @@ def asked(
     flights: Iterable[Flight],
     *,
     joined: list[Observation],
-    told: list[Observation] | None = None,
+    served_weather: list[Observation] | None = None,
     faults: Faults | None = None,
     capacity: int = 100,
     retry: af.calls.RetryPolicy = QUICKLY,
 ) -> Found:
-    """What ``flights`` find where the join knows ``joined``, and the service tells ``told`` (None: the same)."""
+    """Run ``flights`` with the weather ``joined``; the service has ``served_weather`` (None: the same)."""
     found = Found()
 
     async def run() -> None:
         service = WeatherService(
-            Observations(joined if told is None else told),
+            Observations(joined if served_weather is None else served_weather),
             faults=faults or faultless(),
             capacities=Capacities(phase=1000, each=(capacity,)),
         )
@@ -80,7 +80,7 @@ def asked(
             flow = build(
                 af.IterableSource(list(flights)),
                 af.IterableSource(joined),
-                found.ends(),
+                found.sinks(),
                 connect=lambda: session(url),
                 retry=retry,
             )
@@ -95,14 +95,14 @@ def weathers(found: Found) -> dict[Flight | str, Observation | None]:
     return {f"{row.scheduled:%H:%M}": row.weather for row in found.in_weather.values}
 
 
-def test_flights_find_the_weather_of_their_departure() -> None:
+def test_flights_have_the_weather_of_their_departure() -> None:
     found = asked([EARLY, LATER], joined=[NINE, TEN])
 
     assert weathers(found) == {"09:10": NINE, "10:15": TEN}
     assert found.mismatches.values == []
 
 
-def test_faults_delay_answers_and_change_none() -> None:
+def test_faults_change_no_answer() -> None:
     faults = Faults(seed=3, failed=0.3, dropped=0.2, median_s=0.001)
     retry = CountedRetry(QUICKLY)
 
@@ -117,19 +117,21 @@ def test_faults_delay_answers_and_change_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("joined", "told"), [(TEN, NINE), (NINE, TEN)], ids=["older", "newer: ahead of the join"]
+    ("joined", "served_weather"),
+    [(TEN, NINE), (NINE, TEN)],
+    ids=["older", "newer: ahead of the join"],
 )
-def test_an_answer_that_the_join_has_not_found_is_a_mismatch(
-    joined: Observation, told: Observation
+def test_an_answer_that_differs_from_the_join_is_a_mismatch(
+    joined: Observation, served_weather: Observation
 ) -> None:
-    found = asked([EARLY, LATER], joined=[NINE, joined], told=[NINE, told])
+    found = asked([EARLY, LATER], joined=[NINE, joined], served_weather=[NINE, served_weather])
 
     assert weathers(found) == {"09:10": NINE}
     (mismatch,) = found.mismatches.values
-    assert (mismatch.flight.weather, mismatch.joined) == (told, joined)
+    assert (mismatch.flight.weather, mismatch.joined) == (served_weather, joined)
 
 
-def test_a_flight_that_gets_no_answer_is_named_with_the_reason() -> None:
+def test_a_flight_without_an_answer_is_reported_with_the_reason() -> None:
     two = af.Retry(attempts=2, delay=timedelta(milliseconds=1), on=aiohttp.ClientError)
     broken = Faults(seed=1, failed=1.0, dropped=0.0, slow=0.0, median_s=0.0)
 
@@ -141,9 +143,11 @@ def test_a_flight_that_gets_no_answer_is_named_with_the_reason() -> None:
     assert lost.error.startswith("ClientResponseError: 500")
 
 
-def test_weather_that_cannot_be_is_the_same_for_both() -> None:
+def test_service_and_join_treat_impossible_values_alike() -> None:
     found = asked(
-        [EARLY], joined=[hour("01-01T09:00", speed=1048.0)], told=[hour("01-01T09:00", speed=None)]
+        [EARLY],
+        joined=[hour("01-01T09:00", speed=1048.0)],
+        served_weather=[hour("01-01T09:00", speed=None)],
     )
 
     assert [row.weather for row in found.in_weather.values] == [hour("01-01T09:00", speed=None)]
@@ -152,14 +156,14 @@ def test_weather_that_cannot_be_is_the_same_for_both() -> None:
 @pytest.mark.parametrize(
     ("departure", "weather"),
     [("01-01T10:00", EIGHT), ("01-01T10:01", None)],
-    ids=["two hours old, just so", "older"],
+    ids=["exactly two hours old", "older"],
 )
-def test_an_answer_that_is_too_old_is_none(departure: str, weather: Observation | None) -> None:
+def test_an_answer_that_is_too_old_is_not_used(departure: str, weather: Observation | None) -> None:
     assert with_answer(flight(departure, 0), EIGHT).weather == weather
     assert asked([flight(departure, 0)], joined=[EIGHT]).mismatches.values == []
 
 
-def test_a_service_that_is_busy_is_asked_again_after_pauses_that_grow() -> None:
+def test_delays_of_retries_grow() -> None:
     busy = aiohttp.ServerDisconnectedError()
     pauses = [
         RETRY.again(af.calls.Attempt(number=number, error=busy), 0.5) for number in (1, 2, 3, 9)

@@ -1,4 +1,4 @@
-"""When all is right, and what can be said of a run that was stopped."""
+"""Verdict of a complete run, and of a run that was stopped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def step(
 def outcome(
     *, answered: int = 10, unanswered: int = 0, weather_read: int = 5, **sides: int
 ) -> Summary:
-    """Of ten flights and five lines about the weather, one of which is malformed."""
+    """Return the summary of ten flights and five lines of weather, one of them malformed."""
     steps = [
         step("flights", records_out=10),
         step("weather", records_out=weather_read - 1, malformed=1),
@@ -46,34 +46,34 @@ def outcome(
     return Summary.of(metrics, Counts(), Counter(), weather=5)
 
 
-def test_all_is_right_if_every_answer_is_that_of_the_join() -> None:
+def test_a_run_is_right_if_all_answers_equal_the_join() -> None:
     assert outcome().all_right
 
 
 @pytest.mark.parametrize("name", [MISMATCH.name, AHEAD.name])
-def test_an_answer_that_the_join_has_not_found_is_not_right(name: str) -> None:
+def test_a_run_with_a_different_answer_is_wrong(name: str) -> None:
     found = outcome(**{name: 1})
 
     assert (found.mismatches, found.ahead) == (1, 0)
     assert not found.all_right
 
 
-def test_a_flight_without_an_answer_is_not_right() -> None:
+def test_a_run_with_an_unanswered_flight_is_wrong() -> None:
     assert not outcome(answered=9, unanswered=1).all_right
 
 
-def test_a_flight_that_got_lost_is_not_right() -> None:
+def test_a_run_with_a_missing_flight_is_wrong() -> None:
     assert not outcome(answered=9).all_right
 
 
-def test_flights_ahead_of_the_weather_that_was_read_before_a_stop_cannot_be_compared() -> None:
+def test_after_a_stop_flights_ahead_of_the_weather_are_not_compared() -> None:
     found = outcome(weather_read=4, **{AHEAD.name: 3})
 
     assert (found.mismatches, found.ahead) == (0, 3)
     assert found.all_right
 
 
-def test_other_mismatches_count_in_a_run_that_was_stopped_too() -> None:
+def test_after_a_stop_other_mismatches_still_count() -> None:
     found = outcome(weather_read=4, **{AHEAD.name: 3, MISMATCH.name: 2})
 
     assert (found.mismatches, found.ahead) == (2, 3)

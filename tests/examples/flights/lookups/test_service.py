@@ -1,4 +1,4 @@
-"""The weather service, asked over HTTP."""
+"""The weather service over HTTP."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from flights.weather import Observation
 from tests.examples.flights.samples import hour
 
 HOUR = hour("01-01T10:00", speed=12.0, rain=0.25)
-ROOM = Capacities(phase=1000, each=(10,))
+CAPACITY = Capacities(phase=1000, each=(10,))
 
 
 @asynccontextmanager
 async def asked(
-    faults: Faults, capacities: Capacities = ROOM
+    faults: Faults, capacities: Capacities = CAPACITY
 ) -> AsyncGenerator[tuple[aiohttp.ClientSession, WeatherService]]:
     service = WeatherService(Observations([HOUR]), faults=faults, capacities=capacities)
     async with (
@@ -44,7 +44,7 @@ async def at(session: aiohttp.ClientSession, time: str) -> Observation | None:
 
 
 @pytest.mark.asyncio
-async def test_the_weather_at_a_moment_is_told() -> None:
+async def test_the_response_is_the_newest_observation() -> None:
     async with asked(faultless()) as (session, _):
         assert await at(session, "2013-01-01T10:15:00Z") == HOUR
         assert await at(session, "2013-01-01T09:59:00Z") is None
@@ -59,9 +59,9 @@ async def test_the_weather_at_a_moment_is_told() -> None:
         {"origin": "EWR", "at": "ten"},
         {"origin": "EWR", "at": "2013-01-01T10:15:00"},
     ],
-    ids=["no moment", "no airport", "no date", "no distance to UTC"],
+    ids=["no moment", "no airport", "no date", "no offset from UTC"],
 )
-async def test_what_is_no_question_is_told_how_to_ask(question: dict[str, str]) -> None:
+async def test_the_response_to_an_invalid_query_shows_a_valid_one(question: dict[str, str]) -> None:
     async with (
         asked(faultless()) as (session, service),
         session.get("/weather", params=question) as answer,
@@ -72,7 +72,7 @@ async def test_what_is_no_question_is_told_how_to_ask(question: dict[str, str]) 
 
 
 @pytest.mark.asyncio
-async def test_a_failure_is_an_answer_with_status_500() -> None:
+async def test_a_failure_has_status_500() -> None:
     async with asked(Faults(seed=1, failed=1.0, dropped=0.0, median_s=0.0)) as (session, service):
         assert (
             await status(session, origin="EWR", at="2013-01-01T10:15:00Z")
@@ -83,7 +83,7 @@ async def test_a_failure_is_an_answer_with_status_500() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_connection_that_breaks_is_seen_by_the_client_and_not_mended_by_aiohttp() -> None:
+async def test_a_broken_connection_is_an_error_that_aiohttp_does_not_retry() -> None:
     faults = Faults(seed=1, failed=0.0, dropped=1.0, slow=0.0, median_s=0.0)
     async with asked(faults) as (session, service):
         for _ in range(2):
@@ -94,7 +94,7 @@ async def test_a_connection_that_breaks_is_seen_by_the_client_and_not_mended_by_
 
 
 @pytest.mark.asyncio
-async def test_who_comes_when_there_is_no_room_is_sent_away() -> None:
+async def test_requests_above_the_capacity_are_rejected() -> None:
     slow = Faults(seed=1, failed=0.0, dropped=0.0, slow=0.0, median_s=0.05, spread=0.0)
     async with asked(slow, Capacities(phase=1000, each=(2,))) as (session, service):
         statuses = await asyncio.gather(
@@ -106,7 +106,7 @@ async def test_who_comes_when_there_is_no_room_is_sent_away() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_client_that_goes_on_asking_meets_the_faults_that_were_foreseen() -> None:
+async def test_a_client_that_retries_sees_the_same_faults_in_any_order() -> None:
     faults = Faults(seed=7, failed=0.3, dropped=0.2, slow=0.0, median_s=0.0)
     times = [f"2013-01-{day:02}T10:00:00+00:00" for day in range(1, 31)]
 
@@ -136,11 +136,11 @@ async def asked_until_answered(session: aiohttp.ClientSession, time: str) -> Non
 
 
 @pytest.mark.asyncio
-async def test_what_was_done_can_be_asked() -> None:
+async def test_counts_are_served() -> None:
     async with asked(faultless()) as (session, service):
         await at(session, "2013-01-01T10:15:00Z")
 
         async with session.get("/counts") as answer:
-            told = msgspec.json.decode(await answer.read(), type=Counts)
+            response = msgspec.json.decode(await answer.read(), type=Counts)
 
-        assert told == service.counts == Counts(asked=1, answered=1, capacity=10)
+        assert response == service.counts == Counts(asked=1, answered=1, capacity=10)

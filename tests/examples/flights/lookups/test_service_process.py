@@ -1,4 +1,4 @@
-"""The service in a process of its own: it ends with the one that started it, however that ends."""
+"""The service in a process of its own, which ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def is_there(process: int) -> bool:
 
 
 @pytest.mark.slow
-def test_it_answers_from_its_files_and_counts(settings: Settings) -> None:
+def test_the_service_answers_from_its_files_and_counts(settings: Settings) -> None:
     with service_process(settings) as service:
         with urlopen(f"{service.url}/weather?origin=JFK&at=2013-01-01T10:59:00Z") as answer:
-            told = answer.read()
+            response = answer.read()
 
-        assert told == (
+        assert response == (
             b'{"origin":"JFK","time_hour":"2013-01-01T10:00:00+00:00","wind_speed":12.5,'
             b'"wind_gust":null,"precip":0.0,"visib":10.0}'
         )
@@ -53,7 +53,7 @@ def test_it_answers_from_its_files_and_counts(settings: Settings) -> None:
 
 
 @pytest.mark.slow
-def test_it_ends_when_it_is_not_needed_any_more(settings: Settings) -> None:
+def test_the_service_ends_with_the_block(settings: Settings) -> None:
     with service_process(settings) as service:
         assert is_there(service.process)
 
@@ -62,7 +62,9 @@ def test_it_ends_when_it_is_not_needed_any_more(settings: Settings) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt], ids=["error", "Ctrl-C"])
-def test_it_ends_when_what_asked_it_fails(settings: Settings, failure: type[BaseException]) -> None:
+def test_the_service_ends_when_the_block_fails(
+    settings: Settings, failure: type[BaseException]
+) -> None:
     seen: list[int] = []
 
     def fails() -> None:
@@ -78,7 +80,7 @@ def test_it_ends_when_what_asked_it_fails(settings: Settings, failure: type[Base
 
 
 @pytest.mark.slow
-def test_it_ends_when_the_process_that_started_it_is_killed(settings: Settings) -> None:
+def test_the_service_ends_when_its_parent_is_killed(settings: Settings) -> None:
     script = (
         "import msgspec, sys\n"
         "from flights.lookups.service_process import Settings, service_process\n"

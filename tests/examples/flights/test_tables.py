@@ -1,4 +1,4 @@
-"""What the demo shows of wind, storms and aircraft."""
+"""Tables of wind, storms and aircraft."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write(files: Files, name: str, *rows: object) -> None:
 
 
 def shown(files: Files) -> list[list[str]]:
-    """The cells of all tables."""
+    """Return the cells of all tables."""
     screen = io.StringIO()
     show_weather(Console(file=screen, width=120), files, new_york())
     lines = (line for line in screen.getvalue().splitlines() if line.startswith("│"))
@@ -46,7 +46,7 @@ def around(airport: str, began: datetime, before: Punctuality, after: Punctualit
     return AroundStorm(Storm(airport, began, 41.4, 0.0), before, after)
 
 
-def test_nothing_is_shown_of_nothing(files: Files) -> None:
+def test_tables_without_rows_are_empty(files: Files) -> None:
     assert shown(files) == []
 
 
@@ -66,7 +66,7 @@ def test_winds_are_shown_from_calm_to_strong_with_a_column_for_each_airport(file
     ]
 
 
-def test_storms_are_shown_with_the_worst_first_in_local_time_and_all_of_them_together(
+def test_storms_are_shown_in_local_time_the_worst_first_with_a_total(
     files: Files,
 ) -> None:
     write(
@@ -91,7 +91,7 @@ def test_storms_are_shown_with_the_worst_first_in_local_time_and_all_of_them_tog
         (39.1, 0.31, "gusts 39 mph, rain 0.31 in"),
     ],
 )
-def test_a_storm_is_told_by_what_it_began_with(
+def test_a_storm_is_described_by_its_first_hour(
     files: Files, gust: float | None, rain: float, text: str
 ) -> None:
     write(files, "around-storms", AroundStorm(Storm("JFK", SUMMER, gust, rain), GOOD, BAD))
