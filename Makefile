@@ -1,26 +1,26 @@
 # `make help` lists the targets.
 
 PYTHON ?=
-# Versions that are known to work together. `make setup CONSTRAINTS=` takes the newest there are.
+# Versions that work together. `make setup CONSTRAINTS=` installs the newest versions.
 CONSTRAINTS ?= constraints.txt
 
 BIN := .venv/bin
 # The application of `make demo`.
 FLIGHTS := PYTHONPATH=examples $(BIN)/python -m flights
 PINS := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
-# More than four would wait for the tests of Spark, which share a session.
+# The tests of Spark share a session and run in one process, so more than four processes would wait for it.
 PROCESSES := -n auto --maxprocesses 4 --dist loadgroup
-WHAT := pyproject.toml $(CONSTRAINTS) scripts/make-venv
+REQUIREMENTS := pyproject.toml $(CONSTRAINTS) scripts/make-venv
 
 SETUP := .venv/setup.stamp
 DEMO := .venv/demo.stamp
 DEMO_SPARK := .venv/demo-spark.stamp
 
-# A Python that is asked for may not be the one that the environment has.
+# The environment may have another Python than the requested one.
 ifneq ($(PYTHON),)
 $(SETUP) $(DEMO) $(DEMO_SPARK): again
 endif
-# A stamp holds the folder it was made in: an environment that came along with a copied tree is not taken for ours.
+# A stamp contains its folder, so the environment of a copied tree is not used.
 ifneq ($(shell cat $(SETUP) 2>/dev/null),$(CURDIR))
 $(SETUP): again
 endif
@@ -36,70 +36,70 @@ endif
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(SETUP) ## make .venv with all that development needs (PYTHON=… chooses the Python)
+setup: $(SETUP) ## make .venv with all requirements of development (PYTHON=… chooses the Python)
 
-$(SETUP): $(WHAT)
+$(SETUP): $(REQUIREMENTS)
 	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --group dev --editable '.[files,sketch,spark]'
 	@echo "$(CURDIR)" | tee $(DEMO) $(DEMO_SPARK) > $@
 
-$(DEMO): $(WHAT)
+$(DEMO): $(REQUIREMENTS)
 	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --group flights --editable .
 	@echo "$(CURDIR)" > $@
 
 demo: $(DEMO) ## replay the flights of 2013 with the weather: worst hours and days, storms, aircraft
 	@$(FLIGHTS) replay
 
-$(DEMO_SPARK): $(WHAT)
+$(DEMO_SPARK): $(REQUIREMENTS)
 	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --group flights --editable '.[spark]'
 	@echo "$(CURDIR)" | tee $(DEMO) > $@
 
-demo-spark: $(DEMO_SPARK) ## run the same pipelines over history on Spark, and go on live from what they left; needs Java
+demo-spark: $(DEMO_SPARK) ## run a pipeline over history on Spark, and continue live from its savepoint; needs Java
 	@scripts/have-java required
 	@$(FLIGHTS) backfill
 
-java: # Spark needs it: install it where that can be done, else say how
+java: # install Java for Spark if possible, else print the command
 	@scripts/have-java
 
-test: java lint types ## everything: format, lint, types, architecture, unit, conformance, doc snippets, examples
+test: java lint types ## run all checks: format, lint, types, architecture, unit, conformance, doc snippets, examples
 	@$(BIN)/python -m pytest -q $(PROCESSES)
 
 lint: $(SETUP) ## check format and lint rules
-	@$(BIN)/ruff format --check --quiet . || { echo "'make format' does that"; exit 1; }
+	@$(BIN)/ruff format --check --quiet . || { echo "run 'make format'"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 
-types: $(SETUP) ## mypy strict and pyright strict
+types: $(SETUP) ## run mypy and pyright, both strict
 	@$(BIN)/mypy
 	@$(BIN)/basedpyright --warnings
 
-unit: $(SETUP) ## the tests that take less than a second each
+unit: $(SETUP) ## run the tests that take less than a second each
 	@$(BIN)/python -m pytest -q -m 'not slow' $(PROCESSES)
 
-format: $(SETUP) ## format, and fix what lint can fix
+format: $(SETUP) ## format, and apply the fixes of lint
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
 
 bench: $(SETUP) ## list the benchmarks; `.venv/bin/python -m bench NAME` runs one
 	@$(BIN)/python -m bench
 
-test-all-pythons: java ## the tests under each of Python 3.11 to 3.14 that this machine has
+test-all-pythons: java ## run the tests under each of Python 3.11 to 3.14 on this machine
 	@PROCESSES='$(PROCESSES)' scripts/test-all-pythons $(PINS) --group test --group types --group flights --editable '.[files,sketch,spark]'
 
-public-names: $(SETUP) ## write the list of public names anew, after they changed on purpose
+public-names: $(SETUP) ## write the list of public names after an intended change
 	@$(BIN)/python -m tests.architecture.public_names
 
-constraints: ## write constraints.txt anew with today's versions
+constraints: ## write constraints.txt with today's versions
 	@scripts/write-constraints
 
 docs: $(SETUP) ## build the guides and the API reference in build/docs, and check their links
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 	@echo "build/docs/index.html"
 
-pictures: $(SETUP) ## draw the pictures of the guide anew, after what they show has changed
+pictures: $(SETUP) ## draw the pictures of the guide after a change of their data
 	@PYTHON=$(BIN)/python scripts/draw-pictures
 
-news: $(SETUP) ## show what the news fragments make of the next changelog
+news: $(SETUP) ## print the next changelog from the news fragments
 	@$(BIN)/towncrier build --draft --version next
 
-dist: $(SETUP) ## build the wheel and the sdist in dist/, and check what a package index would refuse
+dist: $(SETUP) ## build the wheel and the sdist in dist/, and run the checks of a package index
 	@rm -rf dist
 	@$(BIN)/python -m build --no-isolation --outdir dist
 	@$(BIN)/twine check --strict dist/*
