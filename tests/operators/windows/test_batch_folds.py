@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import aflow as af
@@ -53,6 +53,7 @@ def one_by_one(
         )
     )
 )
+@settings(deadline=None)
 def test_a_batch_is_folded_as_its_records_would_be(
     kind: str, records: list[tuple[int, int, Any]]
 ) -> None:
