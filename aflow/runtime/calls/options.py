@@ -178,7 +178,7 @@ def _one_of(method: str, name: str, given: S | None, kind: type[S]) -> S | None:
     if given is None or isinstance(given, kind):
         return given
     raise FlowDefinitionError(
-        f"{method}({name}=…) takes aflow.{kind.__name__}(…), not {shown(given)}"
+        f"{method}({name}=…) takes aflow.calls.{kind.__name__}(…), not {shown(given)}"
     )
 
 

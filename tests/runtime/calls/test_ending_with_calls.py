@@ -150,7 +150,7 @@ async def test_a_failure_in_another_task_ends_all_calls() -> None:
 
     with (
         nothing_left_behind("the job"),
-        pytest.raises(af.errors.SourceError, match="the script says: crash"),
+        pytest.raises(af.errors.SourceError, match="a crash of the script"),
     ):
         await flow.run(options=af.Options(clock=VirtualClock()))
 

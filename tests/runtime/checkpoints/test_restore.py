@@ -246,7 +246,7 @@ def test_when_the_budget_is_spent_the_host_gets_the_cause_and_why_it_is_over(
 ) -> None:
     source = ScriptedSource[int](1, Crash(), Crash(), Crash())
 
-    with pytest.raises(af.errors.SourceError, match="the script says: crash") as caught:
+    with pytest.raises(af.errors.SourceError, match="a crash of the script") as caught:
         run_flow(
             summing(source, LedgerSink[int]()),
             checkpointing=every_second(tmp_path),
