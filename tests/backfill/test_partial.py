@@ -313,7 +313,7 @@ def _not_seven(item: Item) -> int:
 def test_records_without_time_are_refused_as_in_front_of_any_exchange() -> None:
     step = harness()
 
-    with pytest.raises(OperatorError, match=r"without a timestamp .* write \.event_time\(…\)"):
+    with pytest.raises(OperatorError, match=r"without a timestamp .* call \.event_time\(…\)"):
         step.operator.process(Batch([1], None, [1]))
 
 

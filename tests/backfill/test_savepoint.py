@@ -134,7 +134,7 @@ def test_the_folder_holds_what_its_manifest_names_and_nothing_else(tmp_path: Pat
         ),
         (
             [part("counts", 1, 3), part("counts", 1, 3)],
-            "part 1 of the state .* for step 'counts' is there twice",
+            "part 1 of the state .* for step 'counts' is duplicated",
         ),
         ([part("counts", 1, 3), part("counts", 1, 2)], "says that there are 2 subtasks"),
         ([part("counts", 3, 3)], "part 3 .* says that there are 3 subtasks"),

@@ -324,6 +324,46 @@ async def test_what_was_prepared_in_another_folder_is_committed_there(tmp_path: 
 
 
 @pytest.mark.asyncio
+async def test_a_job_that_returns_to_its_first_folder_commits_in_the_one_between(
+    tmp_path: Path,
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    (committable,) = await crashed(first, [1])
+    sink = JsonLinesSink[int](second)
+    await sink.recover("out", [committable])
+    writer = await opened(sink)
+    later = await prepared(writer, 2, 2)
+    await writer.close()
+
+    again = JsonLinesSink[int](first)
+    await again.recover("out", [later])
+    writer = await opened(again)
+    await writer.commit(await prepared(writer, 3, 3))
+    await writer.close()
+
+    assert files_in(first) == ["part-00000-000001.jsonl", "part-00000-000003.jsonl"]
+    assert files_in(second) == ["part-00000-000002.jsonl"]
+
+
+@pytest.mark.asyncio
+async def test_a_checkpoint_of_another_folder_is_refused_if_this_one_has_lost_what_preceded_it(
+    tmp_path: Path,
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    one, two = await crashed(first, [1], [2])
+    await JsonLinesSink(first).recover("out", [one, two])
+    sink = JsonLinesSink[int](second)
+    await sink.recover("out", [two])
+    writer = await opened(sink)
+    later = await prepared(writer, 3, 3)
+    await writer.close()
+    await JsonLinesSink(first).recover("out", [one])
+
+    with pytest.raises(RestoreError, match="the output of checkpoints 2 to 2 was removed"):
+        await JsonLinesSink(first).recover("out", [later])
+
+
+@pytest.mark.asyncio
 async def test_what_was_prepared_in_a_folder_that_was_moved_is_committed_where_it_is(
     tmp_path: Path,
 ) -> None:

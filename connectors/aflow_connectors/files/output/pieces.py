@@ -323,7 +323,11 @@ class FolderRecovery(OwnedFolder):
     ) -> None:
         """Restore the folder of checkpoint ``last``, wherever it is now."""
         self._refuse_output_of_others(owner)
-        since = min(one.generation for one in prepared)
+        former = [self._pieces_elsewhere(one, owner, records) for one in prepared]
+        # Withdrawals are counted by folder, so a piece of another one does not say which of these it has seen.
+        since = min(
+            0 if there else one.generation for one, there in zip(prepared, former, strict=True)
+        )
         for first, end in records.withdrawn[since:]:
             if first <= last:
                 raise RestoreError(
@@ -332,8 +336,11 @@ class FolderRecovery(OwnedFolder):
                     f"{self.path}; resume from an earlier checkpoint, or from one that was taken since then"
                 )
         pieces = Pieces(self.parts, owner, sink=self.sink)
-        for one in prepared:
-            pieces.commit_restored(one)
+        for one, there in zip(prepared, former, strict=True):
+            if there is None:
+                pieces.commit_restored(one)
+            else:
+                self._commit_elsewhere(one, there)
         self._withdraw(owner, {one.piece for one in prepared}, last)
 
     def _withdraw(self, owner: str, named: set[str], last: int) -> None:
@@ -375,17 +382,29 @@ class FolderRecovery(OwnedFolder):
         for one in prepared:
             if not one.piece:
                 continue
-            parts = Parts.of_piece(Path(one.folder), one.piece)
-            there = None if parts is None else Pieces(parts, owner, sink=self.sink)
-            if there is None or there.manifest.read() is None:
+            there = self._pieces_elsewhere(one, owner, Records())
+            if there is None:
                 raise RestoreError(
                     f"sink {self.sink!r} cannot commit checkpoint {one.checkpoint}: its output {one.piece} is not in "
                     f"{self.path}, and there is no manifest of it in {one.folder} either. Bring that folder back with "
                     f"its hidden files, there or as {self.parts.folder}; or start fresh (restore='fresh')"
                 )
-            # A job that still writes there commits it itself.
-            if not any(is_claimed(held) for held in there.parts.locks()):
-                there.commit_restored(one)
+            self._commit_elsewhere(one, there)
+
+    def _pieces_elsewhere(self, one: PreparedPiece, owner: str, records: Records) -> Pieces | None:
+        """Return the pieces in the folder of ``one``; None if this folder has it, or that one has no manifest of it."""
+        if not one.piece or one.piece in records.files:
+            return None
+        parts = Parts.of_piece(Path(one.folder), one.piece)
+        if parts is None or parts == replace(self.parts, folder=self.parts.folder.absolute()):
+            return None
+        there = Pieces(parts, owner, sink=self.sink)
+        return None if there.manifest.read() is None else there
+
+    def _commit_elsewhere(self, one: PreparedPiece, there: Pieces) -> None:
+        """Commit a piece in another folder, unless a job still writes there, which commits it itself."""
+        if not any(is_claimed(held) for held in there.parts.locks()):
+            there.commit_restored(one)
 
     def _adopt(self, prepared: Sequence[PreparedPiece]) -> str:
         """Resume from a checkpoint of a version without manifests.
