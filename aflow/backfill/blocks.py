@@ -37,14 +37,14 @@ class Inbox(Protocol):
 class ExitBatch:
     """Records emitted by an exit of a fragment."""
 
-    way: Exit
+    exit: Exit
     batch: Batch[Any]
 
 
 class Outbox(Protocol):
     """Receiver of the records that a fragment emits."""
 
-    def put(self, leaving: ExitBatch, /) -> Awaitable[None] | None:
+    def put(self, exit_batch: ExitBatch, /) -> Awaitable[None] | None:
         """Accept records: at once if it returns None, else when the awaitable is done. May be async.
 
         Waits while too many records have not been fetched.

@@ -82,7 +82,9 @@ def check_ends(plan: FragmentPlan, sources: Collection[str], sinks: Collection[s
     They are identified by the names of their steps in the flow.
     """
     of_flow = [one.head.name for one in plan.fragments if not one.keyed]
-    places = {way.sink.name for one in plan.fragments for way in one.exits if way.sink is not None}
+    places = {
+        exit.sink.name for one in plan.fragments for exit in one.exits if exit.sink is not None
+    }
     _check_names(of_flow, sources, "source", "sources={'%s': dataframe}")
     _check_names(sorted(places), sinks, "sink", "sinks={'%s': 'folder/'}, or None to drop them")
 

@@ -84,10 +84,10 @@ class DecodedBlock:
 class ExitEncoder:
     """Encoder for the records of one exit. ``readers`` is the number of subtasks of the reading fragment."""
 
-    def __init__(self, way: Exit, *, key_groups: int, readers: int) -> None:
-        self._way = way
+    def __init__(self, exit: Exit, *, key_groups: int, readers: int) -> None:
+        self._exit = exit
         self._readers = readers
-        self._owners = KeyOwners(way.origin.name, key_groups, readers)
+        self._owners = KeyOwners(exit.origin.name, key_groups, readers)
         #: Number of batches, and the median time of the first one.
         self._batches = 0
         self._began: Timestamp = 0
@@ -97,18 +97,18 @@ class ExitEncoder:
         cannot be pickled.
         """
         # Hot path (benchmark `spark`).
-        way = self._way
-        if way.reader is None:
+        exit = self._exit
+        if exit.reader is None:
             for at in range(0, len(batch), _MOST):
                 values = batch.values[at : at + _MOST]
                 nothing = [0] * len(values)
                 yield RecordBlock(
-                    way.number, 0, 0, self._payload([None] * len(values), nothing, values)
+                    exit.number, 0, 0, self._payload([None] * len(values), nothing, values)
                 )
             return
         keys, times = batch.keys, batch.timestamps
         if keys is None or times is None:
-            raise InternalError(f"a batch without keys or times leaves {way.origin.name!r}")
+            raise InternalError(f"a batch without keys or times leaves {exit.origin.name!r}")
         if not times:
             return
         values, span = batch.values, self._span(times)
@@ -117,7 +117,7 @@ class ExitEncoder:
                 first = times[some[0]]
                 offsets = [time - first for time in _picked(times, some)]
                 payload = self._payload(_picked(keys, some), offsets, _picked(values, some))
-                yield RecordBlock(way.number, part, first, payload)
+                yield RecordBlock(exit.number, part, first, payload)
 
     def _span(self, times: Sequence[Timestamp]) -> int:
         """Return the maximum span (ms) of a block: a history in order may keep its batches.
@@ -162,9 +162,9 @@ class ExitEncoder:
     def _unpicklable(self, values: list[Any], cause: Exception) -> OperatorError:
         record = next((value for value in values if not _pickles(value)), values[0])
         return OperatorError(
-            f"step {self._way.origin.name!r} sent {shown(record)}, which cannot go from one executor to another: "
+            f"step {self._exit.origin.name!r} sent {shown(record)}, which cannot go from one executor to another: "
             f"{_reason(record, cause)}",
-            operator=self._way.origin.name,
+            operator=self._exit.origin.name,
             record=record,
         )
 

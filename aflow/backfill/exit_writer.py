@@ -19,8 +19,8 @@ TOGETHER: Final = 4096
 class ExitWriter(Writer[Any]):
     """Buffers the records of one exit and emits them when ``together`` or more are buffered."""
 
-    def __init__(self, way: Exit, outbox: Outbox, together: int = TOGETHER) -> None:
-        self._way = way
+    def __init__(self, exit: Exit, outbox: Outbox, together: int = TOGETHER) -> None:
+        self._exit = exit
         self._outbox = outbox
         self._together = together
         self._values: list[Any] = []
@@ -29,7 +29,7 @@ class ExitWriter(Writer[Any]):
 
     def write(self, batch: Batch[Any]) -> Awaitable[None] | None:
         self._values += batch.values
-        if self._way.reader is not None:
+        if self._exit.reader is not None:
             self._add_columns(batch)
         return None if len(self._values) < self._together else self._outbox.put(self._gathered())
 
@@ -41,14 +41,14 @@ class ExitWriter(Writer[Any]):
     def _add_columns(self, batch: Batch[Any]) -> None:
         """Buffer the timestamps and keys that order records in an exchange."""
         if batch.timestamps is None or batch.keys is None:
-            raise without_time(self._way.origin.name, batch.values[0])
+            raise without_time(self._exit.origin.name, batch.values[0])
         self._times += batch.timestamps
         self._keys += batch.keys
 
     def _gathered(self) -> ExitBatch:
         batch = Batch(self._values, self._times or None, self._keys or None)
         self._values, self._times, self._keys = [], [], []
-        return ExitBatch(self._way, batch)
+        return ExitBatch(self._exit, batch)
 
 
 def without_time(step: str, record: object) -> OperatorError:

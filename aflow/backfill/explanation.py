@@ -42,7 +42,7 @@ class _Drawing:
 
     def lines(self) -> Iterator[str]:
         plan = self._plan
-        exchanges = sum(way.reader is not None for one in plan.fragments for way in one.exits)
+        exchanges = sum(exit.reader is not None for one in plan.fragments for exit in one.exits)
         end = "to its end" if self._until is None else f"up to {readable(self._until)}"
         yield (
             f"flow {plan.flow!r} over history {end}: {_count(len(plan.fragments), 'fragment')}, "
@@ -60,9 +60,9 @@ class _Drawing:
         head = fragment.head
         if fragment.keyed:
             yield f"fragment {fragment.index}: by key, in the order of event time"
-            for one, way in self._plan.inputs_of(fragment):
-                role = f", as its {head.roles[way.input]} input" if head.roles else ""
-                yield f"  reads {way.origin.name} of fragment {one.index}{role}"
+            for one, exit in self._plan.inputs_of(fragment):
+                role = f", as its {head.roles[exit.input]} input" if head.roles else ""
+                yield f"  reads {exit.origin.name} of fragment {one.index}{role}"
         else:
             yield f"fragment {fragment.index}: the rows given for source {head.name!r}, in any order"
         yield f"  {self._step(fragment, head)}"
@@ -76,7 +76,7 @@ class _Drawing:
             follower, indent, last = waiting.pop()
             branch = f"{indent}{'└─' if last else '├─'} "
             if isinstance(follower, Exit):
-                yield branch + self._way(follower)
+                yield branch + self._exit(follower)
                 continue
             edge, node = follower
             if node.id in drawn:
@@ -100,21 +100,22 @@ class _Drawing:
             facts.append(f"a copy from here on, others in fragment {others}")
         return f"{node.name}  {' · '.join(facts)}"
 
-    def _way(self, way: Exit) -> str:
-        if way.sink is not None:
-            return f"→ sink {way.sink.name}{_side(way.side)}"
-        assert way.reader is not None  # what goes to no sink goes to a fragment
-        head = self._plan.fragments[way.reader].head
-        role = f" as its {head.roles[way.input]} input" if head.roles else ""
-        return f"→ fragment {way.reader} ({head.name}){role}, by key"
+    def _exit(self, exit: Exit) -> str:
+        if exit.sink is not None:
+            return f"→ sink {exit.sink.name}{_side(exit.side)}"
+        assert exit.reader is not None  # an exit has a sink or a reader
+        head = self._plan.fragments[exit.reader].head
+        role = f" as its {head.roles[exit.input]} input" if head.roles else ""
+        return f"→ fragment {exit.reader} ({head.name}){role}, by key"
 
     # --------------------------------------------------------------------------------------------- written
 
     def _written(self) -> Iterator[str]:
         yield "written, from one pass"
-        for sink, ways in self._sinks().items():
+        for sink, exit_list in self._sinks().items():
             origins = dict.fromkeys(
-                f"{way.origin.name}{_of_side(way.side)}{self._uncut(one, way)}" for one, way in ways
+                f"{exit.origin.name}{_of_side(exit.side)}{self._uncut(one, exit)}"
+                for one, exit in exit_list
             )
             yield f"  sink {sink}: {', '.join(origins)}"
         state = [one.head.name for one in self._plan.fragments if one.keyed and one.head.stateful]
@@ -128,14 +129,14 @@ class _Drawing:
     def _sinks(self) -> dict[str, list[tuple[Fragment, Exit]]]:
         found: dict[str, list[tuple[Fragment, Exit]]] = {}
         for fragment in self._plan.fragments:
-            for way in fragment.exits:
-                if way.sink is not None:
-                    found.setdefault(way.sink.name, []).append((fragment, way))
+            for exit in fragment.exits:
+                if exit.sink is not None:
+                    found.setdefault(exit.sink.name, []).append((fragment, exit))
         return found
 
-    def _uncut(self, fragment: Fragment, way: Exit) -> str:
+    def _uncut(self, fragment: Fragment, exit: Exit) -> str:
         """Return a note for results without event time, to which the end of the history does not apply."""
-        if self._until is None or way.origin.id not in before_time(fragment.nodes):
+        if self._until is None or exit.origin.id not in before_time(fragment.nodes):
             return ""
         return f" (all rows of source {fragment.head.name!r}: it has no event time to be cut at)"
 
@@ -148,7 +149,7 @@ def _followers(fragment: Fragment, parent: Node, indent: str) -> list[tuple[_Fol
         for edge in node.inputs
         if edge.origin.id == parent.id
     ]
-    found += [way for way in fragment.exits if way.origin.id == parent.id]
+    found += [exit for exit in fragment.exits if exit.origin.id == parent.id]
     last = len(found) - 1
     return [(one, indent, at == last) for at, one in enumerate(found)][::-1]
 

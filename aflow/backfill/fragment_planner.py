@@ -59,14 +59,14 @@ def plan_fragments(
     for index, head in enumerate(heads):
         nodes = (_over_history(head), *_reached(graph, head)[1:])
         exits: list[Exit] = []
-        for way in _exits(nodes, readers, index_of, numbers):
-            part = _part_before(way, heads, graph)
+        for exit in _exits(nodes, readers, index_of, numbers):
+            part = _part_before(exit, heads, graph)
             if part is None:
-                exits.append(way)
+                exits.append(exit)
             else:
-                exits.append(replace(way, origin=part, side=None))
+                exits.append(replace(exit, origin=part, side=None))
                 nodes = (*nodes, part)
-        inputs_of = ((one, way) for one in fragments for way in one.exits if way.reader == index)
+        inputs_of = ((one, exit) for one in fragments for exit in one.exits if exit.reader == index)
         fragments.append(
             Fragment(
                 index,
@@ -88,18 +88,18 @@ def _over_history(head: Node) -> Node:
     return merging_step(head) if changed is head else changed
 
 
-def _part_before(way: Exit, heads: list[Node], graph: FlowGraph) -> Node | None:
-    """Return the step that pre-aggregates the records of ``way``; None unless it leads to windows with partial
+def _part_before(exit: Exit, heads: list[Node], graph: FlowGraph) -> Node | None:
+    """Return the step that pre-aggregates the records of ``exit``; None unless it leads to windows with partial
     aggregation.
     """
-    if way.reader is None:
+    if exit.reader is None:
         return None
-    head = heads[way.reader]
+    head = heads[exit.reader]
     name = f"{head.name} (partial)"
     if any(node.name == name for node in graph):
-        name = f"{name} {way.number}"
-    number = 1 + max(node.id for node in graph) + way.number
-    return partial_step(head, Edge(way.origin, way.side), id=number, name=name)
+        name = f"{name} {exit.number}"
+    number = 1 + max(node.id for node in graph) + exit.number
+    return partial_step(head, Edge(exit.origin, exit.side), id=number, name=name)
 
 
 def is_head(node: Node) -> bool:
@@ -177,13 +177,13 @@ def _sees_every_moment(head: Node) -> bool:
     )
 
 
-def _results_overdue(fragment: Fragment, way: Exit) -> int:
-    """Return how far (ms) before the end of history a record may be that only the live job sends by ``way``.
+def _results_overdue(fragment: Fragment, exit: Exit) -> int:
+    """Return how far (ms) before the end of history a record may be that only the live job sends by ``exit``.
 
     The watermark ends at T - end_margin - watermark_lag. Later output of the head is later than the watermark that it
     has emitted, unless a downstream step assigns another time: then the bound is unknown.
     """
-    if way.origin.id in _timed_again(fragment):
+    if exit.origin.id in _timed_again(fragment):
         return NEVER
     if not fragment.keyed:
         return 0

@@ -86,8 +86,8 @@ class FragmentPlan:
     def inputs_of(self, fragment: Fragment) -> list[tuple[Fragment, Exit]]:
         """Return the exits that ``fragment`` reads, with their fragments."""
         return [
-            (one, way)
+            (one, exit)
             for one in self.fragments
-            for way in one.exits
-            if way.reader == fragment.index
+            for exit in one.exits
+            if exit.reader == fragment.index
         ]

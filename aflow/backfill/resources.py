@@ -17,9 +17,7 @@ class FragmentResources:
     def __init__(self, fragment: Fragment, flow: str) -> None:
         self.needed: bool = any(node.resource is not None for node in fragment.nodes)
         task = TaskPlan(0, fragment.nodes, 1, ())
-        self._open = OpenResources(
-            Plan(flow, (task,), DEFAULT_KEY_GROUPS), Reports(flow, _told_in_the_log)
-        )
+        self._open = OpenResources(Plan(flow, (task,), DEFAULT_KEY_GROUPS), Reports(flow, _noop))
 
     def open(self) -> AbstractAsyncContextManager[None]:
         """Open all of them, and close them after the block. Raises ``OperatorError`` if that fails."""
@@ -34,5 +32,5 @@ class FragmentResources:
         return self._open.of(node, 0)
 
 
-def _told_in_the_log(report: CallReport) -> None:
+def _noop(report: CallReport) -> None:
     """Ignore the report, which ``Reports`` has logged."""

@@ -185,10 +185,10 @@ class _Writing:
             subtasks = tuple(sorted(left, key=lambda one: one.subtask))
             steps.append(StepState(name, what, len(subtasks), subtasks))
         whats = {
-            way.sink.name: way.sink.what
+            exit.sink.name: exit.sink.what
             for one in self.plan.fragments
-            for way in one.exits
-            if way.sink is not None
+            for exit in one.exits
+            if exit.sink is not None
         }
         steps += [StepState(name, whats[name], 1, (one,)) for name, one in self.sinks.items()]
         return Manifest(

@@ -53,22 +53,22 @@ class Gathered:
     _count: int = 0
     _encoders: dict[int, ExitEncoder] = field(default_factory=dict[int, ExitEncoder])
 
-    async def put(self, leaving: ExitBatch) -> None:
-        way = leaving.way
-        encoder = self._encoders.get(way.number)
+    async def put(self, exit_batch: ExitBatch) -> None:
+        exit = exit_batch.exit
+        encoder = self._encoders.get(exit.number)
         if encoder is None:
             groups = self.plan.key_groups
-            encoder = ExitEncoder(way, key_groups=groups, readers=self.subtasks)
-            self._encoders[way.number] = encoder
-        for record_block in encoder.record_blocks(leaving.batch):
-            if way.sink is not None:
+            encoder = ExitEncoder(exit, key_groups=groups, readers=self.subtasks)
+            self._encoders[exit.number] = encoder
+        for record_block in encoder.record_blocks(exit_batch.batch):
+            if exit.sink is not None:
                 values = decode_block(record_block.payload, record_block.time).values
-                self.results.setdefault(way.sink.name, []).extend(values)
+                self.results.setdefault(exit.sink.name, []).extend(values)
                 continue
-            assert way.reader is not None
+            assert exit.reader is not None
             self._count += 1
-            sent = Sent(record_block, way.input, (self.subtask << 40) + self._count)
-            self.exchanged.setdefault(way.reader, []).append(sent)
+            sent = Sent(record_block, exit.input, (self.subtask << 40) + self._count)
+            self.exchanged.setdefault(exit.reader, []).append(sent)
 
 
 @dataclass(frozen=True)
@@ -162,6 +162,6 @@ def _pieces(some: ExchangedRows, size: int) -> Iterator[InputRows]:
         )
 
 
-def ways(plan: FragmentPlan) -> list[Exit]:
+def exit_list(plan: FragmentPlan) -> list[Exit]:
     """All exits."""
-    return [way for fragment in plan.fragments for way in fragment.exits]
+    return [exit for fragment in plan.fragments for exit in fragment.exits]

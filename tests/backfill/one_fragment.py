@@ -67,9 +67,9 @@ class Results:
     values: list[Any] = field(default_factory=list[Any])
     put_at: list[float] = field(default_factory=list[float])
 
-    async def put(self, leaving: ExitBatch, /) -> None:
+    async def put(self, exit_batch: ExitBatch, /) -> None:
         await self.wait()
-        self.values += leaving.batch.values
+        self.values += exit_batch.batch.values
         self.put_at.append(asyncio.get_running_loop().time())
 
 

@@ -204,8 +204,12 @@ def test_a_record_that_cannot_go_to_another_executor_is_named() -> None:
     first = fragments(lambda items: keyed(items.map(_locked)).reduce(_newest, name="newest"))[0]
 
     class Encoding(Results):
-        async def put(self, leaving: Any, /) -> None:
-            list(ExitEncoder(leaving.way, key_groups=128, readers=1).record_blocks(leaving.batch))
+        async def put(self, exit_batch: Any, /) -> None:
+            list(
+                ExitEncoder(exit_batch.exit, key_groups=128, readers=1).record_blocks(
+                    exit_batch.batch
+                )
+            )
 
     with pytest.raises(af.OperatorError, match="cannot go from one executor to another"):
         leaving_nothing(lambda: run_one(first, Rows(source_rows(ITEMS)), Encoding()))

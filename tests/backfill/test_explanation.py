@@ -190,6 +190,6 @@ def test_each_step_sink_and_exchange_is_drawn_whatever_the_flow(
 
     for node in flow.graph:
         assert node.name in drawn
-    exchanges = sum(way.reader is not None for one in plan.fragments for way in one.exits)
+    exchanges = sum(exit.reader is not None for one in plan.fragments for exit in one.exits)
     assert drawn.count("─ → fragment ") == exchanges
     assert drawn == explain(plan, until=until)

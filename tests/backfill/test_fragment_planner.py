@@ -62,18 +62,18 @@ def names(fragment: Fragment) -> list[str]:
     return [node.name for node in fragment.nodes]
 
 
-def said(plan: FragmentPlan, way: Exit) -> str:
+def said(plan: FragmentPlan, exit: Exit) -> str:
     """An exit in words: ``origin[side] -> sink`` or ``origin -> head.input``."""
-    side = "" if way.side is None else f"[{way.side}]"
-    if way.sink is not None:
-        return f"{way.origin.name}{side} -> {way.sink.name}"
-    assert way.reader is not None
-    return f"{way.origin.name}{side} -> {plan.fragments[way.reader].head.name}.{way.input}"
+    side = "" if exit.side is None else f"[{exit.side}]"
+    if exit.sink is not None:
+        return f"{exit.origin.name}{side} -> {exit.sink.name}"
+    assert exit.reader is not None
+    return f"{exit.origin.name}{side} -> {plan.fragments[exit.reader].head.name}.{exit.input}"
 
 
-def ways(plan: FragmentPlan) -> list[list[str]]:
+def exit_list(plan: FragmentPlan) -> list[list[str]]:
     """The exits of each fragment, in words."""
-    return [[said(plan, way) for way in fragment.exits] for fragment in plan.fragments]
+    return [[said(plan, exit) for exit in fragment.exits] for fragment in plan.fragments]
 
 
 def test_a_flow_without_keys_is_one_fragment_with_its_branches() -> None:
@@ -87,7 +87,7 @@ def test_a_flow_without_keys_is_one_fragment_with_its_branches() -> None:
     assert [names(one) for one in plan.fragments] == [
         ["numbers", "time of numbers", "map", "few"],
     ]
-    assert ways(plan) == [["map -> all", "few -> some"]]
+    assert exit_list(plan) == [["map -> all", "few -> some"]]
     assert not plan.fragments[0].keyed
 
 
@@ -104,7 +104,7 @@ def test_each_keyed_exchange_begins_a_fragment() -> None:
         ["first", "map", "by b"],
         ["second"],
     ]
-    assert ways(plan) == [["by a -> first.0"], ["by b -> second.0"], ["second -> out"]]
+    assert exit_list(plan) == [["by a -> first.0"], ["by b -> second.0"], ["second -> out"]]
     assert [one.keyed for one in plan.fragments] == [False, True, True]
     assert plan.key_groups == 16
 
@@ -117,7 +117,11 @@ def test_two_keyed_steps_behind_one_key_by_are_two_fragments() -> None:
 
     plan = plan_fragments(flow.graph)
 
-    assert ways(plan) == [["keys -> most.0", "keys -> least.0"], ["most -> high"], ["least -> low"]]
+    assert exit_list(plan) == [
+        ["keys -> most.0", "keys -> least.0"],
+        ["most -> high"],
+        ["least -> low"],
+    ]
 
 
 def test_a_diamond_is_in_one_fragment_once() -> None:
@@ -131,7 +135,7 @@ def test_a_diamond_is_in_one_fragment_once() -> None:
     assert [names(one) for one in plan.fragments] == [
         ["numbers", "time of numbers", "left", "right", "both"],
     ]
-    assert ways(plan) == [["both -> out"]]
+    assert exit_list(plan) == [["both -> out"]]
 
 
 def test_what_is_behind_a_union_of_two_sources_is_in_both_fragments() -> None:
@@ -146,8 +150,8 @@ def test_what_is_behind_a_union_of_two_sources_is_in_both_fragments() -> None:
         ["b", "time of b", "both", "map", "keys"],
         ["most"],
     ]
-    assert ways(plan) == [["keys -> most.0"], ["keys -> most.0"], ["most -> out"]]
-    assert [(one.index, way.number) for one, way in plan.inputs_of(plan.fragments[2])] == [
+    assert exit_list(plan) == [["keys -> most.0"], ["keys -> most.0"], ["most -> out"]]
+    assert [(one.index, exit.number) for one, exit in plan.inputs_of(plan.fragments[2])] == [
         (0, 0),
         (1, 1),
     ]
@@ -162,7 +166,7 @@ def test_a_union_behind_keyed_steps_is_a_copy_behind_each_of_them() -> None:
     plan = plan_fragments(flow.graph)
 
     assert [names(one) for one in plan.fragments[1:]] == [["most", "both"], ["least", "both"]]
-    assert ways(plan)[1:] == [["both -> out"], ["both -> out"]]
+    assert exit_list(plan)[1:] == [["both -> out"], ["both -> out"]]
 
 
 @pytest.mark.parametrize("what", ["window_join", "co_group", "interval_join", "as_of_join", "both"])
@@ -188,7 +192,7 @@ def test_a_step_with_two_keyed_inputs_reads_each_by_its_own_number(what: str) ->
 
     plan = plan_fragments(flow.graph)
 
-    assert ways(plan) == [["left -> joined.0"], ["right -> joined.1"], ["joined -> out"]]
+    assert exit_list(plan) == [["left -> joined.0"], ["right -> joined.1"], ["joined -> out"]]
     assert plan.fragments[2].watermark_per_timestamp is (what == "both")
 
 
@@ -199,7 +203,7 @@ def test_a_stream_that_is_joined_with_itself_leaves_by_two_exits() -> None:
 
     plan = plan_fragments(flow.graph)
 
-    assert ways(plan) == [["keys -> pairs.0", "keys -> pairs.1"], ["pairs -> out"]]
+    assert exit_list(plan) == [["keys -> pairs.0", "keys -> pairs.1"], ["pairs -> out"]]
 
 
 def test_a_fragment_may_read_its_inputs_from_fragments_far_apart() -> None:
@@ -210,7 +214,7 @@ def test_a_fragment_may_read_its_inputs_from_fragments_far_apart() -> None:
 
     plan = plan_fragments(flow.graph)
 
-    inputs_of = [(one.index, said(plan, way)) for one, way in plan.inputs_of(plan.fragments[2])]
+    inputs_of = [(one.index, said(plan, exit)) for one, exit in plan.inputs_of(plan.fragments[2])]
     assert inputs_of == [(0, "keys -> meet.1"), (1, "again -> meet.0")]
 
 
@@ -225,7 +229,7 @@ def test_side_outputs_and_late_records_leave_by_exits_of_their_own() -> None:
 
     plan = plan_fragments(flow.graph)
 
-    assert ways(plan) == [
+    assert exit_list(plan) == [
         ["call[bad] -> failed", "keys -> most.0"],
         ["most[late] -> late", "most -> out", "map -> late again"],
     ]
@@ -238,7 +242,7 @@ def test_a_side_output_may_be_keyed_and_its_origin_nothing_but_side_outputs() ->
 
     plan = plan_fragments(flow.graph)
 
-    assert ways(plan) == [["keys -> pass.0"], ["by bad -> most.0"], ["most -> out"]]
+    assert exit_list(plan) == [["keys -> pass.0"], ["by bad -> most.0"], ["most -> out"]]
     assert names(plan.fragments[1]) == ["pass", "by bad"]
 
 
@@ -250,7 +254,7 @@ def test_exchanges_without_keys_cut_nothing() -> None:
     plan = plan_fragments(flow.graph)
 
     assert len(plan.fragments) == 1
-    assert ways(plan) == [["on -> out"]]
+    assert exit_list(plan) == [["on -> out"]]
 
 
 def test_window_all_is_a_keyed_fragment() -> None:
@@ -284,7 +288,7 @@ def test_two_pipelines_in_one_flow_are_cut_side_by_side() -> None:
 
     plan = plan_fragments(flow.graph)
 
-    assert ways(plan) == [
+    assert exit_list(plan) == [
         ["by a -> of a.0"],
         ["of a -> sink of a"],
         ["by b -> of b.0"],
@@ -300,7 +304,7 @@ def test_numbers_of_exits_are_unique_in_the_plan() -> None:
 
     plan = plan_fragments(flow.graph)
 
-    assert [way.number for one in plan.fragments for way in one.exits] == list(range(5))
+    assert [exit.number for one in plan.fragments for exit in one.exits] == list(range(5))
 
 
 # ----------------------------------------------------------------------------------------------------- time
@@ -456,14 +460,14 @@ def test_each_way_out_of_a_step_is_an_exit_of_each_of_its_copies(flow: af.Flow) 
                 expected[edge.origin.id, edge.side, node.id, None, 0] += times
             elif isinstance(edge.partitioning, HashByKey):
                 expected[edge.origin.id, edge.side, None, heads[node.id], number] += times
-    ways_out = [(one, way) for one in plan.fragments for way in one.exits]
+    ways_out = [(one, exit) for one in plan.fragments for exit in one.exits]
     found = Counter(
-        (way.origin.id, way.side, way.sink and way.sink.id, way.reader, way.input)
-        for _, way in ways_out
+        (exit.origin.id, exit.side, exit.sink and exit.sink.id, exit.reader, exit.input)
+        for _, exit in ways_out
     )
     assert found == expected
-    assert all(any(way.origin is node for node in one.nodes) for one, way in ways_out)
-    assert [way.number for _, way in ways_out] == list(range(len(ways_out)))
+    assert all(any(exit.origin is node for node in one.nodes) for one, exit in ways_out)
+    assert [exit.number for _, exit in ways_out] == list(range(len(ways_out)))
 
 
 @given(flows())

@@ -225,9 +225,9 @@ def test_no_fragment_holds_on_to_steps_of_another_or_to_the_ends_of_the_flow(flo
                 assert one.source is None
                 assert one.sink is None
                 assert id(one) in inside or (one.operator is None and not one.inputs)
-        for way in sent.exits:
-            assert id(way.origin) in inside
-            assert way.sink is None or (way.sink.sink is None and not way.sink.inputs)
+        for exit in sent.exits:
+            assert id(exit.origin) in inside
+            assert exit.sink is None or (exit.sink.sink is None and not exit.sink.inputs)
 
 
 # ------------------------------------------------------------------------------------- pickling errors
@@ -263,14 +263,14 @@ def test_a_step_that_does_not_pickle_is_named_with_the_way_to_what_does_not() ->
 
 
 @pytest.mark.parametrize(
-    ("fn", "way"),
+    ("fn", "exit"),
     [
         (Client().ask, "(ask → Client → _lock)"),
         (partial(Client.ask, Client()), "(partial → [0] → _lock)"),
     ],
 )
-def test_methods_and_partial_functions_are_looked_into(fn: Any, way: str) -> None:
-    assert way in str(refusal(calling(fn)))
+def test_methods_and_partial_functions_are_looked_into(fn: Any, exit: str) -> None:
+    assert exit in str(refusal(calling(fn)))
 
 
 def test_defaults_and_collections_are_looked_into() -> None:

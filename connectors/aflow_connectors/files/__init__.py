@@ -7,9 +7,9 @@
     flights = CsvSource("flights/*.csv.gz", of=Flight, missing=("", "NA"))
     flow.source(flights, name="flights").filter(lambda f: f.delay > 60).to(JsonLinesSink("late.jsonl"), name="late")
 
-A source reads one file, a folder or a pattern; each file is a split, and the position in it travels with the
-records. What cannot be read raises ``SourceError`` with file, line and reason, or goes to a dead-letter stream. A
-sink's files appear under their names when they are complete.
+A source reads one file, a folder or a pattern; each file is a split, with a position after each record. Bad records
+raise ``SourceError`` with file, line and reason, or are emitted as dead letters. Files of a sink get their names
+when they are complete. Read ``source.py`` and ``lines.py`` first for sources, ``output/pieces.py`` for sinks.
 """
 
 from __future__ import annotations

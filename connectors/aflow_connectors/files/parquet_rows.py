@@ -147,7 +147,7 @@ class ParquetRows(Generic[V]):
                 rest = batch.slice(skip)
                 skip = max(0, skip - batch.num_rows)
                 if instants is not None:
-                    rest = instants.said(rest)
+                    rest = instants.corrected(rest)
                 prepared = max(1, _VALUES // max(1, rest.num_columns))
                 for begin in range(0, rest.num_rows, prepared):
                     yield group, self._convert(rest.slice(begin, prepared))
@@ -188,7 +188,7 @@ class InstantsOfSpark:
         differing = {name: kind for name, kind in types.items() if kind != known[name]}
         return cls(differing) if differing else None
 
-    def said(self, batch: Any) -> Any:
+    def corrected(self, batch: Any) -> Any:
         """Return ``batch`` with its instants in UTC."""
         for number, name in enumerate(batch.schema.names):
             if name in self._types:

@@ -93,5 +93,5 @@ def undecodable(exc: UnicodeDecodeError) -> str:
     """Return why bytes cannot be decoded, with the column (in bytes, from 1)."""
     return (
         f"byte 0x{exc.object[exc.start]:02x} at column {exc.start + 1} is not {exc.encoding}; "
-        "encoding= tells in which encoding the file is"
+        "encoding= sets the encoding of the file"
     )

@@ -33,7 +33,7 @@ PATIENCE: Final = timedelta(seconds=10)
 _BETWEEN: Final = 0.1
 
 #: Packages that raise Spark's errors: py4j too if the JVM has exited, and pyarrow for errors of Spark's streams.
-_SPARKS: Final = ("pyspark", "py4j", "grpc", "pyarrow")
+_SPARK_PACKAGES: Final = ("pyspark", "py4j", "grpc", "pyarrow")
 #: Lines without information, and prefixes of lines with information.
 _NOTHING: Final = re.compile(
     r"An error occurred while calling|An exception was thrown from|Exception thrown in awaitResult:$"
@@ -127,7 +127,7 @@ class Calls:
             finally:
                 _remove_tag(self._session, self._tag)
         except Exception as exc:
-            if not is_of_spark(exc):
+            if not is_spark_error(exc):
                 raise
             error = self._error(f"{doing} failed: {error_summary(exc)}")
             if frames := user_frames(exc):
@@ -153,16 +153,16 @@ class Calls:
                 _interrupt_tag(self._session, self._tag)
             except Exception as exc:
                 # A session that has ended has nothing to interrupt.
-                if not is_of_spark(exc):
+                if not is_spark_error(exc):
                     raise
             if done is None or done.wait(_BETWEEN) or monotonic() > deadline:
                 return
 
 
-def is_of_spark(exc: Exception) -> bool:
+def is_spark_error(exc: Exception) -> bool:
     """Return True if an error was raised by Spark or by the connection to it."""
     return isinstance(exc, (ConnectionError, EOFError)) or any(
-        kind.__module__.partition(".")[0] in _SPARKS for kind in type(exc).__mro__
+        kind.__module__.partition(".")[0] in _SPARK_PACKAGES for kind in type(exc).__mro__
     )
 
 

@@ -139,14 +139,14 @@ class SqliteSink(_TableSink[T]):
 
 
 class SqliteUpsert(_TableSink[T]):
-    """Writes each record into the row of ``table`` that has the same ``key``, or into a new one.
+    """Write each record into the row of ``table`` with the same ``key``, or into a new one.
 
-    The ``key`` columns must be the primary key of the table, or have a unique index together. All other columns that
-    are written are replaced. Arguments and records are as for ``SqliteSink``.
+    The ``key`` columns must be the primary key of the table, or have a unique index together. All other written columns
+    are replaced. Arguments and records are as for ``SqliteSink``.
 
-    Each batch is a transaction, and visible at once. What is written again after a restart replaces itself, so the
-    final content is right if the same records give the same rows; between a crash and the end of the catching up,
-    readers may see a row go back to what it was.
+    Each batch is a transaction, and visible at once. Rows that are written again after a restart replace themselves, so
+    the final content is right if the same records give the same rows. Until a restarted job has caught up, readers may
+    see an earlier version of a row.
     """
 
     delivery = Delivery.IDEMPOTENT

@@ -209,7 +209,7 @@ class StagingTable:
         if isinstance(last, int) and last > newest:
             raise self._database.error(
                 f"the job resumes from checkpoint {newest}, but table {self._table!r} has the rows up to checkpoint "
-                f"{last} already, which would be there twice: remove from it what is to be written again and then "
+                f"{last} already, which would be duplicated: remove from it what is to be written again and then "
                 f"UPDATE _aflow_commits SET checkpoint = {newest} WHERE sink = {text(self._sink[0])}, or bring "
                 f"back the database of then"
             )

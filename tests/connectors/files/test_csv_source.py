@@ -118,7 +118,7 @@ async def test_bad_records_go_to_the_dead_letters_with_the_good_ones_around_them
         (f"{file}, line 4", "',' expected after '\"'", b'"x"y,4'),
         (
             f"{file}, line 5",
-            "in field 2, byte 0xeb at column 1 is not utf-8; encoding= tells in which encoding the file is",
+            "in field 2, byte 0xeb at column 1 is not utf-8; encoding= sets the encoding of the file",
             b"5,\xeb",
         ),
     ]

@@ -28,8 +28,8 @@ async def test_a_line_in_another_encoding_is_an_error_with_line_and_column(tmp_p
         await records(TextSource(file))
 
     assert str(caught.value) == (
-        f"{file}, line 2: byte 0xeb at column 3 is not utf-8; encoding= tells in which encoding the "
-        "file is: 'Zo\\\\xeb' (dead_letters=Tag(…) sends bad records to a stream of their own)"
+        f"{file}, line 2: byte 0xeb at column 3 is not utf-8; encoding= sets the encoding of the "
+        "file: 'Zo\\\\xeb' (dead_letters=Tag(…) sends bad records to a stream of their own)"
     )
 
 

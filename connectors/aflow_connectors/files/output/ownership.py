@@ -67,7 +67,7 @@ class SinkPath:
             raise self.taken(path) from None
         except ForeignFile:
             raise self.error(
-                f"{path} is there, and is no lock file of this version of aflow: if another program uses it, write "
+                f"{path} exists, and is no lock file of this version of aflow: if another program uses it, write "
                 f"elsewhere; if an earlier version of aflow left it when it was killed, remove it"
             ) from None
 

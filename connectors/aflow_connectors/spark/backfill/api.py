@@ -95,7 +95,7 @@ async def _run(work: Backfill, calls: Calls) -> Backfilled:
     try:
         await calls.run(work.begin, f"beginning the backfill of flow {flow!r}")
         for fragment in work.plan.fragments:
-            await calls.run(partial(work.run, fragment), work.what(fragment))
+            await calls.run(partial(work.run, fragment), work.description(fragment))
         for sink in work.sinks:
             await calls.run(partial(work.write, sink), f"writing the results of sink {sink!r}")
         await calls.run(work.save, f"writing the savepoint of flow {flow!r}")

@@ -68,7 +68,7 @@ class Backfill:
     #: Set when the caller no longer waits: no savepoint is written after that.
     _given_up: bool = field(init=False, default=False)
 
-    def what(self, fragment: Fragment) -> str:
+    def description(self, fragment: Fragment) -> str:
         """Return a description of the fragments that run with ``fragment``, for messages."""
         *first, last = map(str, self.staging.together(fragment))
         which = f"fragments {', '.join(first)} and {last}" if first else f"fragment {last}"
@@ -87,7 +87,7 @@ class Backfill:
         began = time.monotonic()
         self.staging.run(fragment)
         if not self.staging.runs_with_reader(fragment):
-            self._took(f"fragment {fragment.index}", began)
+            self._record_time(f"fragment {fragment.index}", began)
 
     def write(self, sink: str) -> None:
         """Write or prepare the results of a sink."""
@@ -101,7 +101,7 @@ class Backfill:
                     self._prepared[sink] = destination.take(self._files_of(sink))
                 case TableDestination():
                     self._prepared[sink] = self._write_table(sink, destination)
-        self._took(f"results of {sink}", began)
+        self._record_time(f"results of {sink}", began)
 
     def save(self) -> None:
         """Write the savepoint if one was requested, and make prepared output visible."""
@@ -118,7 +118,7 @@ class Backfill:
                 )
             for destination in self._destinations():
                 destination.show()
-        self._took("savepoint", began)
+        self._record_time("savepoint", began)
 
     def done(self) -> Backfilled:
         """Return the summary of the backfill."""
@@ -192,27 +192,27 @@ class Backfill:
 
     def _into(self, sink: str) -> list[tuple[Fragment, Exit]]:
         return [
-            (one, way)
+            (one, exit)
             for one in self.plan.fragments
-            for way in one.exits
-            if way.sink is not None and way.sink.name == sink
+            for exit in one.exits
+            if exit.sink is not None and exit.sink.name == sink
         ]
 
     def _records_into(self, sink: str) -> int:
         numbers = self._numbers_of(sink)
         counts = self.staging.counts()
-        return sum(count for one in counts for way, count in one.exits.items() if way in numbers)
+        return sum(count for one in counts for exit, count in one.exits.items() if exit in numbers)
 
     def _files_of(self, sink: str) -> list[str]:
         numbers = self._numbers_of(sink)
         counts = self.staging.counts()
-        return [name for one in counts for way, name in one.files.items() if way in numbers]
+        return [name for one in counts for exit, name in one.files.items() if exit in numbers]
 
     def _numbers_of(self, sink: str) -> set[int]:
-        return {way.number for _, way in self._into(sink)}
+        return {exit.number for _, exit in self._into(sink)}
 
-    def _took(self, what: str, began: float) -> None:
-        self.seconds[what] = time.monotonic() - began
+    def _record_time(self, description: str, began: float) -> None:
+        self.seconds[description] = time.monotonic() - began
 
 
 def _first_columns(rows: DataFrame, sink: str) -> StructType | None:

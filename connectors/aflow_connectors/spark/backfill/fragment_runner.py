@@ -74,7 +74,7 @@ class FragmentRunner:
         if self.state is not None:
             folder = self.state.parent
             for gone in remove_stale(folder.parent, self.pattern):
-                _log.info("removed %s, which the driver of a backfill left that was killed", gone)
+                _log.info("removed %s, the staging folder of a killed driver", gone)
             try:
                 self._claimed = StagingFolder(folder, private=self.private)
                 self.state.mkdir()
@@ -104,15 +104,15 @@ class FragmentRunner:
 
     def runs_with_reader(self, fragment: Fragment) -> bool:
         """Return True if the fragment needs no Spark job of its own: all its output enters one shuffle."""
-        readers = {way.reader for way in fragment.exits}
+        readers = {exit.reader for exit in fragment.exits}
         return not fragment.keyed and len(readers) == 1 and None not in readers
 
     def _only_reports(self, fragment: Fragment) -> bool:
         """Return True if it emits only reports: Spark would take some tenths of a second to write and read them."""
         by_rows = [
-            way
-            for way in fragment.exits
-            if way.sink is None or way.sink.name not in self.written_by_executors
+            exit
+            for exit in fragment.exits
+            if exit.sink is None or exit.sink.name not in self.written_by_executors
         ]
         return self.state is not None and not by_rows
 
@@ -124,11 +124,11 @@ class FragmentRunner:
             fragment.index,
         ]
 
-    def rows_of_exits(self, ways: list[tuple[Fragment, Exit]]) -> DataFrame:
+    def rows_of_exits(self, exit_list: list[tuple[Fragment, Exit]]) -> DataFrame:
         """Return the rows of exits."""
         by_fragment: dict[int, list[int]] = {}
-        for fragment, way in ways:
-            by_fragment.setdefault(fragment.index, []).append(way.number)
+        for fragment, exit in exit_list:
+            by_fragment.setdefault(fragment.index, []).append(exit.number)
         frames = [self._with(index, exits) for index, exits in by_fragment.items()]
         return reduce(lambda one, other: one.unionByName(other), frames)
 

@@ -70,19 +70,19 @@ def execute(
 
     Resources of the calls are kept in this process under ``digest``, which identifies ``task``.
     """
-    passed: list[Any] = []
+    upstream_reports: list[Any] = []
     execution = _Execution(task, number, digest)
-    batches_out = bridged(execution.blocks(batches, passed), execution.work)
+    batches_out = bridged(execution.blocks(batches, upstream_reports), execution.work)
     with ResultFiles(task.files, number) as files, closing(batches_out):
-        for leaving in batches_out:
-            way = leaving.way.number
-            if way in files:
-                files.write(way, leaving.batch.values)
-            elif way not in task.dropped:
-                yield execution.encoded(leaving)
+        for exit_batch in batches_out:
+            exit = exit_batch.exit.number
+            if exit in files:
+                files.write(exit, exit_batch.batch.values)
+            elif exit not in task.dropped:
+                yield execution.encoded(exit_batch)
         names = files.finish()
-    yield from passed
-    yield from execution.left(names)
+    yield from upstream_reports
+    yield from execution.state_rows(names)
 
 
 def decode(columns: RowsOut, batches: Iterator[Any]) -> Iterator[Any]:
@@ -102,29 +102,29 @@ class _Execution:
         self._keyed = task.fragment.keyed
         self._inputs = len(task.fragment.head.inputs)
         self._encoders = {
-            way.number: ExitEncoder(way, key_groups=task.key_groups, readers=task.subtasks)
-            for way in task.fragment.exits
+            exit.number: ExitEncoder(exit, key_groups=task.key_groups, readers=task.subtasks)
+            for exit in task.fragment.exits
         }
         fragment = task.fragment.index << _PARTITION_BITS
         #: Place of the next emitted record block.
         self._place = (fragment | number) << _BLOCK_BITS
-        self._left: FragmentResult | None = None
+        self._result: FragmentResult | None = None
 
-    def blocks(self, batches: Iterator[Any], passed: list[Any]) -> Iterator[InputRows]:
-        """Yield the rows of the partition; append the reports of upstream fragments to ``passed``."""
+    def blocks(self, batches: Iterator[Any], upstream_reports: list[Any]) -> Iterator[InputRows]:
+        """Yield the rows of the partition; append the reports of upstream fragments to ``upstream_reports``."""
         if self._keyed:
-            return self._arrived(batches, passed)
+            return self._arrived(batches, upstream_reports)
         source = self._orders.source
         return (source.records(batch) for batch in batches if source and batch.num_rows)
 
-    def _arrived(self, batches: Iterator[Any], passed: list[Any]) -> Iterator[InputRows]:
+    def _arrived(self, batches: Iterator[Any], upstream_reports: list[Any]) -> Iterator[InputRows]:
         merging = BlockMerger()
         for batch in batches:
             reports = _reports_in(batch.column("exit"))
             if reports:
                 # With our schema: Spark may have inferred that a column is never null, which is another schema.
                 columns = batch.slice(0, reports).columns
-                passed.append(pa.RecordBatch.from_arrays(columns, schema=_schema()))
+                upstream_reports.append(pa.RecordBatch.from_arrays(columns, schema=_schema()))
             rows = batch.slice(reports)
             if rows.num_rows:
                 self._check_part(rows.column("part"))
@@ -153,33 +153,33 @@ class _Execution:
             key_groups=task.key_groups,
         )
         async with pooled_resources(self._digest, task.fragment, task.flow) as resources:
-            self._left = await run_fragment(
+            self._result = await run_fragment(
                 task.fragment, partition, inbox, outbox, resources=resources, flow=task.flow
             )
 
-    def encoded(self, leaving: ExitBatch) -> Any:
+    def encoded(self, exit_batch: ExitBatch) -> Any:
         """Return emitted records as rows."""
-        way = leaving.way
-        record_blocks = list(self._encoders[way.number].record_blocks(leaving.batch))
+        exit = exit_batch.exit
+        record_blocks = list(self._encoders[exit.number].record_blocks(exit_batch.batch))
         count, place = len(record_blocks), self._place
         self._place += count
         return _rows(
-            [way.number] * count,
+            [exit.number] * count,
             [record_block.part for record_block in record_blocks],
-            [way.input] * count,
+            [exit.input] * count,
             [record_block.time for record_block in record_blocks],
             range(place, place + count),
             [record_block.payload for record_block in record_blocks],
         )
 
-    def left(self, files: dict[int, str]) -> Iterator[Any]:
+    def state_rows(self, files: dict[int, str]) -> Iterator[Any]:
         """Yield the state and the counts of the partition as rows; ``files`` are the files that it wrote."""
-        left = self._left
-        if left is None:
+        state_rows = self._result
+        if state_rows is None:
             raise ConnectorError(f"partition {self._number} has ended without an end")
         state = ""
         if self._keyed and self._orders.until is not None:
-            chunks = encoded_part(left.state)
+            chunks = encoded_part(state_rows.state)
             if self._orders.state is not None:
                 state = write_state(self._orders.state, self._number, chunks)
             else:
@@ -188,9 +188,9 @@ class _Execution:
         counts = StepCounts(
             fragment=self._orders.fragment.index,
             subtask=self._number,
-            steps=dict(left.steps),
-            exits=dict(left.exits),
-            left_out=left.left_out,
+            steps=dict(state_rows.steps),
+            exits=dict(state_rows.exits),
+            left_out=state_rows.left_out,
             files=files,
             state=state,
         )
@@ -241,7 +241,7 @@ def fragment_function(
     Raises ``FlowDefinitionError`` that names the step that cannot be pickled.
     """
     check_picklable(fragment, dumps)
-    ways = {way.number: way.sink.name for way in fragment.exits if way.sink is not None}
+    exit_list = {exit.number: exit.sink.name for exit in fragment.exits if exit.sink is not None}
     task = FragmentTask(
         flow=plan.flow,
         fragment=portable_copy(fragment),
@@ -249,14 +249,16 @@ def fragment_function(
         key_groups=plan.key_groups,
         until=until,
         source=source,
-        files={way: into for way, name in ways.items() if (into := files.get(name)) is not None},
+        files={
+            exit: into for exit, name in exit_list.items() if (into := files.get(name)) is not None
+        },
         dropped=frozenset(
-            way for way, name in ways.items() if name in files and files[name] is None
+            exit for exit, name in exit_list.items() if name in files and files[name] is None
         ),
         state=state,
     )
-    what = f"fragment {fragment.index} of flow {plan.flow!r}"
-    return executor_function(run_partition, _pickled(task), what=what)
+    description = f"fragment {fragment.index} of flow {plan.flow!r}"
+    return executor_function(run_partition, _pickled(task), what=description)
 
 
 def decoder_function(columns: RowsOut, *, sink: str) -> MapBatches:

@@ -26,7 +26,7 @@ from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner
 from aflow_connectors.spark.backfill.fragment_task import fragment_function
 from aflow_connectors.spark.backfill.history import HistoryTable, history_folder
 from aflow_connectors.spark.backfill.results import Results, ResultTarget
-from aflow_connectors.spark.calls import error_summary, is_connect, is_of_spark
+from aflow_connectors.spark.calls import error_summary, is_connect, is_spark_error
 from aflow_connectors.spark.dataframe.columns import RowsIn
 from aflow_connectors.spark.dataframe.schema import rows_schema
 from aflow_connectors.spark.dataframe.source import SparkSource
@@ -184,14 +184,14 @@ def _rows_in(
     rows = sources[name]
     of = rows.of if isinstance(rows, SparkSource) else None
     owner = f"source {name!r}"
-    schema = _of_spark(name, lambda: rows_schema(frames[name], owner=owner))
+    schema = _ask_spark(name, lambda: rows_schema(frames[name], owner=owner))
     rows_in: RowsIn[Any] = RowsIn(schema.names, of, owner=owner)
     rows_in.check(schema)
     return rows_in
 
 
 def _frame(rows: SourceRows, source: str) -> DataFrame:
-    frame = _of_spark(source, rows.dataframe) if isinstance(rows, SparkSource) else rows
+    frame = _ask_spark(source, rows.dataframe) if isinstance(rows, SparkSource) else rows
     # Checked on the type: an instance takes any attribute for a column.
     if not hasattr(type(frame), "sparkSession"):
         raise FlowDefinitionError(
@@ -201,11 +201,11 @@ def _frame(rows: SourceRows, source: str) -> DataFrame:
     return frame
 
 
-def _of_spark(source: str, ask: Callable[[], T]) -> T:
+def _ask_spark(source: str, ask: Callable[[], T]) -> T:
     try:
         return ask()
     except Exception as exc:
-        if not is_of_spark(exc):
+        if not is_spark_error(exc):
             raise
         raise ConnectorError(f"source {source!r}: {error_summary(exc)}") from exc
 

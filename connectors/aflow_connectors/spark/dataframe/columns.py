@@ -95,12 +95,12 @@ class RowsOut:
                 columns = [list(map(get, records)) for get in getters]
             except KeyError:
                 columns = None
-            if columns is not None and self._no_more(records):
+            if columns is not None and self._has_no_more(records):
                 return columns
         rows = [self._row(record) for record in records]
         return [[row[name] for row in rows] for name in self._names]
 
-    def _no_more(self, records: Sequence[Any]) -> bool:
+    def _has_no_more(self, records: Sequence[Any]) -> bool:
         """Return True if records that have all columns have no other field. Classes were checked before."""
         return type(records[0]) is not dict or set(map(len, records)) == {len(self._names)}
 

@@ -195,7 +195,7 @@ async def _call(
         pooled_resources(payload.digest, step.fragment, step.name) as resources,
         asyncio.TaskGroup() as group,
     ):
-        group.create_task(collected.send_what_lingers(), name="results that linger")
+        group.create_task(collected.send_lingering(), name="results that linger")
         await run_fragment(
             step.fragment,
             Partition(),
@@ -221,11 +221,11 @@ class _Collected:
         #: Keeps concurrent senders in order.
         self._sending = asyncio.Lock()
 
-    def put(self, leaving: ExitBatch, /) -> Awaitable[None] | None:
+    def put(self, exit_batch: ExitBatch, /) -> Awaitable[None] | None:
         """Buffer results; wait while too many have not been fetched."""
         if not self._records:
             asyncio.get_running_loop().call_later(self._linger, self._lingers.set)
-        self._records += leaving.batch.values
+        self._records += exit_batch.batch.values
         return None if len(self._records) < self._rows_out else self._send()
 
     def end(self) -> None:
@@ -233,7 +233,7 @@ class _Collected:
         self._ended = True
         self._lingers.set()
 
-    async def send_what_lingers(self) -> None:
+    async def send_lingering(self) -> None:
         """Emit results that have waited for ``_LINGER`` seconds, and the remaining ones at the end."""
         while not self._ended:
             await self._lingers.wait()

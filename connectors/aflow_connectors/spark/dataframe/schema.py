@@ -17,7 +17,7 @@ from uuid import UUID
 from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.fields import fields_of
 from aflow_connectors.spark.dataframe.arrow import pa
-from aflow_connectors.spark.environment import import_pyspark
+from aflow_connectors.spark.environment import first_line, import_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,7 +69,7 @@ def spark_schema(schema: Schema, *, owner: str) -> StructType:
             parsed = _spark_types().from_arrow_schema(schema)
     except PySparkException as exc:
         raise FlowDefinitionError(
-            f"{owner}: Spark makes no schema of {shown(cast(object, schema))}: {_said(exc)}"
+            f"{owner}: Spark makes no schema of {shown(cast(object, schema))}: {first_line(exc)}"
         ) from exc
     if not isinstance(parsed, StructType) or not parsed.fields:
         raise FlowDefinitionError(
@@ -98,7 +98,7 @@ def rows_schema(frame: DataFrame, *, owner: str, in_parquet: bool = False) -> Ar
     if frame.isStreaming:
         raise FlowDefinitionError(
             f"{owner}: the DataFrame is a streaming one (spark.readStream), and rows are read of one that ends: read "
-            f"it by spark.read, and give the live job a source of its own for what is new"
+            f"it by spark.read, and give the live job another source for new rows"
         )
     fields = frame.schema.fields
     check_names([field.name for field in fields], owner=owner)
@@ -151,7 +151,7 @@ def _inferred_type(name: str, values: list[object], owner: str) -> Any:
         found = pa.array([_without_classes(value) for value in values]).type
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as exc:
         raise FlowDefinitionError(
-            f"{owner}: column {name!r} has no one type: {_said(exc)}; say it, in schema="
+            f"{owner}: column {name!r} has no one type: {first_line(exc)}; say it, in schema="
         ) from exc
     return _as_in_spark(name, found, owner)
 
@@ -204,8 +204,3 @@ def _spark_types() -> Any:
     """Return the module of Spark that converts schemas; its signatures use pyarrow's types."""
     import_pyspark()
     return import_module("pyspark.sql.pandas.types")
-
-
-def _said(exc: BaseException) -> str:
-    """Return the first non-empty line of an error's text."""
-    return next((line.strip() for line in str(exc).splitlines() if line.strip()), repr(exc))

@@ -146,7 +146,7 @@ class SparkTable:
         if partitions:
             which = ", ".join(one.sql() for one in partitions)
             self._session.sql(f"ALTER TABLE {self.name} DROP IF EXISTS {which}")
-            self._tell_readers()
+            self._refresh_readers()
 
     def replace(self, files: Sequence[Path], columns: StructType) -> None:
         """Write staged files, at least one, into the partitions of their pieces, replacing their content.
@@ -170,7 +170,7 @@ class SparkTable:
         order = self._session.table(self.name).columns
         chosen = [piece if name == PIECE else _quoted(name) for name in order]
         rows.selectExpr(*chosen).write.insertInto(self.name, overwrite=True)
-        self._tell_readers()
+        self._refresh_readers()
 
     def error(self, reason: str) -> SinkError:
         """Return ``reason`` as the failure of this sink."""
@@ -180,7 +180,7 @@ class SparkTable:
         """Raise ``SinkError`` for a table on which the effect of a write is unknown or harmful."""
         rows = self._session.sql(f"DESCRIBE TABLE EXTENDED {self.name}").collect()
         described = [(str(row[0]), str(row[1])) for row in rows]
-        details = dict(_below(_DETAILS, described))
+        details = dict(_section(_DETAILS, described))
         kind = details.get("Provider", "of no known format")
         if kind.lower() not in _FORMATS:
             known = " and ".join(sorted(_FORMATS))
@@ -188,14 +188,14 @@ class SparkTable:
                 f"it is {kind}, and the sink writes into tables of Spark's own catalog in {known}: give it one of "
                 f"these, or write a folder with SparkSink and load that"
             )
-        if PIECE not in dict(_below(_PARTITIONS, described)):
+        if PIECE not in dict(_section(_PARTITIONS, described)):
             raise self.error(
                 f"it is not partitioned by {PIECE}, which names the checkpoint of each row: make it with "
                 f"'{PIECE} STRING' as a column and in PARTITIONED BY, or let the sink make it"
             )
         self._full_name = ".".join(_quoted(details[part]) for part in _FULL_NAME)
 
-    def _tell_readers(self) -> None:
+    def _refresh_readers(self) -> None:
         """Refresh the file list of the session that users read with: it has not seen the write."""
         self._readers.catalog.refreshTable(self._full_name)
 
@@ -216,7 +216,7 @@ class SparkTable:
         return numbers and TablePartition(columns, piece, int(numbers[1]), int(numbers[2]))
 
 
-def _below(title: str, described: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+def _section(title: str, described: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
     """Return the lines of a section, which ends with an empty line; none if there is no such section."""
     names = [name for name, _ in described]
     if title not in names:
@@ -227,7 +227,7 @@ def _below(title: str, described: Sequence[tuple[str, str]]) -> Sequence[tuple[s
 
 def writing_session(session: SparkSession) -> SparkSession:
     """Return a session like ``session`` except for the overwrite mode."""
-    writing = _clone(session) if is_connect(session) else _alike(session)
+    writing = _clone(session) if is_connect(session) else _similar_session(session)
     writing.conf.set(_MODE, "dynamic")
     return writing
 
@@ -237,7 +237,7 @@ def _clone(session: SparkSession) -> SparkSession:
     return cast("SparkSession", cast(Any, session).cloneSession())
 
 
-def _alike(session: SparkSession) -> SparkSession:
+def _similar_session(session: SparkSession) -> SparkSession:
     """Return a new classic session with the settings, catalog and database of another."""
     new = session.newSession()
     for name, value in session.conf.getAll.items():

@@ -130,7 +130,7 @@ class SparkTableSink(Sink[T]):
         return StagedPieces(self.staging, self.table, sink=name)
 
     def _left(self, name: str, loads: TableLoads) -> None:
-        """Release a closed writer. The next job looks everything up anew."""
+        """Release a closed writer. The next job looks everything up again."""
         loads.writers -= 1
         if not loads.writers and self._loads.get(name) is loads:
             del self._loads[name]
