@@ -27,10 +27,10 @@ from aflow.model.codecs.schema import (
     OneOf,
     Record,
     Ref,
-    Row,
     Scalar,
     Schema,
     Shape,
+    TupleShape,
     Values,
 )
 from aflow.state.schema_limits import implied
@@ -159,9 +159,9 @@ class _Comparison:
                 return keys + self.read(old.value, new.value, f"{path}[value]")
             case Ref(), Entries():
                 return self._as_entries(old, new, path)
-            case (Row() | Ref(), Row() | Ref()):
+            case (TupleShape() | Ref(), TupleShape() | Ref()):
                 return self._places(old, new, path)
-            case (Row() | Ref(), Items()):
+            case (TupleShape() | Ref(), Items()):
                 return self._as_items(old, new, path)
             case _:
                 raise _unreadable(path, old, new)
@@ -238,7 +238,7 @@ class _Comparison:
             self.read(one.shape, new.value, f"{path}.{one.name}")
         return [_becomes(path, old, new)]
 
-    def _as_items(self, old: Row | Ref, new: Items, path: str) -> _Changes:
+    def _as_items(self, old: TupleShape | Ref, new: Items, path: str) -> _Changes:
         """Places of fixed number as any number of items. A set would lose equal ones."""
         places = self._row(old, self._old)
         if places is None or new.kind not in _COLLECTED["list"]:
@@ -248,7 +248,7 @@ class _Comparison:
             self.read(one.shape, new.item, f"{path}[{number}]")
         return [_becomes(path, old, new)]
 
-    def _places(self, old: Row | Ref, new: Row | Ref, path: str) -> _Changes:
+    def _places(self, old: TupleShape | Ref, new: TupleShape | Ref, path: str) -> _Changes:
         """Both as arrays: by place."""
         before, after = self._row(old, self._old), self._row(new, self._new)
         if before is None or after is None:
@@ -268,16 +268,16 @@ class _Comparison:
         changes += [f"{path}.{one.called or one.name} is dropped" for one in extra]
         return [*changes, _becomes(path, old, new)] if type(old) is not type(new) else changes
 
-    def _skips(self, new: Row | Ref) -> bool:
+    def _skips(self, new: TupleShape | Ref) -> bool:
         """Whether what is behind the last known place is skipped."""
-        if isinstance(new, Row):
+        if isinstance(new, TupleShape):
             return False
         record = self._new[new.name]
         return record.form is Form.ARRAY and not record.closed
 
-    def _row(self, shape: Row | Ref, records: Mapping[str, Record]) -> list[Field] | None:
+    def _row(self, shape: TupleShape | Ref, records: Mapping[str, Record]) -> list[Field] | None:
         """The places of an array, the tag of a Struct as one of them; None for a map."""
-        if isinstance(shape, Row):
+        if isinstance(shape, TupleShape):
             return [Field(str(number), one) for number, one in enumerate(shape.items)]
         record = records[shape.name]
         return None if record.form is Form.MAP else _wire(record)

@@ -1,10 +1,11 @@
-"""How values become bytes that another process, and a later version of the program, can read.
+"""Codecs: values as bytes that another process, and a later version of the program, can read. Read ``base`` first.
 
 ``codec_for(Payment)`` is typed, fast and safe, and tolerates added fields with defaults and removed fields; ``PLAIN``
-restores values of plain Python types exactly and refuses the rest; ``PICKLE`` takes nearly everything, on request only.
+restores values of plain Python types exactly and refuses the rest; ``PICKLE`` accepts nearly everything, on request
+only.
 
-A codec may have an attribute ``schema``, a ``Schema`` of its bytes: snapshots hold it, so that a restore sees at once
-whether it can read what is there.
+A codec may have an attribute ``schema``, a ``Schema`` of its bytes: snapshots contain it, so that a restore detects at
+once whether it can read them.
 """
 
 from aflow.model.codecs.base import Codec as Codec

@@ -1,4 +1,4 @@
-"""What every codec does, and how it fails."""
+"""The interface of codecs, and their error."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Codec(Protocol[T]):
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Its name in errors."""
         ...
 
     def encode(self, value: T, /) -> bytes:
-        """The bytes of ``value``. Raises ``CodecError``."""
+        """Return the bytes of ``value``. Raises ``CodecError``."""
         ...
 
     def decode(self, data: bytes, /) -> T:
-        """The value that ``data`` was made from. Raises ``CodecError``."""
+        """Return the value that ``data`` was made from. Raises ``CodecError``."""
         ...

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from aflow.model.codecs.base import CodecError
 
-#: The slots behind ``module.__dict__`` and ``cls.__dict__``, which a subclass or a metaclass cannot replace.
+#: The slots of ``module.__dict__`` and ``cls.__dict__``, which a subclass or a metaclass cannot replace.
 _MODULE_DICT: Final[Any] = vars(ModuleType)["__dict__"]
 _CLASS_DICT: Final[Any] = vars(type)["__dict__"]
 
@@ -40,7 +40,7 @@ def known_class(name: str) -> type:
     kind = cast("type", found)
     if (kind.__module__, kind.__qualname__) != (module_name, qualified):
         raise CodecError(
-            f"the stored records are of class {name}, and that name stands for "
+            f"the stored records are of class {name}, and that name refers to "
             f"{kind.__module__}:{kind.__qualname__} in this process"
         )
     return kind

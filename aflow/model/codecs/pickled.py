@@ -1,4 +1,4 @@
-"""Pickle, for those who ask for it."""
+"""Pickle, on request."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from aflow.model.codecs.base import Codec, CodecError
 
 T = TypeVar("T")
 
-#: 3.8 and later read it; fixed, so that a newer interpreter does not write what an older one cannot read.
+#: Readable by Python 3.8 and later; fixed, so that an older interpreter can read the bytes of a newer one.
 _PROTOCOL: Final = 5
 
 
 class Pickled(Generic[T]):
     """The codec for values of nearly any type: ``ValueState("model", codec=Pickled[Model]())``.
 
-    Decoding RUNS CODE that the bytes choose: only for storage that nobody else can write to. Bytes name classes by
-    module, so moving or renaming a class makes them unreadable, and nothing checks what changed in it.
+    Decoding RUNS CODE that the bytes choose: only for storage that no other party can write to. Bytes name classes by
+    module, so moving or renaming a class makes them unreadable, and changes of a class are not checked.
     """
 
     __slots__ = ("__orig_class__",)
@@ -35,7 +35,7 @@ class Pickled(Generic[T]):
 
     def decode(self, data: bytes) -> T:
         try:
-            return cast("T", pickle.loads(data))  # what encode was given
+            return cast("T", pickle.loads(data))  # the argument of encode
         except Exception as exc:  # so do __setstate__ and constructors
             raise CodecError(
                 f"{len(data)} bytes cannot be unpickled: {type(exc).__name__}: {exc}; "

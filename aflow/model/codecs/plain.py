@@ -12,7 +12,7 @@ The bytes are msgpack. Whatever msgpack has no type for is an extension, by thes
               of UTC, an array of those and a name, or an IANA name
  7  date         ISO 8601 text
  8  timedelta    microseconds, in the form of extension 1
- 9  Decimal      text as ``str`` gives it
+ 9  Decimal      text of ``str``
 10  UUID         16 bytes
 ==  ===========  =======================================================================
 """
@@ -54,7 +54,7 @@ class _Plain:
 
     def encode(self, value: object) -> bytes:
         try:
-            # Hot path: a scalar goes straight to C, and so does a flat list or dict after one look at its types.
+            # Hot path: a scalar is passed directly to C, and so is a flat list or dict after one check of its types.
             return _encode(value if type(value) in _SCALARS else _TRUSTING.pack(value))
         except OverflowError:
             return self._encode_large_ints(value)
@@ -77,7 +77,7 @@ class _Plain:
 
 
 class Packer:
-    """Replaces, inside a value, what msgpack would change by extensions; ``native`` are the types it leaves alone."""
+    """Replaces values inside a value that msgpack would change by extensions; ``native`` types are kept."""
 
     __slots__ = ("_native",)
 
@@ -95,7 +95,7 @@ class Packer:
         return self.unknown(value)
 
     def unknown(self, value: object) -> object:
-        """What to put in place of a value of no plain type. Raises ``CodecError``."""
+        """Return the replacement of a value of no plain type. Raises ``CodecError``."""
         raise CodecError(_advice(value))
 
     def of_list(self, value: list[object]) -> object:
@@ -118,11 +118,11 @@ class Packer:
         return Ext(FROZENSET, _encode(self.items(value)))
 
     def items(self, values: Iterable[object]) -> object:
-        """What to put in place of a list of ``values``."""
+        """Return the replacement of a list of ``values``."""
         return [self.pack(value) for value in values]
 
 
-#: Trusts that an int fits msgpack, which raises OverflowError if not; then the careful one looks at each.
+#: Assumes that an int fits msgpack, which raises OverflowError if not; then the careful one checks each.
 _TRUSTING: Final = Packer(_SCALARS)
 _CAREFUL: Final = Packer(_SCALARS - {int})
 
@@ -153,7 +153,7 @@ def _pack_datetime(value: datetime) -> Ext:
 
 
 def _zone(value: datetime) -> object:
-    """None, microseconds east of UTC, those and a name, or the IANA name."""
+    """Return None, microseconds east of UTC, those and a name, or the IANA name."""
     zone = value.tzinfo
     if zone is None:
         return None
@@ -212,7 +212,7 @@ def _unpack_dict(data: memoryview) -> dict[object, object]:
 
 
 def paired(items: Iterable[object]) -> dict[object, object]:
-    """Items that are key, value, key, value … as a dict."""
+    """Return items that are key, value, key, value … as a dict."""
     parts = iter(items)
     return dict(zip(parts, parts, strict=True))
 
@@ -245,7 +245,7 @@ _UNPACK: Final[dict[int, Callable[[memoryview], object]]] = {
 
 
 def unpack(code: int, data: memoryview) -> object:
-    """The value of an extension."""
+    """Return the value of an extension."""
     if (restore := _UNPACK.get(code)) is None:
         raise ValueError(f"extension {code} is unknown; were they written by a newer aflow?")
     return restore(data)
@@ -275,6 +275,6 @@ def _advice(value: object) -> str:
 
 
 #: Values that need no declared type: None, bool, int of any size, float, str, bytes, list, tuple, dict, set, frozenset,
-#: datetime, date, timedelta, Decimal and UUID come back exactly as they were, type for type; subclasses of them and all
+#: datetime, date, timedelta, Decimal and UUID are restored exactly, type for type; subclasses of them and all
 #: else are refused with ``CodecError``. The bytes of a set follow its iteration order: do not compare them.
 PLAIN: Final[Codec[object]] = _Plain()

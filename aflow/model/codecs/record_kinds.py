@@ -1,12 +1,12 @@
-"""How instances of a class are taken apart into values, and put together again: what ``RECORDS`` knows of classes.
+"""Forms of records: how ``RECORDS`` takes instances of a class apart into values, and makes them again.
 
-There are four forms: dataclasses, named tuples, ``msgspec.Struct`` and enums. ``form_of`` looks at a class once; what
-it finds serves for all instances. A class is known by a *header*, ``module:qualified name(fields, …)``, from which
-``form_named`` finds it again in another process, among the classes that are imported there: see ``class_lookup``. It
-takes nothing but a class of the same form with the same fields.
+There are four forms: dataclasses, named tuples, ``msgspec.Struct`` and enums. ``form_of`` inspects a class once; the
+form serves for all instances. A *header*, ``module:qualified name(fields, …)``, identifies a class. ``form_named``
+finds the class of a header in another process, among the classes that are imported there: see ``class_lookup``. It
+accepts only a class of the same form with the same fields.
 
-Making an instance runs no code of the class: headers and parts may come from a file that somebody has changed. What
-cannot be made in that way has no form, and is refused when it is to be stored.
+Making an instance runs no code of the class: headers and parts may be from a file that was tampered with. A class of
+which instances cannot be made in that way has no form, and is refused when an instance is to be stored.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from aflow.model.codecs.class_lookup import known_class
 #: Set where a class is built in: instances of classes that derive from such a one hold more than fields.
 _HEAP_TYPE: Final = 1 << 9
 
-#: What stands beside the fields of one instance.
+#: Attributes of one instance besides its fields.
 More = dict[str, object]
 
 _NOTHING: Final[More] = {}
 
-#: Of any class that has nothing built in.
+#: Makes an instance of any class without built-in bases.
 _new: Final = cast("Callable[[type], Any]", object.__new__)
 
 
@@ -52,22 +52,22 @@ class FormCode(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordForm:
-    """How instances of one class are taken apart and put together."""
+    """Takes instances of one class apart, and makes them again."""
 
     code: int
     header: str
     width: int
-    """How many parts an instance has."""
+    """Number of parts of an instance."""
     parts: Callable[[Any], Sequence[object]]
-    """The parts of an instance."""
+    """Returns the parts of an instance."""
     more: Callable[[Any], More]
-    """What it has beside them."""
+    """Returns its attributes besides them."""
     rows: Callable[[list[Any]], Iterable[Sequence[object]] | None]
-    """The parts of each of some instances; None if one might have something beside them."""
+    """Returns the parts of each of some instances; None if one may have other attributes."""
     make: Callable[[Sequence[Any]], Any]
     """Return the instance of exactly ``width`` parts, without running any code of the class."""
     called: Callable[..., Any] | None = None
-    """What makes the same of the parts as arguments, where it is the class itself."""
+    """The class, if a call of it with the parts makes the same instance; else None."""
     by_dict: bool = False
     """True if the parts of an instance are in its ``__dict__``, and nowhere else."""
 
@@ -78,12 +78,12 @@ class RecordForm:
 
     @property
     def closed(self) -> bool:
-        """True if an instance can have nothing beside its parts."""
+        """True if an instance cannot have other attributes."""
         return self.more is _no_more
 
 
 def form_of(kind: type[Any]) -> RecordForm:
-    """How instances of ``kind`` are taken apart. Raises ``CodecError`` for a class that is not of the four forms."""
+    """Return the form of ``kind``. Raises ``CodecError`` for a class that is not of the four forms."""
     form = _form_of(kind)
     if inspect.getattr_static(kind, "__del__", None) is not None:
         raise CodecError(
@@ -125,7 +125,7 @@ def form_named(code: int, header: str) -> RecordForm:
 
 
 def _header(kind: type, fields: Iterable[str]) -> str:
-    """Raises ``CodecError`` if ``kind`` would not be found by its name."""
+    """Raise ``CodecError`` if ``kind`` would not be found by its name."""
     name = f"{kind.__module__}:{kind.__qualname__}"
     found: object = sys.modules.get(kind.__module__)
     for part in kind.__qualname__.split("."):
@@ -154,7 +154,7 @@ def _of_enum(kind: type[Enum]) -> RecordForm:
 
 
 def _member(value: Enum) -> Sequence[object]:
-    """Its name; of flags the number, since a combination has no name of its own."""
+    """Return its name; of a flag the number, since a combination has no name of its own."""
     return (value.value if isinstance(value, Flag) else value.name,)
 
 
@@ -173,7 +173,7 @@ def _combination(kind: type[Flag], value: int) -> Flag:
 
 
 def _names_of_items(kind: type[Any]) -> tuple[str, ...] | None:
-    """None if it is no named tuple."""
+    """Return the field names, or None if it is no named tuple."""
     fields: object = getattr(kind, "_fields", None)
     is_one = tuple in kind.__mro__ and isinstance(fields, tuple)
     return cast("tuple[str, ...]", fields) if is_one else None
@@ -219,7 +219,7 @@ def _of_struct(kind: type[msgspec.Struct]) -> RecordForm:
 def _struct_maker(
     kind: type[msgspec.Struct], fields: tuple[str, ...]
 ) -> Callable[[Sequence[Any]], Any]:
-    """Raises ``CodecError`` for a class that cannot be made without running its code."""
+    """Return a function that makes instances. Raises ``CodecError`` if that would run code of the class."""
     by_place = all(
         one.kind is one.POSITIONAL_OR_KEYWORD for one in inspect.signature(kind).parameters.values()
     )
@@ -241,7 +241,7 @@ def _no_post_init(_made: object) -> None:
 
 
 def _without_post_init(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """Return a class of the same layout whose ``__post_init__`` does nothing.
+    """Return a class of the same layout with a ``__post_init__`` that does nothing.
 
     ``msgspec`` calls ``__post_init__`` whenever it makes an instance. So an instance of this class is made, and becomes
     one of ``kind`` afterwards.
@@ -290,9 +290,9 @@ def _of_dataclass(kind: type) -> RecordForm:
 
 
 def _init_is_made(kind: type[Any], fields: tuple[str, ...]) -> bool:
-    """True if ``__init__`` is what ``dataclass`` makes, and sets the fields, in their order, and does no more.
+    """Return True if ``dataclass`` generated ``__init__``, and it only sets the fields, in their order.
 
-    Then it is the fastest way to make an instance, and nobody can tell that it was called.
+    Then it is the fastest way to make an instance, and its call has no other effect.
     """
     code = getattr(vars(kind).get("__init__"), "__code__", None)
     return (
@@ -303,7 +303,7 @@ def _init_is_made(kind: type[Any], fields: tuple[str, ...]) -> bool:
         and code.co_filename == "<string>"
         and code.co_kwonlyargcount == 0
         and code.co_varnames[1 : code.co_argcount] == fields
-        # What has an __setattr__ of the user's would notice.
+        # A __setattr__ of the user would notice.
         and (_setter(kind) is _setter(object) or kind.__dataclass_params__.frozen)
     )
 
@@ -374,9 +374,9 @@ def _by_attribute(kind: type, fields: tuple[str, ...], parts: Sequence[Any]) -> 
 
 
 def put(made: object, more: More) -> None:
-    """Set attributes of what ``RecordForm.make`` has made, also of frozen classes.
+    """Set attributes of an instance made by ``RecordForm.make``, also of a frozen class.
 
-    An attribute goes into its slot or into the ``__dict__``, whatever properties the class has. Raises
+    An attribute is set in its slot or in the ``__dict__``, whatever properties the class has. Raises
     ``AttributeError`` if there is neither.
     """
     for name, held in more.items():
@@ -388,7 +388,7 @@ def put(made: object, more: More) -> None:
 
 
 def _dict_of(made: object) -> dict[str, object]:
-    """``made.__dict__``, without calling a ``__getattribute__`` of its class."""
+    """Return ``made.__dict__``, without calling a ``__getattribute__`` of its class."""
     return cast("dict[str, object]", object.__getattribute__(made, "__dict__"))
 
 
@@ -398,7 +398,7 @@ def _beside(kind: type, fields: frozenset[str], slots: tuple[str, ...], value: o
 
 
 def _dict_without(kind: type, fields: frozenset[str], value: object) -> More:
-    """The ``__dict__`` without fields, what ``typing`` notes of type parameters, and what is computed from the rest."""
+    """Return the ``__dict__`` without fields, type parameters of ``typing``, and cached properties."""
     held = getattr(value, "__dict__", None)
     if not held:
         return _NOTHING
@@ -412,5 +412,5 @@ def _dict_without(kind: type, fields: frozenset[str], value: object) -> More:
 
 
 def flat(rows: Iterable[Sequence[object]]) -> list[object]:
-    """The parts of all rows in one list."""
+    """Return the parts of all rows in one list."""
     return list(chain.from_iterable(rows))

@@ -1,6 +1,6 @@
-"""Self-describing encoding of records whose type nobody has declared: plain values, and objects that are their fields.
+"""Self-describing encoding of records without a declared type: plain values, and objects as their fields.
 
-What ``PLAIN`` stores is stored in the same way. Instances of dataclasses, named tuples, msgspec Structs and enums are
+Plain values are stored as by ``PLAIN``. Instances of dataclasses, named tuples, msgspec Structs and enums are
 msgpack extensions, by codes that never change; a *header* is the class and its fields, ``module:qualified name(a,b)``:
 
 ==  ===========  =====================================================================
@@ -11,15 +11,14 @@ msgpack extensions, by codes that never change; a *header* is the class and its 
 35  enum         array of header and the name of the member; of a flag, its number
 36  UNSET        nothing: ``msgspec.UNSET``, which a field of a Struct may hold
 37  many         array of code (32 to 35), header, and the values of the fields of some
-                 instances of one class, one after the other; stands for the list of them
+                 instances of one class, one after the other: the list of them
 ==  ===========  =====================================================================
 
-Decoding looks a class up among those that are imported already and accepts nothing but a class of that form: whoever
-can change the bytes can choose among the records that the program knows, and run no code but ``__hash__`` and
-``__eq__`` of those in sets or in keys of dicts. ``__init__``, ``__new__`` and ``__post_init__`` are never called:
-fields get what they had. See decision 024.
+Decoding looks a class up among those that are imported already and accepts only a class of that form. So changed bytes
+can select among the records of the program, and run no code but ``__hash__`` and ``__eq__`` of those in sets or in keys
+of dicts. ``__init__``, ``__new__`` and ``__post_init__`` are never called: fields are set directly. See decision 024.
 
-What a ``cached_property`` has computed is computed again. An object that is in a value twice is two afterwards.
+A ``cached_property`` is computed again. An object that is in a value twice becomes two objects.
 """
 
 from __future__ import annotations
@@ -151,7 +150,7 @@ def _many(stored: list[Any]) -> list[object]:
     return [form.make(row) for row in zip(*[parts] * form.width, strict=True)]
 
 
-#: As in ``PLAIN``, but what is in them may be records.
+#: As in ``PLAIN``, but their items may be records.
 _CONTAINERS: Final[dict[int, Callable[[list[object]], object]]] = {
     TUPLE: tuple,
     SET: set,
@@ -161,5 +160,5 @@ _CONTAINERS: Final[dict[int, Callable[[list[object]], object]]] = {
 
 
 #: Plain values, and instances of dataclasses, named tuples, Structs and enums that are defined at the top of a module
-#: (or in a class there); they come back equal, type for type. All else is refused with ``CodecError``.
+#: (or in a class there); they are restored equal, type for type. All else is refused with ``CodecError``.
 RECORDS: Final[Codec[object]] = _Records()

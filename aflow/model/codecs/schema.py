@@ -1,7 +1,7 @@
-"""What the bytes of a typed value look like, as data: stored beside the values, so that a later program can compare.
+"""Schemas: the structure of the bytes of a typed value as data, stored with the values for a later program.
 
-A *schema* describes what is written, not the class: fields by the name they are stored under, in a map or in the order
-of an array; defaults, which tell what may be missing; values of an enum, and not the names of its members. So a class
+A *schema* describes the bytes, not the class: fields by their stored names, in a map or in the order of an array;
+defaults, which show the fields that may be missing; values of an enum, and not the names of its members. So a class
 that is renamed or moved, or a dataclass that becomes a ``Struct``, has the same schema.
 
 ``Schema.plain`` is the stored form, in lists, dicts and text, and part of the format of snapshots:
@@ -32,7 +32,7 @@ Limits: TypeAlias = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value that is not made of others: ``int``, ``datetime``, ``None`` …"""
+    """A value without parts: ``int``, ``datetime``, ``None`` …"""
 
     name: str
     limits: Limits = ()
@@ -55,7 +55,7 @@ class Items:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TupleShape:
     """A tuple of fixed length."""
 
     items: tuple[Shape, ...]
@@ -107,18 +107,18 @@ class Ref:
         return self.name
 
 
-Shape: TypeAlias = Scalar | Items | Row | Entries | Values | OneOf | Ref
+Shape: TypeAlias = Scalar | Items | TupleShape | Entries | Values | OneOf | Ref
 
 
 class Form(Enum):
-    """How the fields of a record are stored."""
+    """The stored form of the fields of a record."""
 
     MAP = "map"
     """By name: dataclass, TypedDict, Struct."""
     ARRAY = "array"
-    """In order; what is behind the last known one is skipped: an ``array_like`` Struct."""
+    """In order; fields after the last known one are skipped: an ``array_like`` Struct."""
     ROW = "row"
-    """In order, and nothing behind: NamedTuple."""
+    """In order, without further fields: NamedTuple."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +126,16 @@ class Field:
     """A field as it is stored."""
 
     name: str
-    """Under which it is stored."""
+    """Its stored name."""
     shape: Shape
     required: bool = True
-    """Whether it has to be there to be read."""
+    """True if reading fails without it."""
     default: str = ""
-    """What it is when it is not there, as text; empty if there is no such value."""
+    """Its value if it is missing, as text; empty without one."""
     omitted: bool = False
-    """Whether it may be left out when it is stored."""
+    """True if it may be omitted from the stored form."""
     called: str = ""
-    """Its name in the program, if that is another one."""
+    """Its name in the program, if different."""
 
     def __str__(self) -> str:
         shown = f"{self.called} (stored as {self.name})" if self.called else self.name
@@ -145,14 +145,14 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Something with named fields."""
+    """A value with named fields."""
 
     fields: tuple[Field, ...]
     form: Form = Form.MAP
     tag: tuple[str, int | str] | None = None
-    """Field and value by which a union of Structs tells them apart."""
+    """Field and value that identify a Struct in a union."""
     closed: bool = False
-    """Whether reading fails on fields it does not know."""
+    """True if reading fails on unknown fields."""
 
     def __str__(self) -> str:
         begin, end = "{}" if self.form is Form.MAP else "()"
@@ -162,7 +162,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The shape of a value, and the records in it; text for a person is ``str(schema)``."""
+    """The shape of a value, and the records in it; ``str(schema)`` is readable text."""
 
     root: Shape
     records: tuple[tuple[str, Record], ...] = ()
@@ -185,7 +185,7 @@ class Schema:
 
     @staticmethod
     def of_plain(data: object) -> Schema:
-        """What ``plain`` was made from. Raises ``CodecError`` for anything else."""
+        """Return the schema that ``plain`` was made from. Raises ``CodecError`` for anything else."""
         try:
             root, records = cast("tuple[Any, dict[str, Any]]", data)
             schema = Schema(
@@ -206,7 +206,7 @@ def _packed(shape: Shape) -> object:
             return [name, dict(limits)] if limits else name
         case Items(kind, item, limits):
             return [kind, _packed(item), *_packed_limits(limits)]
-        case Row(items):
+        case TupleShape(items):
             return ["row", *map(_packed, items)]
         case Entries(key, value, limits):
             return ["dict", _packed(key), _packed(value), *_packed_limits(limits)]
@@ -255,7 +255,7 @@ def _items(kind: str) -> Callable[[list[Any]], Shape]:
 
 _UNPACKED: Final[Mapping[str, Callable[[list[Any]], Shape]]] = {
     **{kind: _items(kind) for kind in ("list", "set", "frozenset", "tuple")},
-    "row": lambda parts: Row(tuple(map(_unpacked, parts))),
+    "row": lambda parts: TupleShape(tuple(map(_unpacked, parts))),
     "dict": lambda parts: Entries(_unpacked(parts[0]), _unpacked(parts[1]), _limits(parts[2:])),
     "values": lambda parts: Values(tuple(parts[1:]), parts[0]),
     "one of": lambda parts: OneOf(tuple(map(_unpacked, parts))),

@@ -17,22 +17,22 @@ from aflow.model.codecs.schema import (
     OneOf,
     Record,
     Ref,
-    Row,
     Scalar,
     Schema,
     Shape,
+    TupleShape,
     Values,
 )
 
 
 def schema_of(described: inspect.Type) -> Schema:
-    """The schema of a type that ``codec_for`` takes."""
-    describing = _Describing()
-    root = describing.shape(described)
-    return Schema(root, tuple(describing.finished()))
+    """Return the schema of a type that ``codec_for`` accepts."""
+    builder = _SchemaBuilder()
+    root = builder.shape(described)
+    return Schema(root, tuple(builder.finished()))
 
 
-#: Scalars by what they are called. An array of bytes is stored as bytes are.
+#: Names of scalars. A bytearray is stored as bytes are.
 _SCALARS: Final[dict[type[inspect.Type], str]] = {
     inspect.NoneType: "None",
     inspect.BoolType: "bool",
@@ -61,7 +61,7 @@ _LIMITS: Final = tuple(
 )
 
 
-class _Describing:
+class _SchemaBuilder:
     """Collects the records of one type. A recursive type refers to the same description object again."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class _Describing:
             case inspect.Metadata():
                 return self.shape(part.type)
             case inspect.TupleType():
-                return Row(tuple(map(self.shape, part.item_types)))
+                return TupleShape(tuple(map(self.shape, part.item_types)))
             case inspect.DictType():
                 return Entries(
                     self.shape(part.key_type), self.shape(part.value_type), _limits(part)
@@ -131,7 +131,7 @@ class _Describing:
 
 
 def _plain_name(cls: Any) -> str:
-    """As a person would call it: the function in which it was defined tells nothing about what is stored."""
+    """Return its name without that of the function in which it was defined."""
     name = cls.__qualname__ if isinstance(cls, type) and not get_args(cls) else str(cls)
     return name.rpartition("<locals>.")[2]
 
@@ -169,12 +169,12 @@ def _may_be_omitted(one: inspect.Field, part: inspect.Type) -> bool:
     if not isinstance(part, inspect.StructType) or part.array_like:
         return False
     if one.default is NODEFAULT and one.default_factory not in _EMPTY:
-        return False  # what it would make is not known, so it is always stored
+        return False  # its result is unknown, so the field is always stored
     cls: type[Struct] = getattr(part.cls, "__origin__", part.cls)
     return cls.__struct_config__.omit_defaults
 
 
-#: What factories make whose result ``msgspec`` knows, as text.
+#: Results of the factories that ``msgspec`` supports, as text.
 _EMPTY: Final[dict[Any, str]] = {list: "[]", dict: "{}", set: "set()"}
 
 

@@ -1,4 +1,4 @@
-"""Typed encoding: msgpack whose meaning is the declared type (``of=Payment``)."""
+"""Typed encoding: msgpack that is read by the declared type (``of=Payment``)."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ T = TypeVar("T")
 
 
 def codec_for(of: type[T]) -> Codec[T]:
-    """The codec of values of type ``of``: dataclass, ``Struct``, TypedDict, NamedTuple, Enum, builtin, standard value.
+    """Return the codec of type ``of``: dataclass, ``Struct``, TypedDict, NamedTuple, Enum, builtin, standard type.
 
     Fields are stored by name: a field added with a default and a removed field both load, and in a ``Struct`` a renamed
-    one does too, if it says its old name with ``msgspec.field(name=…)``. NamedTuples are stored by place instead, so
-    their fields are only ever added, with a default, at the end.
+    one does too, if it declares its old name with ``msgspec.field(name=…)``. NamedTuples are stored by position
+    instead, so fields can only be added, with a default, at the end.
 
-    What comes back has the declared type: an ``int`` in a ``float`` field returns as ``float``, an aware ``datetime``
-    as the same instant in UTC. ``encode`` checks the type of the value itself; that what it contains agrees with its
-    annotations is left to the type checker, and a disagreement surfaces in ``decode``. Integers go from -2**63 to
+    Restored values have the declared type: an ``int`` in a ``float`` field is restored as ``float``, an aware
+    ``datetime`` as the same instant in UTC. ``encode`` checks the type of the value itself; the types inside are left
+    to the type checker, and a mismatch is an error in ``decode``. Integers go from -2**63 to
     2**64 - 1.
 
-    Raises ``FlowDefinitionError`` for a type whose values could not be restored.
+    Raises ``FlowDefinitionError`` for a type with values that could not be restored.
     """
     try:
         described = inspect.type_info(of)
@@ -59,7 +59,7 @@ class _Typed(Generic[T]):
         self._name = _named(of)
         self._decoder = decoder
         self._encode = msgspec.msgpack.Encoder().encode
-        #: What ``type(value)`` may be. A subclass would come back as its base, without its own fields.
+        #: Accepted types of values. A subclass would be restored as its base, without its own fields.
         self._types = frozenset(_python_types(described))
         self._described = described
         self._schema: Schema | None = None
@@ -74,7 +74,7 @@ class _Typed(Generic[T]):
 
     @property
     def schema(self) -> Schema:
-        """What the bytes look like; made when it is asked for."""
+        """The schema of the bytes, computed at the first access."""
         if self._schema is None:
             self._schema = schema_of(self._described)
         return self._schema
@@ -105,7 +105,7 @@ def _named(of: object) -> str:
 
 
 def _parts(root: inspect.Type, name: str) -> Iterator[tuple[str, inspect.Type]]:
-    """``root`` and every type inside it, each with a path for errors; a recursive type is visited once."""
+    """Yield ``root`` and every type inside it, each with a path for errors; a recursive type once."""
     waiting: list[tuple[str, object]] = [(name, root)]
     seen: set[int] = set()
     while waiting:
@@ -124,13 +124,13 @@ def _parts(root: inspect.Type, name: str) -> Iterator[tuple[str, inspect.Type]]:
 
 
 def _reason_to_refuse(part: inspect.Type) -> str | None:
-    """Why values described by ``part`` would not come back as they were, or None if they would."""
+    """Return the reason for which values of ``part`` would not be restored exactly, or None."""
     if isinstance(part, inspect.AnyType) or (
         isinstance(part, inspect.CustomType) and part.cls is object
     ):
         return (
-            "may hold anything, so a tuple would come back as a list; say what is inside, "
-            "for instance dict[str, float], or leave `of` away for values of plain Python types"
+            "may hold anything, so a tuple would be restored as a list; declare the types inside, "
+            "for instance dict[str, float], or omit `of` for values of plain Python types"
         )
     if isinstance(part, inspect.CustomType):
         return f"has type {_named(part.cls)}, which has no encoding; make it a dataclass, or ask for PICKLE"
@@ -141,12 +141,12 @@ def _reason_to_refuse(part: inspect.Type) -> str | None:
     return None
 
 
-#: The Python type behind each description that does not carry its class. What is missing here is not taken.
+#: The Python types of each description that has no class of its own. Other descriptions are refused.
 _BUILTIN: Final[dict[type[inspect.Type], tuple[type, ...]]] = {
     inspect.NoneType: (type(None),),
     inspect.BoolType: (bool,),
     inspect.IntType: (int,),
-    inspect.FloatType: (float, int),  # as type checkers do, take an int where a float is declared
+    inspect.FloatType: (float, int),  # as type checkers do, accept an int for a float
     inspect.StrType: (str,),
     inspect.BytesType: (bytes,),
     inspect.ByteArrayType: (bytearray,),
@@ -173,7 +173,7 @@ _WITH_CLASS: Final = (
 
 
 def _python_types(part: inspect.Type) -> set[type]:
-    """What ``type(value)`` may be for the values that ``part`` describes; empty if they are not taken."""
+    """Return the types of values that ``part`` describes; empty if they are refused."""
     if isinstance(part, inspect.Metadata):
         return _python_types(part.type)
     if isinstance(part, inspect.UnionType):
