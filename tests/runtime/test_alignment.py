@@ -86,7 +86,7 @@ def race(
 
 
 @pytest.mark.parametrize(("align", "lead"), [(WEEK, 8), (None, 364)])
-def test_a_year_that_is_there_at_once_waits_for_one_that_comes_day_by_day(
+def test_a_year_that_is_available_at_once_waits_for_one_that_arrives_day_by_day(
     align: af.watermarks.Alignment | None, lead: int
 ) -> None:
     flow, watch, sink = race(
@@ -153,7 +153,7 @@ class Waiting(af.KeyedProcess[str, int, int]):
 
 
 @pytest.mark.parametrize(("align", "most"), [(WEEK, 9), (None, 365)])
-def test_what_a_step_must_hold_until_the_slow_source_has_come_is_bounded_by_the_drift(
+def test_the_records_that_a_step_buffers_for_the_slow_source_are_bounded_by_the_drift(
     align: af.watermarks.Alignment | None, most: int
 ) -> None:
     flow, waiting, sink = af.Flow("year"), Waiting(), CollectSink[int]()
@@ -323,7 +323,7 @@ def test_three_sources_wait_for_the_slowest_of_them() -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_whatever_the_sources_do_nobody_waits_for_ever_and_no_record_is_lost(seed: int) -> None:
+def test_with_any_sources_none_waits_for_ever_and_no_record_is_lost(seed: int) -> None:
     chance = random.Random(seed)
     idle_after = chance.choice([None, timedelta(milliseconds=700)])
     align = af.watermarks.Alignment("all", timedelta(milliseconds=chance.choice([0, 5, 50])))
@@ -359,7 +359,7 @@ def any_script(chance: random.Random) -> list[int | Pause]:
 
 @pytest.mark.parametrize("drain", [False, True])
 @virtual_time
-async def test_a_job_can_be_stopped_while_a_source_waits_and_what_was_read_is_processed(
+async def test_a_job_can_be_stopped_while_a_source_waits_and_read_records_are_processed(
     drain: bool,
 ) -> None:
     slow = af.PushSource[int]()
@@ -427,7 +427,7 @@ async def test_timers_ring_in_the_chain_of_a_source_that_waits() -> None:
 # -------------------------------------------------------------------------------------- refusals
 
 
-def test_behind_an_exchange_there_is_no_source_that_could_wait() -> None:
+def test_after_an_exchange_no_source_can_wait() -> None:
     flow = af.Flow("behind")
     days = flow.source(daily(1, 3), name="days").rebalance(2)
     days.event_time(lambda n: n, align=WEEK, name="time").to(CollectSink[int]())
@@ -455,7 +455,7 @@ def test_a_source_that_is_aligned_twice_might_wait_for_itself() -> None:
         run_flow(flow)
 
 
-def test_a_job_without_chains_has_no_source_that_could_wait_and_says_what_to_do() -> None:
+def test_without_chaining_no_source_can_wait_and_the_error_names_the_remedy() -> None:
     flow, _, _ = race({"one": daily(1, 3), "two": daily(1, 3)})
 
     with pytest.raises(FlowDefinitionError, match=r"Options\(chaining=True\)"):
@@ -477,7 +477,7 @@ def test_an_alignment_that_makes_no_sense_is_refused(group: Any, drift: Any, mes
         af.watermarks.Alignment(group, drift)
 
 
-def test_what_is_no_alignment_is_refused() -> None:
+def test_a_value_that_is_no_alignment_is_refused() -> None:
     with pytest.raises(
         FlowDefinitionError, match=r"align takes an aflow\.watermarks\.Alignment, not 'flights'"
     ):

@@ -27,7 +27,7 @@ def called(numbers: af.Stream[int]) -> af.Stream[float]:
 
 
 @pytest.mark.asyncio
-async def test_calls_are_counted_by_what_became_of_them() -> None:
+async def test_calls_are_counted_by_outcome() -> None:
     flow = af.Flow("numbers")
     called(flow.source(range(5))).to(af.CollectSink())
 
@@ -66,7 +66,7 @@ async def test_calls_of_all_subtasks_are_added_up() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_is_under_way_and_what_waits_are_told_while_it_does() -> None:
+async def test_calls_under_way_and_waiting_records_are_counted_while_they_last() -> None:
     flow, answer, three = af.Flow("numbers"), asyncio.Event(), asyncio.Semaphore(0)
 
     async def wait(number: int) -> int:

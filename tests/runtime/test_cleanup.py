@@ -45,7 +45,7 @@ PLACES = [
 
 @pytest.mark.parametrize("place", PLACES)
 @virtual_time
-async def test_a_failure_anywhere_closes_everything_once_and_is_what_the_host_sees(
+async def test_a_failure_anywhere_closes_everything_once_and_reaches_the_host(
     place: str,
 ) -> None:
     ledger = Ledger(failing(place))
@@ -68,7 +68,7 @@ async def test_a_failure_anywhere_closes_everything_once_and_is_what_the_host_se
     ],
 )
 @virtual_time
-async def test_where_closing_fails_as_well_the_host_sees_what_came_first(
+async def test_if_closing_fails_too_the_host_sees_the_first_failure(
     place: str, closing: str
 ) -> None:
     flow = two_branches(Ledger(failing(place, closing)))

@@ -101,7 +101,7 @@ ERRORS = pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError])
 @ERRORS
 @pytest.mark.parametrize("place", ["splits", "reader", "read", "close"])
 @virtual_time
-async def test_what_a_source_raises_is_a_source_error(
+async def test_an_exception_of_a_source_is_a_source_error(
     place: str, error: type[BaseException]
 ) -> None:
     flow = af.Flow("broken")
@@ -116,7 +116,7 @@ async def test_what_a_source_raises_is_a_source_error(
     "place", ["recover", "writer", "write", "prepare", "commit", "flush", "close"]
 )
 @virtual_time
-async def test_what_a_sink_raises_is_a_sink_error(
+async def test_an_exception_of_a_sink_is_a_sink_error(
     tmp_path: Path, place: str, error: type[BaseException]
 ) -> None:
     flow = af.Flow("broken")

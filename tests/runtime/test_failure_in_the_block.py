@@ -16,7 +16,7 @@ def inverses(numbers: af.Source[int], results: af.Sink[float]) -> af.Flow:
 
 
 @virtual_time
-async def test_a_sender_that_is_turned_away_is_told_why_the_job_has_failed() -> None:
+async def test_a_refused_sender_gets_the_cause_of_the_failure() -> None:
     numbers = af.PushSource[int]()
 
     async def block() -> None:
@@ -30,7 +30,7 @@ async def test_a_sender_that_is_turned_away_is_told_why_the_job_has_failed() -> 
 
 
 @virtual_time
-async def test_senders_that_wait_for_room_are_told_why_the_job_has_failed() -> None:
+async def test_senders_that_wait_for_room_get_the_cause_of_the_failure() -> None:
     numbers = af.PushSource[int](capacity=1)
 
     async def block() -> None:
@@ -42,7 +42,7 @@ async def test_senders_that_wait_for_room_are_told_why_the_job_has_failed() -> N
 
 
 @virtual_time
-async def test_who_iterates_over_results_is_told_why_the_job_has_failed() -> None:
+async def test_an_iteration_over_results_gets_the_cause_of_the_failure() -> None:
     results = af.ResultSink[float]()
 
     async def block() -> None:
@@ -82,7 +82,7 @@ async def test_the_end_of_another_job_is_raised_as_it_is() -> None:
 
 
 @virtual_time
-async def test_a_failure_that_was_told_is_not_told_again() -> None:
+async def test_a_failure_is_raised_once() -> None:
     numbers = af.PushSource[int]()
 
     async def block() -> None:

@@ -140,7 +140,7 @@ class Broken(Endless):
 
 
 @virtual_time
-async def test_what_a_connector_says_went_wrong_begins_with_the_name_of_the_source() -> None:
+async def test_an_error_of_a_connector_starts_with_the_name_of_the_source() -> None:
     async with asyncio.TaskGroup() as group:
         fetcher = await fetching(Broken(only=Chunk([1], 1)), group)
         failures = [item for _ in range(5) if isinstance(item := fetcher.take(), Failed)]

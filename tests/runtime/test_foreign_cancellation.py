@@ -99,7 +99,7 @@ PLACES: dict[str, Callable[[af.Flow], None]] = {
 
 @pytest.mark.parametrize("place", PLACES)
 @virtual_time
-async def test_a_cancellation_that_nobody_asked_for_fails_the_job(place: str) -> None:
+async def test_a_foreign_cancellation_fails_the_job(place: str) -> None:
     flow = flow_of(PLACES[place])
 
     with pytest.raises(af.AflowError, match=r"CancelledError|cancelled"):
@@ -202,7 +202,7 @@ class _BrokenFlushless(Writer[int]):
 
 
 @virtual_time
-async def test_a_stop_that_comes_while_the_job_still_opens_is_remembered() -> None:
+async def test_a_stop_while_the_job_opens_takes_effect_later() -> None:
     flow = af.Flow("slow")
     flow.source(stubborn_source()).to(SlowToOpen())
     job = flow.start(options=af.Options(clock=VirtualClock()))

@@ -127,7 +127,7 @@ def test_a_step_that_raises_cancelled_error_has_failed() -> None:
     assert (info.value.operator, info.value.record) == ("gives up", 10)
 
 
-def test_the_record_of_an_error_is_the_one_that_came_into_the_run_of_maps_and_filters() -> None:
+def test_the_record_of_an_error_is_the_input_of_the_fused_run() -> None:
     flow = af.Flow("run")
     flow.source([10]).map(str).map(divide, name="second").to(  # type: ignore[arg-type]
         af.CollectSink[int]()

@@ -11,7 +11,7 @@ from aflow.testing import VirtualClock, virtual_time
 from tests.runtime.checkpoints.input_bench import Told
 
 
-def test_what_was_sent_before_there_was_a_reader_is_read_and_so_is_what_follows() -> None:
+def test_elements_sent_before_the_gate_exists_are_read_and_so_are_later_ones() -> None:
     async def main() -> list[str]:
         inputs = InputChannels(_nothing)
         channels = [inputs.add(10, _nothing), inputs.add(10, _nothing)]

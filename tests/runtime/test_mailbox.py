@@ -138,7 +138,7 @@ async def test_posting_to_a_mailbox_that_is_closed_is_refused_from_any_thread() 
 
 
 @virtual_time
-async def test_what_a_mail_raises_leaves_the_loop_as_it_is() -> None:
+async def test_an_exception_of_a_mail_is_raised_by_the_loop() -> None:
     class Mine(Exception):
         pass
 
@@ -153,7 +153,7 @@ async def test_what_a_mail_raises_leaves_the_loop_as_it_is() -> None:
 
 
 @virtual_time
-async def test_other_coroutines_run_while_the_action_never_rests() -> None:
+async def test_other_coroutines_run_while_the_action_is_never_suspended() -> None:
     ticks = 0
 
     def act() -> None:
@@ -176,7 +176,7 @@ async def test_other_coroutines_run_while_the_action_never_rests() -> None:
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
-def test_timers_are_not_late_by_what_a_task_did_before_it_rested(
+def test_timers_are_not_delayed_by_the_work_before_a_suspension(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def measure() -> float:

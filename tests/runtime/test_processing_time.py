@@ -62,7 +62,7 @@ def test_timers_ring_at_their_moment_while_the_source_is_silent(parallelism: int
     assert rang.values == [("c", 1, 1), ("b", 2_500, 2_500), ("a", 10_000, 10_000)]
 
 
-def test_an_earlier_timer_that_is_set_later_rings_first() -> None:
+def test_an_earlier_timer_that_is_set_later_fires_first() -> None:
     flow, rang = ringing(("a", 60_000), ms(5_000), ("a", 1_000), ms(100_000))
 
     run_flow(flow, start=START)
@@ -78,7 +78,7 @@ def test_a_timer_that_was_taken_back_does_not_ring_and_the_others_do() -> None:
     assert rang.values == [("a", 2_000, 2_000)]
 
 
-def test_a_timer_for_a_moment_that_has_come_rings_at_once() -> None:
+def test_a_timer_for_a_past_time_fires_at_once() -> None:
     flow, rang = ringing(ms(500), ("a", 0), ms(1))
 
     run_flow(flow, start=START)
@@ -86,7 +86,7 @@ def test_a_timer_for_a_moment_that_has_come_rings_at_once() -> None:
     assert rang.values == [("a", 500, 500)]
 
 
-def test_a_timer_that_waits_when_the_input_ends_neither_rings_nor_keeps_the_job() -> None:
+def test_a_timer_that_is_pending_at_the_end_of_the_input_neither_fires_nor_delays_the_end() -> None:
     flow, rang = ringing(("a", 3_600_000), ms(1_000))
 
     outcome = run_flow(flow, start=START)
@@ -128,7 +128,7 @@ class _Again(af.KeyedProcess[str, str, Timestamp]):
 
 
 @virtual_time
-async def test_a_timer_that_sets_itself_again_rings_each_time() -> None:
+async def test_a_timer_that_sets_itself_again_fires_each_time() -> None:
     flow, rang = af.Flow("clock"), CollectSink[Timestamp]()
     (
         flow.source(af.PushSource[str]())

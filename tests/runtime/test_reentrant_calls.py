@@ -152,7 +152,7 @@ PLACES = ["callback", "write", "prepare", "flush", "read", "call", "handler"]
     ids=["wait", "checkpoint", "savepoint"],
 )
 @virtual_time
-async def test_a_call_that_would_wait_for_its_caller_is_refused_and_the_job_goes_on(
+async def test_a_call_that_would_wait_for_its_caller_is_refused_and_the_job_continues(
     tmp_path: Path, place: str, name: str, call: Call
 ) -> None:
     probe = Probe(call)

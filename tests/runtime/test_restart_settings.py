@@ -108,7 +108,7 @@ _rate: Callable[..., object] = FailureRate
     ],
     ids=str,
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_values_are_refused(
     make: Callable[..., object], given: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(FlowDefinitionError, match=message):

@@ -19,7 +19,7 @@ async def endless() -> AsyncIterator[int]:
 
 
 @virtual_time
-async def test_leaving_the_block_does_not_wait_for_results_that_nobody_takes() -> None:
+async def test_leaving_the_block_does_not_wait_for_results_without_a_consumer() -> None:
     flow, results = af.Flow("results"), af.ResultSink[int](capacity=2)
     flow.source(endless()).to(results)
 

@@ -22,7 +22,7 @@ def forget() -> None:
     gc.collect()
 
 
-def test_a_job_that_is_collected_without_async_with_warns_and_says_what_to_write() -> None:
+def test_a_job_that_is_collected_without_async_with_warns_with_the_remedy() -> None:
     with pytest.warns(RuntimeWarning) as caught:
         forget()
 
@@ -45,7 +45,7 @@ async def test_a_job_that_is_entered_does_not_warn() -> None:
 
 
 @virtual_time
-async def test_a_job_whose_host_was_told_does_not_warn_again() -> None:
+async def test_a_job_that_raised_to_its_host_does_not_warn() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         job = flow().start()

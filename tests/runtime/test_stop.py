@@ -59,7 +59,7 @@ async def test_leaving_the_block_stops_without_draining() -> None:
 
 
 @virtual_time
-async def test_what_was_accepted_is_written_before_the_job_has_stopped() -> None:
+async def test_accepted_records_are_written_before_the_job_has_stopped() -> None:
     loop = asyncio.get_running_loop()
     ledger = Ledger()
     sink = ledger.sink("sink", takes=timedelta(seconds=10))

@@ -48,7 +48,7 @@ async def stopped_after(steps: int, options: af.Options, parallelism: int) -> tu
 @pytest.mark.parametrize("chaining", [True, False], ids=["chained", "apart"])
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("seed", [None, 1, 2], ids=repr)
-def test_what_was_accepted_is_counted_whenever_the_job_is_drained(
+def test_accepted_records_are_counted_whenever_the_job_is_drained(
     seed: int | None, parallelism: int, chaining: bool
 ) -> None:
     options = af.Options(batch_records=2, channel_records=2, chaining=chaining)
@@ -61,7 +61,7 @@ def test_what_was_accepted_is_counted_whenever_the_job_is_drained(
     assert len({accepted for accepted, _ in results}) > 3
 
 
-def test_a_sender_is_told_also_if_the_job_stops_before_it_has_read() -> None:
+def test_a_sender_is_refused_even_if_the_job_stops_before_reading() -> None:
     async def stop_at_once() -> None:
         source, flow = af.PushSource[int](capacity=1), af.Flow("short")
         flow.source(source).to(CollectSink[int]())

@@ -59,7 +59,7 @@ def test_backpressure_reaches_the_tasks_upstream() -> None:
     assert tasks["first"] == (0.0, 0.0, RECORDS - WAITING - 2)
 
 
-def test_a_task_is_idle_while_its_source_pauses_and_so_are_those_behind_it() -> None:
+def test_a_task_is_idle_while_its_source_pauses_and_so_are_downstream_tasks() -> None:
     flow = af.Flow("pauses")
     source = ScriptedSource[int](1, Pause(timedelta(seconds=30)), 2, Pause(timedelta(seconds=12)))
     flow.source(source, name="source").to(CollectSink[int](), name="sink")

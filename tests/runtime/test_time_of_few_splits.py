@@ -148,7 +148,7 @@ class NoSplits(ScriptedSource[Record]):
         return []
 
 
-def test_a_join_whose_right_side_has_no_split_finds_the_same_records_late() -> None:
+def test_a_join_without_a_split_on_the_right_finds_the_same_records_late() -> None:
     found: list[Sequence[Record]] = []
     for seed in SEEDS:
         flow, late = af.Flow("join"), af.CollectSink[Record]()

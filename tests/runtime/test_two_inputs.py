@@ -49,7 +49,7 @@ def test_equal_keys_of_both_inputs_meet_in_one_subtask(parallelism: int, chainin
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 @pytest.mark.parametrize("keyed", [True, False])
-def test_a_broadcast_input_comes_to_every_subtask_and_the_other_to_one(
+def test_a_broadcast_input_reaches_every_subtask_and_the_other_one(
     parallelism: int, keyed: bool
 ) -> None:
     flow, sink = af.Flow("broadcast"), CollectSink[tuple[str, int, int]]()
@@ -88,7 +88,7 @@ def test_a_stream_can_be_both_inputs() -> None:
     assert came == Counter([(side, n) for side in ("left", "right") for n in LEFT])
 
 
-def test_a_record_is_counted_once_whichever_input_it_comes_by() -> None:
+def test_a_record_of_either_input_is_counted_once() -> None:
     flow = af.Flow("metrics")
     connect(flow, flow.source(LEFT), flow.source(RIGHT), Both).to(CollectSink())
 
@@ -270,7 +270,7 @@ class Balance(af.CoProcess[int, int, int, tuple[int, int]]):
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(5))
-def test_state_that_commutes_comes_to_the_batch_answer_in_any_interleaving(
+def test_commutative_state_reaches_the_batch_result_in_any_interleaving(
     parallelism: int, seed: int
 ) -> None:
     deposits = [(n * 7919) % 1_009 for n in range(400)]
@@ -312,7 +312,7 @@ class Priced(af.BroadcastProcess[int, int, tuple[int, int], tuple[int, int]]):
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
-def test_every_subtask_goes_by_the_control_records_that_have_come(parallelism: int) -> None:
+def test_every_subtask_applies_the_control_records_received_so_far(parallelism: int) -> None:
     flow, sink, aside = af.Flow("prices"), CollectSink[tuple[int, int]](), CollectSink[int]()
     control = ScriptedSource[tuple[int, int]](
         (0, 5), (1, 7), Pause(timedelta(seconds=10)), (2, 1), (0, 50)
@@ -343,7 +343,7 @@ class Known(af.BroadcastProcess[None, int, int, str]):
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_a_stream_without_keys_goes_by_control_records_where_it_is(parallelism: int) -> None:
+def test_a_stream_without_keys_applies_control_records_in_its_subtask(parallelism: int) -> None:
     flow, sink = af.Flow("names"), CollectSink[str]()
     late = ScriptedSource(Pause(timedelta(seconds=1)), *range(100))
     stream = flow.source(late).rebalance(parallelism)

@@ -39,7 +39,7 @@ class _Subscription:
 
 
 @pytest.mark.asyncio
-async def test_each_record_is_handed_out_as_it_comes_with_its_position() -> None:
+async def test_each_record_is_emitted_when_it_arrives_with_its_position() -> None:
     assert await chunks(AsyncIterableSource(_count(2))) == [Chunk([2], 1), Chunk([3], 2)]
 
 
@@ -55,7 +55,7 @@ async def test_an_async_generator_is_read_once_and_then_refused_as_exhausted() -
 
 
 @pytest.mark.asyncio
-async def test_an_object_that_iterates_anew_passes_over_what_came_before_the_position() -> None:
+async def test_an_object_that_iterates_again_skips_the_records_before_the_position() -> None:
     source = AsyncIterableSource(_Anew())
     await values(source)
 

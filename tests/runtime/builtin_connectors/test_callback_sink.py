@@ -35,7 +35,7 @@ async def test_a_plain_function_is_called_in_order_without_waiting() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_a_plain_function_returns_is_ignored() -> None:
+async def test_the_result_of_a_plain_function_is_ignored() -> None:
     seen: dict[int, int] = {}
     writer = await writer_of(CallbackSink[int](lambda value: seen.setdefault(value, value)))
 
@@ -210,7 +210,7 @@ async def test_a_call_that_swallows_its_cancellation_is_the_last_one() -> None:
 
 
 @pytest.mark.asyncio
-async def test_closing_also_closes_a_call_that_nobody_has_begun_to_await() -> None:
+async def test_closing_also_closes_a_call_that_was_not_awaited() -> None:
     async def store(value: int) -> None: ...
 
     calls: list[Coroutine[object, object, None]] = []
@@ -228,6 +228,6 @@ async def test_closing_also_closes_a_call_that_nobody_has_begun_to_await() -> No
     assert inspect.getcoroutinestate(calls[0]) == inspect.CORO_CLOSED
 
 
-def test_what_cannot_be_called_is_refused_at_once() -> None:
+def test_an_object_that_is_not_callable_is_refused_at_once() -> None:
     with pytest.raises(FlowDefinitionError, match="needs a function"):
         CallbackSink(cast("Callable[[int], object]", "print"))

@@ -52,7 +52,7 @@ def context(subtask: int = 0, *, name: str = "out", parallelism: int = 1) -> Wri
 
 
 @pytest.mark.asyncio
-async def test_a_restart_takes_back_what_no_checkpoint_covers_writer_by_writer() -> None:
+async def test_a_restart_removes_the_values_of_each_writer_after_the_checkpoint() -> None:
     sink = CollectSink[str]()
     await sink.recover("out", [])
     first, second = [await sink.writer(context(n, parallelism=2)) for n in range(2)]
@@ -92,7 +92,7 @@ async def test_a_second_crash_before_the_next_checkpoint_takes_back_the_second_a
 
 
 @pytest.mark.asyncio
-async def test_what_many_writers_have_written_stays_when_fewer_go_on() -> None:
+async def test_values_of_many_writers_are_kept_when_fewer_continue() -> None:
     sink = CollectSink[int]()
     await sink.recover("out", [])
     marks: list[object] = []
@@ -124,7 +124,7 @@ async def test_an_attempt_that_failed_before_its_first_checkpoint_is_taken_back(
 
 
 @pytest.mark.asyncio
-async def test_a_new_job_appends_to_what_one_with_checkpoints_has_left() -> None:
+async def test_a_new_job_appends_to_the_values_of_one_with_checkpoints() -> None:
     sink = CollectSink[int]()
     for job in range(3):
         await sink.recover("out", [])

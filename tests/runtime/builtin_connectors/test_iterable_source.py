@@ -37,7 +37,7 @@ class _Refusing:
 
 
 @pytest.mark.asyncio
-async def test_records_come_in_chunks_with_the_position_behind_them() -> None:
+async def test_records_arrive_in_chunks_with_the_position_after_them() -> None:
     source = IterableSource([1, 2, 3, 4, 5])
 
     found = await chunks(source, limit=2)
@@ -51,7 +51,7 @@ async def test_records_come_in_chunks_with_the_position_behind_them() -> None:
     [[0, 1, 2, 3], (0, 1, 2, 3), range(4), deque(range(4)), dict.fromkeys(range(4)), _Anew()],
     ids=["list", "tuple", "range", "deque", "dict", "object"],
 )
-async def test_it_continues_behind_the_position_of_a_chunk(iterable: Iterable[int]) -> None:
+async def test_it_continues_after_the_position_of_a_chunk(iterable: Iterable[int]) -> None:
     source = IterableSource(iterable)
     first = (await chunks(source, limit=3))[0]
 
@@ -63,7 +63,7 @@ async def test_it_continues_behind_the_position_of_a_chunk(iterable: Iterable[in
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("iterable", [[1, 2], _Anew()], ids=["sequence", "iterator"])
-async def test_a_position_behind_the_end_is_the_end(iterable: Iterable[int]) -> None:
+async def test_a_position_after_the_end_is_the_end(iterable: Iterable[int]) -> None:
     assert await values(IterableSource(iterable), position=9) == []
 
 
@@ -97,7 +97,7 @@ def test_a_set_is_not_replayable_since_another_process_orders_it_differently() -
 
 
 @pytest.mark.asyncio
-async def test_what_came_before_an_error_is_handed_out_and_the_error_names_the_record() -> None:
+async def test_records_before_an_error_are_emitted_and_the_error_names_its_record() -> None:
     async with opened(IterableSource(_broken_after(2))) as reader:
         before = await reader.read(10)
         with pytest.raises(SourceError, match=r"record 2\b.*OSError: no more paper") as error:
@@ -120,7 +120,7 @@ async def test_an_object_that_cannot_be_iterated_fails_at_record_0() -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_error_stays_an_error_when_read_again() -> None:
+async def test_an_error_is_raised_again_by_another_read() -> None:
     async with opened(IterableSource(_broken_after(0))) as reader:
         with pytest.raises(SourceError):
             await reader.read(10)
@@ -145,7 +145,7 @@ async def test_closing_runs_the_finally_of_a_generator() -> None:
     assert ended == ["closed"]
 
 
-def test_what_is_no_iterable_is_refused_at_once() -> None:
+def test_an_object_that_is_not_iterable_is_refused_at_once() -> None:
     with pytest.raises(FlowDefinitionError, match="needs an iterable, not 5"):
         IterableSource(cast("Iterable[int]", 5))
 

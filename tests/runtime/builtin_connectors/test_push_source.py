@@ -105,7 +105,7 @@ async def test_records_that_were_sent_before_the_job_runs_wait_for_it() -> None:
 
 
 @pytest.mark.asyncio
-async def test_senders_wait_while_the_source_is_full_and_go_on_in_the_order_they_came() -> None:
+async def test_senders_wait_while_the_source_is_full_and_continue_in_order_of_arrival() -> None:
     source, log = PushSource[int](capacity=2), list[str]()
     async with (
         _full(source) as reader,
@@ -127,7 +127,7 @@ async def test_senders_wait_while_the_source_is_full_and_go_on_in_the_order_they
 
 
 @pytest.mark.asyncio
-async def test_nobody_overtakes_those_who_wait() -> None:
+async def test_no_sender_overtakes_a_waiting_one() -> None:
     source, log = PushSource[int](capacity=1), list[str]()
     async with _full(source) as reader, running(_record(source, 1, log)):
         await reader.read(1)  # room for one, which belongs to the one who waits
@@ -189,7 +189,7 @@ class _Value:
 
 
 @pytest.mark.asyncio
-async def test_a_cancelled_send_many_keeps_what_was_accepted_and_leaves_out_the_rest() -> None:
+async def test_a_cancelled_send_many_keeps_accepted_records_and_drops_the_others() -> None:
     source = PushSource[int](capacity=2)
     async with opened(source) as reader, running(source.send_many([1, 2, 3, 4])) as sending:
         first = await reader.read(1)
@@ -256,7 +256,7 @@ async def test_nothing_can_be_sent_after_closing() -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_end_of_the_job_is_told_to_those_who_wait_and_those_who_come_later() -> None:
+async def test_the_end_of_the_job_is_raised_to_waiting_and_later_senders() -> None:
     source = PushSource[int](capacity=1)
     async with asyncio.TaskGroup() as group:
         async with _full(source):
@@ -298,7 +298,7 @@ async def test_a_send_many_that_the_end_of_the_job_cuts_off_says_how_many_were_t
 
 
 @pytest.mark.asyncio
-async def test_what_a_failed_job_had_accepted_is_read_by_the_next_one() -> None:
+async def test_records_that_a_failed_job_had_accepted_are_read_by_the_next_one() -> None:
     source = PushSource[int]()
     await source.send_many([1, 2, 3])
     async with opened(source) as reader:
@@ -311,7 +311,7 @@ async def test_what_a_failed_job_had_accepted_is_read_by_the_next_one() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_job_that_is_stopped_takes_what_was_accepted_and_nothing_more() -> None:
+async def test_a_stopped_job_takes_accepted_records_and_no_others() -> None:
     source = PushSource[int]()
     async with opened(source) as reader:
         await source.send_many([1, 2])
@@ -325,7 +325,7 @@ async def test_a_job_that_is_stopped_takes_what_was_accepted_and_nothing_more() 
 
 
 @pytest.mark.asyncio
-async def test_nothing_is_left_over_where_nothing_was_accepted() -> None:
+async def test_nothing_is_left_over_without_accepted_records() -> None:
     async with opened(PushSource[int]()) as reader:
         assert reader.leftover() is None
 

@@ -134,7 +134,7 @@ async def test_a_writer_closed_without_flush_ends_the_iteration_as_a_failure() -
 
 
 @pytest.mark.asyncio
-async def test_a_failure_is_told_to_a_consumer_that_waits() -> None:
+async def test_a_failure_is_raised_to_a_waiting_consumer() -> None:
     sink = ResultSink[int]()
     writer = await writer_of(sink)
     async with asyncio.TaskGroup() as group:
@@ -157,7 +157,7 @@ async def _failure_of(results: AsyncIterable[int]) -> JobStopped:
 
 
 @pytest.mark.asyncio
-async def test_a_failed_job_that_starts_again_goes_on_with_the_same_iteration() -> None:
+async def test_a_failed_job_that_restarts_continues_the_same_iteration() -> None:
     sink = ResultSink[int]()
     done = await writer_of(sink, subtask=0, parallelism=2)
     broken = await writer_of(sink, subtask=1, parallelism=2)
@@ -196,7 +196,7 @@ async def test_a_consumer_that_breaks_off_does_not_hold_up_the_pipeline() -> Non
 
 
 @pytest.mark.asyncio
-async def test_a_consumer_that_keeps_the_iterator_may_break_off_and_go_on() -> None:
+async def test_a_consumer_that_keeps_the_iterator_may_pause_and_continue() -> None:
     sink = ResultSink[int]()
     writer = await writer_of(sink)
     await _write(writer, 1, 2, 3)
@@ -339,7 +339,7 @@ async def test_a_released_sink_lets_the_pipeline_end_and_keeps_the_results_for_i
 
 
 @pytest.mark.asyncio
-async def test_a_consumer_leaves_at_the_end_of_its_async_with_block() -> None:
+async def test_a_consumer_ends_with_its_async_with_block() -> None:
     sink = ResultSink[int](capacity=1)
     writer = await writer_of(sink)
     results = aiter(sink)

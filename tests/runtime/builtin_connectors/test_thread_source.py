@@ -138,7 +138,7 @@ async def test_the_iterator_sees_the_context_of_the_job() -> None:
 
 
 @pytest.mark.asyncio
-async def test_it_continues_behind_a_position() -> None:
+async def test_it_continues_after_a_position() -> None:
     assert await chunks(ThreadSource(range(5)), position=3, limit=1) == [
         Chunk([3], 4),
         Chunk([4], 5),
@@ -159,7 +159,7 @@ async def test_an_iterator_is_read_once_and_then_refused_as_exhausted() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("position", [None, 9], ids=["from the start", "on the way to a position"])
-async def test_an_error_comes_after_the_records_before_it_and_names_its_record(
+async def test_an_error_follows_the_preceding_records_and_names_its_record(
     position: int | None,
 ) -> None:
     def broken() -> Iterator[int]:
@@ -228,7 +228,9 @@ async def test_closing_ends_a_thread_that_waits_for_room_without_asking_the_iter
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("read", [0, 1, 100])
-async def test_what_the_thread_took_and_nobody_read_is_left_over_at_a_stop(read: int) -> None:
+async def test_records_that_the_thread_took_and_no_read_returned_are_left_over_at_a_stop(
+    read: int,
+) -> None:
     taken: list[int] = []
 
     def endless() -> Iterator[int]:
@@ -265,7 +267,7 @@ async def test_a_record_that_the_blocked_iterator_gives_after_the_stop_is_not_ta
 
 
 @pytest.mark.asyncio
-async def test_nothing_is_left_over_of_a_source_that_nobody_has_read() -> None:
+async def test_nothing_is_left_over_of_a_source_that_was_not_read() -> None:
     async with opened(ThreadSource([1])) as reader:
         assert reader.leftover() is None
 
@@ -280,7 +282,7 @@ async def test_a_reader_that_was_never_read_starts_no_thread() -> None:
     assert during == before
 
 
-def test_what_is_no_iterable_is_refused_at_once() -> None:
+def test_an_object_that_is_not_iterable_is_refused_at_once() -> None:
     with pytest.raises(FlowDefinitionError, match="needs an iterable, not 5"):
         ThreadSource(cast("Iterable[int]", 5))
 

@@ -65,7 +65,7 @@ def test_a_chain_becomes_long_by_number_or_by_weight() -> None:
     assert heavy.chains["sums"].long
 
 
-def test_a_compacted_chain_keeps_what_was_added_meanwhile() -> None:
+def test_a_compacted_chain_keeps_parts_that_were_added_meanwhile() -> None:
     mine = chains()
     mine.stored(file(1), {"sums": COMPLETE})
     mine.stored(file(2), {"sums": CHANGES})
@@ -77,7 +77,7 @@ def test_a_compacted_chain_keeps_what_was_added_meanwhile() -> None:
     assert mine.now(["sums"])["sums"] == (link(9), link(3))
 
 
-def test_a_chain_that_has_begun_anew_meanwhile_is_left_as_it_is() -> None:
+def test_a_chain_that_was_restarted_meanwhile_is_not_changed() -> None:
     mine = chains()
     mine.stored(file(1), {"sums": COMPLETE})
     former = mine.now(["sums"])["sums"]

@@ -41,7 +41,7 @@ class LateClock:
 
 
 @virtual_time
-async def test_nothing_is_taken_from_behind_a_barrier_until_the_others_are_here() -> None:
+async def test_nothing_after_a_barrier_is_taken_until_the_others_have_arrived() -> None:
     bench = Bench(BarrierAligner(2), 2)
     bench.send(0, "a", ALIGNED, "b", "c")
     bench.send(1, "x")
@@ -56,7 +56,7 @@ async def test_nothing_is_taken_from_behind_a_barrier_until_the_others_are_here(
 
 
 @virtual_time
-async def test_what_comes_into_a_blocked_channel_that_was_empty_waits_and_is_served_once() -> None:
+async def test_elements_of_a_blocked_channel_that_was_empty_wait_and_are_served_once() -> None:
     bench = Bench(BarrierAligner(2), 2)
     bench.send(0, ALIGNED)
     bench.run()
@@ -71,7 +71,7 @@ async def test_what_comes_into_a_blocked_channel_that_was_empty_waits_and_is_ser
 
 
 @virtual_time
-async def test_no_record_of_an_unblocked_channel_is_in_front_of_the_checkpoint() -> None:
+async def test_no_record_of_an_unblocked_channel_precedes_the_checkpoint() -> None:
     bench = Bench(BarrierAligner(3), 3)
     bench.send(0, ALIGNED, "a")
     bench.send(1, ALIGNED, "b")
@@ -103,7 +103,7 @@ async def test_a_channel_that_waited_once_does_not_get_more_turns_than_others() 
 
 
 @virtual_time
-async def test_a_cancellation_lets_blocked_channels_go_on() -> None:
+async def test_a_cancellation_unblocks_channels() -> None:
     bench = Bench(BarrierAligner(2), 2)
     bench.send(0, ALIGNED, "a")
     bench.run()
@@ -125,7 +125,7 @@ async def test_the_end_of_the_last_channel_is_as_good_as_its_barrier() -> None:
 
 
 @virtual_time
-async def test_barriers_behind_all_ends_are_taken_by_a_task_that_has_finished() -> None:
+async def test_barriers_after_all_ends_are_taken_by_a_finished_task() -> None:
     bench = Bench(BarrierAligner(2), 2)
     bench.send(0, "a", END_OF_INPUT, ALIGNED)
     bench.send(1, END_OF_INPUT, ALIGNED)
@@ -135,7 +135,7 @@ async def test_barriers_behind_all_ends_are_taken_by_a_task_that_has_finished() 
 
 
 @virtual_time
-async def test_at_least_once_nobody_waits() -> None:
+async def test_with_at_least_once_no_channel_waits() -> None:
     bench = Bench(BarrierTracker(2), 2)
     bench.send(0, "a", ALIGNED, "b")
 
@@ -163,7 +163,7 @@ async def test_times_are_those_of_the_clock() -> None:
 
 
 @virtual_time
-async def test_what_a_barrier_overtakes_is_in_flight_and_processed_all_the_same() -> None:
+async def test_overtaken_records_are_in_flight_and_processed_nevertheless() -> None:
     bench = Bench(AlternatingBarriers(1), 1)
     bench.send(0, "a b", "c", OVERTAKES, "d")
 
@@ -179,7 +179,7 @@ async def test_what_a_barrier_overtakes_is_in_flight_and_processed_all_the_same(
 
 
 @virtual_time
-async def test_what_comes_in_front_of_a_later_barrier_is_noted_as_it_is_taken() -> None:
+async def test_records_before_a_later_barrier_are_captured_when_they_are_taken() -> None:
     bench = Bench(AlternatingBarriers(2), 2)
     bench.send(0, OVERTAKES)
     bench.run()
@@ -194,7 +194,7 @@ async def test_what_comes_in_front_of_a_later_barrier_is_noted_as_it_is_taken() 
 
 
 @virtual_time
-async def test_what_was_taken_stands_in_front_of_what_is_overtaken_later() -> None:
+async def test_taken_records_precede_those_that_are_overtaken_later() -> None:
     bench = Bench(AlternatingBarriers(2), 2, most=1)
     bench.send(0, OVERTAKES)
     bench.run()
@@ -220,7 +220,7 @@ async def test_both_barriers_may_overtake() -> None:
 
 
 @virtual_time
-async def test_a_barrier_that_was_all_there_was_leaves_nothing_to_take() -> None:
+async def test_a_barrier_that_was_the_only_element_leaves_an_empty_channel() -> None:
     bench = Bench(AlternatingBarriers(1), 1)
     bench.send(0, OVERTAKES)
 
@@ -230,7 +230,7 @@ async def test_a_barrier_that_was_all_there_was_leaves_nothing_to_take() -> None
 
 
 @virtual_time
-async def test_an_end_ends_what_is_noted_of_its_channel() -> None:
+async def test_an_end_ends_the_capture_of_its_channel() -> None:
     bench = Bench(AlternatingBarriers(2), 2)
     bench.send(0, OVERTAKES)
     bench.run()
@@ -257,9 +257,7 @@ async def test_a_cancelled_checkpoint_is_never_complete_and_nothing_more_is_note
 
 
 @virtual_time
-async def test_the_cancellation_of_a_newer_checkpoint_ends_what_is_noted_for_the_pending_one() -> (
-    None
-):
+async def test_the_cancellation_of_a_newer_checkpoint_ends_the_capture_of_the_pending_one() -> None:
     bench = Bench(AlternatingBarriers(2), 2)
     bench.send(0, OVERTAKES)
     bench.run()
@@ -271,7 +269,7 @@ async def test_the_cancellation_of_a_newer_checkpoint_ends_what_is_noted_for_the
 
 
 @virtual_time
-async def test_what_follows_a_barrier_is_not_in_flight_while_others_are_waited_for() -> None:
+async def test_records_after_a_barrier_are_not_in_flight_while_other_barriers_are_missing() -> None:
     bench = Bench(AlternatingBarriers(3), 3)
     bench.send(0, OVERTAKES)
     bench.run()
@@ -313,7 +311,7 @@ async def test_a_late_barrier_overtakes_for_nothing() -> None:
 
 
 @virtual_time
-async def test_an_aligned_checkpoint_that_goes_on_unaligned_serves_channels_that_waited() -> None:
+async def test_an_aligned_checkpoint_that_becomes_unaligned_serves_waiting_channels() -> None:
     bench = Bench(AlternatingBarriers(3), 3)
     bench.send(0, ALIGNED, "a")
     bench.run()
@@ -391,7 +389,7 @@ async def test_an_announcement_that_is_heard_after_its_barrier_was_taken_begins_
 
 
 @virtual_time
-async def test_an_alarm_that_rings_before_the_clock_is_there_waits_for_it() -> None:
+async def test_a_timer_that_fires_before_the_clock_is_there_waits_for_it() -> None:
     clock = LateClock()
     bench = Bench(AlternatingBarriers(2), 2, clock=clock)
     bench.send(0, TIMED)
@@ -420,7 +418,7 @@ async def test_closing_the_timers_of_the_task_cancels_the_alignment_timeout() ->
 
 
 @virtual_time
-async def test_announcements_and_alarms_for_a_task_that_has_ended_are_nothing() -> None:
+async def test_announcements_and_timers_of_an_ended_task_are_ignored() -> None:
     errors: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, error: errors.append(error))
     bench = Bench(AlternatingBarriers(2), 2)

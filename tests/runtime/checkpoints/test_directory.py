@@ -104,7 +104,9 @@ async def test_only_the_key_groups_of_a_link_count(storage: CheckpointStorage) -
 
 
 @pytest.mark.asyncio
-async def test_what_another_job_left_is_read_and_numbers_go_on(tmp_path: Path) -> None:
+async def test_checkpoints_of_another_job_are_read_and_their_numbers_continued(
+    tmp_path: Path,
+) -> None:
     former = DirectoryStorage(tmp_path)
     await former.open("flow")
     await stored(former, 7, complete({0: [("a", "7")]}))
@@ -123,7 +125,7 @@ async def test_what_another_job_left_is_read_and_numbers_go_on(tmp_path: Path) -
 
 
 @pytest.mark.asyncio
-async def test_a_discarded_checkpoint_leaves_the_one_before(storage: CheckpointStorage) -> None:
+async def test_a_discarded_checkpoint_leaves_the_preceding_one(storage: CheckpointStorage) -> None:
     await stored(storage, 1, complete({0: [("a", "1")]}))
     await stored(storage, 2, complete({0: [("a", "2")]}))
 
@@ -135,7 +137,7 @@ async def test_a_discarded_checkpoint_leaves_the_one_before(storage: CheckpointS
 
 
 @pytest.mark.asyncio
-async def test_sweeping_removes_what_nothing_points_to(
+async def test_a_sweep_removes_unreferenced_parts(
     storage: CheckpointStorage, tmp_path: Path
 ) -> None:
     await stored(storage, 1, complete({}))
@@ -150,7 +152,7 @@ async def test_sweeping_removes_what_nothing_points_to(
 
 
 @pytest.mark.asyncio
-async def test_sweeping_leaves_the_parts_of_a_checkpoint_that_is_under_way(
+async def test_a_sweep_keeps_the_parts_of_a_pending_checkpoint(
     storage: CheckpointStorage,
 ) -> None:
     await stored(storage, 1, complete({}))
@@ -162,7 +164,7 @@ async def test_sweeping_leaves_the_parts_of_a_checkpoint_that_is_under_way(
 
 
 @pytest.mark.asyncio
-async def test_the_parts_of_an_aborted_checkpoint_go_once_it_is_discarded(
+async def test_the_parts_of_an_aborted_checkpoint_are_removed_after_its_discard(
     storage: CheckpointStorage, tmp_path: Path
 ) -> None:
     await storage.write_part(1, TASK, 0, {"sums": complete({})})
@@ -174,7 +176,7 @@ async def test_the_parts_of_an_aborted_checkpoint_go_once_it_is_discarded(
 
 
 @pytest.mark.asyncio
-async def test_sweeping_removes_what_a_crash_left_half_written(tmp_path: Path) -> None:
+async def test_a_sweep_removes_files_that_a_crash_left_incomplete(tmp_path: Path) -> None:
     for name in (
         "parts/000001-sums-0.part.tmp",
         "parts/000001-sums-1.part",
@@ -210,7 +212,7 @@ async def test_a_compacted_chain_means_the_same(storage: CheckpointStorage) -> N
 
 
 @pytest.mark.asyncio
-async def test_compacting_what_cannot_be_read_names_the_step_and_the_file(
+async def test_compacting_an_unreadable_chain_names_the_step_and_the_file(
     storage: CheckpointStorage, tmp_path: Path
 ) -> None:
     base = await storage.write_part(1, TASK, 0, {"sums": complete({})})
@@ -237,7 +239,7 @@ async def test_tasks_with_names_that_look_alike_in_files_do_not_meet(
 
 
 @pytest.mark.asyncio
-async def test_a_part_that_is_written_twice_leaves_the_first_as_it_is(
+async def test_a_part_that_is_written_twice_does_not_change_the_first(
     storage: CheckpointStorage,
 ) -> None:
     first = await stored(storage, 1, complete({}, "first"))

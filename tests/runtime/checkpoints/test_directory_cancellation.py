@@ -59,7 +59,7 @@ async def cancelled_by_a_scope(files: FaultyFiles, storage: DirectoryStorage, to
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("cancelled", [cancelled_as_a_task, cancelled_by_a_scope])
-async def test_a_cancellation_at_any_moment_leaves_the_folder_whole_and_free(
+async def test_a_cancellation_at_any_moment_leaves_the_folder_complete_and_unlocked(
     cancelled: Callable[[FaultyFiles, DirectoryStorage, Path], Awaitable[None]],
 ) -> None:
     for moment in range(1, 500):
@@ -91,7 +91,7 @@ async def test_a_cancellation_at_any_moment_leaves_the_folder_whole_and_free(
 
 
 @pytest.mark.asyncio
-async def test_closing_waits_for_what_is_being_written_and_then_gives_the_folder_back(
+async def test_closing_waits_for_writes_and_then_releases_the_folder(
     tmp_path: Path,
 ) -> None:
     reached, go_on = threading.Event(), threading.Event()
@@ -140,7 +140,7 @@ async def test_many_subtasks_may_write_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.asyncio
-async def test_the_event_loop_goes_on_while_a_large_state_is_written_and_read(
+async def test_the_event_loop_runs_while_a_large_state_is_written_and_read(
     tmp_path: Path,
 ) -> None:
     rows = tuple((b"key %d" % number, b"value %d" % number) for number in range(300_000))

@@ -76,7 +76,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize(("damage", "said"), DAMAGES.items(), ids=stable)
 @pytest.mark.parametrize("what", ["parts/000002*.part", "checkpoint-000002.json"])
-async def test_what_is_no_file_of_a_checkpoint_is_passed_over_and_named(
+async def test_a_file_that_is_no_checkpoint_is_skipped_and_named(
     tmp_path: Path, what: str, damage: Damage, said: str
 ) -> None:
     await taken(tmp_path / "state")

@@ -135,7 +135,7 @@ async def test_after_a_kill_at_any_moment_there_is_the_old_checkpoint_or_the_new
 
 
 @pytest.mark.asyncio
-async def test_what_fails_is_named_with_its_path_and_the_reason() -> None:
+async def test_an_error_names_the_path_and_the_reason() -> None:
     outcomes = await every_moment(error=errno.ENOSPC)
 
     for call, raised, _ in outcomes:
@@ -147,7 +147,7 @@ async def test_what_fails_is_named_with_its_path_and_the_reason() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_part_that_could_not_be_written_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_part_that_could_not_be_written_leaves_no_file(tmp_path: Path) -> None:
     await begin(tmp_path)
     storage = DirectoryStorage(tmp_path / "state", files=(files := FaultyFiles()))
     await storage.open("flow")
@@ -235,7 +235,7 @@ async def test_a_checkpoint_that_could_not_be_stored_does_not_hold_its_parts_for
 
 
 @pytest.mark.asyncio
-async def test_removing_what_cannot_be_removed_does_no_harm(tmp_path: Path) -> None:
+async def test_a_failed_removal_does_no_harm(tmp_path: Path) -> None:
     await begin(tmp_path)
     files = FaultyFiles()
     storage = DirectoryStorage(tmp_path / "state", files=files)

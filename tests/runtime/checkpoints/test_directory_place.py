@@ -98,7 +98,7 @@ async def test_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_lock_that_does_not_say_whose_it_is_refuses_all_the_same(tmp_path: Path) -> None:
+async def test_a_lock_without_a_named_holder_refuses_nevertheless(tmp_path: Path) -> None:
     first, second = DirectoryStorage(tmp_path), DirectoryStorage(tmp_path)
     await first.open("flow")
     (tmp_path / "lock").write_bytes(b"\xff")

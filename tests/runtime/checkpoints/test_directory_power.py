@@ -39,7 +39,7 @@ async def run_job(files: PowerFiles, completed: list[int]) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("seed", range(6), ids=lambda seed: f"seed {seed}")
-async def test_what_was_completed_survives_the_loss_of_power(seed: int) -> None:
+async def test_completed_checkpoints_survive_a_loss_of_power(seed: int) -> None:
     random = Random(seed)
     for moment in range(1, 500):
         files, completed = PowerFiles(fails_at=moment), [0]
@@ -63,7 +63,7 @@ async def test_what_was_completed_survives_the_loss_of_power(seed: int) -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_model_of_the_disk_does_lose_what_was_not_brought_to_it() -> None:
+async def test_the_model_of_the_disk_loses_unsynced_content() -> None:
     class Careless(PowerFiles):
         def sync_folder(self, path: Path) -> None:
             self.count()

@@ -166,7 +166,7 @@ async def test_a_part_that_knows_nothing_of_a_step_is_refused(tmp_path: Path) ->
 
 
 @pytest.mark.asyncio
-async def test_a_complete_part_in_a_chain_replaces_what_is_before_it(tmp_path: Path) -> None:
+async def test_a_complete_part_in_a_chain_replaces_the_preceding_ones(tmp_path: Path) -> None:
     storage = DirectoryStorage(tmp_path)
     await storage.open("flow")
     old = await storage.write_part(
@@ -232,7 +232,7 @@ async def test_the_chains_of_a_savepoint_are_one_complete_part_each(tmp_path: Pa
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("there", ["a folder", "a file", "a link to nowhere"])
-async def test_a_savepoint_does_not_replace_what_is_there(
+async def test_a_savepoint_does_not_replace_an_existing_folder(
     folder: Path, tmp_path: Path, there: str
 ) -> None:
     target = tmp_path / "saved"
@@ -265,7 +265,7 @@ async def test_a_savepoint_of_a_checkpoint_that_is_not_whole_is_refused(
 
 
 @pytest.mark.asyncio
-async def test_a_savepoint_inside_the_folder_is_left_alone_by_sweeping(folder: Path) -> None:
+async def test_a_sweep_ignores_a_savepoint_inside_the_folder(folder: Path) -> None:
     storage = DirectoryStorage(folder)
     await storage.open("flow")
     restored = await storage.latest()
@@ -325,7 +325,7 @@ async def test_the_newest_whole_checkpoint_of_a_folder_is_read(folder: Path) -> 
 
 
 @pytest.mark.asyncio
-async def test_one_manifest_stands_for_itself(folder: Path) -> None:
+async def test_a_single_manifest_can_be_read(folder: Path) -> None:
     newest_part(folder).unlink()
 
     with pytest.raises(RestoreError, match=r"000002.*\.part is missing"):

@@ -52,7 +52,7 @@ ALL = [HashByKey(), Rebalance(), Forward(), Custom(by_value), Broadcast()]
 
 
 @pytest.mark.parametrize("partitioning", ALL, ids=lambda one: type(one).__name__)
-def test_with_the_same_subtasks_each_channel_gets_what_it_had(partitioning: Partitioning) -> None:
+def test_with_the_same_subtasks_each_channel_gets_its_elements(partitioning: Partitioning) -> None:
     there = channels(partitioning, 2, 2)
     held: dict[Origin, list[Element]] = {
         origin: [Batch([index], [7], ["key"]), Watermark(5), IDLE, ACTIVE, Batch([index + 10])]
@@ -85,7 +85,7 @@ def test_the_end_of_time_is_left_out_since_the_writer_may_get_other_splits() -> 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 3), (3, 2), (4, 2)])
 @pytest.mark.parametrize("partitioning", ALL[:-1], ids=lambda one: type(one).__name__)
-def test_with_others_each_record_goes_once_to_who_should_get_it_and_watermarks_are_left_out(
+def test_with_other_subtasks_each_record_goes_once_to_its_reader_without_watermarks(
     partitioning: Partitioning, before: int, after: int
 ) -> None:
     held: dict[Origin, list[Element]] = {}
@@ -125,7 +125,7 @@ def test_records_of_one_key_keep_their_order(before: int, after: int) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1)])
-def test_what_was_broadcast_is_not_shared_out_anew(before: int, after: int) -> None:
+def test_records_of_a_broadcast_are_not_distributed_anew(before: int, after: int) -> None:
     origin = next(iter(channels(Broadcast(), before, before).values()))
 
     with pytest.raises(RestoreError, match=r"'step'.*former parallelism"):
@@ -138,7 +138,7 @@ def test_what_was_broadcast_is_not_shared_out_anew(before: int, after: int) -> N
         )
 
 
-def test_watermarks_of_a_broadcast_alone_keep_nobody_from_another_parallelism() -> None:
+def test_watermarks_of_a_broadcast_alone_do_not_prevent_another_parallelism() -> None:
     origin = next(iter(channels(Broadcast(), 1, 1).values()))
 
     found = restored_channels(
@@ -193,7 +193,7 @@ def test_with_pickle_any_record_may_be_in_flight() -> None:
     assert restored_channels(codec, "step", stored(held, codec), there, 128) == held
 
 
-def test_batches_in_front_of_a_writer_go_to_the_writer_of_that_number_or_are_shared_out() -> None:
+def test_batches_that_wait_for_a_writer_go_to_the_same_writer_or_are_distributed() -> None:
     parts = tuple(
         part for subtask in range(3) for part in PLAIN.waiting("out", subtask, [Batch([subtask])])
     )

@@ -175,7 +175,7 @@ async def test_cancelling_while_a_sink_recovers_ends_the_job_at_once(tmp_path: P
 
 
 @virtual_time
-async def test_stopping_while_a_sink_recovers_processes_what_is_in_flight_then(
+async def test_a_stop_while_a_sink_recovers_processes_records_in_flight_afterwards(
     tmp_path: Path,
 ) -> None:
     sink, source = SlowToRecover(), ScriptedSource[int](1, Pause(SECOND * 2), Crash(), HOUR)
@@ -247,7 +247,7 @@ async def test_a_request_during_a_backoff_is_refused(tmp_path: Path) -> None:
 
 
 @virtual_time
-async def test_a_host_that_gives_up_waiting_for_a_savepoint_harms_nobody(tmp_path: Path) -> None:
+async def test_a_host_that_stops_waiting_for_a_savepoint_does_no_harm(tmp_path: Path) -> None:
     sink, source = LedgerSink[int](delay=3), ScriptedSource[int](1, HOUR)
 
     with nothing_left_behind("the job"):
@@ -336,7 +336,7 @@ async def test_each_of_several_savepoints_is_written_where_it_was_asked_for(tmp_
 
 
 @virtual_time
-async def test_a_savepoint_that_cannot_be_written_is_refused_and_the_job_goes_on(
+async def test_a_savepoint_that_cannot_be_written_is_refused_and_the_job_continues(
     tmp_path: Path,
 ) -> None:
     savepoint = tmp_path / ("sp" * 200)  # a name that is too long, which shows when it is made
@@ -416,7 +416,7 @@ async def test_a_second_failure_during_the_restart_counts_and_the_job_is_started
 
 
 @virtual_time
-async def test_a_subtask_that_somebody_cancels_fails_the_job(tmp_path: Path) -> None:
+async def test_a_foreign_cancellation_of_a_subtask_fails_the_job(tmp_path: Path) -> None:
     flow = summing(ScriptedSource[int](1, HOUR), LedgerSink())
 
     with nothing_left_behind("the job"):
@@ -431,7 +431,7 @@ async def test_a_subtask_that_somebody_cancels_fails_the_job(tmp_path: Path) -> 
 @pytest.mark.parametrize("how", ["stop", "drain", "cancel", "savepoint", "raise"])
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("after", [0.0, 1.0, 1.0001, 2.5])
-def test_whenever_and_however_it_ends_nothing_is_left_and_the_next_run_has_the_rest(
+def test_after_any_end_at_any_time_nothing_is_left_and_the_next_run_has_the_rest(
     tmp_path: Path, how: str, seed: int, after: float
 ) -> None:
     numbers = [n for i in range(8) for n in (i, Pause(timedelta(milliseconds=500)))]

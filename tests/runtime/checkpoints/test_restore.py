@@ -94,7 +94,7 @@ def test_at_least_once_nothing_is_lost_after_a_failure(tmp_path: Path, paralleli
     assert set(odds[-1]) == {1, 3, 5}
 
 
-def test_another_run_of_the_program_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
+def test_another_run_of_the_program_continues_from_the_last_one(tmp_path: Path) -> None:
     sink, settings = LedgerSink[int](), every_second(tmp_path)
     source = ScriptedSource[int](1, 3, seconds(1.5), 5, Crash(), 7)
 
@@ -128,7 +128,7 @@ def test_a_job_that_had_read_everything_has_nothing_left_to_do(tmp_path: Path) -
     assert sink.values == [1, 4]
 
 
-def test_the_end_of_the_input_commits_what_came_since_the_last_checkpoint(tmp_path: Path) -> None:
+def test_the_end_of_the_input_commits_records_since_the_last_checkpoint(tmp_path: Path) -> None:
     sink = LedgerSink[int]()
 
     run_flow(summing(ScriptedSource(1, 3), sink), checkpointing=every_second(tmp_path))
@@ -137,7 +137,7 @@ def test_the_end_of_the_input_commits_what_came_since_the_last_checkpoint(tmp_pa
     assert sink.asked == ["recover", "prepare", "commit", "flush"]
 
 
-def test_checkpoints_go_on_after_one_of_two_sources_has_ended(tmp_path: Path) -> None:
+def test_checkpoints_continue_after_one_of_two_sources_has_ended(tmp_path: Path) -> None:
     sink, completed = LedgerSink[int](), list[af.checkpoints.CheckpointInfo]()
     flow = af.Flow("two")
     short = flow.source(ScriptedSource(1), name="short")
@@ -164,7 +164,7 @@ def _keep(event: af.JobEvent, kept: list[af.checkpoints.CheckpointInfo]) -> None
         kept.append(event)
 
 
-def test_windows_that_were_open_go_on(tmp_path: Path) -> None:
+def test_open_windows_continue(tmp_path: Path) -> None:
     sink = LedgerSink[tuple[int, int]]()
     flow = af.Flow("windows")
     records = ScriptedSource[int](1_000, 2_000, seconds(1.5), 3_000, Crash(), 14_000, 25_000)
@@ -264,7 +264,7 @@ def test_a_job_without_checkpoints_may_be_restarted_too_and_begins_at_the_beginn
     assert sink.values == [1, 1, 4]
 
 
-def test_what_is_wrong_with_the_pipeline_is_not_tried_again(tmp_path: Path) -> None:
+def test_an_error_of_the_pipeline_is_not_retried(tmp_path: Path) -> None:
     restarts = list[af.JobEvent]()
     run_flow(summing(ScriptedSource(1), LedgerSink()), checkpointing=every_second(tmp_path))
 
@@ -327,7 +327,7 @@ async def test_a_savepoint_commits_nothing_since_no_failure_falls_back_upon_it(
 
 
 @virtual_time
-async def test_stopping_without_draining_leaves_windows_to_the_next_run(tmp_path: Path) -> None:
+async def test_a_stop_without_drain_leaves_windows_to_the_next_run(tmp_path: Path) -> None:
     sink, pushed = LedgerSink[int](), af.PushSource[int]()
 
     def build(source: Source[int]) -> af.Flow:
@@ -452,7 +452,7 @@ def test_new_input_for_a_job_that_had_come_to_its_end_is_not_late(tmp_path: Path
 
 
 @virtual_time
-async def test_who_follows_results_goes_on_through_a_restart(tmp_path: Path) -> None:
+async def test_an_iteration_over_results_continues_through_a_restart(tmp_path: Path) -> None:
     results = af.ResultSink[int]()
     flow = af.Flow("followed")
     flow.source(ScriptedSource[int](1, seconds(2.5), 2, Crash(), 3), name="numbers").to(

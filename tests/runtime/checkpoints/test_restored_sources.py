@@ -104,7 +104,7 @@ async def from_savepoint(flow: af.Flow, tmp_path: Path, parallelism: int = 1) ->
 
 
 @virtual_time
-async def test_ended_splits_are_not_opened_half_read_ones_go_on_and_the_others_begin(
+async def test_ended_splits_are_not_opened_partly_read_ones_continue_and_others_start(
     tmp_path: Path,
 ) -> None:
     content: Content = {"ended": [[1, 2]], "half": [[3], [4], 5.0, [5]], "never begun": [[6]]}
@@ -318,7 +318,7 @@ def test_an_iterator_can_be_read_once_and_a_restart_says_so(tmp_path: Path) -> N
 
 
 @virtual_time
-async def test_what_is_pushed_while_a_job_starts_again_is_read_by_the_next_attempt(
+async def test_records_pushed_during_a_restart_are_read_by_the_next_attempt(
     tmp_path: Path,
 ) -> None:
     failed = list[int]()

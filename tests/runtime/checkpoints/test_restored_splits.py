@@ -28,7 +28,7 @@ def dealt(
     return [[one.split.id for one in queue.begun(subtask)] for subtask in range(now)]
 
 
-def test_with_the_same_parallelism_each_subtask_goes_on_with_its_splits() -> None:
+def test_with_the_same_parallelism_each_subtask_continues_its_splits() -> None:
     assert dealt({"b": 1, "c": 0, "d": 1}, before=2, now=2) == [["c"], ["b", "d"]]
 
 
@@ -48,7 +48,7 @@ def test_with_another_parallelism_splits_follow_their_records_in_flight(
     assert dealt({"b": 2, "c": 1, "d": 2}, before=3, now=now, in_flight=True) == expected
 
 
-def test_splits_of_checkpoints_that_do_not_tell_who_read_them_are_dealt_in_turn() -> None:
+def test_splits_of_checkpoints_without_their_readers_are_dealt_in_turn() -> None:
     assert dealt({}, before=2, now=2) == [["b", "d"], ["c"]]
 
 

@@ -137,7 +137,7 @@ async def test_operator_state_that_aflow_did_not_write_is_an_error_of_the_restor
 
 
 @pytest.mark.parametrize("forged", [7, None, (), (1,), ("1", "a"), (1, 2, 3)], ids=repr)
-def test_what_no_sink_has_prepared_is_an_error_that_names_the_sink(forged: object) -> None:
+def test_an_invalid_committable_is_an_error_that_names_the_sink(forged: object) -> None:
     snapshot = OperatorSnapshot(operator={PENDING: (PLAIN.encode(forged),)})
 
     with pytest.raises(af.RestoreError, match=r"sink 'out': .* is no committable of a sink"):

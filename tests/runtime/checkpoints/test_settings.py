@@ -122,7 +122,7 @@ def job(folder: Path, source: af.PushSource[int]) -> Any:
 
 
 @pytest.mark.asyncio
-async def test_a_job_is_not_stopped_for_a_savepoint_whose_name_is_taken(tmp_path: Path) -> None:
+async def test_a_job_is_not_stopped_for_a_savepoint_with_an_existing_name(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     source = af.PushSource[int]()
 
@@ -136,7 +136,7 @@ async def test_a_job_is_not_stopped_for_a_savepoint_whose_name_is_taken(tmp_path
 
 
 @pytest.mark.asyncio
-async def test_a_savepoint_whose_name_is_taken_costs_no_checkpoint(tmp_path: Path) -> None:
+async def test_a_savepoint_with_an_existing_name_costs_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("notes")
 
     async with job(tmp_path, af.PushSource[int]()) as running:
@@ -167,7 +167,7 @@ async def test_a_savepoint_needs_a_folder(tmp_path: Path, path: Any) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_job_that_has_ended_does_not_pretend_to_have_left_a_savepoint(
+async def test_stopping_an_ended_job_with_a_savepoint_raises(
     tmp_path: Path,
 ) -> None:
     source = af.PushSource[int]()
@@ -182,7 +182,7 @@ async def test_a_job_that_has_ended_does_not_pretend_to_have_left_a_savepoint(
 
 
 @pytest.mark.asyncio
-async def test_the_host_is_told_which_savepoint_a_job_goes_on_from(tmp_path: Path) -> None:
+async def test_an_event_names_the_savepoint_that_a_job_continues_from(tmp_path: Path) -> None:
     async with job(tmp_path, af.PushSource[int]()) as running:
         await running.stop(savepoint=tmp_path / "sp")
     events: list[af.JobEvent] = []

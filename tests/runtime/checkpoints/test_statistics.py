@@ -55,7 +55,7 @@ def on_request(
 
 
 @virtual_time
-async def test_what_it_took_to_store_is_told_apart_from_the_pause(tmp_path: Path) -> None:
+async def test_the_time_of_storing_is_separate_from_the_pause(tmp_path: Path) -> None:
     async with slow_sink(0).start(
         options=virtual(), checkpointing=on_request(SlowParts(tmp_path))
     ) as job:

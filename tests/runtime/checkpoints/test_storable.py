@@ -133,7 +133,7 @@ async def test_without_checkpoints_nothing_is_checked() -> None:
     assert [one.value for one in out.values] == [7]
 
 
-async def test_state_is_checked_although_its_first_record_comes_late(tmp_path: Path) -> None:
+async def test_state_is_checked_even_if_its_first_record_arrives_late(tmp_path: Path) -> None:
     models: af.PushSource[Model] = af.PushSource()
     flow = af.Flow("models")
     late = flow.source(models, name="models").filter(lambda one: one.value >= 40)
@@ -144,7 +144,7 @@ async def test_state_is_checked_although_its_first_record_comes_late(tmp_path: P
         await sent(flow, models, settings, count=41)
 
 
-async def test_a_type_that_an_annotation_tells_is_stored_and_comes_back(tmp_path: Path) -> None:
+async def test_a_type_from_an_annotation_is_stored_and_restored(tmp_path: Path) -> None:
     out: list[Total] = []
 
     async def add(*values: int) -> None:

@@ -163,7 +163,7 @@ def test_so_many_failures_in_a_row_fail_the_job_and_no_fewer(
     )
 
 
-def test_a_job_that_has_failed_for_its_checkpoints_goes_on_from_the_last_good_one(
+def test_a_job_that_failed_because_of_checkpoints_continues_from_the_last_completed_one(
     tmp_path: Path,
 ) -> None:
     files = FailingFiles(fails=writing(".part", numbers=[3, 4]))
@@ -313,7 +313,7 @@ def test_storage_that_is_slower_than_interval_and_timeout_delays_no_record_and_l
     assert host.with_outcome(af.checkpoints.Outcome.COMPLETED)[-1] >= 8
 
 
-def test_captures_do_not_pile_up_in_front_of_storage_that_is_far_too_slow(tmp_path: Path) -> None:
+def test_captures_do_not_accumulate_before_slow_storage(tmp_path: Path) -> None:
     storage = SlowStorage(tmp_path, lambda number: Delays(part=30 if number < 60 else 0))
     most, host = 0, Host()
 
@@ -387,7 +387,7 @@ class Refusing(DirectoryStorage):
 
 
 @pytest.mark.parametrize("what", ["discard", "sweep", "compact"])
-def test_what_storage_cannot_tidy_up_is_only_warned_of(
+def test_failed_cleanup_of_storage_is_only_a_warning(
     tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     host, sink, count = Host(), LedgerSink[int](), 3 * LONG
@@ -460,7 +460,7 @@ def test_errors_of_another_kind_fail_the_checkpoint_too_and_not_the_job(tmp_path
     concurrent=st.integers(1, 3),
     seed=st.integers(0, 100),
 )
-def test_storage_that_fails_at_each_nth_operation_never_spoils_what_it_completes(
+def test_storage_that_fails_at_each_nth_operation_never_corrupts_completed_checkpoints(
     every: int, crashes: set[int], parallelism: int, unaligned: bool, concurrent: int, seed: int
 ) -> None:
     sink = LedgerSink[int](delay=0.3)

@@ -69,7 +69,7 @@ class Half:
 
 @pytest.mark.parametrize("reason", AbortReason)
 @virtual_time
-async def test_one_whose_barriers_do_not_all_come_is_stored_but_never_acknowledged(
+async def test_a_checkpoint_with_missing_barriers_is_stored_but_not_acknowledged(
     tmp_path: Path, reason: AbortReason
 ) -> None:
     storage = DirectoryStorage(tmp_path)
