@@ -1,4 +1,4 @@
-"""Ends and steps of pipelines that keep a ledger of what was opened and closed."""
+"""Sources, sinks and steps that record what was opened and closed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aflow.testing import Pause, ScriptedSource
 
 
 class Broken(Exception):
-    """What fails on purpose."""
+    """A failure on purpose."""
 
 
 @dataclass

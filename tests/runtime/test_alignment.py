@@ -1,4 +1,4 @@
-"""Sources that wait for each other: none runs ahead of the slowest by more than allowed, and nobody waits for ever."""
+"""Aligned sources: none is ahead of the slowest by more than allowed, and none waits for ever."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def daily(first: int, last: int, *, every: Pause | None = None) -> ScriptedSourc
 
 @dataclass
 class Race:
-    """How far sources have come, and the largest lead that one ever had over the slowest that has not ended."""
+    """The progress of sources, and the largest lead of one over the slowest that has not ended."""
 
     at: dict[str, int] = field(default_factory=dict[str, int])
     lead: int = 0
 
     def seen(self, who: str) -> Callable[[int], int]:
-        """To be mapped over the days of ``who``."""
+        """Return a function to be mapped over the days of ``who``."""
 
         def note(day: int) -> int:
             self.at[who] = day
@@ -82,7 +82,7 @@ def race(
     return flow, watch, sink
 
 
-# ------------------------------------------------------------------------------- who is ahead, waits
+# ---------------------------------------------------------------------------- sources that are ahead
 
 
 @pytest.mark.parametrize(("align", "lead"), [(WEEK, 8), (None, 364)])
@@ -112,7 +112,7 @@ def test_a_flight_in_december_waits_until_one_that_began_in_january_has_come_so_
     watch.at = Noted()
     run_flow(flow, options=ONE_BY_ONE)
 
-    # One batch earns the watermark that tells how far ahead it is.
+    # One batch causes the watermark that shows its lead.
     assert order[0] == "december 335"
     assert order.index("december 336") > order.index("january 327")
 
@@ -135,7 +135,7 @@ def test_a_batch_may_lead_beyond_the_drift_and_no_second_one() -> None:
 
 
 class Waiting(af.KeyedProcess[str, int, int]):
-    """Holds each day until the watermark comes to it, as the buffer of a join does."""
+    """Buffers each day until the watermark reaches it, as a join does."""
 
     def __init__(self) -> None:
         self.held: set[int] = set()
@@ -200,7 +200,7 @@ def test_the_time_spent_waiting_for_others_is_neither_busy_nor_idle_nor_backpres
     assert spent["slow"] == (0.0, 20.0, 0.0)
 
 
-# ------------------------------------------------------------------------------ who is not waited for
+# -------------------------------------------------------------------- sources that are not waited for
 
 
 def test_an_idle_source_is_not_waited_for() -> None:
@@ -227,7 +227,7 @@ def test_an_idle_source_is_not_waited_for() -> None:
 
 @virtual_time
 async def test_waiting_for_others_does_not_make_a_source_idle() -> None:
-    """If it did, a stream that is not aligned would take time beyond what the source has still to say."""
+    """Otherwise a stream that is not aligned would advance time beyond the remaining records of the source."""
     flow, sums = af.Flow("late"), CollectSink[int]()
     slow, fast, free = (af.PushSource[int]() for _ in range(3))
     aligned(flow, slow, "slow").to(CollectSink[int]())
@@ -399,7 +399,7 @@ def test_the_failure_of_the_slow_source_ends_the_job_while_the_other_waits() -> 
 
 
 class Ring(af.KeyedProcess[str, int, float]):
-    """Rings ten seconds after each record."""
+    """Sets a timer ten seconds after each record."""
 
     def process(self, value: int, ctx: af.Context[str]) -> None:
         ctx.set_processing_timer(ctx.processing_time + 10_000)

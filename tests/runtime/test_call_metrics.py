@@ -1,4 +1,4 @@
-"""What a job can be asked about the calls of its asynchronous steps."""
+"""Metrics of the calls of asynchronous steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Channels, gates and exchanges: what one subtask sends another."""
+"""Channels, gates and exchanges between subtasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aflow.runtime.edges import OutEdge, make_edge
 
 
 class Calls:
-    """Counts how often it was called."""
+    """Counts its calls."""
 
     def __init__(self) -> None:
         self.count = 0

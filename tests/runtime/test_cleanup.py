@@ -1,4 +1,4 @@
-"""Whatever ends a job: each reader, step and writer that was opened is closed once, and no task is left."""
+"""After any end of a job, each opened reader, step and writer was closed once, and no task is left."""
 
 from __future__ import annotations
 

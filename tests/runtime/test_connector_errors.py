@@ -1,4 +1,4 @@
-"""Whatever a connector raises in whichever of its methods, the host sees an error of aflow that names the step."""
+"""Any exception of any method of a connector becomes an error of aflow that names the step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from aflow.testing.virtual_time import virtual_time
 
 
 class Broken:
-    """Raises ``error`` in the method named ``place``."""
+    """A connector that raises ``error`` in the method named ``place``."""
 
     def __init__(self, place: str, error: type[BaseException]) -> None:
         self._place = place

@@ -1,4 +1,4 @@
-"""The code inside of ``async with flow.start()`` meets the failure of its job."""
+"""The failure of a job, as the code in its ``async with`` block sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading ahead: what is queued, how much of it, and that it can be asked for."""
+"""Reading ahead: queued records, their limit, and ``has_queued``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BAD = BadRecord("here", "bad", b"")
 
 
 class Endless(Source[int]):
-    """Splits that give the same chunk for ever."""
+    """Splits that repeat the same chunk for ever."""
 
     concurrency = None
 
@@ -98,7 +98,7 @@ async def test_reading_ahead_is_bounded_for_all_splits_together(
             most = max(most, fetcher.queued_records)
         fetcher.stop()
 
-    # Four batches of ten: whoever is woken when there is room again looks whether it still is there.
+    # Four batches of ten: a reader that is woken checks that there is still room.
     assert first == 40
     assert most <= 42
 
@@ -133,7 +133,7 @@ async def test_a_chunk_with_columns_of_unequal_length_is_refused() -> None:
 
 
 class Broken(Endless):
-    """Its connector names the place of the failure and its cause, but does not know the name of the source."""
+    """A connector that names the location and the cause of a failure, without the name of the source."""
 
     async def reader(self, split: Split, position: Position | None) -> Reader[int]:
         raise SourceError("file numbers.txt, line 2: bad") from ValueError("bad")

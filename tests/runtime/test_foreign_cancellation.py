@@ -1,4 +1,4 @@
-"""A CancelledError out of user code is an error of that code, and one that it swallows still ends the job."""
+"""A CancelledError of user code is an error of that code, and one that it swallows still ends the job."""
 
 from __future__ import annotations
 
@@ -109,14 +109,14 @@ async def test_a_foreign_cancellation_fails_the_job(place: str) -> None:
 async def stubborn_source() -> AsyncIterator[int]:
     number = 0
     while True:
-        with suppress(asyncio.CancelledError):  # on purpose: what this test is about
+        with suppress(asyncio.CancelledError):  # on purpose: the subject of this test
             await asyncio.sleep(0.01)
         yield number
         number += 1
 
 
 async def stubborn_callback(number: int) -> None:
-    with suppress(asyncio.CancelledError):  # on purpose: what this test is about
+    with suppress(asyncio.CancelledError):  # on purpose: the subject of this test
         await asyncio.sleep(10)
 
 

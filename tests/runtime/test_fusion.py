@@ -1,4 +1,4 @@
-"""Maps and filters that run as one comprehension: nobody can tell, but for the time they take."""
+"""Maps and filters that run as one comprehension: their effect is that of single steps."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_an_error_names_the_step_that_failed_and_the_record(
 
 
 class Undecided:
-    """Like an array of NumPy: neither true nor false."""
+    """An object without a truth value, like an array of NumPy."""
 
     def __bool__(self) -> bool:
         raise ValueError("the truth value is ambiguous")

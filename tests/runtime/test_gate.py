@@ -1,4 +1,4 @@
-"""What a task reads, of what was sent to it."""
+"""The gate of a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processing-time timers on the event loop: they ring when the clock says so, whatever the input does."""
+"""Processing-time timers on the event loop: they fire by the clock, whatever the input does."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from aflow.testing.virtual_time import virtual_time
 START = 1_357_000_000_000
 
 Rang = tuple[str, Timestamp, Timestamp]
-"""Key, the moment the timer was set for, and what the clock said; both in ms after the start."""
+"""Key, the time that the timer was set for, and that of the clock; both in ms after the start."""
 
 
 class Ring(af.KeyedProcess[str, tuple[str, int], Rang]):
-    """A record ``(key, delay)`` sets a timer, or takes it back if ``delay`` is negative."""
+    """A record ``(key, delay)`` sets a timer, or deletes it if ``delay`` is negative."""
 
     def process(self, value: tuple[str, int], ctx: af.Context[str]) -> None:
         _, delay = value
@@ -117,7 +117,7 @@ def test_timers_ring_while_the_task_waits_for_its_sink() -> None:
 
 
 class _Again(af.KeyedProcess[str, str, Timestamp]):
-    """Rings each second, for ever."""
+    """Sets a timer each second, for ever."""
 
     def process(self, value: str, ctx: af.Context[str]) -> None:
         ctx.set_processing_timer(ctx.processing_time + 1_000)

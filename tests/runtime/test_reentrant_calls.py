@@ -21,7 +21,7 @@ Call: TypeAlias = Callable[[Job], Awaitable[object]]
 
 @dataclass
 class Probe:
-    """Makes a call on the running job, once, and keeps what it raises."""
+    """Calls a method of the running job once, and keeps the exception."""
 
     call: Call
     started: asyncio.Future[Job] = field(default_factory=lambda: asyncio.Future())

@@ -75,7 +75,7 @@ def test_each_job_gets_a_budget_of_its_own(chosen: Restarts) -> None:
     assert isinstance(chosen.machine().on_failure(5000, 0), Restart)
 
 
-# What users write is not typed as they should have typed it.
+# Values of users that do not check their types.
 _fixed: Callable[..., object] = FixedDelay
 _exponential: Callable[..., object] = ExponentialDelay
 _rate: Callable[..., object] = FailureRate

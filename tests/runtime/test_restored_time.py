@@ -1,4 +1,4 @@
-"""Event time goes on after a restore without waiting for splits that are silent."""
+"""Event time advances after a restore without waiting for idle splits."""
 
 from __future__ import annotations
 

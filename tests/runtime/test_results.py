@@ -1,4 +1,4 @@
-"""Results that a host iterates over, and does not."""
+"""Results with and without an iteration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A flow is a description: it can be started again, and its ends serve the next job."""
+"""A flow is a description: it can be started again, with the same sources and sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that is made and never entered says so; one that was entered, or refused, does not."""
+"""A job that is never entered warns; one that was entered, or refused, does not."""
 
 from __future__ import annotations
 

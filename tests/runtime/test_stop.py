@@ -1,4 +1,4 @@
-"""Stopping a job: what is in flight is processed, and event time ends only where that is asked for."""
+"""Stopping a job: records in flight are processed, and event time ends only with ``drain``."""
 
 from __future__ import annotations
 

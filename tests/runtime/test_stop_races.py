@@ -1,4 +1,4 @@
-"""Stopping a job at any moment and in any interleaving: nothing that was accepted is lost, nobody waits on."""
+"""Stopping a job at any moment and in any interleaving: no accepted record is lost, and no caller waits for ever."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aflow.testing.virtual_time import run
 
 
 async def send_until_stopped(source: af.PushSource[int], records: int) -> int:
-    """How many records were accepted."""
+    """Return the number of accepted records."""
     for sent in range(records):
         try:
             await source.send(sent)
@@ -23,7 +23,7 @@ async def send_until_stopped(source: af.PushSource[int], records: int) -> int:
 
 
 async def stopped_after(steps: int, options: af.Options, parallelism: int) -> tuple[int, int]:
-    """How many records were accepted before the job was drained, and how many were counted in windows."""
+    """Return the number of records accepted before the job was drained, and of those counted in windows."""
     source, counts, flow = af.PushSource[int](capacity=3), CollectSink[int](), af.Flow("counts")
     (
         flow.source(source)

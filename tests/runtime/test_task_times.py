@@ -1,4 +1,4 @@
-"""Where a task's time goes, exact to the microsecond: in virtual time, work itself takes none."""
+"""The time of a task by activity, exact to the microsecond: in virtual time, work itself takes none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aflow.connect import Batch, Sink, Writer, WriterContext
 from aflow.testing import At, CollectSink, FlowDriver, Pause, ScriptedSource, run_flow
 from aflow.testing.virtual_time import virtual_time
 
-#: How many records a sink lets wait while its writer is busy.
+#: Records that a sink queues while its writer is busy.
 WAITING = 2048
 RECORDS = 3000
 
@@ -54,7 +54,7 @@ def test_backpressure_reaches_the_tasks_upstream() -> None:
 
     assert outcome.took == timedelta(seconds=RECORDS)
     assert tasks["slow"] == (0.0, 0.0, RECORDS)
-    # One record is being written, and each exchange holds one. A task is through when there is room behind its last.
+    # One record is being written, and each exchange holds one. A task ends when there is room after its last record.
     assert tasks["second"] == (0.0, 0.0, RECORDS - WAITING - 1)
     assert tasks["first"] == (0.0, 0.0, RECORDS - WAITING - 2)
 

@@ -31,7 +31,7 @@ class OnDemand(ScriptedSource[Record]):
 
 
 class Discovering(ScriptedSource[Record]):
-    """Is asked for new splits again and again, so that subtasks without a split do not end."""
+    """A source with discovery, so that subtasks without a split do not end."""
 
     discover_every = timedelta(seconds=10)
 
@@ -41,7 +41,7 @@ class DiscoveringOnDemand(OnDemand):
 
 
 class Appearing(Source[Record]):
-    """Has no split until it is asked a second time."""
+    """A source without splits until they are listed a second time."""
 
     discover_every = timedelta(seconds=1)
 
@@ -200,7 +200,7 @@ class FourAtATime(ScriptedSource[Record]):
 def test_splits_that_are_dealt_on_demand_are_dealt_in_turn_at_first(
     parallelism: int, dealt: Sequence[str]
 ) -> None:
-    """Otherwise the subtask that starts first would take all that it may read at once."""
+    """Limit reading, or the subtask that starts first would read everything at once."""
 
     async def main() -> list[str]:
         queue = SplitQueue("source", FourAtATime(), parallelism)

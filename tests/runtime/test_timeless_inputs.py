@@ -12,7 +12,7 @@ MINUTE = timedelta(minutes=1)
 
 
 class Reminders(af.BroadcastProcess[str, int, str, str]):
-    """Rings a second of event time after each record."""
+    """Sets a timer a second of event time after each record."""
 
     words = af.BroadcastState("words", key=str, of=bool)
 

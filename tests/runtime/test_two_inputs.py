@@ -107,7 +107,7 @@ def test_the_watermark_is_the_smaller_of_the_two(parallelism: int) -> None:
 
     run_flow(flow, parallelism=parallelism)
 
-    # A watermark is one before its newest record, since another of the same time may come.
+    # A watermark is one ms before the newest record, since another one with that time may follow.
     assert set(sink.values) == {-1, 19, MAX_TIMESTAMP}
     assert sink.values[-parallelism:] == [MAX_TIMESTAMP] * parallelism
 
@@ -170,7 +170,7 @@ def test_the_step_ends_once_after_both_inputs() -> None:
 
 
 class Dividing(Both):
-    """Fails on a 0 of the side that it is told."""
+    """Fails on a 0 of the given input."""
 
     def __init__(self, failing: str) -> None:
         self._failing = failing
@@ -292,7 +292,7 @@ def test_commutative_state_reaches_the_batch_result_in_any_interleaving(
 
 
 class Priced(af.BroadcastProcess[int, int, tuple[int, int], tuple[int, int]]):
-    """Sales at the latest price of each article; what has no price yet goes aside."""
+    """Sales at the latest price of each article; those without a price go to a side output."""
 
     prices = af.BroadcastState("prices", key=int, of=int)
     sold = af.ValueState("sold", of=int)
@@ -331,7 +331,7 @@ def test_every_subtask_applies_the_control_records_received_so_far(parallelism: 
 
 
 class Known(af.BroadcastProcess[None, int, int, str]):
-    """What is known of a number, in each subtask by itself."""
+    """Facts about a number, in each subtask separately."""
 
     names = af.BroadcastState("names", key=int, of=int)
 

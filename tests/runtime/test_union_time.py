@@ -13,11 +13,11 @@ from aflow.testing import At, FlowDriver, Pause, ScriptedSource, run_flow
 from aflow.testing.virtual_time import virtual_time
 
 Fired = tuple[int, float]
-"""Start of a window (ms), and when it fired (s)."""
+"""Start of a window (ms), and the time of its firing (s)."""
 
 
 def windows(stream: af.Stream[int]) -> list[Fired]:
-    """When the windows of a second fire, of records that are their own timestamps in ms."""
+    """Return the firing times of one-second windows of records that are their own timestamps in ms."""
     fired: list[Fired] = []
     (
         stream.key_by(lambda _: "all")
@@ -90,7 +90,7 @@ def test_a_stream_without_event_time_holds_that_of_a_union_until_it_ends() -> No
 
 
 class Beats:
-    """A generator that says that all is here up to what the last record said, and beyond: a second at each question."""
+    """A watermark generator that advances beyond the last record: by a second at each call."""
 
     def __init__(self) -> None:
         self.at = 0

@@ -15,7 +15,7 @@ from aflow.operators.base import TwoInputOperator
 
 
 class Both(TwoInputOperator):
-    """Emits what comes, with the input it came by and the subtask: ``("left", 1, 0)``."""
+    """Emits each record with its input and the subtask: ``("left", 1, 0)``."""
 
     def process_left(self, batch: Batch[Any]) -> None:
         self._emit("left", batch)
@@ -30,7 +30,7 @@ class Both(TwoInputOperator):
 
 
 class Clock(TwoInputOperator):
-    """Emits each watermark as a record, before it goes on."""
+    """Emits each watermark as a record, before the watermark."""
 
     def process_left(self, batch: Batch[Any]) -> None:
         pass
@@ -44,7 +44,7 @@ class Clock(TwoInputOperator):
 
 
 def last(flow: af.Flow) -> Node:
-    """The node made last: that of the stream just written."""
+    """Return the last node of the graph."""
     return flow.graph.nodes[-1]
 
 
@@ -58,7 +58,7 @@ def connect(
     parallelism: int | None = None,
     name: str = "two",
 ) -> Stream[Any]:
-    """The stream behind a step that reads both; keyed streams are read by key unless ``by`` says otherwise."""
+    """Return the output of a step that reads both streams; keyed ones are read by key unless ``by`` is given."""
     edges = tuple(
         Edge(stream._edge.origin, stream._edge.side, partitioning)  # pyright: ignore[reportPrivateUsage]
         for stream, partitioning in zip((left, right), by or (_by(left), _by(right)), strict=True)
@@ -73,5 +73,5 @@ def _by(stream: object) -> Partitioning:
     return HashByKey() if isinstance(stream, KeyedStream) else Forward()
 
 
-#: The right input goes to every subtask, the left one stays where it is.
+#: The right input goes to every subtask, the left one to the same subtask.
 BROADCAST = (Forward(), Broadcast())

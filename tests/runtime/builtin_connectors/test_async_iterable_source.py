@@ -26,7 +26,7 @@ class _Anew:
 
 
 class _Subscription:
-    """An iterator of which a cancelled ``anext`` loses nothing."""
+    """An iterator that loses nothing when ``anext`` is cancelled."""
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[int] = asyncio.Queue()

@@ -221,7 +221,7 @@ async def test_closing_also_closes_a_call_that_was_not_awaited() -> None:
 
     writer = await writer_of(CallbackSink(keep))
     writing = writer.write(Batch([1]))
-    cast("Coroutine[object, object, None]", writing).close()  # as when the job fails meanwhile
+    cast("Coroutine[object, object, None]", writing).close()  # as if the job had failed meanwhile
 
     await writer.close()
 

@@ -1,4 +1,4 @@
-"""A sink that keeps everything."""
+"""A sink that collects all values."""
 
 from __future__ import annotations
 

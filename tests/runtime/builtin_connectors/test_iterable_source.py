@@ -25,7 +25,7 @@ def _broken_after(good: int) -> Iterator[int]:
 
 
 class _Anew:
-    """Can be iterated again and again."""
+    """An object that can be iterated any number of times."""
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(4))

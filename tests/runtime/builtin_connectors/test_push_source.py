@@ -1,4 +1,4 @@
-"""A source that records are pushed into."""
+"""A source for pushed records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def _record(source: PushSource[int], value: int, log: list[str]) -> None:
 
 @asynccontextmanager
 async def _full(source: PushSource[int]) -> AsyncGenerator[Reader[int], None]:
-    """A reader of ``source``, which holds as many zeros as it can."""
+    """Return a reader of ``source``, which is filled with zeros."""
     while True:
         try:
             source.send_nowait(0)
@@ -130,7 +130,7 @@ async def test_senders_wait_while_the_source_is_full_and_continue_in_order_of_ar
 async def test_no_sender_overtakes_a_waiting_one() -> None:
     source, log = PushSource[int](capacity=1), list[str]()
     async with _full(source) as reader, running(_record(source, 1, log)):
-        await reader.read(1)  # room for one, which belongs to the one who waits
+        await reader.read(1)  # room for one, which the waiting sender gets
 
         with pytest.raises(SourceFull):
             source.send_nowait(2)
@@ -185,7 +185,7 @@ async def test_a_cancelled_send_does_not_keep_its_record_in_memory() -> None:
 
 
 class _Value:
-    """Something that can be watched."""
+    """An object with weak references."""
 
 
 @pytest.mark.asyncio

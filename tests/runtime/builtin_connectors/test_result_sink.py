@@ -1,4 +1,4 @@
-"""A sink that is iterated over."""
+"""A sink with an iteration over its results."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from aflow.model.batch import BATCH_RECORDS
 from aflow.runtime.builtin_connectors import ThreadSource
 from tests.runtime.builtin_connectors.helpers import chunks, opened, running, values
 
-#: Longer than any of these tests takes: a thread that is forgotten ends with the process all the same.
+#: Longer than any of these tests: a forgotten thread ends with the process nevertheless.
 _PATIENCE = 5.0
 
 
@@ -56,7 +56,7 @@ async def test_a_chunk_has_at_most_as_many_records_as_asked_for() -> None:
     iterable = _Blocking([1, 2, 3])
     async with opened(ThreadSource(iterable)) as reader:
         first = await reader.read(1)
-        iterable.blocked.wait(_PATIENCE)  # now the others are there
+        iterable.blocked.wait(_PATIENCE)  # now the other records are there
 
         second = await reader.read(2)
         iterable.go_on.set()
@@ -87,7 +87,7 @@ async def test_the_event_loop_runs_while_the_iterator_blocks() -> None:
         reading = group.create_task(reader.read(10))
         await asyncio.sleep(0)
 
-        iterable.go_on.set()  # only a loop that runs gets here
+        iterable.go_on.set()  # reached only if the loop is not blocked
 
         assert await reading == Chunk([1], 1)
 

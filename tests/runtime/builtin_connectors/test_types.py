@@ -1,4 +1,4 @@
-"""The ends infer what they carry from what they are given."""
+"""Sources and sinks infer the type of their records from their arguments."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Killed(BaseException):
-    """The process has ended: nothing it does any more has an effect."""
+    """The process has ended: its later operations have no effect."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class FaultyFiles:
     killed: bool = False
     calls: list[str] = field(default_factory=list[str])
     locks: list[HeldLock] = field(default_factory=list[HeldLock])
-    #: Called at the operation in question, which then succeeds.
+    #: Called at that operation, which then succeeds.
     instead: Callable[[], None] | None = None
 
     def do(self, call: str, done: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -55,11 +55,11 @@ class FaultyFiles:
             raise OSError(self.error, os.strerror(self.error))
 
     def fell(self) -> bool:
-        """True if an operation has gone wrong."""
+        """True if an operation has failed."""
         return self.fails_at is not None and len(self.calls) >= self.fails_at
 
     def die(self) -> None:
-        """What the system does for a process that has ended."""
+        """Do what the system does for a process that has ended."""
         while self.locks:
             self.locks.pop().release()
 

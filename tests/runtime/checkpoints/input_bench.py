@@ -26,7 +26,7 @@ from aflow.testing.virtual_time import VirtualClock
 
 @dataclass(frozen=True)
 class Took:
-    """The task was told to take a checkpoint."""
+    """A checkpoint was triggered."""
 
     id: int
     start_delay: float
@@ -35,7 +35,7 @@ class Took:
 
 @dataclass(frozen=True)
 class Complete:
-    """All barriers were there; ``in_flight`` holds records, and watermarks as they are, by channel."""
+    """All barriers have arrived; ``in_flight`` has the records, and watermarks, by channel."""
 
     id: int
     alignment: int
@@ -44,7 +44,7 @@ class Complete:
 
 @dataclass(frozen=True)
 class Abandoned:
-    """The checkpoint does not come about."""
+    """The checkpoint was aborted."""
 
     id: int
     reason: AbortReason
@@ -54,7 +54,7 @@ Line: TypeAlias = Took | Complete | Abandoned | str
 
 
 class Told:
-    """What comes out of a task's input, as a story: records (strings), watermarks (``"t=5"``) and checkpoints."""
+    """Outputs of a task's input in their order: records (strings), watermarks (``"t=5"``) and checkpoints."""
 
     def __init__(self) -> None:
         self.lines: list[Line] = []
@@ -78,7 +78,7 @@ class Told:
         self.lines.append(Took(barrier.id, start_delay, barrier.unaligned))
 
     def all_arrived(self, checkpoint: int, alignment: int, in_flight: InFlight) -> None:
-        """Only channels with something in flight; which others are named is no matter."""
+        """Record only channels with elements in flight."""
         flat = {index: _flat(elements) for index, elements in in_flight.items() if elements}
         self.lines.append(Complete(checkpoint, alignment, flat))
 
@@ -87,7 +87,7 @@ class Told:
 
 
 class Bench:
-    """A gate with a checkpointed_input; nothing moves but when a test says so, save for alarms. Needs virtual time."""
+    """A gate with a checkpointed input, which a test runs step by step; timers need virtual time."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Bench:
         most: int = 1000,
         clock: RuntimeClock | None = None,
     ) -> None:
-        """``most`` is how many records are taken at once."""
+        """``most`` is the largest number of records of one batch."""
         loop = asyncio.get_running_loop()
         clock = VirtualClock() if clock is None else clock
         self.machine = machine
@@ -123,7 +123,7 @@ class Bench:
         self.gate = Gate(inputs, heads, BatchSize(most, budget=1.0), clock, self.checkpointed_input)
 
     def send(self, channel: int, *what: str | Element) -> None:
-        """Put into a channel; each string is a batch, with a record for each word."""
+        """Send into a channel; each string is a batch, with a record for each word."""
         for one in what:
             match one:
                 case str():
@@ -134,14 +134,14 @@ class Bench:
                     self.channels[channel].put(one)
 
     def step(self) -> list[Line]:
-        """Run the mails that are there and then one step of the gate, as a task does. What came of it."""
+        """Run the mails that are there and then one step of the gate, as a task does. Return the outputs."""
         seen = len(self.told.lines)
         self.mails.run_mails()
         self.gate.step()
         return self.told.lines[seen:]
 
     def run(self) -> list[Line]:
-        """Run until there is nothing to do. What came of it."""
+        """Run until there is nothing to do. Return the outputs."""
         seen = len(self.told.lines)
         self.mails.run_mails()
         while self.gate.step():
@@ -157,4 +157,4 @@ def _flat(elements: Sequence[Element]) -> list[object]:
 
 
 def _nothing() -> None:
-    """For those who have nobody to tell."""
+    """Do nothing."""

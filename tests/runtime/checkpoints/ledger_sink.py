@@ -1,4 +1,4 @@
-"""A transactional sink in memory: what tests compare, since it shows exactly what was committed."""
+"""A transactional sink in memory, which makes exactly the committed values visible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class LedgerSink(Sink[T], Generic[T]):
-    """Shows values once they are committed; committing twice changes nothing.
+    """Makes values visible when they are committed; committing twice changes nothing.
 
     ``delay`` are the seconds (of virtual time) that each batch takes, 0 for none.
     """
@@ -22,12 +22,12 @@ class LedgerSink(Sink[T], Generic[T]):
     def __init__(self, *, delay: float = 0.0) -> None:
         self.delay = delay
         self._committed: dict[tuple[int, int], list[T]] = {}
-        #: Everything that was asked of writers, in order.
+        #: All calls of writers, in order.
         self.asked: list[str] = []
 
     @property
     def values(self) -> list[T]:
-        """What is visible, by checkpoint and writer."""
+        """Return the visible values, by checkpoint and writer."""
         return [value for _, some in sorted(self._committed.items()) for value in some]
 
     def commit(self, committable: Committable) -> None:

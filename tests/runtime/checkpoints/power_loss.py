@@ -1,4 +1,4 @@
-"""A file system in memory that loses, when the power goes, what nobody brought to disk: any part of it."""
+"""A file system in memory that loses, at a loss of power, any part of the content that was not synced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.runtime.checkpoints.faulty_files import Killed
 @dataclass(eq=False)
 class _Content:
     now: bytes = b""
-    #: What is on disk for certain.
+    #: Content that is on disk for certain.
     safe: bytes = b""
 
 
@@ -30,7 +30,7 @@ class PowerFiles:
     calls: int = 0
 
     def after_power_cut(self, random: Random) -> PowerFiles:
-        """What is found on disk afterwards."""
+        """Return the content of the disk afterwards."""
         found: dict[Path, _Content] = {}
         for path in sorted({*self.now, *self.safe}):
             content = random.choice([self.now.get(path), self.safe.get(path)])

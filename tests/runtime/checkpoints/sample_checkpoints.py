@@ -10,12 +10,12 @@ from aflow.state.snapshot import OperatorSnapshot
 
 GROUPS = 4
 
-#: The steps of a task of each subtask, and what the two of them remember together.
+#: The steps of the task, and their state in both subtasks together.
 TASK = "sums → out"
 
 
 def complete(rows: Mapping[int, Iterable[tuple[str, str]]], *parts: str) -> OperatorSnapshot:
-    """A complete snapshot: by key group, keys and values of the state "total"; and parts of the state "@at"."""
+    """Return a complete snapshot: by key group, keys and values of the state "total"; and parts of the state "@at"."""
     return OperatorSnapshot(
         {
             group: {"total": tuple((key.encode(), value.encode()) for key, value in entries)}
@@ -29,7 +29,7 @@ def changes(
     rows: Mapping[int, Iterable[tuple[str, str]]],
     forgotten: Mapping[int, Iterable[str]] | None = None,
 ) -> OperatorSnapshot:
-    """The rows that have changed, and the keys that have been forgotten."""
+    """Return a snapshot of changed rows and deleted keys."""
     whole = complete(rows)
     replaced = {group: {key for key, _ in names["total"]} for group, names in whole.keyed.items()}
     for group, keys in (forgotten or {}).items():
@@ -46,7 +46,7 @@ def manifest(
     kind: CheckpointKind = CheckpointKind.PERIODIC,
     flow: str = "flow",
 ) -> Manifest:
-    """A manifest; ``chains`` has the chain of each subtask, by step. Subtasks share the key groups evenly."""
+    """Return a manifest; ``chains`` has the chain of each subtask, by step. Subtasks share the key groups evenly."""
     steps: list[StepState] = []
     for name, of_subtasks in chains.items():
         listed = [list(chain) for chain in of_subtasks]

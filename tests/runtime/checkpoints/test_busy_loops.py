@@ -1,4 +1,4 @@
-"""Checkpoints of a job that never leaves the processor idle: their worker threads get their share of it."""
+"""Checkpoints of a job that keeps the processor busy: their worker threads get a share of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import aflow as af
 async def test_a_busy_job_does_not_starve_the_threads_that_store_its_checkpoints(
     tmp_path: Path,
 ) -> None:
-    # given: work for a second or so, without a pause for anybody (and more keys than encode in one slice of time)
+    # given: work for about a second without a pause (and more keys than are encoded in one time slice)
     flow = af.Flow("busy")
     numbers = flow.source(range(2_000_000), name="numbers").key_by(lambda n: n % 5_000)
     numbers.reduce(lambda a, b: a + b, name="sums").filter(lambda n: n < 0).to(af.CollectSink())
@@ -25,5 +25,5 @@ async def test_a_busy_job_does_not_starve_the_threads_that_store_its_checkpoints
     async with flow.start(checkpointing=settings) as job:
         await job.wait()
 
-    # then: a thread that waits for a lucky moment completes none but the last
+    # then: without help, a thread would complete only the last one
     assert job.metrics().checkpoints.completed >= 4

@@ -1,4 +1,4 @@
-"""Which parts a checkpoint of a subtask points to."""
+"""The parts that a checkpoint of a subtask refers to."""
 
 from __future__ import annotations
 

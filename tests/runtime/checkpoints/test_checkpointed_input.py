@@ -1,4 +1,4 @@
-"""The desk does what a barrier machine says: it holds channels up, notes records in flight, and keeps the alarm."""
+"""The shell of a barrier machine: it blocks channels, captures records in flight, and sets the timer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def ms(count: int) -> None:
 
 
 class LateClock:
-    """A clock that may fall behind that of the event loop, ``by`` ms."""
+    """A clock that may lag that of the event loop, by ``by`` ms."""
 
     def __init__(self) -> None:
         self._clock = VirtualClock()
@@ -37,7 +37,7 @@ class LateClock:
         return self._clock.steady()
 
 
-# ------------------------------------------------------------------------------------------------ channels wait
+# --------------------------------------------------------------------------------------------- blocked channels
 
 
 @virtual_time
@@ -325,7 +325,7 @@ async def test_an_aligned_checkpoint_that_becomes_unaligned_serves_waiting_chann
     assert bench.run() == ["c", Complete(1, 0, {1: ["b"], 2: ["c"]})]
 
 
-# ------------------------------------------------------------------------------------------------------ the alarm
+# ------------------------------------------------------------------------------------------------------ the timer
 
 
 @virtual_time

@@ -1,4 +1,4 @@
-"""A folder of checkpoints: what was completed is read back, and what nothing points to goes away."""
+"""A folder of checkpoints: completed ones are read back, and unreferenced parts are removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call that is cancelled finishes what it has begun; nobody waits for a thread on the event loop."""
+"""A cancelled call completes its work, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONE = {"sums": complete({0: [("a", "1")]})}
 
 
 async def use(storage: DirectoryStorage, to: Path) -> None:
-    """Everything that a job does with its storage."""
+    """Call all methods of a storage, as a job does."""
     await storage.open("flow")
     file = await storage.write_part(1, TASK, 0, ONE)
     one = manifest(1, {"sums": [[file]]})
@@ -39,7 +39,7 @@ async def use(storage: DirectoryStorage, to: Path) -> None:
 
 
 def void(_: object) -> None:
-    """For a lambda that is to return nothing."""
+    """Do nothing, for a lambda that returns nothing."""
 
 
 async def cancelled_as_a_task(files: FaultyFiles, storage: DirectoryStorage, to: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files in the folder of a checkpoint that are none: they are refused at once, and nothing outside is touched."""
+"""Invalid files in the folder of a checkpoint: they are refused at once, and nothing outside is accessed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Damage = Callable[[Path], object]
 
 
 async def taken(folder: Path, numbers: tuple[int, ...] = (1, 2)) -> Manifest:
-    """Checkpoints in ``folder``, each with a part of its own; the newest."""
+    """Write checkpoints into ``folder``, each with a part of its own. Return the newest."""
     storage = DirectoryStorage(folder)
     await storage.open("flow")
     newest = manifest(0, {})
@@ -140,12 +140,12 @@ async def test_a_pipe_under_a_name_of_ours_is_refused_and_not_waited_for(
 
 
 def rows_in(folder: Path) -> list[object]:
-    """What readers without the pipeline find."""
+    """Return the checkpoint as readers without the pipeline see it."""
     return [row for part in stored_parts(str(folder)) for row in rows_of(part)]
 
 
 def as_written_by(change: Callable[[Manifest], Manifest], newest: Manifest) -> bytes:
-    """A manifest that this version would not write, with the checksum that belongs to it."""
+    """Return a manifest that this version would not write, with a valid checksum."""
     text = manifest_bytes(newest).decode()
     envelope = json.loads(text)
     changed = change(newest)

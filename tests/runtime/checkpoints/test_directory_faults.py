@@ -1,4 +1,4 @@
-"""Whatever goes wrong, and whenever: afterwards there is the old checkpoint or the new one, whole."""
+"""After a failure of any operation, the old checkpoint or the new one is there, complete."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def begin(folder: Path) -> FileRef:
 
 
 def next_checkpoint(base: FileRef) -> Work:
-    """All that is done for checkpoint 2, and for removing checkpoint 1."""
+    """Complete checkpoint 2, and remove checkpoint 1."""
 
     async def work(storage: DirectoryStorage) -> None:
         await storage.open("flow")
@@ -53,13 +53,13 @@ def next_checkpoint(base: FileRef) -> Work:
 
 
 async def after(folder: Path) -> Restored:
-    """What the next job finds."""
+    """Return the checkpoint that the next job finds."""
     storage = DirectoryStorage(folder / "state", files=FaultyFiles())
     await storage.open("flow")
     try:
         restored = await storage.latest()
         assert restored is not None
-        # Numbers are never used twice, and a checkpoint can be taken where something has failed.
+        # Numbers are never used twice, and a checkpoint can be taken after a failure.
         number = await storage.next_id()
         assert number > restored.manifest.id
         file = await storage.write_part(number, TASK, 0, {"sums": complete({}, "next")})
@@ -76,7 +76,7 @@ async def after(folder: Path) -> Restored:
 async def every_moment(
     work: Work | None = None, **fault: object
 ) -> list[tuple[str, AflowError | Killed, Restored]]:
-    """Do ``work`` with each of its operations failing in turn: which one, what was raised, and what was there then."""
+    """Do ``work`` with each of its operations failing in turn. Yield the operation, the error and the files."""
     outcomes: list[tuple[str, AflowError | Killed, Restored]] = []
     for moment in moments():
         with TemporaryDirectory() as name:
@@ -141,7 +141,7 @@ async def test_an_error_names_the_path_and_the_reason() -> None:
     for call, raised, _ in outcomes:
         operation, _, name = call.partition(" ")
         assert "No space left on device" in str(raised)
-        # Of a folder that cannot be brought to disk, what was written into it is named.
+        # For a folder that cannot be synced, the error names the file that was written into it.
         if operation not in {"make_folder", "sync_folder"}:
             assert name.removesuffix(".tmp") in str(raised)
 

@@ -1,4 +1,4 @@
-"""Who may use a folder of checkpoints: one live job, of the flow that it belongs to."""
+"""The owner of a folder of checkpoints: one live job, of the flow that it belongs to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aflow.errors import CheckpointError
 from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from tests.runtime.checkpoints.faulty_files import FaultyFiles
 
-#: Opens the folder named by its argument, says so, and lives until it is killed.
+#: Opens the folder named by its argument, prints that, and runs until it is killed.
 HOLDER = """
 import asyncio, sys
 from aflow.runtime.checkpoints.directory.storage import DirectoryStorage

@@ -1,4 +1,4 @@
-"""Without power at any moment, and with any part of what was not brought to disk lost: what was completed is there."""
+"""After a loss of power at any moment, with any unsynced content lost, completed checkpoints are there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOLDER = Path("/state")
 
 
 async def run_job(files: PowerFiles, completed: list[int]) -> None:
-    """Take four checkpoints, one from the changes to the other, keeping one; ``completed`` gets what is completed."""
+    """Take four incremental checkpoints, keeping one; ``completed`` gets those that are completed."""
     storage = DirectoryStorage(FOLDER, files=files)
     await storage.open("flow")
     chain: list[FileRef] = []

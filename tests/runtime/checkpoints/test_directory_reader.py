@@ -1,4 +1,4 @@
-"""Checkpoints that are not whole are passed over and named; savepoints are read without the folder they come from."""
+"""Incomplete checkpoints are skipped and named; savepoints are read without their original folder."""
 
 from __future__ import annotations
 

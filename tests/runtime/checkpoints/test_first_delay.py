@@ -1,4 +1,4 @@
-"""When a job takes its first checkpoint."""
+"""The time of the first checkpoint."""
 
 from __future__ import annotations
 

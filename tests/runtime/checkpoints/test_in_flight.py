@@ -1,4 +1,4 @@
-"""Records in flight: where they go on when a job goes on from an unaligned checkpoint."""
+"""Records in flight: their distribution when a job continues from an unaligned checkpoint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLAIN = InFlightCodec.of(pickle=False)
 def channels(
     partitioning: Partitioning, writers: int, readers: int
 ) -> dict[tuple[int, int, int], Origin]:
-    """All channels of an exchange, which is the only input."""
+    """Return all channels of an exchange, which is the only input."""
     forward = isinstance(partitioning, Forward)
     return {
         (0, writer, reader): Origin(0, writer, writers, reader, readers, partitioning)
@@ -167,7 +167,7 @@ def test_records_of_an_input_that_is_gone_are_not_lost_silently() -> None:
 
 
 class Thing:
-    """What nothing but pickle can store."""
+    """A value that only pickle can store."""
 
     def __init__(self, number: int) -> None:
         self.number = number

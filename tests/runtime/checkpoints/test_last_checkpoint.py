@@ -1,4 +1,4 @@
-"""However a job with checkpoints ends: it ends soon, leaves nothing behind, and whoever waits is told."""
+"""Any end of a job with checkpoints: it ends soon, leaves nothing open, and waiting callers get an answer."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def virtual() -> af.Options:
 
 
 async def can_be_claimed(folder: Path) -> None:
-    """Fails if the lock of ``folder`` was not given back."""
+    """Assert that the lock of ``folder`` was released."""
     storage = DirectoryStorage(folder)
     await storage.open("sums")
     await storage.close()
 
 
 class SlowToRecover(LedgerSink[int]):
-    """Needs an hour to go on from a checkpoint, but not the first time."""
+    """A sink that takes an hour to recover from a checkpoint, but not the first time."""
 
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
         again = "recover" in self.asked
@@ -339,7 +339,9 @@ async def test_each_of_several_savepoints_is_written_where_it_was_asked_for(tmp_
 async def test_a_savepoint_that_cannot_be_written_is_refused_and_the_job_continues(
     tmp_path: Path,
 ) -> None:
-    savepoint = tmp_path / ("sp" * 200)  # a name that is too long, which shows when it is made
+    savepoint = tmp_path / (
+        "sp" * 200
+    )  # a name that is too long, which fails when the folder is created
     sink, source = LedgerSink[int](), ScriptedSource[int](1, HOUR)
 
     async with summing(source, sink).start(
@@ -357,7 +359,9 @@ async def test_a_savepoint_that_cannot_be_written_is_refused_and_the_job_continu
 async def test_stop_with_a_savepoint_that_cannot_be_written_fails_the_job_and_says_why(
     tmp_path: Path,
 ) -> None:
-    savepoint = tmp_path / ("sp" * 200)  # a name that is too long, which shows when it is made
+    savepoint = tmp_path / (
+        "sp" * 200
+    )  # a name that is too long, which fails when the folder is created
     sink, source = LedgerSink[int](), ScriptedSource[int](1, HOUR)
 
     with nothing_left_behind("the job"):

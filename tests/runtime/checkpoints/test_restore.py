@@ -1,4 +1,4 @@
-"""Jobs that go on from a checkpoint: after a failure, after the program has ended, from a savepoint."""
+"""Jobs that continue from a checkpoint: after a failure, after the program has ended, from a savepoint."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_open_windows_continue(tmp_path: Path) -> None:
 
 
 class Chunked(Source[int]):
-    """Gives chunks far larger than a batch, and fails once when it is asked for the one after the first."""
+    """Returns chunks much larger than a batch, and fails once when the second one is read."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -463,7 +463,7 @@ async def test_an_iteration_over_results_continues_through_a_restart(tmp_path: P
     async with flow.start(checkpointing=settings, restart=AT_ONCE, options=options) as job:
         seen = [value async for value in job.results(results)]
 
-    assert seen == [1, 2, 2, 3]  # what came since the last checkpoint comes again
+    assert seen == [1, 2, 2, 3]  # results since the last checkpoint are repeated
 
 
 @virtual_time
@@ -498,5 +498,7 @@ def test_a_checkpoint_that_is_older_than_its_timeout_does_not_wait_for_a_slow_si
     )
 
     taken = [event for event in seen if isinstance(event, af.checkpoints.CheckpointInfo)][:-1]
-    assert max(info.duration_ms or 0 for info in taken) < 6_000  # one write, and not all that wait
+    assert (
+        max(info.duration_ms or 0 for info in taken) < 6_000
+    )  # one write, and not all that are queued
     assert any(one.in_flight_records for info in taken for one in info.subtasks)

@@ -1,4 +1,4 @@
-"""Where sources go on: splits that are half read, ended, never begun or new, and chunks that are half processed."""
+"""Restored sources: splits that were partly read, ended, not started or new, and partly processed chunks."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class _SplitReader(Reader[int]):
 
 
 async def first_run(flow: af.Flow, folder: Path, seconds: float, parallelism: int = 1) -> None:
-    """Run for so long, take a last checkpoint and break off."""
+    """Run for so long, take a last checkpoint and cancel."""
     async with flow.start(
         parallelism=parallelism, options=virtual(), checkpointing=every_second(folder)
     ) as job:
@@ -186,7 +186,7 @@ async def test_a_checkpoint_of_a_job_that_has_gone_on_knows_the_splits_that_it_h
     sink = LedgerSink[int]()
     await first_run(through(Splits(content), sink), tmp_path / "first", 2, 3)
 
-    # One subtask goes on with the first of three half-read splits, and is broken off again.
+    # One subtask continues the first of three partly read splits, and is cancelled again.
     async with through(Splits(content), sink).start(
         options=virtual(),
         checkpointing=every_second(tmp_path / "second"),
@@ -252,7 +252,7 @@ class FailsOnce:
 
 
 def in_chunks(source: OneChunk, good: af.Sink[int], bad: af.Sink[str], at: int) -> af.Flow:
-    """A slow sink behind a step that fails once at ``at``."""
+    """Build a slow sink after a step that fails once at ``at``."""
     flow = af.Flow("chunks")
     numbers = flow.source(source, name="numbers")
     numbers.rebalance().map(FailsOnce(at), name="fail").to(good, name="good")
@@ -340,7 +340,7 @@ async def test_records_pushed_during_a_restart_are_read_by_the_next_attempt(
     ) as job:
         await source.send(1)
         await asyncio.sleep(3)
-        await source.send(3)  # fails, and is gone: nobody can push it again
+        await source.send(3)  # fails, and is lost: it cannot be pushed again
         await asyncio.sleep(15)
         await source.send(4)
         await asyncio.sleep(3)
@@ -350,7 +350,7 @@ async def test_records_pushed_during_a_restart_are_read_by_the_next_attempt(
 
 
 class Live(OneChunk):
-    """Cannot give anything again: its second reader has what has come since."""
+    """A source that repeats nothing: its second reader has later records."""
 
     replayable = False
 

@@ -1,4 +1,4 @@
-"""Splits go on in the subtask that has read them, where their records in flight are."""
+"""Splits continue in the subtask that has read them, which has their records in flight."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = tuple[str, int]
 def dealt(
     readers: Mapping[str, int], *, before: int, now: int, in_flight: bool = False
 ) -> list[list[str]]:
-    """Which splits each subtask goes on with."""
+    """Return the splits that each subtask continues."""
     places = {split: SplitPosition(1) for split in "bcd"}
     progress = Progress(places, ["a"], readers, before, in_flight=in_flight)
     queue = SplitQueue("numbers", ScriptedSource[int](1), now, progress)
@@ -63,7 +63,7 @@ def test_a_checkpoint_tells_which_subtask_has_read_a_split() -> None:
 def test_records_of_a_split_keep_their_order_over_a_restart_although_another_split_has_ended(
     tmp_path: Path,
 ) -> None:
-    """The calls that were under way are made again in the subtask that made them, and so are those behind them."""
+    """Calls under way are repeated in their subtask, and so are the queued ones."""
     scripts: dict[str, list[Line[Row]]] = {
         "a": [("a", 0)],
         "b": [*_rows(0, 3), Pause(timedelta(seconds=0.1)), Crash(), *_rows(3, 6)],

@@ -1,4 +1,4 @@
-"""What is wrong with the choices about checkpoints is said when they are made, by name, with the value."""
+"""Invalid settings of checkpoints are refused when they are made, with name and value."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_barriers_that_overtake_are_for_exactly_once(
 
 
 async def told(event: object) -> None:
-    """An ``on_event`` that nobody would await."""
+    """A coroutine function, which is no valid ``on_event``."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a job says of its checkpoints: durations, records in flight, bytes, and how far back it remembers."""
+"""Statistics of checkpoints: durations, records in flight, bytes, and the length of the history."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SlowParts(DirectoryStorage):
 
 
 def slow_sink(delay: float) -> af.Flow:
-    """Eight records, one a batch, to a sink that takes ``delay`` seconds for each."""
+    """Send eight records, one a batch, to a sink that takes ``delay`` seconds for each."""
     flow = af.Flow("slow sink")
     numbers = flow.source(
         ScriptedSource[int](

@@ -1,4 +1,4 @@
-"""What no checkpoint could store is said with the first record, and not minutes later by the first checkpoint."""
+"""State that cannot be stored fails with the first record, and not minutes later with the first checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class Model:
-    """Not a dataclass, so nothing says what it consists of."""
+    """Not a dataclass, so its fields are unknown."""
 
     def __init__(self, value: int = 0) -> None:
         self.value = value

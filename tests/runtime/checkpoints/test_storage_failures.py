@@ -1,4 +1,4 @@
-"""Storage that fails: checkpoints fail, the pipeline does not, and what is complete can be gone on from."""
+"""Storage that fails: checkpoints fail, the pipeline does not, and completed checkpoints can be restored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AT_ONCE = af.restart.FixedDelay(10, timedelta(0))
 
 @dataclass
 class FailingFiles(FaultyFiles):
-    """The real file system, where each operation whose name ``fails`` accepts goes wrong."""
+    """The real file system, with failures of the operations whose names ``fails`` accepts."""
 
     error: int = errno.ENOSPC
     fails: Callable[[str], bool] = lambda call: False
@@ -53,7 +53,7 @@ def writing(what: str, *, numbers: Collection[int]) -> Callable[[str], bool]:
 
 @dataclass
 class Host:
-    """Who runs a job: keeps what it is told."""
+    """A host that records the events of its job."""
 
     events: list[af.JobEvent] = field(default_factory=list[af.JobEvent])
 
@@ -63,7 +63,7 @@ class Host:
 
     @property
     def failures(self) -> list[Exception]:
-        """Why the job was started again."""
+        """The causes of the restarts."""
         return [event.cause for event in self.events if isinstance(event, af.restart.JobRestarted)]
 
     def with_outcome(self, outcome: af.checkpoints.Outcome) -> list[int]:
@@ -93,7 +93,7 @@ def numbers(count: int, *, crash_after: Collection[int] = ()) -> list[int | Paus
 
 
 def sums(count: int) -> list[int]:
-    """What comes of ``count`` numbers."""
+    """Return the results for ``count`` numbers."""
     totals = [0] * 10
     found: list[int] = []
     for number in range(count):
@@ -237,7 +237,7 @@ def test_a_last_checkpoint_that_fails_three_times_is_a_failure_after_which_the_j
 
 @dataclass(frozen=True)
 class Delays:
-    """Seconds that storage needs, by what it is asked for."""
+    """Seconds that storage needs, by operation."""
 
     part: float = 0
     manifest: float = 0
@@ -247,7 +247,7 @@ class Delays:
 
 
 class SlowStorage(DirectoryStorage):
-    """Takes its time, virtual seconds, for everything, and nothing is there before they have passed."""
+    """Takes virtual seconds for every operation, which has no effect before they have passed."""
 
     def __init__(self, folder: Path, delays: Callable[[int], Delays]) -> None:
         super().__init__(folder)
@@ -361,7 +361,7 @@ def test_a_checkpoint_that_expires_while_it_waits_for_storage_is_a_failure_and_n
 
 
 class Refusing(DirectoryStorage):
-    """Refuses what is named in ``refused``."""
+    """Fails the operations named in ``refused``."""
 
     def __init__(self, folder: Path, *refused: str) -> None:
         super().__init__(folder)
@@ -410,7 +410,7 @@ def test_failed_cleanup_of_storage_is_only_a_warning(
 
 
 class Raw(DirectoryStorage):
-    """A storage of somebody who lets errors of a client through."""
+    """A storage that raises errors of its client."""
 
     async def write_part(
         self, checkpoint: int, task: str, subtask: int, steps: Mapping[str, OperatorSnapshot]

@@ -1,4 +1,4 @@
-"""What a subtask does with a checkpoint that it has begun and that does not come about."""
+"""The checkpointer of a subtask, for checkpoints that are aborted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from aflow.testing.virtual_time import settle, virtual_time
 
 
 class Coordinator:
-    """Keeps what it is told."""
+    """Records acknowledgements and declines."""
 
     def __init__(self, storage: DirectoryStorage) -> None:
         self.storage = storage
@@ -40,7 +40,7 @@ class Coordinator:
         self._work.add(asyncio.create_task(work, name=name))
 
     async def may_store(self) -> None:
-        """Nothing is swept here."""
+        """Return at once: there are no sweeps."""
 
     def acknowledged(
         self,
@@ -61,7 +61,7 @@ def timers() -> TimerService:
 
 
 class Half:
-    """A source that is in the middle of a split."""
+    """A source that has partly read a split."""
 
     def progress(self) -> Progress:
         return Progress({"split": SplitPosition(5, 0)})

@@ -1,4 +1,4 @@
-"""Pipelines of many shapes, broken off at random moments and gone on with: each record counts once, in every mode."""
+"""Pipelines of many shapes, cancelled at random moments and restored: each record counts once, in every mode."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aflow.testing.virtual_time import virtual_time
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
 Seen: TypeAlias = tuple[str, int, int]
-"""Where a record came by, the record, and how many of its key there were so far."""
+"""The input of a record, the record, and the number of records of its key so far."""
 
 MODES: dict[str, Barriers] = {
     "aligned": af.checkpoints.Aligned(),
@@ -58,7 +58,7 @@ class Counting(af.KeyedProcess[int, int, Seen]):
 
 
 class CountingBoth(af.CoProcess[int, int, int, Seen]):
-    """Counts the records of each key that come by either way."""
+    """Counts the records of each key of both inputs."""
 
     count = af.ValueState("count", of=int)
 
@@ -85,7 +85,7 @@ class Split(af.ProcessFunction[int, int]):
 
 
 class Rules(af.BroadcastProcess[int, int, int, Seen]):
-    """Tells of each record, and each subtask of each rule with how many there are."""
+    """Emits each record, and each rule in each subtask with the number of rules."""
 
     rules = af.BroadcastState("rules", key=int, of=int)
 
@@ -108,7 +108,7 @@ def straight(flow: af.Flow, sink: LedgerSink[Seen], seed: int) -> None:
 
 
 def diamond(flow: af.Flow, sink: LedgerSink[Seen], seed: int) -> None:
-    """One source feeds a step by two ways."""
+    """Connect one source with a step by two paths."""
     numbers = flow.source(source(0, seed), name="a")
     left = numbers.rebalance().map(int, name="left").key_by(by_key)
     right = numbers.map(int, name="right").key_by(by_key)
@@ -116,7 +116,7 @@ def diamond(flow: af.Flow, sink: LedgerSink[Seen], seed: int) -> None:
 
 
 def twice_the_same(flow: af.Flow, sink: LedgerSink[Seen], seed: int) -> None:
-    """One source feeds both inputs of a step directly."""
+    """Connect one source with both inputs of a step directly."""
     numbers = flow.source(source(0, seed), name="a")
     both = numbers.key_by(by_key).connect(numbers.key_by(by_key))
     both.process(CountingBoth(), name="count").to(sink, name="out")
@@ -141,7 +141,7 @@ def sides(flow: af.Flow, sink: LedgerSink[Seen], seed: int) -> None:
 
 
 def broadcast(flow: af.Flow, sink: LedgerSink[Seen], seed: int) -> None:
-    """Each subtask gets everything, and keeps what is its own."""
+    """Send everything to each subtask, which keeps its own records."""
     numbers = flow.source(source(0, seed), name="a").broadcast().map(int, name="copies")
     # As many copies as subtasks; the first of each is counted.
     keyed = numbers.key_by(lambda n: n)
@@ -169,7 +169,7 @@ def built(shape: str, sink: LedgerSink[Seen], seed: int) -> af.Flow:
 
 
 def facts(sink: LedgerSink[Seen]) -> tuple[Counter[tuple[str, int]], Counter[tuple[int, int]]]:
-    """What came out, and which counts of each key: in which order keys are counted may differ from run to run."""
+    """Return the outputs, and the counts of each key: the order of keys may differ from run to run."""
     records = Counter((side, value) for side, value, _ in sink.values)
     counts = Counter((value % KEYS, count) for _, value, count in sink.values)
     assert records
@@ -194,7 +194,7 @@ def test_it_does_not_show_that_a_pipeline_was_broken_off(
     async def run_in_pieces() -> int:
         runs = 0
         while True:
-            runs += 1  # each runs a little longer, or a slow sink would never see a checkpoint
+            runs += 1  # each run is a little longer, or a slow sink would never get a checkpoint
             async with built(shape, pieces, seed).start(
                 parallelism=parallelism,
                 options=af.Options(clock=VirtualClock(), batch_records=4, channel_records=6),
