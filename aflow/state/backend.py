@@ -1,4 +1,4 @@
-"""What keeps the keyed state of one operator in one subtask."""
+"""The protocol of backends, which hold the keyed state of one operator in one subtask."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class KeyedBackend(Cells, Protocol):
-    """Keeps state for many keys; its cells read and write that of ``key``.
+    """State of many keys; its cells read and write the state of ``key``.
 
-    All of it runs in the subtask's coroutine. The operator sets ``key`` before it calls user code and calls
-    ``leave`` after it; in between, cells are used. Declarations are made known by asking for their cell.
+    All calls are made in the subtask's coroutine. The operator sets ``key`` before it calls user code, which uses
+    cells, and calls ``leave`` after it. A request for the cell of a declaration makes the declaration known.
     """
 
     key: Hashable
@@ -26,72 +26,73 @@ class KeyedBackend(Cells, Protocol):
     key_codec: KeyGroupCodec
 
     def touch(self, keys: Sequence[Hashable]) -> None:
-        """Say that the state of ``keys`` is about to be read and written; before any access to it.
+        """Announce access to the state of ``keys``. Required before any access.
 
-        All at once: the state of other keys, touched before, may be out of reach for cells from here on. Raises
-        ``TypeError`` for a key that cannot be hashed or, where the backend has to know, cannot be a key at all; a
-        backend that writes state out raises ``OperatorError`` for a key or a value that cannot be encoded.
+        Afterwards cells may have no access to other keys that were touched before. Raises ``TypeError`` for a key that
+        cannot be hashed or, if the backend encodes keys, is no valid key. A backend that writes state to disk raises
+        ``OperatorError`` for a key or a value that cannot be encoded.
         """
         ...
 
     def leave(self) -> None:
-        """There is no current key now: what still uses a cell raises ``OperatorError``."""
+        """Unset the current key: the use of a cell raises ``OperatorError`` from now on."""
         ...
 
     def cell(self, spec: StateSpec[C]) -> C:
-        """The cell of a declaration. Raises ``FlowDefinitionError`` if the name is taken by another one."""
+        """Return the cell of a declaration. Raises ``FlowDefinitionError`` if another one has its name."""
         ...
 
     def stored_cell(self, spec: StateSpec[Any]) -> ValueCell[Any]:
-        """The state of a declaration of any kind as one value: a list, a dict, an accumulator. Raises as ``cell`` does.
+        """Return a cell of state of any kind as one value: a list, a dict, an accumulator. Raises as ``cell`` does.
 
-        It hands out what is stored itself, so nothing in it may be changed but by who sets it. An empty list or dict
-        must not be set: clear the cell.
+        Its value is the stored object itself, which only the caller of ``set`` may change. An empty list or dict must
+        not be set: clear the cell.
         """
         ...
 
     def table(self, spec: ValueState[T]) -> MutableMapping[Hashable, T]:
-        """The values of all keys, for operators that handle whole batches.
+        """Return the mapping of the values of all keys, touched or not, for operators that process whole batches.
 
-        Its items are there for all keys, touched or not. Raises as ``cell`` does, and for state with a ``ttl``.
+        Raises as ``cell`` does, and for state with a ``ttl``.
         """
         ...
 
     def capture(self, *, changes: bool) -> KeyedRows:
-        """All state, or with ``changes`` that of the keys touched since the last capture, or since the restore.
+        """Capture all state, or with ``changes`` that of the keys touched since the last capture or the restore.
 
-        Values are encoded before it returns, so what is written later does not show in it. It is complete although
-        ``changes`` were asked for if this is the first capture, or if so much has changed that changes are no shorter.
-        Raises ``CheckpointError`` for a value that cannot be encoded.
+        Values are encoded before it returns, so later writes are not visible in it. The first capture is complete even
+        with ``changes``, and so is one for which changes would not be shorter. Raises ``CheckpointError`` for a value
+        that cannot be encoded.
         """
         ...
 
     def snapshot(self) -> Keyed:
-        """All state as bytes; what is written later does not show in it.
+        """Return all state as bytes; later writes are not visible in it.
 
         Raises ``CheckpointError`` for a key or a value that cannot be encoded.
         """
         ...
 
     def restore(self, keyed: Keyed) -> None:
-        """Hold what ``keyed`` says about the key groups of this subtask, and nothing else. What is out of date goes.
+        """Replace all state by that of ``keyed`` in the key groups of this subtask, except expired rows.
 
-        Comes after all declarations. Raises ``RestoreError`` for state that is not declared, or declared as another
-        kind, and for bytes its type cannot read. Names that begin with ``@`` are left to their owner, the operator.
+        Call it after all declarations. Raises ``RestoreError`` for state that is not declared, or declared as another
+        kind, and for bytes that its type cannot read. It ignores names that begin with ``@``, which belong to the
+        operator.
         """
         ...
 
     def get(self, name: str, key: Hashable) -> object | None:
-        """What ``key`` has under ``name``, for reading from outside; None if it has nothing.
+        """Return the state ``name`` of ``key`` for readers outside of handlers; None if there is none.
 
         A list or map is a copy, an aggregate its result. Raises ``FlowDefinitionError`` for an unknown name.
         """
         ...
 
     def keys(self, name: str) -> Iterable[Hashable]:
-        """The keys that have something under ``name``, at this moment. Raises as ``get`` does."""
+        """Return the keys that have state ``name`` now. Raises as ``get`` does."""
         ...
 
     def close(self) -> None:
-        """Give back memory and files. What was captured stays as it is; nothing else can be done with the backend."""
+        """Release memory and files. Captures remain valid; no other method may be called afterwards."""
         ...

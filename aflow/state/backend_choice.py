@@ -1,4 +1,4 @@
-"""Where keyed state is kept while a job runs. Checkpoints are the same for all, and restore into any of them."""
+"""The choice of a backend for keyed state. Checkpoints are the same for all backends and restore into any."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ class DiskEngine(Enum):
     """The database of state on disk."""
 
     SQLITE = "sqlite"
-    """There wherever Python is."""
+    """Part of every Python."""
     ROCKSDB = "rocksdb"
     """Faster; needs ``pip install "aflow-streams[rocksdb]"``."""
 
 
 def best_engine() -> DiskEngine:
-    """RocksDB if it is installed, else SQLite."""
+    """Return RocksDB if it is installed, else SQLite."""
     return DiskEngine.ROCKSDB if rocksdb_installed() else DiskEngine.SQLITE
 
 
 @dataclass(frozen=True, slots=True)
 class InMemory:
-    """All state is in memory: the fastest, as long as it fits."""
+    """All state in memory: the fastest backend, if memory suffices."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnDisk:
-    """State larger than memory: each subtask of a stateful step holds ``resident`` keys in memory, the rest on disk.
+    """State larger than memory: each subtask of a stateful step holds ``resident`` keys in memory, the others on disk.
 
-    The database is scratch space in a temporary folder below ``folder`` (None: where the system has temporary files),
-    removed at the end; what survives a crash is checkpoints. Reading and writing it takes time of the event loop.
+    The database is scratch space in a temporary folder below ``folder`` (None: the folder of temporary files), removed
+    at the end; only checkpoints survive a crash. Its reads and writes take time of the event loop.
 
     Raises ``FlowDefinitionError`` for an engine that is not installed, and for less than one resident key.
     """
@@ -75,7 +75,7 @@ _ENGINES: dict[DiskEngine, Engine] = {
 
 
 def make_backend(choice: StateBackend, key_codec: KeyGroupCodec, clock: Clock) -> MemoryBackend:
-    """An empty backend for one operator in one subtask; ``clock`` is for state with a time to live."""
+    """Return an empty backend for one operator in one subtask; ``clock`` is for state with a time to live."""
     if isinstance(choice, InMemory):
         return MemoryBackend(key_codec, clock)
     scratch = Scratch(_ENGINES[choice.engine], choice.folder, key_codec.operator)

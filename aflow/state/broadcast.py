@@ -1,8 +1,8 @@
-"""Broadcast state: a mapping that every subtask of a step holds whole, and that a control stream keeps alike in all.
+"""Broadcast state: a mapping of which each subtask of a step has a copy, updated by a control stream.
 
-It belongs to no key. What reads records sees it through a ``BroadcastView``; only what reads the control stream has the
-``BroadcastCell`` that writes it. In a snapshot each subtask files a *copy* of one and the same mapping, and a restore
-needs one of them, whatever the parallelism was.
+It belongs to no key. Handlers of records read it through a ``BroadcastView``; only the handler of control records has
+the ``BroadcastCell`` that writes it. In a snapshot each subtask stores a *copy* of the same mapping, and a restore
+needs one of them, for any parallelism.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ D = TypeVar("D")
 
 
 class BroadcastView(Protocol[K, V]):
-    """A broadcast state to look at. What it hands out must not be changed: the other subtasks would not see it."""
+    """Read access to broadcast state. Its values must not be changed: other subtasks would not see the change."""
 
     @overload
     def get(self, key: K) -> V | None: ...
@@ -36,7 +36,7 @@ class BroadcastView(Protocol[K, V]):
     def values(self) -> list[V]: ...
 
     def __iter__(self) -> Iterator[K]:
-        """Over the keys of this moment."""
+        """Iterate over a copy of the keys."""
         ...
 
     def __contains__(self, key: object) -> bool: ...
@@ -45,28 +45,28 @@ class BroadcastView(Protocol[K, V]):
 
 
 class BroadcastCell(BroadcastView[K, V], Protocol[K, V]):
-    """A broadcast state to write, while a record of the control stream is handled."""
+    """Write access to broadcast state, in the handler of control records."""
 
     def put(self, key: K, value: V) -> None:
         """Add an entry or replace it. Raises ``OperatorError`` outside the handler of control records."""
         ...
 
     def remove(self, key: K) -> bool:
-        """Forget the entry of ``key``; False if there was none. Raises as ``put`` does."""
+        """Remove the entry of ``key``. Return False if there was none. Raises as ``put`` does."""
         ...
 
     def clear(self) -> None:
-        """Forget all entries. Raises as ``put`` does."""
+        """Remove all entries. Raises as ``put`` does."""
         ...
 
 
 # Not slotted, and compared by identity, for the reasons given in `aflow.state.specs`.
 @dataclass(frozen=True, eq=False)
 class BroadcastState(Generic[K, V]):
-    """A mapping for all keys and subtasks: ``rules = BroadcastState("rules", key=str, of=Rule)``.
+    """Declaration of a mapping for all keys and subtasks: ``rules = BroadcastState("rules", key=str, of=Rule)``.
 
     ``key`` and ``of`` are the types by which snapshots store keys and values; without them both must be plain Python
-    values. Raises ``FlowDefinitionError`` for a name that cannot be one and for types whose values could not be stored.
+    values. Raises ``FlowDefinitionError`` for an invalid name and for types whose values cannot be stored.
     """
 
     name: str
@@ -81,14 +81,14 @@ class BroadcastState(Generic[K, V]):
             raise FlowDefinitionError(f"broadcast state {self.name!r}: {exc}") from exc
 
     def layout(self) -> Pairs[K, V]:
-        """How the mapping is stored."""
+        """Return the encoding of the mapping."""
         return Pairs(state_codec(self.key), state_codec(self.of), kind="broadcast")
 
 
 def broadcast_states(holder: object) -> tuple[BroadcastState[Any, Any], ...]:
-    """The declarations of broadcast state among the attributes of ``holder``, in the order of definition.
+    """Return the declarations of broadcast state among the attributes of ``holder``, in the order of definition.
 
-    Raises ``FlowDefinitionError`` if two states of it have the same name, keyed ones included.
+    Raises ``FlowDefinitionError`` if two states, keyed ones included, have the same name.
     """
     found: dict[str, object] = {spec.name: spec for spec in declared_states(holder)}
     specs: list[BroadcastState[Any, Any]] = []
@@ -98,22 +98,22 @@ def broadcast_states(holder: object) -> tuple[BroadcastState[Any, Any], ...]:
         if found.setdefault(spec.name, spec) is not spec:
             raise FlowDefinitionError(
                 f"{type(holder).__name__}.{attribute}: another state of {type(holder).__name__} is named "
-                f"{spec.name!r} too; each needs a name of its own"
+                f"{spec.name!r} too; give each its own name"
             )
         specs.append(spec)
     return tuple(specs)
 
 
 def keyed_states(holder: object) -> tuple[StateSpec[Any], ...]:
-    """As ``declared_states``, for a function that no control stream reaches.
+    """Return ``declared_states`` for a function without a control stream.
 
-    Raises ``FlowDefinitionError`` for broadcast state too: nobody could write it.
+    Raises ``FlowDefinitionError`` for broadcast state too: no handler could write it.
     """
     for attribute, spec in attributes(holder).items():
         if _is_broadcast(spec):
             raise FlowDefinitionError(
-                f"{type(holder).__name__}.{attribute}: broadcast state {spec.name!r} is written by a control stream, "
-                f"so it belongs to a BroadcastProcess; use MapState for a mapping of each key"
+                f"{type(holder).__name__}.{attribute}: broadcast state {spec.name!r} is written by a control stream "
+                f"and can only be declared in a BroadcastProcess; use MapState for a mapping of each key"
             )
     return declared_states(holder)
 
@@ -126,7 +126,7 @@ class BroadcastStore:
         self._tables: Final[dict[str, _Table]] = {
             spec.name: _Table(spec.layout(), {}) for spec in specs
         }
-        #: True while a control record is handled.
+        #: True in the handler of control records.
         self.writable = False
         self.views: Final[Mapping[BroadcastState[Any, Any], BroadcastView[Any, Any]]] = {
             spec: _View(self._tables[spec.name].rows) for spec in specs
@@ -136,26 +136,26 @@ class BroadcastStore:
         }
 
     def __len__(self) -> int:
-        """How many entries all states have together."""
+        """Return the number of entries of all states."""
         return sum(len(table.rows) for table in self._tables.values())
 
     def check_writable(self) -> None:
-        """Raises ``OperatorError`` unless a control record is being handled."""
+        """Raise ``OperatorError`` outside of the handler of control records."""
         if not self.writable:
             raise OperatorError(
-                f"step {self._step!r} wrote broadcast state outside of process_broadcast; only there do all subtasks "
-                f"write the same",
+                f"step {self._step!r} wrote broadcast state outside of process_broadcast; only there all subtasks "
+                f"write the same values",
                 operator=self._step,
             )
 
     def snapshot(self) -> dict[str, tuple[bytes, ...]]:
-        """A copy of each state that is not empty. Raises ``CheckpointError`` for what cannot be encoded."""
+        """Return a copy of each state that is not empty. Raises ``CheckpointError`` if it cannot be encoded."""
         return {name: (self._encoded(name),) for name, table in self._tables.items() if table.rows}
 
     def restore(self, copies: Mapping[str, Sequence[bytes]]) -> None:
-        """Hold what the first readable copy of each state says, and nothing else.
+        """Replace each state by its first readable copy.
 
-        Raises ``RestoreError`` if a state has copies and none of them can be read, and for states not declared.
+        Raises ``RestoreError`` if none of the copies of a state can be read, and for states that are not declared.
         """
         for name in copies:
             if name not in self._tables:
@@ -261,5 +261,5 @@ class _Cell(_View[K, V]):
 
 
 def _is_broadcast(value: object) -> TypeGuard[BroadcastState[Any, Any]]:
-    """``isinstance`` that says what declaration it found: one of anything."""
+    """Return True for a declaration of any types."""
     return isinstance(value, BroadcastState)

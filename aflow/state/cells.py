@@ -1,11 +1,11 @@
-"""What a handler uses: the state of the current key, one protocol for each kind of state.
+"""Cells: the state of the current key for handlers, one protocol for each kind of state.
 
-A cell belongs to a declaration, not to a key: which key it reads and writes is that of the record (or timer) being
-handled, so a cell kept from one handler call to the next follows along. Outside a handler there is no current key, and
-using a cell raises ``OperatorError``. A cleared cell takes no memory and no room in a snapshot.
+A cell belongs to a declaration, not to a key. It reads and writes the state of the key of the current record or timer,
+so a cell can be kept from one handler call to the next. Outside of a handler there is no current key, and access
+raises ``OperatorError``. A cleared cell takes no memory and no space in a snapshot.
 
-What a cell hands out must be changed only by writing it back. With the memory backend ``get()`` returns the very object
-that is stored, so a change in place would be seen by later reads; with a backend on disk it would be lost.
+Change a value only by writing it back. With the memory backend ``get()`` returns the stored object itself, so later
+reads would see a change in place; with a backend on disk the change would be lost.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class ValueCell(Protocol[T]):
     def get(self, default: T | D) -> T | D: ...
 
     def set(self, value: T) -> None:
-        """Replace what is stored."""
+        """Replace the value."""
         ...
 
     def clear(self) -> None:
-        """Forget the value; nothing if there is none."""
+        """Remove the value if there is one."""
         ...
 
 
 class ListCell(Protocol[T]):
-    """Values of the current key in the order of their arrival; empty and never written are the same."""
+    """List of values of the current key. An empty list and one that was never written are the same."""
 
     def get(self) -> list[T]:
-        """All values, as a list of your own."""
+        """Return a new list of all values."""
         ...
 
     def add(self, value: T) -> None:
@@ -58,18 +58,18 @@ class ListCell(Protocol[T]):
         ...
 
     def clear(self) -> None:
-        """Forget all values."""
+        """Remove all values."""
         ...
 
     def __iter__(self) -> Iterator[T]:
-        """Over the values of this moment: what is added meanwhile is not seen."""
+        """Iterate over a copy: values added during the iteration are not seen."""
         ...
 
     def __len__(self) -> int: ...
 
 
 class MapCell(Protocol[K, V]):
-    """A mapping of its own for the current key; empty and never written are the same."""
+    """Mapping of the current key. An empty mapping and one that was never written are the same."""
 
     @overload
     def get(self, key: K) -> V | None: ...
@@ -81,11 +81,11 @@ class MapCell(Protocol[K, V]):
         ...
 
     def remove(self, key: K) -> bool:
-        """Forget an entry; False if there was none."""
+        """Remove an entry. Return False if there was none."""
         ...
 
     def items(self) -> list[tuple[K, V]]:
-        """All entries in the order in which their keys came, as a list of your own; so are ``keys`` and ``values``."""
+        """Return a new list of all entries in the order of insertion; ``keys`` and ``values`` alike."""
         ...
 
     def keys(self) -> list[K]: ...
@@ -93,11 +93,11 @@ class MapCell(Protocol[K, V]):
     def values(self) -> list[V]: ...
 
     def clear(self) -> None:
-        """Forget all entries."""
+        """Remove all entries."""
         ...
 
     def __iter__(self) -> Iterator[K]:
-        """Over the keys of this moment."""
+        """Iterate over a copy of the keys."""
         ...
 
     def __contains__(self, key: object) -> bool: ...
@@ -106,32 +106,32 @@ class MapCell(Protocol[K, V]):
 
 
 class ReducingCell(Protocol[T]):
-    """All values of the current key reduced to one."""
+    """Values of the current key reduced to one."""
 
     def add(self, value: T) -> None:
-        """Combine ``value`` with what is stored; the first one is stored as it is."""
+        """Combine ``value`` with the stored one; the first value is stored as it is."""
         ...
 
     def get(self) -> T | None:
-        """What the values were reduced to; None if there were none."""
+        """Return the reduced value; None if there were no values."""
         ...
 
     def clear(self) -> None:
-        """Forget the values."""
+        """Remove the reduced value."""
         ...
 
 
 class AggregatingCell(Protocol[IN_contra, OUT_co]):
-    """All values of the current key in the accumulator of an ``Aggregate``."""
+    """Values of the current key in the accumulator of an ``Aggregate``."""
 
     def add(self, value: IN_contra) -> None:
         """Add ``value`` to the accumulator."""
         ...
 
     def get(self) -> OUT_co | None:
-        """The result of the values added since the last ``clear``; None if there were none."""
+        """Return the result of the values added since the last ``clear``; None if there were none."""
         ...
 
     def clear(self) -> None:
-        """Forget the accumulator."""
+        """Remove the accumulator."""
         ...

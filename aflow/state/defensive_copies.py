@@ -1,7 +1,7 @@
-"""Copies of values for somebody who may change them while the original must stay as it is.
+"""Defensive copies of values for code that may change them.
 
-Theory. Most values cannot be changed, and need no copy: numbers, text, moments, and tuples and frozen dataclasses of
-them. That is seen by looking at the value, which costs far less than a copy; all else is copied deeply.
+Theory. Most values are immutable and need no copy: numbers, text, moments, and tuples and frozen dataclasses of them.
+A look at the value finds that out at far less cost than a copy. All other values are copied deeply.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 
 T = TypeVar("T")
 
-#: Types, not their subclasses, whose values cannot be changed.
+#: Types whose values are immutable; their subclasses may differ.
 _FIXED: Final = frozenset(
     {
         *(int, float, complex, bool, str, bytes, NoneType),
@@ -30,16 +30,16 @@ _FIXED: Final = frozenset(
 
 
 def defensive_copy(value: T) -> T:
-    """``value``, or a deep copy if it, or something in it, could be changed.
+    """Return ``value``, or a deep copy if it or a part of it is mutable.
 
-    Raises what ``copy.deepcopy`` raises for a value that it cannot copy, ``TypeError`` most of the time.
+    Raises the error of ``copy.deepcopy`` for a value that it cannot copy, mostly ``TypeError``.
     """
     # Hot path: once for each read in a transaction.
     return value if type(value) in _FIXED or _fixed(value) else copy.deepcopy(value)
 
 
 def _fixed(value: Any) -> bool:
-    """Whether nobody can change ``value`` in the ordinary way."""
+    """Return True if ``value`` is immutable by ordinary means."""
     kind = value.__class__
     if kind in _FIXED:
         return True
@@ -51,12 +51,12 @@ def _fixed(value: Any) -> bool:
 
 @cache
 def _frozen_fields(kind: Any) -> tuple[str, ...] | None:
-    """Which attributes make up a value of the class ``kind``; None if there may be others, or they can be replaced."""
+    """Return the attributes of a value of class ``kind``; None if it is mutable or may have further ones."""
     if issubclass(kind, Enum):
         return ()
     if kind.__mro__[1:] == (tuple, object):
-        return getattr(kind, "_fields", None)  # that of a NamedTuple
-    # A class between that is no frozen dataclass may add attributes.
+        return getattr(kind, "_fields", None)  # of a NamedTuple
+    # A base class that is no frozen dataclass may add attributes.
     own = [base for base in kind.__mro__ if base not in (object, Generic, ABC)]
     if own and all(map(_is_frozen, own)):
         return tuple(one.name for one in fields(kind))

@@ -1,4 +1,4 @@
-"""What a snapshot says about the bytes of a state: enough to decide, before any of them is read, whether they can be.
+"""Descriptions of the bytes of a state in a snapshot, by which a reader decides beforehand if it can read them.
 
 The stored form is a dict with the kind of the state, the names of its codecs, and for each codec the plain form of its
 schema, or None. Older snapshots have a list of the kind and the names instead.
@@ -15,18 +15,18 @@ from aflow.errors import shown
 from aflow.model.codecs import PICKLE, PLAIN, CodecError, Schema
 from aflow.state.schema_change import Incompatible, Kept, Migrated, Verdict, compare
 
-#: What the parts are called of a state that has two, by the kind of the state.
+#: Names of the parts of a state that has two.
 _PARTS: Final = ("keys", "values")
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One codec of a state."""
+    """The description of one codec of a state."""
 
     codec: str
-    """Its name."""
+    """The name of the codec."""
     schema: Schema | None = None
-    """What its bytes look like, if that is known."""
+    """The schema of its bytes, if it is known."""
 
     def __str__(self) -> str:
         return self.codec if self.schema is None else str(self.schema)
@@ -34,7 +34,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A state: its kind (``value``, ``map`` …), and how its parts are stored."""
+    """The description of a state: its kind (``value``, ``map`` …) and the codecs of its parts."""
 
     kind: str
     parts: tuple[Described, ...]
@@ -43,7 +43,7 @@ class Description:
         return f"{self.kind} of {' to '.join(map(str, self.parts))}"
 
     def encoded(self) -> bytes:
-        """The stored form."""
+        """Return the stored form."""
         return PLAIN.encode(
             {
                 "kind": self.kind,
@@ -54,7 +54,7 @@ class Description:
 
     @staticmethod
     def decoded(data: bytes) -> Description:
-        """What ``encoded`` gave. Raises ``CodecError``."""
+        """Return the description that was ``encoded``. Raises ``CodecError``."""
         stored = cast("dict[str, Any] | list[Any]", PLAIN.decode(data))
         try:
             if isinstance(stored, dict):
@@ -70,7 +70,7 @@ class Description:
 
 
 def compare_descriptions(old: Description, new: Description) -> Verdict:
-    """What becomes of a state that was stored as ``old`` and is declared as ``new`` now."""
+    """Return how state that was stored as ``old`` is read as ``new``."""
     if old.kind != new.kind or len(old.parts) != len(new.parts):
         return Incompatible(f"{old.kind} state cannot be read as {new.kind} state")
     changes: list[str] = []
@@ -86,16 +86,16 @@ def compare_descriptions(old: Description, new: Description) -> Verdict:
 
 
 def _compare_parts(old: Described, new: Described) -> Verdict:
-    """Where a schema is not known, only what would be misread without notice is refused: reading notices the rest."""
+    """Compare two codecs. Without a schema only undetected misreading is refused: other errors occur on reading."""
     if new.codec == PLAIN.name != old.codec:
         return Incompatible(f"it was stored with of={old.codec}; declare of={old.codec} again")
     if old.codec != new.codec and PICKLE.name in (old.codec, new.codec):
-        return Incompatible(f"it was stored by codec {old.codec!r}; declare it so again")
+        return Incompatible(f"it was stored by codec {old.codec!r}; declare that codec again")
     if old.schema is not None and new.schema is not None:
         return compare(old.schema, new.schema)
     if old.codec == new.codec:
         return Kept()
-    return Migrated((f"{old} → {new}; whether that is so shows when each value is read",))
+    return Migrated((f"{old} → {new}; checked when each value is read",))
 
 
 def _of_part(text: str, index: int, parts: Sequence[Described]) -> str:

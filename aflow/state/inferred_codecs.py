@@ -1,8 +1,8 @@
-"""Codecs of values whose type is not declared with ``of=``, taken from annotations.
+"""Codecs inferred from annotations, for values whose type is not declared with ``of=``.
 
-``fold(Count, lambda count, view: count.plus(view))`` keeps a ``Count``: the class says so. A type is inferred only if
-there are records in it (dataclasses, NamedTuples, Structs, enums). Those cannot be stored as plain values. A function
-may also return plain values, whatever its annotation or its initial value says: these are stored as plain values.
+The accumulator of ``fold(Count, lambda count, view: count.plus(view))`` is a ``Count``, since its initial value is that
+class. A type is inferred only if it contains records (dataclasses, NamedTuples, Structs, enums), which cannot be stored
+as plain values. A function may return plain values despite its annotation: these are stored as plain values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLAIN_MARK: Final = b"\xc1"
 
 
 class _Inferred:
-    """Stores values of the inferred type as ``of=`` does, and others as plain values."""
+    """Codec of values of the inferred type as with ``of=``, and of others as plain values."""
 
     __slots__ = ("_of", "_typed")
 
@@ -51,7 +51,7 @@ class _Inferred:
                 return _PLAIN_MARK + PLAIN.encode(value)
             except CodecError:
                 raise CodecError(
-                    f"{exc} (annotations tell of={self.name}; an of= of the step takes precedence)"
+                    f"{exc} (of={self.name} is inferred from annotations; of= of the step takes precedence)"
                 ) from exc
 
     def decode(self, data: bytes) -> Any:
@@ -61,27 +61,27 @@ class _Inferred:
 
 
 def codec_of_results(*functions: Callable[..., Any]) -> Codec[Any] | None:
-    """Return the codec of what ``functions`` all return, by the first one that tells a type with records in it.
+    """Return the codec of the results of ``functions``, by the first annotation with records.
 
-    None if none of them does, or if the type cannot be stored; then the first value says what is wrong with it.
+    None if there is none, or if the type cannot be stored: then the first value raises an error.
     """
     return _codec_of(map(_result, functions))
 
 
 def codec_of_items(function: Callable[..., Any]) -> Codec[Any] | None:
-    """Return the codec of the items of the list that is the first argument of ``function``, if that is told."""
+    """Return the codec of the items of the list that is the first argument of ``function``, if it is annotated."""
     return _codec_of(
         get_args(hint)[0] for hint in _first_argument(function) if get_origin(hint) is list
     )
 
 
 def codec_of_reduced(function: Callable[..., Any]) -> Codec[Any] | None:
-    """Return the codec of what a function of two values of one type returns, or takes, if one of them is told."""
+    """Return the codec of the result or the first argument of a reducing function, if one of them is annotated."""
     return _codec_of([_result(function), *_first_argument(function)])
 
 
 def may_return_none(function: Callable[..., Any]) -> bool:
-    """Return True if the annotation of ``function`` says that it returns None or something else, as ``int | None``."""
+    """Return True if the result of ``function`` is annotated as optional, such as ``int | None``."""
     result = _result(function)
     return get_origin(result) in (Union, UnionType) and NoneType in get_args(result)
 
@@ -118,7 +118,7 @@ def _inner(function: Any) -> Any:
 def _hints(function: Any) -> dict[str, object]:
     try:
         return get_type_hints(function)
-    except Exception:  # names that are not there at run time, and objects without annotations
+    except Exception:  # names that are undefined at run time, and objects without annotations
         return {}
 
 

@@ -1,10 +1,10 @@
-"""Whether equal keys of one step may have been stored as different bytes.
+"""Detection of equal keys with different bytes.
 
-Theory. ``1``, ``1.0`` and ``True`` are one key, and a snapshot stores each as what it is. In a complete snapshot that
-does no harm. Changes do not fit together any more: what an older one says of ``1``, a newer one does not replace by
-saying it of ``True``. To remember for each key how it was first stored would take memory for every key, so this watches
-the *kinds* of keys instead. Keys are of one *family* if some of theirs may be equal; as long as a family has one kind,
-equal keys of it have equal bytes. Nearly every step has keys of one kind.
+Theory. ``1``, ``1.0`` and ``True`` are one key, but have different bytes in a snapshot. A complete snapshot is correct
+nevertheless. Changes are not: a row of ``True`` in a newer snapshot does not replace that of ``1`` in an older one. The
+bytes of each key at its first snapshot would take memory for all keys, so the *kinds* of keys are observed instead.
+Kinds whose keys may be equal are a *family*. As long as keys of a family are of one kind, equal keys have equal bytes.
+Nearly all steps have keys of one kind.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any, Final, cast
 from uuid import UUID
 
-#: Types whose equal values are the same in all that is stored, and their families.
+#: Types whose equal values have equal bytes, and their families.
 _SIMPLE: Final[dict[type, object]] = {
     **{kind: kind for kind in (str, bytes, type(None), UUID, date)},
     **dict.fromkeys((int, bool, float), "number"),
@@ -25,7 +25,7 @@ _SIMPLE: Final[dict[type, object]] = {
 
 
 class KeyKinds:
-    """The kinds of keys that were seen."""
+    """The kinds of keys that were observed."""
 
     __slots__ = ("_kinds", "mixed")
 
@@ -33,10 +33,10 @@ class KeyKinds:
         #: The kind of each family.
         self._kinds: dict[object, object] = {}
         self.mixed: bool = False
-        """Whether equal keys may have been stored as different bytes; once it is true it stays so."""
+        """True from the moment on when equal keys may have different bytes."""
 
     def see(self, keys: Collection[Hashable]) -> None:
-        """Take note of ``keys``: nearly nothing for each, if they are numbers or text."""
+        """Observe ``keys``. Numbers and text take nearly no time."""
         if self.mixed:
             return
         types = set(map(type, keys))
@@ -45,16 +45,16 @@ class KeyKinds:
         for kind in types & _SIMPLE.keys():
             self._note(_SIMPLE[kind], kind)
         if tuple in types and not self._flat(key for key in keys if type(key) is tuple):
-            types.add(object)  # look closely
+            types.add(object)  # to be examined
         if not types <= _SIMPLE.keys() | {tuple}:
-            self._look_closely(key for key in keys if type(key) not in _SIMPLE)
+            self._examine(key for key in keys if type(key) not in _SIMPLE)
 
     def _flat(self, keys: Iterable[Hashable]) -> bool:
-        """True if tuples are of text alone, of whatever length: equal ones are stored alike."""
+        """Return True if tuples have text only, in any number: equal ones have equal bytes."""
         parts = cast("Iterable[tuple[object, ...]]", keys)
         return set(map(type, chain.from_iterable(parts))) <= {str}
 
-    def _look_closely(self, keys: Iterable[Hashable]) -> None:
+    def _examine(self, keys: Iterable[Hashable]) -> None:
         for key in keys:
             shape = _shape(key)
             if shape is None:
@@ -68,7 +68,7 @@ class KeyKinds:
 
 
 def _shape(key: Any) -> tuple[object, object] | None:
-    """The family and the kind of ``key``; None if even keys of one kind may be equal and stored differently."""
+    """Return the family and the kind of ``key``; None if equal keys of its kind may have different bytes."""
     kind = cast("Any", type(key))
     if kind in _SIMPLE:
         return None if kind is float and key == 0 else (_SIMPLE[kind], kind)
@@ -87,7 +87,7 @@ def _shape(key: Any) -> tuple[object, object] | None:
 
 
 def _names(kind: Any) -> Collection[str] | None:
-    """The fields of a dataclass, or of a struct, all of which its equality compares."""
+    """Return the fields of a dataclass or struct if its equality compares all of them, else None."""
     fields: dict[str, dataclasses.Field[Any]] = getattr(kind, "__dataclass_fields__", {})
     if fields:
         return fields if all(field.compare for field in fields.values()) else None
@@ -101,7 +101,7 @@ def _of_simple(part: object) -> bool:
 def _shape_of_parts(
     of: type, kind: object, parts: Iterable[object]
 ) -> tuple[object, object] | None:
-    # An enum of text inside a tuple could equal plain text there, which `_flat` has not noted.
+    # An enum of text in a tuple may equal plain text there, which `_flat` does not observe.
     shapes = [None if _of_simple(part) else _shape(part) for part in parts]
     if None in shapes:
         return None

@@ -1,8 +1,8 @@
-"""How keyed entries are filed in a snapshot: under the key group of their key, then under the name of a state.
+"""Keyed entries of a snapshot: by the key group of their key, then by the name of a state.
 
-Filing has two phases. In the first, in the task, values become bytes at once, since they may change with the next
-record: ``KeyedRows`` and ``Members`` hold them beside their keys, which never change. In the second, anywhere and any
-time later, ``CapturedRows.encoded`` encodes the keys and finds their key groups, which is the greater part of the work.
+They are made in two phases. In the first, in the task, values are encoded at once, since the next record may change
+them: ``KeyedRows`` and ``Members`` hold the bytes with their keys, which never change. In the second, anywhere and any
+time later, ``CapturedRows.encoded`` encodes the keys and computes their key groups, which is most of the work.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ Keyed: TypeAlias = Mapping[int, Mapping[str, tuple[Entry, ...]]]
 """``keyed[key group][state name]``, as in ``OperatorSnapshot``."""
 
 KeyRow: TypeAlias = tuple[Hashable, bytes]
-"""A key, not encoded yet, and an encoded value."""
+"""A key, which is not yet encoded, and an encoded value."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedRows:
-    """The state of many keys at one moment: values are bytes already, keys are not."""
+    """State of many keys at one moment: values are encoded, keys are not."""
 
     rows: Mapping[str, Iterable[KeyRow]]
-    """By state name; may be gone through more than once. A key may have several rows under one name."""
+    """Rows by state name, which can be iterated repeatedly. A key may have several rows under one name."""
     keys: Collection[Hashable] | None = None
-    """The changed keys, all of whose rows are in ``rows`` (a changed key without rows is forgotten); None: all keys."""
+    """Changed keys, all of whose rows are in ``rows`` (a changed key without rows was removed); None: all keys."""
     described: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
-    """By state name, the description that goes under ``STATES`` in each key group that has the name."""
+    """Description by state name, for ``STATES`` in each key group that has the name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """A set of entries: what it has gained and lost since the last capture, or, when all is captured, all it has."""
+    """A set of entries: added and removed ones since the last capture; in a complete capture all entries."""
 
     added: Iterable[KeyRow]
     removed: Iterable[KeyRow] = ()
@@ -50,7 +50,7 @@ class Members:
 # Not slotted: a generic frozen dataclass with slots cannot be made on Python 3.11.
 @dataclass(frozen=True)
 class LazyRows(Generic[V]):
-    """Rows made of what never changes, so that their values too need no encoding before they are filed."""
+    """Rows of immutable values, which are encoded in the second phase."""
 
     items: Iterable[V]
     row: Callable[[V], KeyRow]
@@ -59,12 +59,12 @@ class LazyRows(Generic[V]):
         return map(self.row, self.items)
 
 
-#: Objects of these very types never change, so there is no hurry to encode them.
+#: Types, without subclasses, whose objects are immutable and can be encoded later.
 _UNCHANGING: Final = frozenset({int, float, str, bool, bytes, type(None)})
 
 
 def are_immutable(values: Collection[object]) -> bool:
-    """True if all ``values`` are plain ones that cannot be changed, or tuples of such; no tuples of tuples."""
+    """Return True if all ``values`` are immutable plain values or tuples of them, without tuples of tuples."""
     types = set(map(type, values))
     if tuple in types:
         types.remove(tuple)
@@ -74,10 +74,10 @@ def are_immutable(values: Collection[object]) -> bool:
 
 
 class KeyGroupCodec:
-    """Files the keyed entries of one operator in one subtask, and finds those that belong to it.
+    """Codec of the keys of one operator in one subtask, which also knows key groups.
 
-    Whatever an operator keeps for its keys beside declared state (timers, windows) goes through here too, under a name
-    that begins with ``@``. ``key_type`` is the type of the keys; without it keys must be plain Python values.
+    It encodes keyed entries and selects those of the subtask: declared state and, under names that begin with ``@``,
+    other data by key (timers, windows). ``key_type`` is the type of the keys; without it keys must be plain values.
     """
 
     def __init__(
@@ -93,18 +93,18 @@ class KeyGroupCodec:
         self.stored: Final[Callable[[Hashable], bytes]] = (
             self._stored_as_declared if _takes_ints_too(key_type) else self._codec.encode
         )
-        """The bytes of a key, the same ones when it is read and stored again. Raises ``CodecError``."""
+        """Return the bytes of a key, the same after reading and storing it again. Raises ``CodecError``."""
         self._groups = key_groups
         self._count = key_group_count
 
     def file(self, named: Mapping[str, Iterable[tuple[Hashable, bytes]]]) -> Keyed:
-        """Encode the keys and file the entries of each name. Raises ``CheckpointError`` for a key without encoding."""
+        """Return the entries by key group and name. Raises ``CheckpointError`` for a key without encoding."""
         return _filed(_Places(self.place), named)
 
     def read(self, keyed: Keyed, name: str) -> Iterator[tuple[Hashable, bytes]]:
-        """The entries of ``name`` in this subtask's key groups.
+        """Yield the entries of ``name`` in this subtask's key groups.
 
-        Raises ``RestoreError`` for a key that it cannot read, or reads as another one than was stored.
+        Raises ``RestoreError`` for a key that cannot be decoded, or is decoded as a key of another key group.
         """
         for group, names in keyed.items():
             entries = names.get(name, ()) if group in self._groups else ()
@@ -114,11 +114,11 @@ class KeyGroupCodec:
                 yield self.key(key), data
 
     def own(self, keyed: Keyed) -> Iterator[Mapping[str, tuple[Entry, ...]]]:
-        """What is filed in the key groups of this subtask, group by group."""
+        """Yield the entries by name of each key group of this subtask."""
         return (names for group, names in keyed.items() if group in self._groups)
 
     def _check_place(self, key: Hashable, group: int) -> None:
-        """Of another type a key may be readable, and belong elsewhere: nobody would ever find what it has."""
+        """Raise ``RestoreError`` if ``key`` is not of ``group``: it was stored as another type and would be lost."""
         try:
             found, _ = self.place(key)
         except CheckpointError as exc:
@@ -127,13 +127,13 @@ class KeyGroupCodec:
             ) from exc
         if found != group:
             raise RestoreError(
-                f"step {self.operator!r} reads a stored key as {shown(key)}, and that is not what was stored: it is in "
-                f"key group {group}, and this one belongs to {found}. Were keys of another type when they were stored? "
-                f"Make them as before, or give the step another name to let it begin anew"
+                f"step {self.operator!r} reads a stored key as {shown(key)}, which is of key group {found}, but it was "
+                f"stored in key group {group}. Were keys of another type when they were stored? Use the former type, "
+                f"or give the step another name to start without state"
             )
 
     def place(self, key: Hashable) -> _Place:
-        """The key group and the bytes of ``key``. Raises ``CheckpointError`` if it has no encoding."""
+        """Return the key group and the bytes of ``key``. Raises ``CheckpointError`` if it has no encoding."""
         try:
             return key_group(key, self._count), self.stored(key)
         except CodecError as exc:
@@ -142,13 +142,13 @@ class KeyGroupCodec:
             ) from exc
 
     def _stored_as_declared(self, key: Hashable) -> bytes:
-        """Of the key 1 the bytes of 1.0, which is what it is read as: changes replace what has the same bytes."""
+        """Return the bytes of 1.0 for the key 1 if it is read as 1.0: changes replace rows with equal bytes."""
         data = self._codec.encode(key)
         read = self._codec.decode(data)
         return self._codec.encode(read) if read == key else data
 
     def key(self, data: bytes) -> Hashable:
-        """The key that ``place`` has encoded. Raises ``RestoreError`` for other bytes."""
+        """Return the key that ``place`` has encoded. Raises ``RestoreError`` for other bytes."""
         try:
             return self._codec.decode(data)
         except CodecError as exc:
@@ -156,24 +156,24 @@ class KeyGroupCodec:
 
 
 def _takes_ints_too(key_type: type[Hashable] | None) -> bool:
-    """Whether keys of the type, or parts of them, may be ints that are read as something else."""
+    """Return True if keys of the type, or parts of them, may be ints that are read as another type."""
     schema = "" if key_type is None else str(getattr(codec_for(key_type), "schema", ""))
     return "float" in schema or "Decimal" in schema
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedRows:
-    """What an operator with keyed state remembered at one moment; see ``Captured``."""
+    """State of an operator with keyed state at one moment; see ``Captured``."""
 
     key_codec: KeyGroupCodec
     keyed: KeyedRows
     members: Mapping[str, Members] = field(default_factory=dict[str, Members])
-    """The sets that the operator keeps, by name: complete ones if ``keyed`` is complete."""
+    """Sets of the operator by name, complete if ``keyed`` is."""
     operator: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
     broadcast: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
 
     def encoded(self) -> OperatorSnapshot:
-        """The snapshot; each key is encoded once. Raises ``CheckpointError`` for a key without encoding."""
+        """Return the snapshot; each key is encoded once. Raises ``CheckpointError`` for a key without encoding."""
         places = _Places(self.key_codec.place)
         added = {name: entries.added for name, entries in self.members.items()}
         removed = {name: entries.removed for name, entries in self.members.items()}
@@ -188,17 +188,17 @@ class CapturedRows:
 
 
 _Place: TypeAlias = tuple[int, bytes]
-"""Key group and encoded key."""
+"""A key group and an encoded key."""
 
 
 class _Places:
-    """Where each key belongs, worked out when it is first asked for."""
+    """Key group and bytes of each key, computed at the first request."""
 
     __slots__ = ("_find", "_known")
 
     def __init__(self, find: Callable[[Hashable], _Place]) -> None:
         self._find = find
-        #: By key, with its type: equal keys of two types are stored as what they are.
+        #: By key, with its type: equal keys of two types have different bytes.
         self._known: dict[Hashable, tuple[type, _Place]] = {}
 
     def of(self, key: Hashable) -> _Place:
@@ -230,11 +230,11 @@ def _filed(places: _Places, named: Mapping[str, Iterable[KeyRow]]) -> Keyed:
 
 
 def _described(keyed: Keyed, described: Mapping[str, bytes]) -> Keyed:
-    """With a description of each state that is filed in a group, in that group."""
-    told = {name: (name.encode(), description) for name, description in described.items()}
+    """Return ``keyed`` with the descriptions of the states of each group."""
+    encoded = {name: (name.encode(), description) for name, description in described.items()}
     return {
         group: {**names, STATES: states}
-        if (states := tuple(told[name] for name in names if name in told))
+        if (states := tuple(encoded[name] for name in names if name in encoded))
         else names
         for group, names in keyed.items()
     }
@@ -253,7 +253,7 @@ def _replaced(
 
 
 def merge_keyed(first: Keyed, second: Keyed) -> Keyed:
-    """Both as one; they share no name but ``STATES``."""
+    """Merge keyed entries that have no common name but ``STATES``."""
     both: dict[int, Mapping[str, tuple[Entry, ...]]] = dict(first)
     for group, names in second.items():
         known = both.get(group, {})
@@ -263,7 +263,7 @@ def merge_keyed(first: Keyed, second: Keyed) -> Keyed:
 
 
 def merge_rows(parts: Iterable[KeyedRows]) -> KeyedRows:
-    """Several as one; they share no name, and are complete, or changes, all of them."""
+    """Merge rows that have no common name and are either all complete or all changes."""
     rows: dict[str, Iterable[KeyRow]] = {}
     described: dict[str, bytes] = {}
     keys: set[Hashable] = set()

@@ -1,7 +1,7 @@
-"""How the state that a key has under one name becomes bytes: the same for every backend.
+"""Layouts: the encoding of the state of one key under one name, the same for all backends.
 
-A list or map is a msgpack array of separately encoded parts, so that each element has the encoding, and the tolerance
-for changed types, that ``of=`` promises.
+A list or map is a msgpack array of separately encoded parts, so that each element has the encoding of ``of=`` and its
+tolerance for changed types.
 """
 
 from __future__ import annotations
@@ -24,50 +24,48 @@ V = TypeVar("V")
 
 
 class Layout(Protocol[T]):
-    """Bytes of the whole state of one key, and what a reader has to know about them."""
+    """Encoding of the state of one key, with the data that a reader needs."""
 
     @property
     def kind(self) -> str:
-        """Which kind of state this is: ``value``, ``list``, ``map``, …"""
+        """Kind of state: ``value``, ``list``, ``map``, …"""
         ...
 
     @property
     def codecs(self) -> tuple[Codec[Any], ...]:
-        """The codecs in use."""
+        """The codecs of its parts."""
         ...
 
     def encode(self, stored: T) -> bytes:
-        """Raises ``CodecError``."""
+        """Return the bytes of ``stored``. Raises ``CodecError``."""
         ...
 
     def decode(self, data: bytes) -> T:
-        """Raises ``CodecError``."""
+        """Return the state that was encoded as ``data``. Raises ``CodecError``."""
         ...
 
 
 def state_codec(of: type[T] | None, codec: Codec[T] | None = None) -> Codec[T]:
-    """The typed codec of ``of``, or ``codec``, or the self-describing one without either.
+    """Return the typed codec of ``of``, or ``codec``, or the self-describing codec if both are None.
 
-    Raises ``FlowDefinitionError``, also for both.
+    Raises ``FlowDefinitionError`` for unsupported types and if both are given.
     """
     if codec is not None:
         return _checked(codec, of)
     if of is not None:
         return codec_for(of)
-    return cast(
-        "Codec[T]", PLAIN
-    )  # whether values are plain is checked one by one: encode refuses others
+    return cast("Codec[T]", PLAIN)  # encode refuses each value that is not plain
 
 
 def _checked(codec: Codec[T], of: type[T] | None) -> Codec[T]:
     if of is not None:
         raise FlowDefinitionError(
-            f"of={shown(of)} and codec={shown(codec)} both say how values are stored; leave one of them out"
+            f"of={shown(of)} and codec={shown(codec)} both define how values are stored; omit one of them"
         )
     usable = all(callable(getattr(codec, name, None)) for name in ("encode", "decode"))
     if isinstance(codec, type) or not usable or not isinstance(getattr(codec, "name", None), str):
         raise FlowDefinitionError(
-            f"codec={shown(codec)} is no Codec, which has encode, decode and name; for instance Pickled[Model]()"
+            f"codec={shown(codec)} must be a Codec with encode, decode and name, for instance Pickled[Model]()"
         )
     return codec
 
@@ -99,7 +97,7 @@ class Many(Generic[T]):
 
     @property
     def name(self) -> str:
-        """As the name of a codec, which this is too."""
+        """Name as a codec, which this is too."""
         return f"a list of {self.codec.name}"
 
     @property
@@ -115,7 +113,7 @@ class Many(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Pairs(Generic[K, V]):
-    """A dict: key, value, key, value, …"""
+    """A dict, as key, value, key, value, …"""
 
     key: Codec[K]
     value: Codec[V]
@@ -136,19 +134,19 @@ class Pairs(Generic[K, V]):
 
 
 def described(layout: Layout[Any]) -> Description:
-    """The kind of a state, and how its parts are stored, schemas included where codecs have one."""
+    """Return the description of a state: its kind, and the codecs and schemas of its parts."""
     return Description(
         layout.kind, tuple(Described(one.name, _schema_of(one)) for one in layout.codecs)
     )
 
 
 def description(layout: Layout[Any]) -> bytes:
-    """What a snapshot says about the bytes of a state."""
+    """Return the encoded description of a state for a snapshot."""
     return described(layout).encoded()
 
 
 class Declared(Protocol):
-    """A declaration of state, whatever its kind."""
+    """A declaration of state of any kind."""
 
     @property
     def name(self) -> str: ...
@@ -157,21 +155,23 @@ class Declared(Protocol):
 
 
 def descriptions(states: Iterable[Declared]) -> dict[str, bytes]:
-    """What snapshots are going to say about each of ``states``, by name."""
+    """Return the encoded description of each of ``states`` by name."""
     return {state.name: description(state.layout()) for state in states}
 
 
 def check_description(layout: Layout[Any], data: bytes, *, what: str) -> None:
-    """Refuse bytes that ``layout`` cannot read, or would misread without noticing, before any of them is read.
+    """Raise ``RestoreError`` if ``layout`` cannot read bytes of the description ``data``, or would misread them.
 
-    Where one side has no schema (older snapshots, values without ``of=``) only another kind of state is refused, and
-    typed bytes read untyped: ``decode`` notices what else does not fit. Raises ``RestoreError``.
+    If one side has no schema (older snapshots, values without ``of=``), only another kind of state and reading typed
+    bytes without a type are refused: ``decode`` raises for all else. ``what`` names the state in errors.
     """
     declared = described(layout)
     try:
         stored = Description.decoded(data)
     except CodecError as exc:
-        raise RestoreError(f"what the snapshot says about {what} cannot be read: {exc}") from exc
+        raise RestoreError(
+            f"the description of {what} in the snapshot cannot be read: {exc}"
+        ) from exc
     if stored.kind != declared.kind:
         raise RestoreError(
             f"{what} is declared as {declared.kind} state, but the snapshot holds {stored.kind} state under that name; "
@@ -187,7 +187,7 @@ def check_description(layout: Layout[Any], data: bytes, *, what: str) -> None:
 
 
 def _schema_of(codec: Codec[Any]) -> Schema | None:
-    """That of a codec that has one; codecs of users need none."""
+    """Return the schema of a codec, None without one: codecs of users need none."""
     schema: object = getattr(codec, "schema", None)
     return schema if isinstance(schema, Schema) else None
 
@@ -197,7 +197,7 @@ def _short(one: Description) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
-#: A type is shown in an error up to this many characters.
+#: Maximal length of a type in an error.
 _SHOWN: Final = 400
 
 _join: Final = msgspec.msgpack.Encoder().encode

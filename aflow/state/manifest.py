@@ -1,12 +1,12 @@
-"""What a checkpoint consists of: which files hold the state of which step.
+"""The manifest of a checkpoint: the files that hold the state of each step.
 
-Theory. A checkpoint is a *manifest* and the files it points to. Each subtask writes one file for each checkpoint, its
-*part*, with the snapshots of all its steps. A step that stores changes only leaves a *chain* of parts behind, from a
-complete snapshot to the newest changes; the manifest lists it. Parts are immutable and may be in the chains of several
-checkpoints; they are removed when no manifest that is kept points to them.
+Theory. A checkpoint is a *manifest* and the files that it references. Each subtask writes one file for each checkpoint,
+its *part*, with the snapshots of all its steps. The state of a step that stores changes is a *chain* of parts, from a
+complete snapshot to the newest changes, which the manifest lists. Parts are immutable and may be in the chains of
+several checkpoints. They are removed when no retained manifest references them.
 
 Committables of sinks, positions of sources and records in flight are operator state of their step, under names that
-begin with ``@``: to storage they are state like any other.
+begin with ``@``. Storage does not distinguish them from other state.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 from aflow.model.elements import CheckpointKind
 from aflow.model.time import Timestamp
 
-#: Of parts and manifests. A reader refuses what is newer than what it knows.
+#: Format of parts and manifests. A reader refuses newer ones.
 FORMAT: Final = 1
 
 
@@ -29,12 +29,12 @@ class FileRef:
     size: int
     """In bytes."""
     checksum: str
-    """CRC-32 of the content as eight hexadecimal digits, or a stronger one with its name in front: ``sha256:…``."""
+    """CRC-32 of the content as eight hexadecimal digits, or a stronger one with its name as prefix: ``sha256:…``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A part in a chain, of which the key groups from ``first`` up to ``stop`` (exclusive) count."""
+    """A part in a chain, used for the key groups from ``first`` up to ``stop`` (exclusive)."""
 
     file: FileRef
     first: int
@@ -78,7 +78,7 @@ class Manifest:
 
     @property
     def files(self) -> frozenset[FileRef]:
-        """All files that the checkpoint needs."""
+        """All files of the checkpoint."""
         return frozenset(
             link.file for step in self.steps for one in step.subtasks for link in one.chain
         )

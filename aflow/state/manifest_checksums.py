@@ -1,4 +1,4 @@
-"""Whether the bytes of a file are those that a manifest promises."""
+"""Comparison of the bytes of a file with size and checksum in a manifest."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from aflow.state.manifest import FileRef
 
 
 def checksum(data: bytes, before: int = 0) -> str:
-    """The CRC-32 of ``data`` as manifests write it; ``before`` is that of what stands in front of it."""
+    """Return the CRC-32 of ``data`` as manifests write it; ``before`` is that of the preceding bytes."""
     return in_hexadecimal(crc32(data, before))
 
 
 def in_hexadecimal(crc: int) -> str:
-    """A CRC-32 as manifests write it: eight digits."""
+    """Return a CRC-32 as manifests write it: eight digits."""
     return f"{crc:08x}"
 
 
 def wrong_size(ref: FileRef, size: int) -> str:
-    """Return what is wrong with a file of ``size`` bytes, which is not the size that ``ref`` promises."""
+    """Return the description of a file whose ``size`` differs from that in ``ref``."""
     return (
         f"is {'truncated' if size < ref.size else 'too long'}: {size} bytes in place of {ref.size}"
     )
 
 
 def wrong_with(ref: FileRef, data: bytes) -> str | None:
-    """Why ``data`` is not the content that ``ref`` promises, for a person; None if it is."""
+    """Return why ``data`` is not the content of ``ref``, for a message; None if it is."""
     if len(data) != ref.size:
         return wrong_size(ref, len(data))
     algorithm, colon, _ = ref.checksum.partition(":")
@@ -35,7 +35,7 @@ def wrong_with(ref: FileRef, data: bytes) -> str | None:
     elif algorithm == "sha256":
         found = f"sha256:{sha256(data).hexdigest()}"
     else:
-        return f"has a checksum of a kind that this version of aflow does not know: {ref.checksum}"
+        return f"has a checksum of a kind unknown to this version of aflow: {ref.checksum}"
     if found != ref.checksum:
         return f"is corrupt: its checksum is {found} in place of {ref.checksum}"
     return None

@@ -1,4 +1,4 @@
-"""Manifests as bytes and back: JSON that a person can read.
+"""Codec of manifests: JSON that people can read.
 
 ::
 
@@ -9,8 +9,8 @@
       "checkpoint": {"id": 12, "kind": "checkpoint", "flow": "card-totals", …}
     }
 
-``format``, ``aflow`` and ``checksum`` stay what they are in all formats. The checksum is the CRC-32 of the two values
-before it, each followed by a space, and of the bytes of the value of ``checkpoint`` as they stand in the file.
+``format``, ``aflow`` and ``checksum`` are the same in all formats. The checksum is the CRC-32 of the two preceding
+values, each followed by a space, and of the bytes of the value of ``checkpoint`` in the file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from aflow.state.parts import newer
 
 
 class _Checkpoint(msgspec.Struct, frozen=True):
-    """All of a manifest but what stands in the envelope."""
+    """All of a manifest except the envelope."""
 
     id: int
     kind: CheckpointKind
@@ -49,7 +49,7 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """To whom a folder belongs."""
+    """The flow that a folder belongs to."""
 
     format: int
     aflow: str
@@ -57,9 +57,9 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
-    """The content of a manifest file, in the newest format whatever ``manifest.format`` says.
+    """Return the content of a manifest file, in the newest format regardless of ``manifest.format``.
 
-    Raises ``CheckpointError`` for a manifest that could not be read back.
+    Raises ``CheckpointError`` for a manifest that could not be read again.
     """
     wrong = _wrong_with(manifest)
     if wrong is not None:
@@ -80,16 +80,16 @@ def manifest_bytes(manifest: Manifest) -> bytes:
         "aflow": manifest.aflow,
         "checksum": _sum(FORMAT, manifest.aflow, pretty),
     }
-    # Put together by hand: the bytes that the checksum covers must come through unchanged.
+    # Joined as bytes: an encoder could change those that the checksum covers.
     opened = msgspec.json.format(msgspec.json.encode(head)).removesuffix(b"\n}")
     return opened + b',\n  "checkpoint": ' + pretty + b"\n}\n"
 
 
 def manifest_of(data: bytes, *, what: str) -> Manifest:
-    """The manifest in a file, which errors call ``what``.
+    """Return the manifest in a file; ``what`` names the file in errors.
 
-    Raises ``RestoreError`` for bytes that are no manifest, have been changed, or are of a newer format than this
-    version of aflow knows.
+    Raises ``RestoreError`` for bytes that are no manifest, were changed, or have a newer format than this version of
+    aflow knows.
     """
     try:
         envelope = msgspec.json.decode(data, type=_Envelope)
@@ -103,7 +103,7 @@ def manifest_of(data: bytes, *, what: str) -> Manifest:
         inner = msgspec.json.decode(envelope.checkpoint, type=_Checkpoint)
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as exc:
         raise RestoreError(
-            f"{what} is no manifest of a checkpoint, or not all of it: {exc}"
+            f"{what} is no manifest of a checkpoint, or an incomplete one: {exc}"
         ) from exc
     manifest = Manifest(
         id=inner.id,
@@ -127,14 +127,14 @@ def _sum(written: int, aflow: str, body: bytes) -> str:
 
 
 def _wrong_with(manifest: Manifest) -> str | None:
-    """Return what would make a reader leave the folder, or work for ever; None if there is nothing.
+    """Return what would let a reader access other folders or run for ever; None if there is nothing.
 
-    Numbers in a manifest say how much is read, and how many key groups are gone through.
+    Numbers in a manifest determine how many bytes are read and over how many key groups a reader iterates.
     """
     if not 1 <= manifest.key_groups <= MOST_KEY_GROUPS:
         return f"has {manifest.key_groups} key groups, which is not between 1 and {MOST_KEY_GROUPS}"
     if not all(MIN_TIMESTAMP <= at <= MAX_TIMESTAMP for at in _moments(manifest)):
-        return "has a time beyond all times"
+        return "has a time that is out of range"
     for ref in manifest.files:
         path = PurePosixPath(ref.path)
         if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in ref.path:
@@ -165,14 +165,14 @@ def _wrong_with_step(step: StepState, key_groups: int) -> str | None:
 
 
 def place_bytes(flow: str, *, aflow: str) -> bytes:
-    """The content of the file that says which flow a folder belongs to."""
+    """Return the content of the file that names the flow of a folder."""
     return msgspec.json.format(msgspec.json.encode(_Place(FORMAT, aflow, flow))) + b"\n"
 
 
 def flow_of(data: bytes, *, what: str) -> str:
-    """The flow that a folder belongs to, from the content of that file, which errors call ``what``.
+    """Return the flow that a folder belongs to, from the content of that file; ``what`` names it in errors.
 
-    Raises ``RestoreError`` for bytes that say no such thing, or a format that is newer than this version of aflow.
+    Raises ``RestoreError`` for other bytes and for a newer format than this version of aflow knows.
     """
     try:
         place = msgspec.json.decode(data, type=_Place)

@@ -1,4 +1,4 @@
-"""State in memory: fast, lost with the process unless snapshots are kept."""
+"""The backend in memory: fast, and lost with the process unless snapshots are stored."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ IN = TypeVar("IN")
 ACC = TypeVar("ACC")
 OUT = TypeVar("OUT")
 
-#: So many changed keys are never too many to be captured alone.
+#: Up to this number of changed keys, changes are always captured alone.
 _FEW: Final = 256
 
-#: So many are not told apart any more: all is captured next. It bounds what is noted in a job that was restored and
-#: takes no checkpoints.
+#: Maximal number of noted changed keys; with more the next capture is complete. It bounds the memory of a job that
+#: was restored and takes no checkpoints.
 MOST: Final = 1 << 20
 
 
 class NoKey:
-    """The current key while there is none: using it in a dict raises, so that cells need no check of their own."""
+    """Stands for the current key while there is none. Its use in a dict raises, so cells need no check."""
 
     __slots__ = ("_operator",)
 
@@ -55,23 +55,23 @@ class NoKey:
     def __hash__(self) -> int:
         raise OperatorError(
             f"step {self._operator!r} used keyed state, a timer or the key outside of its handlers; "
-            f"each belongs to the key of the record being handled: use it before the handler returns",
+            f"each belongs to the key of the current record: use it before the handler returns",
             operator=self._operator,
         )
 
 
 class MemoryBackend:
-    """Keeps one dict for each state name, keyed by the key; see ``KeyedBackend``.
+    """One dict by key for each state name; see ``KeyedBackend``.
 
-    Key groups are computed when a snapshot is taken, never for a record. State with a ``ttl`` needs the ``clock``.
+    Key groups are computed for snapshots, never for records. State with a ``ttl`` needs the ``clock``.
     """
 
     def __init__(self, key_codec: KeyGroupCodec, clock: Clock | None = None) -> None:
         self.key_codec = key_codec
-        self._nobody: Final = NoKey(key_codec.operator)
-        self.key: Hashable = self._nobody
+        self._no_key: Final = NoKey(key_codec.operator)
+        self.key: Hashable = self._no_key
         self._tables: Final = Tables(key_codec.operator, clock)
-        #: The keys touched since the last capture or restore; None: there was none, so nobody asks for changes.
+        #: Keys touched since the last capture or restore; None: the next capture is complete.
         self._changed: set[Hashable] | None = None
         self._kinds: Final = KeyKinds()
 
@@ -85,7 +85,7 @@ class MemoryBackend:
             self._sweep()
 
     def leave(self) -> None:
-        self.key = self._nobody
+        self.key = self._no_key
 
     def cell(self, spec: StateSpec[C]) -> C:
         return spec.cell(self)
@@ -117,7 +117,7 @@ class MemoryBackend:
         most = max((len(table.rows) for table in self._tables), default=0)
         if not changes or (changed is not None and len(changed) > max(_FEW, most // 2)):
             changed = None
-        # A key may stand in a table as another that is equal: what is captured is what counts.
+        # A table may hold an equal key of another type than the changed one; the captured keys count.
         self._see(changed)
         return self._captured(None if self._kinds.mixed else changed)
 
@@ -135,7 +135,7 @@ class MemoryBackend:
         for table in stored.values():
             self._restore_table(table, keyed)
         if not self._tables.as_declared(self.key_codec.own(keyed)):
-            self._changed = None  # or rows of both types would stand under one description
+            self._changed = None  # otherwise one description would cover rows of both types
         self._see(None)
 
     def get(self, name: str, key: Hashable) -> object | None:
@@ -153,11 +153,13 @@ class MemoryBackend:
     def _untimed(self, spec: StateSpec[object]) -> Table:
         table = self._tables.of(spec)
         if table.timed is not None:
-            raise FlowDefinitionError(f"{table.what} has a ttl, for which only cells look")
+            raise FlowDefinitionError(
+                f"{table.what} has a ttl, which only cells support; use cell() in place of table()"
+            )
         return table
 
     def _see(self, changed: Collection[Hashable] | None) -> None:
-        """Take note of the kinds of the keys that changed, or of all."""
+        """Record the kinds of the changed keys, or of all keys."""
         for keys in [table.rows for table in self._tables] if changed is None else [changed]:
             self._kinds.see(keys)
 
@@ -179,9 +181,9 @@ class MemoryBackend:
             self._restore_moments(table, {key: decode_moment(data) for key, data in touched})
 
     def _restore_moments(self, table: Table, moments: dict[Hashable, Timestamp]) -> None:
-        """A moment to come, by the clock of another machine, counts as now; so does one that is not known.
+        """Restore the last touches; a moment in the future (by another clock) or an unknown one counts as now.
 
-        What is stored of those keys does not say so, nor that a row is gone meanwhile: they have changed.
+        The keys of such rows, and of rows that have expired, count as changed: the snapshot differs from the state.
         """
         timed, now = table.timed_rows, table.timed_rows.now()
         timed.hold_all([(key, min(moments.get(key, now), now)) for key in table.rows])

@@ -1,4 +1,4 @@
-"""Part files: what the steps of one subtask remember, as bytes and back.
+"""Part files: the encoding and decoding of the snapshots of all steps of one subtask.
 
 Layout. All numbers are big-endian::
 
@@ -7,12 +7,12 @@ Layout. All numbers are big-endian::
     2 bytes   the length of what follows: the version of aflow that wrote the file, UTF-8
     frames    8 bytes of length, then MessagePack; a frame of length 0 ends the file
 
-What stands before the frames stays the same in all formats, so that any reader can say who wrote a file. The first
-frame names the steps, the others hold records of them: rows, members that were removed, keys that were replaced,
-parts of operator state, copies of broadcast state. One state may be spread over many records.
+The header is the same in all formats, so that each reader can tell which version wrote a file. The first frame names
+the steps, the others hold records of them: rows, removed members, replaced keys, parts of operator state, copies of
+broadcast state. One state may be spread over many records.
 
-A frame holds some thousand rows and about a megabyte at most. Encoding or decoding one is a single call into C which
-does not give way to other threads; the event loop, which is one of them, must not wait for a large state.
+A frame has at most some thousand rows and about a megabyte. Its encoding or decoding is one call into C that holds the
+GIL, and the thread of the event loop must not wait for a large state.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _LENGTH: Final = struct.Struct(">Q")
 
 #: Rows in a frame: decoding them takes about a millisecond.
 _ROWS: Final = 4096
-#: Bytes in a frame, as far as the frames before it tell.
+#: Bytes in a frame, as estimated from the preceding frames.
 _BYTES: Final = 1 << 20
 
 
 class _Kind(IntEnum):
-    """What a record holds; the numbers are part of the format."""
+    """Content of a record; the numbers are part of the format."""
 
     KEYED = 0
     REMOVED = 1
@@ -60,7 +60,7 @@ class _Step(msgspec.Struct, array_like=True, frozen=True):
 class _Entries(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=0):
     kind: int
     step: int
-    """Its place in the first frame."""
+    """Its index in the first frame."""
     group: int
     name: str
     items: tuple[Entry, ...]
@@ -70,7 +70,7 @@ class _Values(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
     kind: int
     step: int
     group: int
-    """0 for what is not filed by key group."""
+    """0 for content without key group."""
     name: str
     items: tuple[bytes, ...]
 
@@ -83,9 +83,9 @@ _RECORDS: Final = msgspec.msgpack.Decoder(list[_Record])
 
 
 def encoded(steps: Mapping[str, OperatorSnapshot], *, aflow: str) -> Iterator[bytes]:
-    """The content of a part file, piece by piece; ``aflow`` is the version that writes it.
+    """Yield the content of a part file in pieces; ``aflow`` is the version that writes it.
 
-    Key groups without any name are left out. Raises ``CheckpointError`` for a value that is too large to be stored.
+    Key groups without names are omitted. Raises ``CheckpointError`` for a value that is too large to be stored.
     """
     version = aflow.encode()
     yield MAGIC + _HEAD.pack(FORMAT, len(version)) + version
@@ -130,12 +130,12 @@ def _frames(records: Iterable[_Record]) -> Iterator[bytes]:
             piece = _cut(record, start, start + room)
             frame.append(piece)
             start += len(piece.items)
-            # A record counts as a row itself, so that a great many empty ones fill a frame too.
+            # A record counts as a row itself, so that many empty ones fill a frame too.
             room -= len(piece.items) + 1
             if room <= 0:
                 body = _body(frame)
                 yield _framed(body)
-                # The rows to come are probably like these.
+                # The following rows probably have a similar size.
                 limit = max(1, min(_ROWS, limit * _BYTES // len(body)))
                 frame, room = [], limit
             if start >= size:
@@ -145,7 +145,7 @@ def _frames(records: Iterable[_Record]) -> Iterator[bytes]:
 
 
 def _cut(record: _Record, start: int, stop: int) -> _Record:
-    """The record with its items from ``start`` to ``stop`` only."""
+    """Return the record with its items from ``start`` to ``stop`` only."""
     if start == 0 and stop >= len(record.items):
         return record
     if isinstance(record, _Entries):
@@ -164,34 +164,34 @@ def _body(frame: list[_Record]) -> bytes:
 
 
 def decoded(data: bytes, *, what: str) -> dict[str, OperatorSnapshot]:
-    """The snapshots in a part file, by the names of their steps.
+    """Return the snapshots in a part file by the names of their steps.
 
-    ``what`` is what errors call the file. Raises ``RestoreError`` for bytes that are no part, not all of it, or of a
-    format that is newer than this version of aflow.
+    ``what`` names the file in errors. Raises ``RestoreError`` for bytes that are no part, an incomplete one, or one of
+    a newer format than this version of aflow knows.
     """
     frames = _bodies(data, what)
     first = next(frames, None)
     if first is None:
         raise RestoreError(f"{what} ends before its first frame")
     try:
-        steps = [_Gathered(step) for step in _STEPS.decode(first)]
+        steps = [_StepRecords(step) for step in _STEPS.decode(first)]
         for body in frames:
             for record in _RECORDS.decode(body):
                 steps[_place(record)].add(record)
     except (msgspec.MsgspecError, IndexError, ValueError, TypeError, RecursionError) as exc:
-        raise RestoreError(f"{what} is no part that aflow can have written: {exc}") from exc
+        raise RestoreError(f"{what} is no valid part file: {exc}") from exc
     return {step.name: step.snapshot() for step in steps}
 
 
 def _place(record: _Record) -> int:
-    """Return which step ``record`` belongs to. Raises ``IndexError`` for a negative one, which a tuple would take."""
+    """Return the index of the step of ``record``. Raises ``IndexError`` for a negative one, valid for a tuple."""
     if record.step < 0:
         raise IndexError(f"a record of step {record.step}")
     return record.step
 
 
 def _bodies(data: bytes, what: str) -> Iterator[memoryview]:
-    """The content of all frames but the one that ends the file."""
+    """Yield the content of all frames except the empty one at the end."""
     view = memoryview(data)
     at = _start(data, what)
     while True:
@@ -209,7 +209,7 @@ def _bodies(data: bytes, what: str) -> Iterator[memoryview]:
 
 
 def _start(data: bytes, what: str) -> int:
-    """Where the frames begin."""
+    """Return the offset of the first frame."""
     head = len(MAGIC) + _HEAD.size
     if len(data) < head or not data.startswith(MAGIC):
         raise RestoreError(f"{what} is no part of a checkpoint: it does not begin with {MAGIC!r}")
@@ -223,31 +223,31 @@ def _start(data: bytes, what: str) -> int:
 
 
 def newer(what: str, written: int, aflow: str) -> str:
-    """What to say of a file in a format that is not known yet."""
+    """Return the message for a file of an unknown, newer format."""
     by = f"aflow {aflow}" if aflow else "an unknown version of aflow"
     return f"{what} has format {written}, written by {by}; this version reads formats up to {FORMAT}: upgrade aflow"
 
 
 class PartReader:
-    """Follows a complete part file as its bytes come, however they are cut, and holds one frame of it at a time.
+    """Check a complete part file in pieces of any size, with one frame at a time in memory.
 
-    ``what`` is what errors call the file, ``groups`` are the key groups that it may hold something of.
+    ``what`` names the file in errors, ``groups`` are the key groups that it may hold state of.
     """
 
     def __init__(self, *, what: str, groups: Container[int]) -> None:
         self._what: Final = what
         self._groups: Final = groups
-        #: What has come behind the last whole frame; before the first, from the beginning on.
+        #: Bytes after the last complete frame, or from the beginning of the file before the first one.
         self._rest = bytearray()
-        #: True once what stands before the frames has come.
+        #: True after the header.
         self._begun = False
-        #: The steps that the first frame names; None before it has come.
+        #: Names of the steps in the first frame; None before it.
         self._steps: tuple[str, ...] | None = None
-        #: True once the frame has come that ends the file.
+        #: True after the empty frame at the end of the file.
         self._over = False
 
     def add(self, piece: bytes) -> None:
-        """Take the next bytes. Raises ``RestoreError`` if no complete part goes on with them."""
+        """Check the next bytes. Raises ``RestoreError`` if they cannot follow in a complete part."""
         self._rest += piece
         if not self._begun and (start := self._begin()) is not None:
             del self._rest[:start]
@@ -255,16 +255,16 @@ class PartReader:
         while self._begun and (body := self._frame()) is not None:
             self._read(body)
         if self._over and self._rest:
-            raise RestoreError(f"{self._what} goes on behind its last frame")
+            raise RestoreError(f"{self._what} continues after its last frame")
 
     def end(self) -> tuple[str, ...]:
-        """The steps of the file, once all of it has come. Raises ``RestoreError`` if it has not."""
+        """Return the steps of the file. Raises ``RestoreError`` if it is incomplete."""
         if not self._over or self._steps is None:
             raise RestoreError(f"{self._what} ends before its last frame")
         return self._steps
 
     def _begin(self) -> int | None:
-        """Where the frames begin; None before that can be known."""
+        """Return the offset of the first frame; None if more bytes are needed."""
         head = len(MAGIC) + _HEAD.size
         if len(self._rest) < head:
             return None
@@ -272,7 +272,7 @@ class PartReader:
         return start if len(self._rest) >= start else None
 
     def _frame(self) -> bytes | None:
-        """The next frame; None while it is not whole, and behind the last one."""
+        """Return the next frame; None while it is incomplete, and after the last one."""
         if self._over or len(self._rest) < _LENGTH.size:
             return None
         length: int
@@ -293,9 +293,7 @@ class PartReader:
                 for record in _RECORDS.decode(body):
                     self._check(self._steps[_place(record)], record)
         except (msgspec.MsgspecError, IndexError, ValueError, RecursionError) as exc:
-            raise RestoreError(
-                f"{self._what} is no part that aflow can have written: {exc}"
-            ) from exc
+            raise RestoreError(f"{self._what} is no valid part file: {exc}") from exc
 
     def _name(self, steps: Iterable[_Step]) -> None:
         for step in steps:
@@ -308,13 +306,13 @@ class PartReader:
     def _check(self, step: str, record: _Record) -> None:
         if _Kind(record.kind) is _Kind.KEYED and record.group not in self._groups:
             raise RestoreError(
-                f"{self._what} holds something of key group {record.group} for step {step!r}, and that group is not "
-                f"among those of this part"
+                f"{self._what} holds state of key group {record.group} for step {step!r}, which is not among the "
+                f"key groups of this part"
             )
 
 
-class _Gathered:
-    """The records of one step, on the way to its snapshot."""
+class _StepRecords:
+    """Collected records of one step."""
 
     def __init__(self, step: _Step) -> None:
         self.name: Final = step.name

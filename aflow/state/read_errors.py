@@ -1,4 +1,4 @@
-"""The boundary around code that takes stored bytes apart."""
+"""The boundary around code that decodes stored bytes: all its errors become ``RestoreError``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from aflow.errors import AflowError, RestoreError
 
 @contextmanager
 def wrap_read_errors(what: str) -> Generator[None]:
-    """Raise ``RestoreError`` in place of the errors of bytes whose checksums are right, and which are not aflow's.
+    """Raise ``RestoreError`` in place of errors of bytes with valid checksums that aflow has not written.
 
-    Bytes that aflow has written are cast to what it wrote. Others fail somewhere in there, with a ``TypeError``, a
-    ``ValueError`` or any other error that tells a user nothing. ``what`` is what was read, for the message.
+    Decoders cast bytes to the types that aflow writes. Other bytes fail in them with a ``TypeError``, a ``ValueError``
+    or any other error that means nothing to a user. ``what`` names the bytes in the message.
     """
     try:
         yield
@@ -21,6 +21,6 @@ def wrap_read_errors(what: str) -> Generator[None]:
         raise
     except Exception as exc:
         raise RestoreError(
-            f"{what} cannot be read: {type(exc).__name__}: {exc}. Its checksums are right, so it was not written by "
-            f"this version of aflow, or was changed on purpose: restore from another checkpoint or savepoint"
+            f"{what} cannot be read: {type(exc).__name__}: {exc}. Its checksums are valid, so another version of aflow "
+            f"has written it, or it was modified: restore from another checkpoint or savepoint"
         ) from exc

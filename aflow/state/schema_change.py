@@ -1,13 +1,13 @@
-"""Whether values of one type can be read as values of another one: decided from their schemas, without any value.
+"""Schema compatibility: a comparison of two schemas decides if values of one type can be read as another type.
 
-Theory. Reading goes by what is stored. A value of a union, or one of some values, is one of several *atoms*; each must
-be readable. Where several options of the new type could read an atom, the codec takes the one that fits best,
-so it is enough that one can. Records are compared field by field: in a map by the names under which fields are stored,
-in an array by place, where a name that turns up at another place would be read as something else, and is refused.
-A pair of records that is being compared already counts as readable: recursive types come to an end.
+Theory. A value of a union or an enumeration is one of several *atoms*, each of which must be readable. If several
+options of the new type can read an atom, the codec uses the best match, so one is enough. Records are compared field by
+field: in a map by the names of stored fields, in an array by position. In an array a name at another position is
+refused, since its value would be read as another field. A pair of records whose comparison has begun counts as
+readable, so the comparison of recursive types ends.
 
-The verdict is about all values of the old type: it is ``Incompatible`` if there is one that could not be read, or that
-would silently be another one (a list as a set loses what is there twice).
+The verdict holds for all values of the old type: it is ``Incompatible`` if one of them could not be read, or would
+become another value without an error (a list as a set loses duplicates).
 """
 
 from __future__ import annotations
@@ -33,38 +33,37 @@ from aflow.model.codecs.schema import (
     TupleShape,
     Values,
 )
-from aflow.state.schema_limits import implied
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is stored looks the same. Names of classes do not count."""
+    """Equal schemas, except for names of classes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """What is stored can be read; ``changes`` says with what difference, each for a person."""
+    """Stored values can be read; ``changes`` describes each difference for people."""
 
     changes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Incompatible:
-    """Some of what may be stored cannot be read, or would be something else; ``reason`` names the place."""
+    """Some stored values cannot be read, or would become other values; ``reason`` names the field."""
 
     reason: str
 
 
 Verdict: TypeAlias = Kept | Migrated | Incompatible
 
-#: Other scalars as which a scalar is read. Text is what dates and the like are stored as.
+#: Other scalars as which a scalar can be read. Dates and similar types are stored as text.
 _WIDER: Final[Mapping[str, frozenset[str]]] = {
     "int": frozenset({"float", "Decimal"}),
     "float": frozenset({"Decimal"}),
     **dict.fromkeys(("date", "time", "timedelta", "UUID", "Decimal"), frozenset({"str"})),
 }
 
-#: Collections as which each kind is read without losing anything.
+#: Collections as which each kind is read without loss.
 _COLLECTED: Final[Mapping[str, frozenset[str]]] = {
     "list": frozenset({"list", "tuple"}),
     "tuple": frozenset({"list", "tuple"}),
@@ -72,10 +71,14 @@ _COLLECTED: Final[Mapping[str, frozenset[str]]] = {
     "frozenset": frozenset({"list", "tuple", "set", "frozenset"}),
 }
 
+#: Limits that may imply a limit; True if the bound must be beyond the other one, not equal.
+_LOWER: Final = {"ge": {"ge": False, "gt": False}, "gt": {"gt": False, "ge": True}}
+_UPPER: Final = {"le": {"le": False, "lt": False}, "lt": {"lt": False, "le": True}}
 
-@lru_cache(maxsize=256)  # a snapshot has the same description once for each key group
+
+@lru_cache(maxsize=256)  # a snapshot has a description once for each key group
 def compare(old: Schema, new: Schema) -> Verdict:
-    """What becomes of values stored as ``old`` when they are read as ``new``."""
+    """Return how values stored as ``old`` are read as ``new``."""
     comparison = _Comparison(old, new)
     try:
         changes = comparison.read(old.root, new.root, _root_path(new))
@@ -89,14 +92,14 @@ def _root_path(new: Schema) -> str:
 
 
 class _UnreadableError(Exception):
-    """Ends a comparison; the message is the reason."""
+    """Signal of an incompatibility; the message is the reason."""
 
 
 _Changes: TypeAlias = list[str]
 
 
 class _Comparison:
-    """One comparison: the records of both sides, and the pairs of them that are settled or under way."""
+    """One comparison: the records of both sides, and the pairs of them whose comparison has begun."""
 
     def __init__(self, old: Schema, new: Schema) -> None:
         self._old = old.by_name
@@ -104,7 +107,7 @@ class _Comparison:
         self._assumed: set[tuple[str, str, bool]] = set()
 
     def read(self, old: Shape, new: Shape, path: str) -> _Changes:
-        """The differences between what ``old`` wrote and what ``new`` reads. Raises ``_UnreadableError``."""
+        """Return the differences between ``old`` and ``new``. Raises ``_UnreadableError``."""
         atoms, options = list(_atoms(old)), list(_options(new))
         if atoms == [old] and len(options) == 1 and not isinstance(old, Values):
             return self._read_one(atoms[0], options[0], path, tagged=False)
@@ -119,7 +122,7 @@ class _Comparison:
         return changes
 
     def _read_by_any(self, atom: Shape, options: Sequence[Shape], path: str) -> _Changes:
-        """By the option that changes nothing, else the first that can."""
+        """Return the differences of the option without any, else of the first readable one."""
         tagged = sum(isinstance(one, Ref) for one in options) > 1
         found: _Changes | None = None
         refusals: list[str] = []
@@ -143,7 +146,7 @@ class _Comparison:
         )
 
     def _read_one(self, old: Shape, new: Shape, path: str, *, tagged: bool) -> _Changes:
-        """``old`` is an atom, ``new`` no union. ``tagged``: a record is told from others by its tag."""
+        """Compare an atom with a type that is no union. ``tagged``: records are distinguished by their tags."""
         match old, new:
             case Ref(), Ref():
                 return self._records(old, new, path, tagged=tagged)
@@ -207,7 +210,7 @@ class _Comparison:
         if stored is None:
             if tagged or after.form is not Form.MAP:
                 raise _UnreadableError(
-                    f"{path}: the tag {name!r} is not stored, which tells {value!r} from others"
+                    f"{path}: the tag {name!r} is not stored, which distinguishes {value!r} from others"
                 )
         elif stored.required is False or stored.shape != Values((value,)):
             raise _UnreadableError(
@@ -226,7 +229,7 @@ class _Comparison:
         return [*changes, f"{where} was {before}"] if before != after else changes
 
     def _as_entries(self, old: Ref, new: Entries, path: str) -> _Changes:
-        """A record as a mapping: each name is a key."""
+        """Compare a record with a mapping: each name is a key."""
         before = self._old[old.name]
         fields = _wire(before)
         if before.form is not Form.MAP:
@@ -238,8 +241,8 @@ class _Comparison:
             self.read(one.shape, new.value, f"{path}.{one.name}")
         return [_becomes(path, old, new)]
 
-    def _as_items(self, old: TupleShape | Ref, new: Items, path: str) -> _Changes:
-        """Places of fixed number as any number of items. A set would lose equal ones."""
+    def _as_items(self, old: Row | Ref, new: Items, path: str) -> _Changes:
+        """Compare an array of fixed length with a collection. A set would lose equal items."""
         places = self._row(old, self._old)
         if places is None or new.kind not in _COLLECTED["list"]:
             raise _unreadable(path, old, new)
@@ -248,8 +251,8 @@ class _Comparison:
             self.read(one.shape, new.item, f"{path}[{number}]")
         return [_becomes(path, old, new)]
 
-    def _places(self, old: TupleShape | Ref, new: TupleShape | Ref, path: str) -> _Changes:
-        """Both as arrays: by place."""
+    def _places(self, old: Row | Ref, new: Row | Ref, path: str) -> _Changes:
+        """Compare two arrays by position."""
         before, after = self._row(old, self._old), self._row(new, self._new)
         if before is None or after is None:
             raise _unreadable(path, old, new)
@@ -263,34 +266,34 @@ class _Comparison:
         if extra and not self._skips(new):
             gone = ", ".join(one.called or one.name for one in extra)
             raise _UnreadableError(
-                f"{path}: {gone} is stored behind the last place of a tuple, and nothing there may be dropped"
+                f"{path}: {gone} is stored after the last item of the tuple, and items of a tuple cannot be dropped"
             )
         changes += [f"{path}.{one.called or one.name} is dropped" for one in extra]
         return [*changes, _becomes(path, old, new)] if type(old) is not type(new) else changes
 
-    def _skips(self, new: TupleShape | Ref) -> bool:
-        """Whether what is behind the last known place is skipped."""
-        if isinstance(new, TupleShape):
+    def _skips(self, new: Row | Ref) -> bool:
+        """Return True if items after the last known position are skipped."""
+        if isinstance(new, Row):
             return False
         record = self._new[new.name]
         return record.form is Form.ARRAY and not record.closed
 
-    def _row(self, shape: TupleShape | Ref, records: Mapping[str, Record]) -> list[Field] | None:
-        """The places of an array, the tag of a Struct as one of them; None for a map."""
-        if isinstance(shape, TupleShape):
+    def _row(self, shape: Row | Ref, records: Mapping[str, Record]) -> list[Field] | None:
+        """Return the items of an array, including the tag of a Struct; None for a map."""
+        if isinstance(shape, Row):
             return [Field(str(number), one) for number, one in enumerate(shape.items)]
         record = records[shape.name]
         return None if record.form is Form.MAP else _wire(record)
 
 
 def _wire(record: Record) -> list[Field]:
-    """All that is stored of a record: its tag is a field too."""
+    """Return all stored fields of a record, including its tag."""
     tag = [] if record.tag is None else [Field(record.tag[0], Values((record.tag[1],)))]
     return [*tag, *record.fields]
 
 
 def _atoms(shape: Shape) -> Iterator[Shape]:
-    """What a stored value of this shape may be, one by one."""
+    """Yield the alternatives of a stored value of this shape."""
     match shape:
         case OneOf(options):
             for option in options:
@@ -310,7 +313,7 @@ def _options(shape: Shape) -> Iterator[Shape]:
 
 
 def _label(shape: Shape) -> str:
-    """By which kinds of options are compared; records are looked into elsewhere."""
+    """Return a label by which options are compared; records are compared in detail elsewhere."""
     return "record" if isinstance(shape, Ref) else type(shape).__name__ + str(shape)
 
 
@@ -335,7 +338,7 @@ def _is_a(value: int | str, name: str) -> bool:
 
 
 def _fits(value: int | str, new: Scalar) -> bool:
-    """Whether a known value keeps the limits; decided by whoever will check them."""
+    """Return True if a known value satisfies the limits, as checked by the decoder itself."""
     kind = {"int": int, "float": float, "str": str}.get(new.name)
     if kind is None or not new.limits:
         return not new.limits
@@ -351,21 +354,21 @@ def _check_limits(
     known: Sequence[tuple[str, Any]], new: Items | Entries | Scalar, path: str
 ) -> None:
     for name, value in new.limits:
-        if not implied(name, value, dict(known)):
+        if not _implied(name, value, dict(known)):
             raise _UnreadableError(
-                f"{path}: {new} has the limit {name}={value!r}, which stored values may not keep"
+                f"{path}: {new} has the limit {name}={value!r}, which stored values may violate"
             )
 
 
 def _check_moves(before: Sequence[Field], after: Sequence[Field], path: str) -> None:
-    """Refuse a name that was at another place: what is stored there would be taken for it."""
+    """Raise ``_UnreadableError`` for a name that was at another position, whose value would be misread."""
     places = {one.name: index for index, one in enumerate(before)}
     for index, one in enumerate(after):
         if one.name.isdigit() or places.get(one.name, index) == index:
             continue
         raise _UnreadableError(
-            f"{path}.{one.name} is at place {index} now and was at {places[one.name]}; places are what is stored, "
-            f"so new ones go to the end and none is moved"
+            f"{path}.{one.name} is at position {index} now and was at {places[one.name]}; values are stored by "
+            f"position, so add new fields at the end and move none"
         )
 
 
@@ -378,10 +381,11 @@ def _added(one: Field, where: str, stored: Mapping[str, Field]) -> str:
 
 
 def _perhaps(stored: Mapping[str, Field]) -> str:
-    """A hint at a name that may be the former one."""
+    """Return a hint at the names that may be the former one."""
     if not stored:
         return ""
-    return f"; if it is what was {' or '.join(map(repr, stored))}, say so with msgspec.field(name=…) in a Struct"
+    former = " or ".join(map(repr, stored))
+    return f"; if it was renamed from {former}, declare that name with msgspec.field(name=…) in a Struct"
 
 
 def _names(fields: Mapping[str, Field]) -> str:
@@ -394,3 +398,31 @@ def _becomes(path: str, old: Shape, new: Shape) -> str:
 
 def _unreadable(path: str, old: Shape, new: Shape) -> _UnreadableError:
     return _UnreadableError(f"{path}: {old} cannot be read as {new}")
+
+
+def _implied(name: str, value: Any, known: Mapping[str, Any]) -> bool:
+    """Return True if all values that satisfy ``known`` satisfy the limit too, as ``ge=5`` implies ``ge=0``."""
+    if known.get(name) == value or (name == "min_length" and value == 0):
+        return True
+    if name in _LOWER:
+        return any(_beyond(known.get(one), value, strict) for one, strict in _LOWER[name].items())
+    if name in _UPPER:
+        return any(
+            _beyond(_negated(known.get(one)), -value, strict)
+            for one, strict in _UPPER[name].items()
+        )
+    if name == "min_length":
+        return _beyond(known.get(name), value, False)
+    if name == "max_length":
+        return _beyond(_negated(known.get(name)), -value, False)
+    if name == "multiple_of":
+        return name in known and known[name] % value == 0
+    return False
+
+
+def _beyond(bound: Any, value: Any, strict: bool) -> bool:
+    return bound is not None and (bound > value if strict else bound >= value)
+
+
+def _negated(bound: Any) -> Any:
+    return None if bound is None else -bound

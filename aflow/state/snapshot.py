@@ -1,16 +1,15 @@
-"""The state of one operator as data: bytes that do not depend on the process that wrote them.
+"""Snapshots: the state of one operator as data, in bytes that do not depend on the process that wrote them.
 
-Keyed state is filed by key group, so that another parallelism can pick the groups of its subtasks. Operator state is a
-list of parts for each name: a restore gives every subtask all of them, and the operator picks. Broadcast state is the
-same in every subtask: each files a copy, and a restore gives each subtask a whole one.
+Keyed state is grouped by key group, so that subtasks of another parallelism can select their groups. Operator state is
+a list of parts for each name: a restore gives all parts to each subtask, and the operator selects. Broadcast state is
+the same in all subtasks: each stores a copy, and a restore gives a copy to each subtask.
 
-A snapshot is *complete*, or holds the *changes* since an earlier one: then ``replaced`` names the keys whose rows it
-holds anew, all of them, under all names; a key that is named and has no rows has been forgotten. Names in ``members``
-are sets instead (timers): of those, ``keyed`` holds what was added and ``removed`` what was taken away, entry by entry.
-Operator and broadcast state are always complete.
+A snapshot is *complete*, or holds the *changes* since an earlier one. Then it holds all rows, under all names, of the
+keys in ``replaced``; such a key without rows was removed. Names in ``members`` are sets instead (timers): ``keyed`` has
+their added entries and ``removed`` their removed ones. Operator and broadcast state are always complete.
 
-Taking a snapshot has two steps. ``Operator.capture`` notes what is there, in the task and at once; what it notes does
-not change any more. ``Captured.encoded`` makes bytes of it, later and anywhere (in a worker thread).
+A snapshot is taken in two steps. ``Operator.capture`` collects the state in the task, at once; later changes are not
+visible in it. ``Captured.encoded`` encodes it later and anywhere (in a worker thread).
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from typing import Final, Protocol
 Entry = tuple[bytes, bytes]
 """An encoded key and an encoded value."""
 
-#: In each key group, no rows of keys: the kind, the codecs and the schema of each declared state, by its name.
+#: Name of the descriptions of all declared states, in each key group: kind, codecs and schema by name of the state.
 STATES: Final = "@states"
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorSnapshot:
-    """What an operator remembers: ``keyed[key group][state name]`` entries, ``operator[state name]`` parts and
-    ``broadcast[state name]`` copies, each of them complete.
+    """State of an operator: ``keyed[key group][state name]`` entries, ``operator[state name]`` parts and
+    ``broadcast[state name]`` copies, each of which is complete.
     """
 
     keyed: Mapping[int, Mapping[str, tuple[Entry, ...]]] = field(
@@ -39,21 +38,21 @@ class OperatorSnapshot:
     operator: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
     broadcast: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
     replaced: Mapping[int, frozenset[bytes]] | None = None
-    """By key group, the encoded keys whose rows are all here; None: the snapshot is complete."""
+    """Encoded keys all of whose rows are here, by key group; None: the snapshot is complete."""
     removed: Mapping[int, Mapping[str, tuple[Entry, ...]]] = field(
         default_factory=dict[int, Mapping[str, tuple[Entry, ...]]]
     )
-    """What is no longer there of the names that are sets."""
+    """Removed entries of the names that are sets."""
     members: frozenset[str] = frozenset()
-    """The names in ``keyed`` whose entries are members of a set, each by itself."""
+    """Names in ``keyed`` whose entries are members of a set."""
 
     @property
     def complete(self) -> bool:
-        """False if the snapshot holds changes only."""
+        """True unless the snapshot holds changes only."""
         return self.replaced is None
 
     def restricted_to(self, groups: Container[int]) -> OperatorSnapshot:
-        """The same snapshot with the keyed state of ``groups`` only."""
+        """Return this snapshot with the keyed state of ``groups`` only."""
         keyed = {group: names for group, names in self.keyed.items() if group in groups}
         removed = {group: names for group, names in self.removed.items() if group in groups}
         replaced = self.replaced
@@ -65,16 +64,16 @@ class OperatorSnapshot:
 
 
 class Captured(Protocol):
-    """What an operator remembered at one moment, on its way to bytes. Nothing in it changes any more."""
+    """State of an operator at one moment, to be encoded. It never changes."""
 
     def encoded(self) -> OperatorSnapshot:
-        """The snapshot; may take long, and may be called in a worker thread. Raises ``CheckpointError``."""
+        """Return the snapshot. May take long and be called in a worker thread. Raises ``CheckpointError``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A snapshot that is bytes already."""
+    """A capture that is encoded already."""
 
     snapshot: OperatorSnapshot
 
@@ -83,10 +82,10 @@ class Ready:
 
 
 def merge(snapshots: Iterable[OperatorSnapshot]) -> OperatorSnapshot:
-    """The snapshots of all subtasks of one operator as one: the ground from which any parallelism can restore.
+    """Merge the snapshots of all subtasks of one operator into one, from which any parallelism can restore.
 
-    Subtasks own disjoint key groups, so keyed state never collides. Copies of broadcast state that are equal, as they
-    should be, are kept once. All must be complete.
+    Subtasks own disjoint key groups, so keyed state never collides. Equal copies of broadcast state are kept once. All
+    snapshots must be complete.
     """
     keyed: dict[int, Mapping[str, tuple[Entry, ...]]] = {}
     operator: dict[str, list[bytes]] = {}
@@ -108,41 +107,40 @@ def merge(snapshots: Iterable[OperatorSnapshot]) -> OperatorSnapshot:
 
 
 def replay(chain: Sequence[OperatorSnapshot]) -> OperatorSnapshot:
-    """One complete snapshot of a subtask from a complete one and the changes since, oldest first.
+    """Return one complete snapshot of a subtask from a complete one and later changes, oldest first.
 
-    There may be several complete ones if they hold different key groups: what several subtasks left to one.
-    Goes from the newest to the oldest, so each entry is looked at once: what a newer one says of a key, or of a member
-    of a set, is the truth about it.
+    There may be several complete ones of different key groups, if several subtasks were merged into one. The replay is
+    from the newest to the oldest, so each entry is visited once: the newest snapshot that has a key, or a member of a
+    set, determines it.
     """
     newest = chain[-1]
     if len(chain) == 1 and newest.complete:
         return newest
-    replaying = _Replaying()
+    later = _Replay()
     for snapshot in reversed(chain):
-        replaying.add_older(snapshot)
+        later.add_older(snapshot)
     return OperatorSnapshot(
-        replaying.keyed(),
+        later.keyed(),
         newest.operator,
         newest.broadcast,
         members=frozenset[str]().union(*(snapshot.members for snapshot in chain)),
     )
 
 
-class _Replaying:
-    """What the snapshots from the newest back to some older one say.
+class _Replay:
+    """The joint content of the snapshots from the newest back to an older one.
 
-    Hot path: a row that nothing newer has replaced is looked up in one set, and one of a key group or a name without
-    newer rows is not looked at at all.
+    Hot path: one set lookup for each row that was not replaced, none in key groups and names without newer rows.
     """
 
     def __init__(self) -> None:
-        #: By key group and name: entries that are still there, piece by piece.
+        #: Valid entries by key group and name, in pieces.
         self._pieces: dict[int, dict[str, list[Sequence[Entry]]]] = {}
-        #: By key group: keys that a newer snapshot has all rows of.
+        #: Keys that a newer snapshot has replaced, by key group.
         self._replaced: dict[int, set[bytes]] = {}
-        #: By key group and name: members that a newer snapshot has added or removed.
+        #: Members that a newer snapshot has added or removed, by key group and name.
         self._decided: dict[tuple[int, str], set[Entry]] = {}
-        #: By key group: the states that a newer snapshot describes.
+        #: States that a newer snapshot describes, by key group.
         self._described: dict[int, set[bytes]] = {}
 
     def add_older(self, snapshot: OperatorSnapshot) -> None:
@@ -157,19 +155,19 @@ class _Replaying:
     def _valid(
         self, group: int, name: str, entries: Sequence[Entry], of_set: bool
     ) -> Sequence[Entry]:
-        """Those of ``entries`` about which no newer snapshot says anything else."""
+        """Return the entries that no newer snapshot has replaced."""
         if of_set:
             decided = self._decided.get((group, name))
             return [entry for entry in entries if entry not in decided] if decided else entries
-        told = self._described if name == STATES else self._replaced
-        keys = told.get(group)
+        newer = self._described if name == STATES else self._replaced
+        keys = newer.get(group)
         return [entry for entry in entries if entry[0] not in keys] if keys else entries
 
     def _decide(self, snapshot: OperatorSnapshot) -> None:
-        """Note what older snapshots need not be asked about."""
+        """Record the entries for which older snapshots are obsolete."""
         for group, names in snapshot.keyed.items():
             self._described.setdefault(group, set()).update(key for key, _ in names.get(STATES, ()))
-            # What is complete has nothing older behind it, and may hold a great many members.
+            # No snapshot older than a complete one counts, and it may hold many members.
             if not snapshot.complete:
                 for name in names.keys() & snapshot.members:
                     self._decided.setdefault((group, name), set()).update(names[name])

@@ -1,10 +1,10 @@
-"""Declarations of keyed state: what a step wants to remember for each key.
+"""Declarations of keyed state.
 
-Declared as attributes of a process function and reached through its context, ``ctx.state(self.last)``; values never
-live in ``self``. With ``of=`` values are stored by their declared type, which is fast, safe, and lets the type change
-(added fields with defaults, removed fields); without it they must be plain Python values, see
-``aflow.model.codecs.PLAIN``. ``codec=`` in place of ``of=`` stores them in any other way: ``codec=Pickled[Model]()``
-for what has no encoding, at the price that Pickled names.
+They are attributes of a process function, whose context gives access to the state: ``ctx.state(self.last)``. Values are
+never kept in ``self``. With ``of=`` values are stored by their declared type, which is fast, safe, and allows changes
+of the type (added fields with defaults, removed fields). Without it they must be plain Python values, see
+``aflow.model.codecs.PLAIN``. ``codec=`` in place of ``of=`` stores them in any other way:
+``codec=Pickled[Model]()`` for types without an encoding, with the drawbacks that ``Pickled`` documents.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ IN = TypeVar("IN")
 ACC = TypeVar("ACC")
 OUT = TypeVar("OUT")
 
-#: Names that begin so are those of aflow itself, in the same snapshots.
+#: Prefix of names that aflow itself uses in snapshots.
 RESERVED: Final = "@"
 
 
 class TtlOn(Enum):
-    """What makes the time to live of state begin anew."""
+    """Access that restarts the time to live of state."""
 
     UPDATE = "update"
-    """Writing it."""
+    """Writes."""
     READ = "read"
-    """Writing it, and reading it too."""
+    """Writes and reads."""
 
 
 class Cells(Protocol):
-    """What makes cells: a backend, which knows how values of each kind are kept."""
+    """Factory of cells: a backend or a transaction."""
 
     def value_cell(self, spec: ValueState[T]) -> ValueCell[T]: ...
 
@@ -63,18 +63,18 @@ class Cells(Protocol):
 
 
 # Declarations are frozen but not slotted: on Python 3.11 `ValueState[int]("n")` of a frozen, slotted dataclass raises,
-# because typing sets `__orig_class__` on it. They compare by identity, which is also their (fast) hash: what is
-# declared is this attribute, and two lambdas never compare equal anyway.
+# because typing sets `__orig_class__` on it. They compare by identity, which makes their hash fast: a declaration is
+# an attribute, and two lambdas never compare equal.
 @dataclass(frozen=True, eq=False)
 class StateSpec(ABC, Generic[C_co]):
-    """A declaration; ``C_co`` is the cell that handlers get for it.
+    """A declaration; ``C_co`` is the type of its cell.
 
-    With ``ttl`` what a key has is forgotten once so much processing time has passed since it was last written (or
-    read, too, with ``ttl_on=TtlOn.READ``). That is the clock of the machine: when records are replayed at another pace,
-    state may be gone where it was not before. A list or a map is one state: it lives and goes as a whole.
+    With ``ttl`` the state of a key is removed after that much processing time since the last write (or read, with
+    ``ttl_on=TtlOn.READ``). This is the clock of the machine: a replay at another pace may find other state. A list or a
+    map expires as a whole.
 
-    Raises ``FlowDefinitionError`` for a name that cannot be one, for types whose values could not be stored, and for a
-    ``ttl`` that is not above zero.
+    Raises ``FlowDefinitionError`` for an invalid name, for types whose values cannot be stored, and for a ``ttl`` that
+    is not above zero.
     """
 
     name: str
@@ -102,20 +102,20 @@ class StateSpec(ABC, Generic[C_co]):
 
     @abstractmethod
     def layout(self) -> Layout[Any]:
-        """How what a key has under this name is stored."""
+        """Return the encoding of the state of one key."""
 
     @abstractmethod
     def cell(self, cells: Cells) -> C_co:
-        """The cell that ``cells`` makes for this declaration."""
+        """Return the cell that ``cells`` makes for this declaration."""
 
     def view(self, stored: Any) -> object:
-        """What somebody outside the handlers sees of ``stored``."""
+        """Return ``stored`` for readers outside of handlers."""
         return stored
 
 
 @dataclass(frozen=True, eq=False)
 class ValueState(StateSpec[ValueCell[T]]):
-    """One value for each key: ``last = ValueState("last", of=Payment)``."""
+    """Declaration of one value for each key: ``last = ValueState("last", of=Payment)``."""
 
     of: type[T] | None = field(default=None, kw_only=True)
     codec: Codec[T] | None = field(default=None, kw_only=True)
@@ -129,7 +129,7 @@ class ValueState(StateSpec[ValueCell[T]]):
 
 @dataclass(frozen=True, eq=False)
 class ListState(StateSpec[ListCell[T]]):
-    """A list of values for each key: ``recent = ListState("recent", of=Payment)``, ``of`` being the element."""
+    """Declaration of a list for each key: ``recent = ListState("recent", of=Payment)``; ``of`` is the element type."""
 
     of: type[T] | None = field(default=None, kw_only=True)
     codec: Codec[T] | None = field(default=None, kw_only=True)
@@ -146,9 +146,9 @@ class ListState(StateSpec[ListCell[T]]):
 
 @dataclass(frozen=True, eq=False)
 class MapState(StateSpec[MapCell[K, V]]):
-    """A mapping for each key: ``by_shop = MapState("by shop", key=str, of=int)``; ``of`` is the type of its values.
+    """Declaration of a mapping for each key: ``by_shop = MapState("by shop", key=str, of=int)``.
 
-    A ``codec`` is for the values too.
+    ``of`` and ``codec`` are those of the values.
     """
 
     key: type[K] | None = field(default=None, kw_only=True)
@@ -167,7 +167,7 @@ class MapState(StateSpec[MapCell[K, V]]):
 
 @dataclass(frozen=True, eq=False)
 class ReducingState(StateSpec[ReducingCell[T]]):
-    """One value for each key, reduced from all that were added: ``ReducingState("highest", max, of=int)``."""
+    """Declaration of one value for each key, reduced from all added ones: ``ReducingState("highest", max, of=int)``."""
 
     fn: Callable[[T, T], T]
     of: type[T] | None = field(default=None, kw_only=True)
@@ -186,7 +186,7 @@ class ReducingState(StateSpec[ReducingCell[T]]):
 
 @dataclass(frozen=True, eq=False)
 class AggregatingState(StateSpec[AggregatingCell[IN, OUT]], Generic[IN, ACC, OUT]):
-    """The accumulator of an ``Aggregate`` for each key; ``of`` is the type of the accumulator.
+    """Declaration of an accumulator of an ``Aggregate`` for each key; ``of`` is the type of the accumulator.
 
     The ready-made ones of ``aflow.aggregates`` need no ``of``.
     """
@@ -209,7 +209,7 @@ class AggregatingState(StateSpec[AggregatingCell[IN, OUT]], Generic[IN, ACC, OUT
 
 
 def declared_states(holder: object) -> tuple[StateSpec[Any], ...]:
-    """The declarations among the attributes of ``holder`` and its classes, in the order of definition.
+    """Return the declarations among the attributes of ``holder`` and its classes, in the order of definition.
 
     Raises ``FlowDefinitionError`` if two of them have the same name.
     """
@@ -220,13 +220,13 @@ def declared_states(holder: object) -> tuple[StateSpec[Any], ...]:
         if found.setdefault(spec.name, spec) is not spec:
             raise FlowDefinitionError(
                 f"{type(holder).__name__}.{attribute}: another state of {type(holder).__name__} is named "
-                f"{spec.name!r} too; each needs a name of its own, for snapshots know them by it"
+                f"{spec.name!r} too; give each its own name, by which snapshots identify it"
             )
     return tuple(found.values())
 
 
 def check_aggregate(aggregate: Aggregate[IN, ACC, OUT], where: str) -> None:
-    """Raises ``FlowDefinitionError`` unless ``aggregate`` has all methods of an ``Aggregate``, none a coroutine."""
+    """Raise ``FlowDefinitionError`` unless ``aggregate`` has all methods of an ``Aggregate``, none a coroutine."""
     if isinstance(aggregate, type):
         raise FlowDefinitionError(
             f"{where}: an Aggregate object is needed, not its class; write {aggregate.__name__}()"
@@ -237,7 +237,7 @@ def check_aggregate(aggregate: Aggregate[IN, ACC, OUT], where: str) -> None:
 
 
 def attributes(holder: object) -> dict[str, object]:
-    """All attributes by name, those of subclasses and of the object itself in place of those they hide."""
+    """Return all attributes by name; subclasses and the object itself override their bases."""
     attributes: dict[str, object] = {}
     for kind in reversed(type(holder).__mro__):
         attributes.update(vars(kind))
@@ -248,12 +248,12 @@ def attributes(holder: object) -> dict[str, object]:
 
 
 def _is_spec(value: object) -> TypeGuard[StateSpec[Any]]:
-    """``isinstance`` that says what declaration it found: one of anything."""
+    """Return True for a declaration of any type."""
     return isinstance(value, StateSpec)
 
 
 def check_name(name: object) -> None:
-    """Raises ``FlowDefinitionError`` unless ``name`` can be the name of a state."""
+    """Raise ``FlowDefinitionError`` unless ``name`` is a valid name of a state."""
     if not isinstance(name, str):
         raise FlowDefinitionError(
             f"the name of a state must be a str, not {type(name).__name__}: {shown(name)}"

@@ -1,7 +1,7 @@
-"""What is stored, without the code of the pipeline: bytes to plain Python values, and those to JSON.
+"""Stored values for display, without the code of the pipeline: from bytes to plain Python values, and to JSON.
 
-Typed values are MessagePack, and read without their types: a dataclass is a mapping, a NamedTuple an array, an enum its
-value. Nothing is ever unpickled here: that would run code.
+Typed values are MessagePack and are read without their types: a dataclass as a mapping, a NamedTuple as an array, an
+enum as its value. Pickled values are never loaded: that would run code.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from aflow.state.descriptions import Description
 
 
 def json_line(value: object) -> str:
-    """One line of JSON."""
+    """Return ``value`` as one line of JSON."""
     return json.dumps(jsonable(value), ensure_ascii=False)
 
 
 def key_value(data: bytes) -> object:
-    """A key, or any value that is stored by itself; what cannot be read without its type is told as such."""
+    """Return a key, or any value that is stored by itself; a mapping with the bytes if it needs its type."""
     try:
         return PLAIN.decode(data)
     except CodecError:
@@ -31,7 +31,7 @@ def key_value(data: bytes) -> object:
 
 
 def state_value(description: Description | None, data: bytes) -> object:
-    """What a key has under the name of a declared state."""
+    """Return the state of one key from its bytes."""
     if description is None:
         return key_value(data)
     codecs = [part.codec for part in description.parts]
@@ -45,7 +45,7 @@ def state_value(description: Description | None, data: bytes) -> object:
 
 
 def timer(data: bytes) -> object:
-    """When a timer rings, for a person; windows file more with theirs."""
+    """Return the time of a timer as text; timers of windows have further data."""
     value = key_value(data)
     if isinstance(value, int):
         return readable(value)
@@ -53,9 +53,9 @@ def timer(data: bytes) -> object:
 
 
 def opened(data: bytes) -> object:
-    """A row of aflow's own, a window say: the bytes in it are values of the user, and read too where that is possible.
+    """Return a row of aflow itself, such as a window; bytes in it are values of the user and are decoded if possible.
 
-    Only once: bytes that come out of that may be the user's bytes.
+    They are decoded once: the result may be bytes of the user.
     """
     value = key_value(data)
     if isinstance(value, list | tuple):
@@ -64,7 +64,7 @@ def opened(data: bytes) -> object:
 
 
 def jsonable(value: object) -> Any:
-    """``value`` in what JSON has: text for whatever has no type there, base64 for bytes."""
+    """Return ``value`` in types of JSON: base64 for bytes, text for all types that JSON does not have."""
     match value:
         case None | bool() | int() | str():
             return value

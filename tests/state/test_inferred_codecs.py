@@ -201,7 +201,7 @@ def test_a_value_that_is_neither_plain_nor_of_the_inferred_type_says_where_that_
     assert codec is not None
 
     with pytest.raises(
-        CodecError, match=r"has type Longer, .* \(annotations tell of=Count; an of= "
+        CodecError, match=r"has type Longer, .* \(of=Count is inferred from annotations; of= "
     ):
         codec.encode(Longer("home", 3))
 

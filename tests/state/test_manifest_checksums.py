@@ -45,4 +45,4 @@ def test_a_stronger_checksum_is_checked_too() -> None:
 def test_a_checksum_of_an_unknown_kind_is_not_taken_for_right() -> None:
     wrong = wrong_with(FileRef("part", 4, "blake9:00"), b"abcd")
 
-    assert wrong == "has a checksum of a kind that this version of aflow does not know: blake9:00"
+    assert wrong == "has a checksum of a kind unknown to this version of aflow: blake9:00"

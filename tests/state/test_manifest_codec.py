@@ -97,7 +97,7 @@ def test_no_part_of_a_manifest_is_taken_for_the_whole() -> None:
 
     for cut in range(len(data)):
         with pytest.raises(
-            RestoreError, match=r"^some file is no manifest of a checkpoint, or not all of it"
+            RestoreError, match=r"^some file is no manifest of a checkpoint, or an incomplete one"
         ):
             manifest_of(data[:cut], what="some file")
 

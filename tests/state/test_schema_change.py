@@ -197,8 +197,8 @@ def test_an_added_field_without_default_is_incompatible_and_the_reason_asks_for_
 
     assert isinstance(found, Incompatible)
     assert found.reason == (
-        "Mandatory.shop (str) is new and has no default; if it is what was 'amount' or 'currency' or 'at', "
-        "say so with msgspec.field(name=…) in a Struct"
+        "Mandatory.shop (str) is new and has no default; if it was renamed from 'amount' or 'currency' or 'at', "
+        "declare that name with msgspec.field(name=…) in a Struct"
     )
 
 
@@ -275,7 +275,7 @@ def test_fields_of_a_named_tuple_that_changed_places_are_refused_though_their_ty
     found = verdict(Before, After)
 
     assert isinstance(found, Incompatible)
-    assert "After.high is at place 0 now and was at 1" in found.reason
+    assert "After.high is at position 0 now and was at 1" in found.reason
 
 
 class Route(TypedDict):

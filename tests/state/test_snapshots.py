@@ -335,7 +335,7 @@ def test_a_description_that_makes_no_sense_is_refused() -> None:
     }
 
     with pytest.raises(
-        RestoreError, match=r"what the snapshot says about state 'last' .* cannot be read"
+        RestoreError, match=r"the description of state 'last' .* in the snapshot cannot be read"
     ):
         backend_of(last).restore(snapshot)
 
@@ -435,16 +435,16 @@ def test_pickled_state_is_read_as_nothing_else_and_nothing_else_as_pickled() -> 
     pickled, typed = ValueState("last", codec=Pickled[int]()), ValueState("last", of=int)
 
     for before, after in ((pickled, typed), (typed, pickled)):
-        with pytest.raises(RestoreError, match=r"stored by codec '.*'; declare it so again"):
+        with pytest.raises(RestoreError, match=r"stored by codec '.*'; declare that codec again"):
             backend_of(after).restore(holding(before, a=1).snapshot())
 
 
 @pytest.mark.parametrize(
     ("of", "codec", "complaint"),
     [
-        (int, Pickled[int](), "both say how values are stored"),
-        (None, Pickled, "is no Codec"),
-        (None, "pickle", "is no Codec"),
+        (int, Pickled[int](), "both define how values are stored"),
+        (None, Pickled, "must be a Codec"),
+        (None, "pickle", "must be a Codec"),
     ],
 )
 def test_a_codec_stands_alone_and_is_one(of: Any, codec: Any, complaint: str) -> None:

@@ -233,7 +233,7 @@ def test_a_touch_by_a_clock_that_was_ahead_counts_as_now(watch: Watch) -> None:
 def test_a_table_of_all_keys_has_no_ttl(watch: Watch) -> None:
     backend = MemoryBackend(key_codec(), watch)
 
-    with pytest.raises(FlowDefinitionError, match="for which only cells look"):
+    with pytest.raises(FlowDefinitionError, match="which only cells support"):
         backend.table(ValueState("last", of=int, ttl=MINUTE))
 
 
