@@ -1,4 +1,4 @@
-"""A picture says of which rows it was drawn, so that one that is out of date can be told from one that is not."""
+"""Digest of the rows of a picture in its metadata, to find pictures that are out of date."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from scripts.pictures.runs import Row
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "guide" / "pictures"
 
-_TOLD: Final = re.compile(r"rows: sha256 ([0-9a-f]{64})")
+_DIGEST: Final = re.compile(r"rows: sha256 ([0-9a-f]{64})")
 
 
-def told(rows: list[Row]) -> str:
-    """What goes into the metadata of a picture of ``rows``."""
+def digest(rows: list[Row]) -> str:
+    """Return the metadata of a picture of ``rows``."""
     return f"rows: sha256 {hashlib.sha256(json.dumps(rows).encode()).hexdigest()}"
 
 
-def drawn_from(path: Path) -> str | None:
-    """What the metadata of the picture at ``path`` tell; None if they tell nothing."""
-    found = _TOLD.search(path.read_text(encoding="utf-8"))
+def digest_in(path: Path) -> str | None:
+    """Return the digest in the metadata of the picture at ``path``; None if there is none."""
+    found = _DIGEST.search(path.read_text(encoding="utf-8"))
     return found[0] if found else None

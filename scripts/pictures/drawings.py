@@ -1,5 +1,5 @@
 # pyright: basic
-"""How the rows of ``runs`` become pictures. Needs matplotlib, of the dependency group ``docs``.
+"""Pictures of the rows of ``runs``. Needs matplotlib, of the dependency group ``docs``.
 
 The pictures stand on a light card of their own, so that they can be read on a dark page too. Text stays text.
 """
@@ -26,7 +26,7 @@ GREEN: Final = "#2b7a3d"
 GREY: Final = "#8b949e"
 COLOURS: Final = {"ada": BLUE, "bob": ORANGE}
 
-#: Any, because only some versions of matplotlib spell out the names that there are.
+#: Any, because only some versions of matplotlib have types for the names.
 STYLE: Final[Any] = {
     "svg.hashsalt": "aflow",
     "svg.fonttype": "none",
@@ -50,10 +50,10 @@ STYLE: Final[Any] = {
 
 
 def event_time(rows: list[Row]) -> Any:
-    """Records over arrival and event time, below or above the watermark."""
+    """Draw records over arrival and event time, below or above the watermark."""
     figure, axes = pyplot.subplots(figsize=(8, 4.4))
     arrivals = [arrival for _, arrival, _, _ in rows]
-    # Behind each record stands the watermark that the next one finds.
+    # A row has the watermark before its record; the next row has the one after it.
     marks = [(arrival, mark) for _, arrival, mark, _ in rows if mark is not None and mark > 0]
     axes.step(*_columns(marks), where="pre", color=GREEN, label="watermark: 10 s behind the newest")
     axes.axhline(60, color=GREY, linewidth=1, linestyle="--")
@@ -70,7 +70,7 @@ def event_time(rows: list[Row]) -> Any:
 
 
 def idleness(rows: list[Row]) -> Any:
-    """Watermark over the clock, with and without ``idle_after``."""
+    """Draw the watermark over processing time, with and without ``idle_after``."""
     figure, axes = pyplot.subplots(figsize=(8, 3.4))
     for wanted, colour, label in (
         (False, RED, "without idle_after"),
@@ -89,7 +89,7 @@ def idleness(rows: list[Row]) -> Any:
 
 
 def alignment(rows: list[Row]) -> Any:
-    """Watermarks of a fast and of a slow source over the clock, alone and aligned."""
+    """Draw the watermarks of a fast and a slow source over processing time, alone and aligned."""
     figure, both = pyplot.subplots(1, 2, figsize=(8, 3.4), sharey=True)
     titles = ("each as fast as it can", "Alignment(…, max_drift=10 s)")
     for axes, wanted, title in zip(both, (False, True), titles, strict=True):
@@ -106,7 +106,7 @@ def alignment(rows: list[Row]) -> Any:
 
 
 def windows(rows: list[Row]) -> Any:
-    """The same records in windows of all kinds."""
+    """Draw the same records in windows of all kinds."""
     kinds = list(runs.KINDS)
     figure, panels = pyplot.subplots(
         len(kinds), 1, figsize=(8, 9), sharex=True, height_ratios=[2, 4, 2, 2]
@@ -124,8 +124,8 @@ def windows(rows: list[Row]) -> Any:
         axes.set(title=kind, ylim=(-0.7, max(lanes) + 0.7), xlim=(-32, 152))
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)
-    left_over = [visit.at for visit in runs.VISITS if not _is_held(rows, visit)]
-    users = [visit.user for visit in runs.VISITS if not _is_held(rows, visit)]
+    left_over = [visit.at for visit in runs.VISITS if not _is_in_window(rows, visit)]
+    users = [visit.user for visit in runs.VISITS if not _is_in_window(rows, visit)]
     panels[-1].scatter(left_over, [list(COLOURS).index(user) for user in users],
                        facecolors="none", edgecolors=[COLOURS[user] for user in users], s=26)  # fmt: skip
     panels[-1].set_xlabel("event time (s after 12:00:00)")
@@ -133,7 +133,7 @@ def windows(rows: list[Row]) -> Any:
 
 
 def _lanes(chosen: list[Row], each: int) -> list[int]:
-    """Windows of a key that overlap, one above the other."""
+    """Return the lane of each window, so that overlapping windows of a key are above each other."""
     found: list[int] = []
     for key in COLOURS:
         count = sum(row[0] == key for row in chosen)
@@ -141,8 +141,8 @@ def _lanes(chosen: list[Row], each: int) -> list[int]:
     return found
 
 
-def _is_held(rows: list[Row], visit: runs.Visit) -> bool:
-    """Whether a count window was filled with it."""
+def _is_in_window(rows: list[Row], visit: runs.Visit) -> bool:
+    """Return True if a count window contains the visit."""
     return any(
         kind == "Count(3)" and key == visit.user and visit.at in held
         for kind, key, *_, held in rows
@@ -168,7 +168,7 @@ def _bar(
 
 
 def firings(rows: list[Row]) -> Any:
-    """What one window gave, and when."""
+    """Draw the results of one window over processing time."""
     figure, axes = pyplot.subplots(figsize=(8, 3.6))
     on_time = next(at for at, _, _, _, over in rows if over)
     for at, _, value, firing, over in rows:
@@ -191,7 +191,7 @@ def firings(rows: list[Row]) -> Any:
 
 
 def interval_join(rows: list[Row]) -> Any:
-    """Pairs as lines, and where partners of each left record may be."""
+    """Draw pairs as lines, and the interval of each left record."""
     figure, axes = pyplot.subplots(figsize=(8, 3.2))
     lower, upper = runs.BETWEEN
     for _, click in runs.CLICKS:
@@ -220,7 +220,7 @@ def interval_join(rows: list[Row]) -> Any:
 
 
 def as_of_join(rows: list[Row]) -> Any:
-    """Versions as steps, and the value that each record got."""
+    """Draw versions as steps, and the joined value of each record."""
     figure, axes = pyplot.subplots(figsize=(8, 3.4))
     ends = [*(rate.at for rate in runs.RATES[1:]), 1_000]
     for rate, end in zip(runs.RATES, ends, strict=True):
@@ -260,10 +260,10 @@ DRAWINGS: Final[dict[str, Callable[[list[Row]], Any]]] = {
 }
 
 
-def save(name: str, rows: list[Row], path: str, told: str) -> None:
-    """Draw ``rows`` as the picture ``name``; ``told`` goes into its metadata."""
+def save(name: str, rows: list[Row], path: str, digest: str) -> None:
+    """Draw ``rows`` as the picture ``name``, with ``digest`` in its metadata."""
     with matplotlib.rc_context(STYLE):
         figure = DRAWINGS[name](rows)
         figure.tight_layout()
-        figure.savefig(path, format="svg", metadata={"Date": None, "Description": told})
+        figure.savefig(path, format="svg", metadata={"Date": None, "Description": digest})
         pyplot.close(figure)

@@ -1,7 +1,7 @@
-"""The runs that the pictures of the guide show: each function runs flows and returns what came of them, as rows.
+"""Runs for the pictures of the guide: each function runs flows and returns rows.
 
-Nothing here needs matplotlib, so tests compare the rows with what the guide says. Times are seconds: of event time
-since 12:00:00, and of processing time since the run began.
+This module does not need matplotlib, so tests compare the rows with the guide. Times are in seconds: event time since
+12:00:00, processing time since the start of the run.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 class Visit(NamedTuple):
-    """``user`` looked at a page, at second ``at``."""
+    """A visit of ``user`` at second ``at``."""
 
     user: str
     at: int
 
 
 def time(visit: Visit) -> int:
-    """Event time, in epoch ms."""
+    """Return the event time in epoch ms."""
     return NOON + visit.at * 1000
 
 
 def seconds(timestamp: int) -> float:
-    """Event time as the pictures show it."""
+    """Return the event time for a picture."""
     return (timestamp - NOON) / 1000
 
 
 def visits(*at: int, user: str = "ada") -> list[Visit]:
-    """Visits of one user."""
+    """Return visits of one user."""
     return [Visit(user, second) for second in at]
 
 
 def paused(values: Iterable[Any], every: timedelta = SECOND) -> list[Any]:
-    """A script in which a value comes every so often."""
+    """Return a script with a pause of ``every`` after each value."""
     return [line for value in values for line in (value, Pause(every))]
 
 
-#: In the order of their arrival.
+#: In the order of arrival.
 DISORDER: Final = visits(5, 18, 12, 31, 25, 48, 40, 66, 58, 75, 52, 62, 84)
 
 
-class _Seen(af.ProcessFunction[Visit, Row]):
-    """Each record, when it came, and how far event time had come before it."""
+class _ArrivalTimes(af.ProcessFunction[Visit, Row]):
+    """Emit the event time, the arrival, and the watermark before each record."""
 
     def process(self, value: Visit, ctx: af.ProcessContext) -> Iterable[Row]:
         watermark = seconds(ctx.watermark) if ctx.watermark >= NOON - 60_000 else None
@@ -61,12 +61,12 @@ class _Seen(af.ProcessFunction[Visit, Row]):
 
 
 def event_time() -> list[Row]:
-    """Rows (event time, arrival, watermark before it or None, whether it was late for its minute)."""
+    """Return rows (event time, arrival, watermark before it or None, True if late for its minute)."""
     flow, seen, late = af.Flow("picture"), af.CollectSink[Row](), af.CollectSink[Visit]()
     timed = flow.source(ScriptedSource[Visit](*paused(DISORDER))).event_time(
         time, max_delay=timedelta(seconds=10)
     )
-    timed.process(_Seen(), name="seen").to(seen)
+    timed.process(_ArrivalTimes(), name="seen").to(seen)
     counted = timed.key_by(lambda v: v.user).window(af.Tumbling(MINUTE))
     results = counted.fold(int, lambda n, v: n + 1, name="count")
     results.to(af.CollectSink[af.Windowed[str, int]]())
@@ -75,7 +75,7 @@ def event_time() -> list[Row]:
     return [(*row, Visit("ada", row[0]) in late.values) for row in seen.values]
 
 
-#: The records of all kinds of windows, in the order of event time.
+#: Records of all kinds of windows, in the order of event time.
 VISITS: Final = sorted(
     [*visits(4, 11, 17, 42, 50, 53, 95), *visits(8, 26, 33, 38, 71, 88, 99, 110, user="bob")],
     key=lambda visit: visit.at,
@@ -89,7 +89,7 @@ KINDS: Final[dict[str, af.Tumbling | af.Sliding | af.Session | af.Count]] = {
 
 
 def windows() -> list[Row]:
-    """Rows (kind, key, start, end, seconds of the records); start and end are None where windows know no time."""
+    """Return rows (kind, key, start, end, seconds of the records); start and end are None for windows without time."""
     rows: list[Row] = []
     for kind, wanted in KINDS.items():
         flow, results = af.Flow("picture"), af.CollectSink[af.Windowed[str, list[int]]]()
@@ -106,12 +106,12 @@ def _span(window: af.TimeWindow) -> tuple[float | None, float | None]:
     return seconds(window.start), seconds(window.end)
 
 
-#: In the order of their arrival, one every five seconds; 38 and 57 come when their window has fired.
+#: In the order of arrival, one every five seconds; 38 and 57 arrive after the first result of their window.
 ONE_WINDOW: Final = visits(3, 9, 14, 22, 27, 34, 41, 46, 55, 59, 72, 75, 38, 80, 57)
 
 
-class _Told(af.WindowFunction[str, int, Row]):
-    """Each result, when it came, and whether event time had passed the window's end before."""
+class _Firings(af.WindowFunction[str, int, Row]):
+    """Emit each result, its processing time, and True if the watermark was past the end of the window."""
 
     def process(self, value: int, ctx: af.WindowContext[str]) -> Iterable[Row]:
         over = ctx.watermark >= ctx.window.end - 1
@@ -119,7 +119,7 @@ class _Told(af.WindowFunction[str, int, Row]):
 
 
 def firings() -> list[Row]:
-    """Rows (processing time, start of the window, value, firing, whether the watermark was past its end)."""
+    """Return rows (processing time, start of the window, value, firing, True if the watermark was past its end)."""
     flow, results = af.Flow("picture"), af.CollectSink[Row]()
     script = ScriptedSource[Visit](*paused(ONE_WINDOW, 5 * SECOND))
     trigger = af.triggers.EventTime[Visit](early=af.triggers.ContinuousProcessingTime(20 * SECOND))
@@ -128,7 +128,7 @@ def firings() -> list[Row]:
         .event_time(time, max_delay=timedelta(seconds=10))
         .key_by(lambda v: v.user)
         .window(af.Tumbling(MINUTE), trigger=trigger, lateness=MINUTE)
-        .fold(int, lambda n, v: n + 1, name="count", then=_Told())
+        .fold(int, lambda n, v: n + 1, name="count", then=_Firings())
         .to(results)
     )
     run_flow(flow)
@@ -136,7 +136,7 @@ def firings() -> list[Row]:
 
 
 def idleness() -> list[Row]:
-    """Rows (whether idle_after was given, processing time, watermark), of two splits of which one falls silent."""
+    """Return rows (True with idle_after, processing time, watermark) of two splits, one of which becomes idle."""
     east = paused([At(second, NOON + second * 1000) for second in range(1, 25)])
     west = [*paused([At(second, NOON + second * 1000) for second in range(1, 7)]), Pause(MINUTE)]
     rows: list[Row] = []
@@ -149,7 +149,7 @@ def idleness() -> list[Row]:
 
 
 def alignment() -> list[Row]:
-    """Rows (whether the sources were aligned, processing time, watermark of the fast one, of the slow one)."""
+    """Return rows (True if aligned, processing time, watermark of the fast source, of the slow source)."""
     rows: list[Row] = []
     for align in (None, af.watermarks.Alignment("sensors", max_drift=10 * SECOND)):
         flow = af.Flow("picture")
@@ -162,7 +162,7 @@ def alignment() -> list[Row]:
 
 
 def _watermarks(flow: af.Flow, steps: list[str], until: int) -> list[Row]:
-    """Watermarks of ``steps``, looked at in the middle of each second."""
+    """Return the watermarks of ``steps`` in the middle of each second."""
 
     async def main() -> list[Row]:
         rows: list[Row] = []
@@ -184,7 +184,7 @@ BETWEEN: Final = (-5, 15)
 
 
 def interval_join() -> list[Row]:
-    """Rows (second of the left record, of the right one or None)."""
+    """Return rows (second of the left record, of the right one or None)."""
     flow, pairs = af.Flow("picture"), af.CollectSink[Row]()
     clicks = flow.source(CLICKS, name="clicks").event_time(time, name="click time")
     orders = flow.source(ORDERS, name="orders").event_time(time, name="order time")
@@ -196,7 +196,7 @@ def interval_join() -> list[Row]:
 
 
 class Rate(NamedTuple):
-    """From second ``at`` on."""
+    """A rate, valid from second ``at``."""
 
     user: str
     at: int
@@ -209,7 +209,7 @@ TOLERANCE: Final = 24
 
 
 def as_of_join() -> list[Row]:
-    """Rows (second of the record, value of the version that held then or None)."""
+    """Return rows (second of the record, value of its version or None)."""
     flow, results = af.Flow("picture"), af.CollectSink[Row]()
     rates = flow.source(RATES, name="rates").event_time(
         lambda r: NOON + r.at * 1000, name="rate time"
@@ -233,4 +233,4 @@ RUNS: Final[dict[str, Callable[[], list[Row]]]] = {
     "interval-join": interval_join,
     "as-of-join": as_of_join,
 }
-"""What each picture shows, by the name of its file."""
+"""Run of each picture, by the name of its file."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.pictures import runs
-from scripts.pictures.digest import FOLDER, drawn_from, told
+from scripts.pictures.digest import FOLDER, digest, digest_in
 from scripts.pictures.runs import RUNS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -17,9 +17,9 @@ SHOWN = re.compile(r"!\[([^\]]*)\]\((\S+)\)", re.DOTALL)
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_picture_was_drawn_from_what_the_run_gives_today(name: str) -> None:
-    drawn = drawn_from(FOLDER / f"{name}.svg")
+    drawn = digest_in(FOLDER / f"{name}.svg")
 
-    assert drawn == told(RUNS[name]()), "`make pictures` draws it anew"
+    assert drawn == digest(RUNS[name]()), "`make pictures` draws it anew"
 
 
 def test_each_picture_is_shown_and_says_in_words_what_is_to_be_seen() -> None:
@@ -35,17 +35,17 @@ def test_each_picture_is_shown_and_says_in_words_what_is_to_be_seen() -> None:
 
 def test_a_picture_of_other_rows_is_found_out(tmp_path: Path) -> None:
     picture = tmp_path / "old.svg"
-    picture.write_text(f"<svg><desc>{told([(1, 2)])}</desc></svg>", "utf-8")
+    picture.write_text(f"<svg><desc>{digest([(1, 2)])}</desc></svg>", "utf-8")
 
-    assert drawn_from(picture) == told([(1, 2)])
-    assert drawn_from(picture) != told([(1, 3)])
+    assert digest_in(picture) == digest([(1, 2)])
+    assert digest_in(picture) != digest([(1, 3)])
 
 
 def test_a_picture_that_nothing_is_known_of_is_found_out(tmp_path: Path) -> None:
     picture = tmp_path / "drawn_by_hand.svg"
     picture.write_text("<svg/>", "utf-8")
 
-    assert drawn_from(picture) is None
+    assert digest_in(picture) is None
 
 
 def test_only_the_record_whose_minute_is_over_is_late_and_not_the_one_behind_the_watermark() -> (

@@ -1,4 +1,4 @@
-"""Each example runs alone, without a warning, and prints what its docstring says."""
+"""Each example runs alone, without a warning, and prints the output in its docstring."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples"
-#: Those that need Java, which tests/spark runs.
+#: Examples that need Java; tests/spark runs them.
 WITH_SPARK = [FOLDER / "backfill_on_spark.py"]
 EXAMPLES = sorted(set(FOLDER.glob("*.py")) - set(WITH_SPARK))
 SECONDS = 60
-#: Why what these show is not the same with a checkpoint every few milliseconds.
+#: Examples with a different output with checkpoints every few milliseconds, and the reasons.
 WITHOUT_CHECKPOINTS = {
-    "csv_to_jsonl": "with checkpoints a sink writes pieces, and not one file of the name that it is given",
+    "csv_to_jsonl": "with checkpoints a sink writes one file for each checkpoint",
     "testing_a_pipeline": "a month of virtual time would have a hundred million checkpoints",
 }
 
 
-def promised(source: str) -> str | None:
-    """What the docstring's last section, "Prints:", says; None without one."""
+def documented_output(source: str) -> str | None:
+    """Return the last section of the docstring, "Prints:"; None if there is none."""
     said = ast.get_docstring(ast.parse(source)) or ""
     _, found, output = said.partition("\nPrints:\n")
     return inspect.cleandoc(output).strip() if found else None
@@ -31,13 +31,13 @@ def promised(source: str) -> str | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
-def test_an_example_runs_and_prints_what_it_says(path: Path, tmp_path: Path) -> None:
+def test_an_example_prints_its_documented_output(path: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(path)]
 
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
 
     assert done.returncode == 0, done.stderr
-    expected = promised(path.read_text(encoding="utf-8"))
+    expected = documented_output(path.read_text(encoding="utf-8"))
     assert expected in {None, done.stdout.strip()}, f"it printed\n{done.stdout}"
 
 
@@ -50,23 +50,23 @@ def test_an_example_runs_and_prints_what_it_says(path: Path, tmp_path: Path) -> 
 def test_an_example_prints_the_same_lines_with_checkpoints(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compares sorted lines: two sinks prepare for a checkpoint independently of each other."""
+    """Compare sorted lines: two sinks prepare for a checkpoint independently."""
     monkeypatch.setenv("PYTHONPATH", str(FOLDER.parent))
     command = [sys.executable, "-W", "error", "-m", "tests.checkpointed", str(path)]
 
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
 
     assert done.returncode == 0, done.stderr
-    expected = promised(path.read_text(encoding="utf-8"))
+    expected = documented_output(path.read_text(encoding="utf-8"))
     if expected is not None:
         assert sorted(done.stdout.strip().splitlines()) == sorted(expected.splitlines())
 
 
-def test_the_promise_is_the_last_section_of_the_docstring_without_its_indent() -> None:
+def test_the_documented_output_is_the_last_section_of_the_docstring_without_its_indent() -> None:
     source = '"""Words.\n\nMore words.\n\nPrints:\n\n    a\n      b\n\n    c\n"""\n'
 
-    assert promised(source) == "a\n  b\n\nc"
+    assert documented_output(source) == "a\n  b\n\nc"
 
 
-def test_an_example_without_that_section_promises_nothing() -> None:
-    assert promised('"""It prints: something."""\n') is None
+def test_a_docstring_without_the_section_documents_no_output() -> None:
+    assert documented_output('"""It prints: something."""\n') is None

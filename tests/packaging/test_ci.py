@@ -35,7 +35,7 @@ JAVA: Final = "#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n"
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder that every user can enter, unlike ``tmp_path``."""
+    """Return a folder that every user can enter, unlike ``tmp_path``."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     for name, script in (("make", MAKE), ("java", JAVA)):
@@ -83,13 +83,13 @@ def test_the_last_line_and_the_exit_code_of_make_are_passed_on(place: Path) -> N
     assert lines[-1] == "3 failed, 4 passed"
 
 
-def test_nothing_is_left_behind(place: Path) -> None:
+def test_no_files_are_left(place: Path) -> None:
     finish(place)
 
     assert list((place / "tmp").iterdir()) == []
 
 
-def test_nothing_is_left_behind_if_it_is_terminated(place: Path) -> None:
+def test_no_files_are_left_after_a_termination(place: Path) -> None:
     with start(place, WAITS="1") as process:
         assert process.stdout is not None
         with suppress(StopIteration):
@@ -119,7 +119,7 @@ def test_root_runs_them_as_a_user_with_a_home_of_its_own(place: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_root_says_why_if_no_other_user_can_run_them(place: Path) -> None:
+def test_root_reports_the_reason_if_no_other_user_can_run_them(place: Path) -> None:
     (place / "tmp").chmod(0o700)
 
     code, lines, err = finish(place)

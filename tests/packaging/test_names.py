@@ -1,6 +1,6 @@
-"""The distribution has one name, which `pyproject.toml`, messages and documents agree about.
+"""The distribution has one name in `pyproject.toml`, messages and documents.
 
-On PyPI the name `aflow` is taken by an unrelated project: a command with it would install that.
+On PyPI the name `aflow` belongs to an unrelated project, which a command with this name would install.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROJECT: Final = Path(__file__).parents[2]
 PYPROJECT: Final[dict[str, Any]] = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))
 EXTRAS: Final[dict[str, list[str]]] = PYPROJECT["project"]["optional-dependencies"]
 
-#: What a user, an executor or a developer may read.
+#: Files that users, executors and developers read.
 FOLDERS: Final = ("aflow", "connectors", "docs", "examples", "newsfragments", "scripts", "tests")
 FILES: Final = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "pyproject.toml")
 SUFFIXES: Final = {".py", ".md", ".toml", ".txt", ""}
@@ -42,7 +42,7 @@ def texts() -> Iterator[tuple[Path, str]]:
             yield path, path.read_text(encoding="utf-8")
 
 
-def test_the_project_file_and_the_code_agree_about_name_and_version() -> None:
+def test_the_project_file_and_the_code_have_one_name_and_version() -> None:
     assert PYPROJECT["project"]["name"] == NAME
     assert PYPROJECT["project"]["dynamic"] == ["version"]
     assert PROJECT / PYPROJECT["tool"]["hatch"]["version"]["path"] == (
@@ -51,15 +51,15 @@ def test_the_project_file_and_the_code_agree_about_name_and_version() -> None:
     assert aflow.__version__ == VERSION
 
 
-def test_nothing_tells_a_user_to_install_the_unrelated_package() -> None:
-    told = [
+def test_no_text_recommends_the_unrelated_package() -> None:
+    found_in = [
         f"{path.relative_to(PROJECT)}: {found[0]}"
         for path, text in texts()
         for wrong in WRONG
         for found in wrong.finditer(text)
     ]
 
-    assert told == []
+    assert found_in == []
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,7 @@ def test_an_extra_that_is_made_of_others_names_this_distribution() -> None:
     assert EXTRAS["files"] == [with_extras("parquet", "zstd")]
 
 
-def test_the_versions_that_the_connector_of_spark_checks_are_those_that_its_extra_asks_for() -> (
-    None
-):
+def test_the_connector_of_spark_checks_the_versions_of_its_extra() -> None:
     dotted = {
         name: tuple(None if end is None else ".".join(map(str, end)) for end in ends)
         for name, ends in VERSIONS.items()

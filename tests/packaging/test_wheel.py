@@ -1,7 +1,7 @@
-"""The wheel works in an environment that has nothing else, and each extra brings what its feature needs.
+"""The wheel works in an environment of its own, and each extra has the packages of its feature.
 
-Packages of the core are installed for good. Those of the extras, of which Spark's alone are 490 MB, are taken from
-the environment of the tests, and pip is asked without an index whether they satisfy the extra.
+Packages of the core are installed. Those of the extras (490 MB for Spark alone) are taken from the environment of the
+tests, and pip checks without an index that they satisfy the extra.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 import pytest
 
 from aflow.model.distribution import NAME, VERSION, install_command, with_extras
-from tests.examples.test_examples import promised
+from tests.examples.test_examples import documented_output
 from tests.packaging.test_names import EXTRAS, PROJECT
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 EXAMPLE: Final = PROJECT / "examples" / "hello_stream.py"
 SECONDS: Final = 300
 
-#: For each extra a program that needs it.
+#: A program for each extra that needs it.
 PROGRAMS: Final = {
     "parquet": """
 import aflow as af, asyncio
@@ -52,12 +52,12 @@ asyncio.run(flow.run(options=af.Options(state=af.backends.OnDisk(af.backends.Dis
 """,
     "spark": "from aflow_connectors.spark.environment import check_packages; check_packages()",
 }
-#: ``files`` is the others together.
+#: Extras that combine others.
 TOGETHER: Final = {"files": ("parquet", "zstd")}
 
 
 def run(*command: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command in ``folder`` without what would let it find the checkout or the environment of the tests."""
+    """Run a command in ``folder`` without variables that point to the checkout or the environment of the tests."""
     cleared = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONSAFEPATH"}
     environment = {name: value for name, value in os.environ.items() if name not in cleared}
     return subprocess.run(
@@ -96,7 +96,7 @@ class Environment:
 def distributions(
     require: Callable[[str, str], None], tmp_path_factory: pytest.TempPathFactory
 ) -> list[Path]:
-    """The wheel and the sdist, built as `make dist` builds them: the wheel from the sdist."""
+    """Build the wheel and the sdist as `make dist` does: the wheel from the sdist."""
     require("twine", "make setup")
     built = tmp_path_factory.mktemp("dist")
     build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", built)
@@ -111,7 +111,7 @@ def wheel(distributions: list[Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def core(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment with the wheel and what it requires, and nothing else."""
+    """Create an environment with the wheel and its requirements only."""
     made = Environment(tmp_path_factory.mktemp("core") / "venv")
     done = made.pip("--constraint", PROJECT / "constraints.txt", wheel)
     assert done.returncode == 0, done.stderr
@@ -120,7 +120,7 @@ def core(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 @pytest.fixture(scope="module")
 def full(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment with the wheel, which also sees the packages of the environment that runs the tests."""
+    """Create an environment with the wheel and the packages of the environment that runs the tests."""
     made = Environment(tmp_path_factory.mktemp("full") / "venv")
     done = made.pip("--no-deps", "--no-index", wheel)
     assert done.returncode == 0, done.stderr
@@ -138,7 +138,7 @@ def test_wheel_and_sdist_pass_the_checks_of_a_package_index(distributions: list[
     succeeds(sys.executable, "-m", "twine", "check", "--strict", *distributions, folder=PROJECT)
 
 
-def test_the_wheel_has_the_two_packages_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_has_the_two_packages_only(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         top = {name.partition("/")[0] for name in archive.namelist()}
 
@@ -150,7 +150,7 @@ def test_the_first_example_runs_where_only_the_wheel_is_installed(
 ) -> None:
     said = succeeds(core.python, "-W", "error", "-I", EXAMPLE, folder=tmp_path)
 
-    assert said.strip() == promised(EXAMPLE.read_text(encoding="utf-8"))
+    assert said.strip() == documented_output(EXAMPLE.read_text(encoding="utf-8"))
 
 
 def test_the_command_says_the_version_of_the_wheel(core: Environment, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_the_command_says_the_version_of_the_wheel(core: Environment, tmp_path: 
     assert succeeds(core.python, "-c", asked, folder=tmp_path) == f"{VERSION}\n"
 
 
-def test_a_program_is_there_for_each_extra() -> None:
+def test_each_extra_has_a_program() -> None:
     assert {*PROGRAMS, *TOGETHER} == set(EXTRAS)
 
 
@@ -175,7 +175,7 @@ def test_without_an_extra_its_feature_names_the_command_that_installs_it(
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_an_extra_asks_for_packages_that_go_together_and_its_feature_runs_with_them(
+def test_the_packages_of_an_extra_are_compatible_and_its_feature_runs_with_them(
     extra: str, full: Environment, tmp_path: Path
 ) -> None:
     if extra == "sketch" and sys.version_info >= (3, 14):

@@ -12,7 +12,7 @@ import pytest
 
 from tests.docs.snippets import WITH_SPARK, run, snippets
 from tests.examples.test_examples import WITH_SPARK as EXAMPLES
-from tests.examples.test_examples import promised
+from tests.examples.test_examples import documented_output
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ def test_an_example_on_spark_runs_and_prints_what_it_says(
 ) -> None:
     printed = in_another_process(path)
 
-    assert printed.strip() == promised(path.read_text("utf-8"))
+    assert printed.strip() == documented_output(path.read_text("utf-8"))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
