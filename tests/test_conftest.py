@@ -31,7 +31,7 @@ def outcome(folder: Path, source: str, *, ci: str) -> str:
 
 
 @pytest.mark.slow
-def test_what_is_missing_skips_a_test_on_the_machine_of_a_developer(tmp_path: Path) -> None:
+def test_a_missing_requirement_skips_a_test_on_the_machine_of_a_developer(tmp_path: Path) -> None:
     said = outcome(tmp_path, NEEDS_WHAT_IS_NOT_THERE, ci="")
 
     assert "1 skipped" in said
@@ -40,7 +40,7 @@ def test_what_is_missing_skips_a_test_on_the_machine_of_a_developer(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_what_is_missing_fails_a_test_in_ci(tmp_path: Path) -> None:
+def test_a_missing_requirement_fails_a_test_in_ci(tmp_path: Path) -> None:
     said = outcome(tmp_path, NEEDS_WHAT_IS_NOT_THERE, ci="true")
 
     assert "1 failed" in said

@@ -112,12 +112,12 @@ def test_an_error_that_is_not_expected_leaves_the_runner() -> None:
         run(scenario({"add": -1}), Counting())
 
 
-def test_a_fact_beside_a_step_that_stands_alone_fails() -> None:
+def test_a_fact_beside_a_step_without_facts_fails() -> None:
     with pytest.raises(AssertionError, match="alone"):
         run(scenario({"expect": {}, "returns": 1}), Counting())
 
 
-def test_differences_say_what_is_there_instead() -> None:
+def test_differences_show_the_actual_value() -> None:
     assert list(differences(Counting(), {"total": 1, "note": "?", "seen": []})) == [
         "total is 0, not 1"
     ]
@@ -136,7 +136,7 @@ def test_differences_say_what_is_there_instead() -> None:
     ],
     ids=lambda each: f"{each.area} {each.given}",
 )
-def test_what_is_given_in_unknown_words_fails(unknown: Scenario) -> None:
+def test_a_scenario_with_unknown_words_fails(unknown: Scenario) -> None:
     with pytest.raises(UnknownWord):
         driver_for(unknown)
 
@@ -181,7 +181,7 @@ OWN = read_scenarios(OWN_DATA)
 
 
 @pytest.mark.parametrize("row", [*EXEMPTIONS.deviations, *EXEMPTIONS.not_yet], ids=str)
-def test_a_row_of_the_document_is_about_a_scenario_there_is(row: Exemption) -> None:
+def test_a_row_of_the_document_names_an_existing_scenario(row: Exemption) -> None:
     assert any(row.covers(each.name) for each in OWN)
 
 

@@ -215,7 +215,7 @@ def expected() -> list[Row]:
 @pytest.mark.parametrize("resident", [None, 2], ids=["in memory", "on disk"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", range(2))
-def test_handlers_leave_what_a_process_at_once_does_whenever_jobs_end(
+def test_handlers_have_the_results_of_a_synchronous_process_whenever_jobs_end(
     seed: int, mode: str, resident: int | None, expected: list[Row], tmp_path: Path
 ) -> None:
     random = Random(f"{seed} {mode} {resident}")

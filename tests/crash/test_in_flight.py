@@ -123,7 +123,7 @@ def test_records_of_a_key_keep_their_order_when_their_split_moves_to_another_sub
 
 
 @pytest.mark.parametrize("wait", [0.5, 5.0, 500.0])
-def test_a_checkpoint_amid_what_was_in_flight_loses_nothing_of_it(
+def test_a_checkpoint_amid_restored_records_in_flight_loses_none(
     wait: float, tmp_path: Path
 ) -> None:
     count, sink = 12_000, LedgerSink[Row](delay=1.0)

@@ -48,7 +48,7 @@ def four_kills(random: Random) -> list[Kill]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
-def test_nobody_can_tell_from_its_output_that_a_program_was_killed(
+def test_the_output_of_a_killed_program_is_that_of_an_undisturbed_one(
     mode: Mode, settings: Settings, expected: Output, tmp_path: Path
 ) -> None:
     random = Random(f"killed {mode.value}")
@@ -75,7 +75,7 @@ def test_the_output_depends_on_nothing_but_the_input(
     assert {name: bool(lines) for name, lines in found.items()} == dict.fromkeys(found, True)
 
 
-def test_a_line_that_is_there_twice_and_one_that_is_not_there_are_told() -> None:
+def test_duplicate_and_missing_lines_are_reported() -> None:
     expected = {"sums": [b"1", b"2"], "rows": [b"x"]}
 
     told = differences(expected, {"sums": [b"1", b"1"], "rows": [b"x"]})
@@ -83,7 +83,7 @@ def test_a_line_that_is_there_twice_and_one_that_is_not_there_are_told() -> None
     assert told == ["sums: 1 lines missing, 1 extra", "  - 2", "  + 1"]
 
 
-def test_what_is_left_unfinished_is_told_and_is_no_output(tmp_path: Path) -> None:
+def test_unfinished_files_are_reported_and_are_no_output(tmp_path: Path) -> None:
     out = tmp_path / "out"
     prepare(out)
     (out / "sums").mkdir()

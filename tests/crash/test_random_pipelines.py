@@ -216,7 +216,7 @@ def expected(case: Case) -> list[Row]:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_whatever_the_steps_and_whenever_jobs_end_each_result_comes_once(
+def test_each_result_is_emitted_once_for_any_steps_and_any_ends_of_jobs(
     seed: int, tmp_path: Path
 ) -> None:
     random = Random(seed)

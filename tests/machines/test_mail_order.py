@@ -29,7 +29,7 @@ def by_lane(order: MailOrder[str]) -> list[str]:
     return all_of(lambda: order.try_take_from_batch(Lane.TIMERS) or order.try_take_from_batch())
 
 
-def test_mails_leave_in_the_order_in_which_they_came() -> None:
+def test_mails_are_taken_in_the_order_of_arrival() -> None:
     order: MailOrder[str] = MailOrder()
     for mail in "abc":
         order.put(mail, 0)
@@ -65,7 +65,7 @@ def test_an_urgent_mail_below_the_minimum_is_not_taken() -> None:
     assert in_order(order, 1) == ["urgent"]
 
 
-def test_a_batch_holds_what_was_there_and_what_is_urgent() -> None:
+def test_a_batch_holds_present_and_urgent_mails() -> None:
     order: MailOrder[str] = MailOrder()
     order.put("a", 0)
     assert order.create_batch()
@@ -88,7 +88,7 @@ def test_a_batch_of_nothing_is_none() -> None:
     assert MailOrder[str]().create_batch() is False
 
 
-def test_a_new_batch_goes_on_with_what_is_left_of_the_old_one() -> None:
+def test_a_new_batch_continues_with_the_rest_of_the_old_one() -> None:
     order: MailOrder[str] = MailOrder()
     order.put("a", 0)
     order.create_batch()
@@ -157,7 +157,7 @@ def test_a_quiesced_mailbox_takes_no_mails_and_gives_those_it_has() -> None:
     assert in_order(order) == ["a"]
 
 
-def test_closing_returns_what_never_ran_once() -> None:
+def test_closing_returns_the_remaining_mails_once() -> None:
     order: MailOrder[str] = MailOrder()
     order.put("a", 0)
     order.create_batch()

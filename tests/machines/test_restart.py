@@ -151,7 +151,7 @@ def test_a_failure_rate_allows_so_many_failures_in_a_time() -> None:
     ]
 
 
-def test_a_failure_rate_forgets_what_is_longer_ago() -> None:
+def test_a_failure_rate_forgets_older_failures() -> None:
     budget = FailureRateBudget(2, 1000, 50)
 
     assert decisions(budget, 0, 500, 1001, 1501, 2002) == [

@@ -38,7 +38,7 @@ def test_the_same_timer_registered_again_is_no_second_one() -> None:
     assert list(queue.due(5)) == [Timer(5, "a", "w")]
 
 
-def test_time_key_and_namespace_tell_timers_apart() -> None:
+def test_time_key_and_namespace_identify_a_timer() -> None:
     queue = queue_of((5, "a", "v"), (5, "a", "w"), (5, "b", "v"), (6, "a", "v"))
 
     assert len(queue) == 4
@@ -71,7 +71,7 @@ def test_a_timer_registered_again_after_being_deleted_fires_once_and_last() -> N
     assert list(queue.due(5)) == [Timer(5, "b", ""), Timer(5, "a", "")]
 
 
-def test_what_is_registered_while_firing_fires_in_the_same_pass_if_due() -> None:
+def test_a_timer_registered_while_firing_fires_in_the_same_pass_if_due() -> None:
     queue = queue_of((1, "a", ""), (3, "a", ""))
 
     fired: list[int] = []
@@ -86,7 +86,7 @@ def test_what_is_registered_while_firing_fires_in_the_same_pass_if_due() -> None
     assert queue.earliest == 4
 
 
-def test_what_is_deleted_while_firing_does_not_fire() -> None:
+def test_a_timer_deleted_while_firing_does_not_fire() -> None:
     queue = queue_of((1, "a", ""), (2, "a", ""), (3, "a", ""))
 
     fired: list[int] = []
@@ -97,7 +97,7 @@ def test_what_is_deleted_while_firing_does_not_fire() -> None:
     assert fired == [1, 3]
 
 
-def test_a_pass_goes_on_when_so_many_timers_are_deleted_that_the_heap_is_made_anew() -> None:
+def test_a_pass_continues_when_deletions_make_the_heap_anew() -> None:
     queue = queue_of((1, "a", ""), *((2, str(key), "") for key in range(1_000)), (4, "a", ""))
 
     fired: list[int] = []
@@ -111,7 +111,7 @@ def test_a_pass_goes_on_when_so_many_timers_are_deleted_that_the_heap_is_made_an
     assert fired == [1, 3, 4]
 
 
-def test_what_is_registered_anew_while_its_moment_leaves_leaves_last() -> None:
+def test_a_timer_registered_anew_while_its_time_is_taken_is_taken_last() -> None:
     queue = queue_of((1, "a", ""), (1, "b", ""), (1, "c", ""))
 
     fired: list[str] = []
@@ -138,7 +138,7 @@ def test_an_earlier_timer_that_is_set_among_several_of_one_moment_leaves_next() 
     assert fired == [(3, "a"), (2, "x"), (2, "y"), (3, "b"), (3, "c"), (4, "z")]
 
 
-def test_a_moment_whose_last_timer_has_just_left_can_have_others() -> None:
+def test_a_time_without_timers_can_have_others() -> None:
     queue = queue_of((3, "a", ""), (3, "b", ""))
 
     fired: list[str] = []
@@ -201,7 +201,7 @@ def test_registering_the_entries_restores_the_queue_and_its_order() -> None:
     assert list(restored.due(9)) == list(queue.due(9))
 
 
-def test_a_copy_stays_as_it_is_while_the_queue_goes_on() -> None:
+def test_a_copy_does_not_change_with_the_queue() -> None:
     queue = queue_of((1, "c", ""), (2, "b", ""), (2, "a", ""))
     before = list(queue.entries())
 
@@ -246,7 +246,7 @@ def test_changes_are_noted_once_they_were_asked_for() -> None:
     assert queue.noting
 
 
-def test_a_timer_that_comes_and_goes_between_two_questions_was_never_there() -> None:
+def test_a_timer_added_and_removed_between_two_captures_is_not_reported() -> None:
     queue = queue_of((1, "a", ""))
     queue.take_changes()
 

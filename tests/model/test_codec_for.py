@@ -78,7 +78,7 @@ def payments(parents: st.SearchStrategy[list[Payment]]) -> st.SearchStrategy[Pay
 
 
 @given(payments(st.lists(payments(st.builds(list[Payment])), max_size=2)))
-def test_a_dataclass_comes_back_equal_with_the_types_of_its_fields(payment: Payment) -> None:
+def test_a_dataclass_is_restored_equal_with_the_types_of_its_fields(payment: Payment) -> None:
     codec = codec_for(Payment)
 
     restored = codec.decode(codec.encode(payment))
@@ -118,7 +118,7 @@ VALUES: list[tuple[Any, object]] = [
 
 
 @pytest.mark.parametrize(("of", "value"), VALUES, ids=[f"{of} {value!r}" for of, value in VALUES])
-def test_a_value_of_its_declared_type_comes_back_equal_and_of_that_type(
+def test_a_value_of_its_declared_type_is_restored_equal_and_of_that_type(
     of: Any, value: object
 ) -> None:
     codec: Codec[object] = codec_for(of)
@@ -129,7 +129,7 @@ def test_a_value_of_its_declared_type_comes_back_equal_and_of_that_type(
     assert type(restored) is type(value)
 
 
-def test_an_int_in_place_of_a_float_comes_back_as_a_float() -> None:
+def test_an_int_for_a_float_is_restored_as_a_float() -> None:
     codec = codec_for(float)
 
     restored = codec.decode(codec.encode(3))
@@ -137,7 +137,7 @@ def test_an_int_in_place_of_a_float_comes_back_as_a_float() -> None:
     assert (restored, type(restored)) == (3.0, float)
 
 
-def test_an_aware_datetime_comes_back_as_the_same_instant_in_utc() -> None:
+def test_an_aware_datetime_is_restored_as_the_same_instant_in_utc() -> None:
     codec = codec_for(datetime)
     moment = datetime(2013, 1, 1, 5, 15, 0, 1, timezone(timedelta(hours=-5)))
 
@@ -260,7 +260,7 @@ def test_an_int_that_msgpack_cannot_hold_is_refused() -> None:
         codec_for(int).encode(2**64)
 
 
-def test_bytes_of_another_type_are_refused_with_what_a_type_may_change() -> None:
+def test_bytes_of_another_type_are_refused_with_the_allowed_changes() -> None:
     stored = codec_for(str).encode("text")
 
     with pytest.raises(
@@ -274,7 +274,7 @@ def test_cut_off_bytes_are_refused() -> None:
         codec_for(str).decode(b"\xa5")
 
 
-def test_a_codec_goes_to_another_process_with_its_type() -> None:
+def test_a_codec_can_be_pickled_with_its_type() -> None:
     codec = pickle.loads(pickle.dumps(codec_for(Payment)))
     payment = Payment("1", Decimal("2.5"), Currency.CHF, datetime(2024, 1, 1, tzinfo=UTC))
 
@@ -282,13 +282,13 @@ def test_a_codec_goes_to_another_process_with_its_type() -> None:
     assert codec.name == "Payment"
 
 
-def test_pickle_takes_what_the_other_codecs_refuse() -> None:
+def test_pickle_accepts_values_that_the_other_codecs_refuse() -> None:
     value = {"key": 1 + 2j, "box": [Opaque]}
 
     assert PICKLE.decode(PICKLE.encode(value)) == value
 
 
-def test_pickle_names_what_it_cannot_take_and_bytes_it_cannot_read() -> None:
+def test_pickle_names_values_and_bytes_that_it_refuses() -> None:
     with pytest.raises(CodecError, match=r"cannot be pickled: .*lock"):
         PICKLE.encode(threading.Lock())
     with pytest.raises(CodecError, match="4 bytes cannot be unpickled: "):

@@ -291,7 +291,7 @@ class Peculiar:
     ],
     ids=lambda value: repr(value),
 )
-def test_what_cannot_be_a_key_is_refused_with_the_reason_and_the_next_step(
+def test_an_unsupported_key_is_refused_with_the_reason_and_the_next_step(
     key: Any, complaint: str
 ) -> None:
     with pytest.raises(UnsupportedKey) as caught:

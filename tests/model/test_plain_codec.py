@@ -68,7 +68,7 @@ _values = st.recursive(
 
 
 @given(_values)
-def test_a_plain_value_comes_back_exactly_as_it_was(value: object) -> None:
+def test_a_plain_value_is_restored_exactly(value: object) -> None:
     restored = PLAIN.decode(PLAIN.encode(value))
 
     assert exactly(restored) == exactly(value)
@@ -108,11 +108,11 @@ def test_a_plain_value_comes_back_exactly_as_it_was(value: object) -> None:
     ],
     ids=repr,
 )
-def test_a_value_at_the_edge_of_its_type_comes_back_exactly(value: object) -> None:
+def test_a_value_at_the_edge_of_its_type_is_restored_exactly(value: object) -> None:
     assert exactly(PLAIN.decode(PLAIN.encode(value))) == exactly(value)
 
 
-def test_a_zone_comes_back_as_the_zone_it_was() -> None:
+def test_a_zone_is_restored_as_the_same_zone() -> None:
     zones: list[tzinfo] = [UTC, ZURICH, timezone(timedelta(hours=1), "CET")]
 
     restored = [PLAIN.decode(PLAIN.encode(datetime(2026, 1, 1, tzinfo=zone))) for zone in zones]
@@ -228,7 +228,7 @@ class OffsetOfALibrary(tzinfo):
     ],
 )
 @pytest.mark.parametrize("codec", [PLAIN, RECORDS], ids=lambda codec: codec.name)
-def test_a_fixed_offset_of_any_library_comes_back_as_an_offset(
+def test_a_fixed_offset_of_any_library_is_restored_as_an_offset(
     codec: Codec[object], minutes: int, name: str | None, zone: tzinfo
 ) -> None:
     before = datetime(2026, 1, 1, 12, tzinfo=OffsetOfALibrary(minutes, name))
@@ -247,7 +247,7 @@ class Unnamed(OffsetOfALibrary):
 
 
 @pytest.mark.parametrize("codec", [PLAIN, RECORDS], ids=lambda codec: codec.name)
-def test_a_fixed_offset_without_a_name_comes_back_as_an_offset(codec: Codec[object]) -> None:
+def test_a_fixed_offset_without_a_name_is_restored_as_an_offset(codec: Codec[object]) -> None:
     before = datetime(2026, 1, 1, 12, tzinfo=Unnamed(90, None))
 
     after = codec.decode(codec.encode(before))
@@ -321,7 +321,7 @@ def test_damaged_bytes_are_named_as_such(data: bytes, complaint: str) -> None:
         PLAIN.decode(data)
 
 
-def test_a_codec_keeps_no_reference_to_what_it_encoded() -> None:
+def test_a_codec_keeps_no_reference_to_encoded_values() -> None:
     value = {"a": [1]}
 
     restored = PLAIN.decode(PLAIN.encode(value))

@@ -196,7 +196,7 @@ def mixed(one: object) -> object:
     ids=stable,
 )
 @pytest.mark.parametrize("around", [alone, in_a_row, mixed])
-def test_a_record_comes_back_equal_and_of_its_type(
+def test_a_record_is_restored_equal_and_of_its_type(
     value: object, around: Callable[[object], object]
 ) -> None:
     before = around(value)
@@ -237,7 +237,7 @@ def test_members_of_an_enum_are_the_same_objects_afterwards() -> None:
 @pytest.mark.parametrize(
     "value", [Open(1), NotedPair(1, 2), WithDict(1), WithOtherSlots(1)], ids=repr
 )
-def test_what_stands_beside_the_fields_comes_along(value: Any, around: int) -> None:
+def test_attributes_besides_the_fields_are_kept(value: Any, around: int) -> None:
     value.remark = "by hand"
 
     after = again([value] * around)
@@ -246,14 +246,14 @@ def test_what_stands_beside_the_fields_comes_along(value: Any, around: int) -> N
     assert after == [value] * around
 
 
-def test_what_typing_notes_of_type_parameters_is_left_out() -> None:
+def test_type_parameters_of_typing_are_omitted() -> None:
     box = Box[int](1)
 
     assert vars(again(box)) == {"held": 1}
     assert again([box, Box[int](2)]) == [Box(1), Box(2)]
 
 
-def test_what_a_cached_property_has_computed_is_computed_again() -> None:
+def test_a_cached_property_is_computed_again() -> None:
     lazy = Lazy(1)
     assert lazy.pattern
 
@@ -282,7 +282,7 @@ def test_a_field_that_was_deleted_is_an_error_that_names_it() -> None:
     ],
     ids=["lambda", "object", "class", "str subclass", "exception", "descriptor", "plain exception"],
 )
-def test_what_is_not_its_fields_is_refused_by_type(value: object, said: str) -> None:
+def test_an_object_with_more_than_fields_is_refused_by_type(value: object, said: str) -> None:
     with pytest.raises(CodecError, match=said):
         RECORDS.encode([value, value])
 
@@ -400,5 +400,5 @@ values = st.recursive(
 
 
 @given(values)
-def test_whatever_records_are_made_of_comes_back_type_for_type(value: object) -> None:
+def test_records_of_any_values_are_restored_type_for_type(value: object) -> None:
     assert repr(again(value)) == repr(value)

@@ -90,14 +90,14 @@ PAYMENT = Payment("4711", Decimal("1.50"), datetime(2026, 1, 1, tzinfo=UTC), ("a
         "bad record",
     ],
 )
-def test_records_come_back_equal_and_of_their_type(value: object) -> None:
+def test_records_are_restored_equal_and_of_their_type(value: object) -> None:
     decoded = RECORDS.decode(RECORDS.encode(value))
 
     assert decoded == value
     assert type(decoded) is type(value)
 
 
-def test_what_was_computed_when_a_record_was_made_is_not_computed_again() -> None:
+def test_computed_fields_are_not_computed_again() -> None:
     counted = Counted(5, 2)
     calls = Counted.calls
 
@@ -107,7 +107,7 @@ def test_what_was_computed_when_a_record_was_made_is_not_computed_again() -> Non
     assert Counted.calls == calls
 
 
-def test_an_attribute_that_is_no_field_comes_along() -> None:
+def test_an_attribute_that_is_no_field_is_kept() -> None:
     counted = Counted(1)
     counted.note = "by hand"  # type: ignore[attr-defined]
 
@@ -131,7 +131,7 @@ def test_an_object_that_is_not_its_fields_is_refused_with_the_way_out() -> None:
 
 
 @pytest.mark.parametrize("codec", [RECORDS, PICKLE], ids=lambda codec: codec.name)
-def test_a_batch_comes_back_with_all_its_columns(codec: object) -> None:
+def test_a_batch_is_restored_with_all_its_columns(codec: object) -> None:
     batch = Batch([PAYMENT, PAYMENT], [1, 2], ["a", ("b", 1)])
 
     assert decode_batch(encode_batch(batch, codec), codec) == batch  # type: ignore[arg-type]
@@ -162,5 +162,5 @@ records = st.recursive(
 
 
 @given(records)
-def test_any_nesting_of_records_comes_back_equal(value: object) -> None:
+def test_any_nesting_of_records_is_restored_equal(value: object) -> None:
     assert RECORDS.decode(RECORDS.encode(value)) == value

@@ -136,7 +136,7 @@ def named(kind: type, fields: str) -> str:
 
 
 @pytest.mark.parametrize("make", [forged, many], ids=stable)
-def test_a_module_that_is_not_imported_stays_so(
+def test_a_module_that_is_not_imported_is_not_imported_by_decoding(
     make: Callable[..., bytes], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "planted_module.py").write_text("raise SystemExit('imported')\n")

@@ -44,9 +44,7 @@ class Session:
     ],
     ids=["object", "none", "generator", "coroutine"],
 )
-def test_what_cannot_open_anything_is_refused_with_what_to_write_instead(
-    given: Any, hint: str
-) -> None:
+def test_an_invalid_open_is_refused_with_the_cure(given: Any, hint: str) -> None:
     with pytest.raises(FlowDefinitionError, match=hint):
         Resource(given)
 

@@ -74,7 +74,7 @@ def limits(mode: Mode = Mode.STRAIGHT, **place: Any) -> Harness:
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_records_are_handled_by_what_control_records_have_said(mode: Mode) -> None:
+def test_records_are_processed_by_the_rules_of_control_records(mode: Mode) -> None:
     harness = limits(mode)
 
     harness.left("a", 1)
@@ -88,7 +88,7 @@ def test_records_are_handled_by_what_control_records_have_said(mode: Mode) -> No
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_timers_ring_for_their_key_and_read_the_broadcast_state(mode: Mode) -> None:
+def test_timers_fire_for_their_key_and_read_the_broadcast_state(mode: Mode) -> None:
     harness = limits(mode)
 
     harness.right_batch([Rule("a", 0), Rule("b", 0)])
@@ -154,9 +154,7 @@ def _snapshots(harnesses: list[Harness]) -> list[OperatorSnapshot]:
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (2, 3), (3, 1), (3, 2)])
-def test_every_subtask_of_another_parallelism_goes_on_with_all_rules(
-    before: int, after: int
-) -> None:
+def test_every_subtask_of_another_parallelism_has_all_rules(before: int, after: int) -> None:
     names = [f"name {number}" for number in range(30)]
     old, new = _subtasks(before), _subtasks(after)
     for harness in old:
@@ -392,7 +390,7 @@ class OneNameTwice(Prices):
         pytest.param(5, "a BroadcastProcess is needed, not 5", id="no function"),
     ],
 )
-def test_what_cannot_run_is_refused(function: object, reason: str) -> None:
+def test_an_invalid_function_is_refused(function: object, reason: str) -> None:
     with pytest.raises(FlowDefinitionError, match=reason):
         check_broadcast_process(function)
 
@@ -407,7 +405,7 @@ def test_broadcast_state_of_a_function_without_control_stream_is_refused() -> No
         check_keyed_process(Alone())
 
 
-def test_where_it_belongs_is_said_to_who_gives_it_to_one_stream() -> None:
+def test_a_message_names_the_call_that_takes_it() -> None:
     with pytest.raises(FlowDefinitionError, match=r"call \.connect_broadcast\(control\) before"):
         check_process_function(Limits())
 

@@ -330,14 +330,14 @@ def descriptions(snapshot: OperatorSnapshot) -> set[tuple[int, Entry]]:
 @pytest.mark.parametrize("name", OPERATORS)
 @given(story=stories("abcde"))
 @settings(max_examples=60, deadline=None)
-def test_changes_replayed_are_all_there_is(name: str, story: list[Step]) -> None:
+def test_replayed_changes_are_complete(name: str, story: list[Step]) -> None:
     check_changes_replayed(name, story)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 @given(story=stories([1, True, 1.0, 2]))
 @settings(max_examples=60, deadline=None)
-def test_changes_replayed_are_all_there_is_where_equal_keys_are_stored_as_what_they_are(
+def test_replayed_changes_are_complete_with_equal_keys_of_several_types(
     name: str, story: list[Step]
 ) -> None:
     check_changes_replayed(name, story)
@@ -350,15 +350,13 @@ SAME_NOON = NOON.astimezone(timezone(timedelta(hours=1)))
 @pytest.mark.parametrize("name", OPERATORS)
 @given(story=stories([NOON, SAME_NOON, ("a", 1), ("a", True)]))
 @settings(max_examples=60, deadline=None)
-def test_changes_replayed_are_all_there_is_where_equal_keys_are_of_one_type(
+def test_replayed_changes_are_complete_with_equal_keys_of_one_type(
     name: str, story: list[Step]
 ) -> None:
     check_changes_replayed(name, story)
 
 
-def test_a_timer_goes_from_what_is_stored_also_if_its_key_was_touched_as_another_that_is_equal() -> (
-    None
-):
+def test_a_timer_is_removed_from_storage_also_if_an_equal_key_was_touched() -> None:
     life = Life(OPERATORS["keyed process"])
     life.live(Records([(NOON, 25, 0)], right=False))
     life.capture()
@@ -369,9 +367,7 @@ def test_a_timer_goes_from_what_is_stored_also_if_its_key_was_touched_as_another
     assert entries(life.stored()) == entries(life.driver.snapshot())
 
 
-def test_a_timer_goes_from_what_is_stored_also_if_its_key_was_read_as_the_type_that_is_declared() -> (
-    None
-):
+def test_a_timer_is_removed_from_storage_also_if_its_key_was_read_as_the_declared_type() -> None:
     life = Life(lambda: KeyedProcessOperator(Keyed(), key_type=float))
     life.live(Records([(1, 25, 0), (1, 0, 0)], right=False))
     life.live(Restart())  # the key is 1.0 now
@@ -415,7 +411,7 @@ READ_ANEW = {"interval", "as of", "as of, tolerance"}
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_what_goes_by_itself_in_a_quiet_time_goes_from_what_is_stored(name: str) -> None:
+def test_state_that_expires_without_records_is_removed_from_storage(name: str) -> None:
     life = Life(OPERATORS[name])
     for number, right in enumerate([True, False, True]):
         some = [(key, 7 * number, ahead) for ahead, key in enumerate("abcde")]
@@ -442,7 +438,7 @@ def test_what_goes_by_itself_in_a_quiet_time_goes_from_what_is_stored(name: str)
     assert entries(life.stored()) == entries(life.driver.snapshot())
 
 
-def test_how_often_a_window_has_fired_goes_from_what_is_stored_when_the_window_goes() -> None:
+def test_the_firings_of_a_removed_window_are_removed_from_storage() -> None:
     life = Life(OPERATORS["panes, late"])
     life.live(Records([("a", 1, 0), ("b", 1, 0)], right=False))
     life.live(Advance(8))
@@ -468,7 +464,7 @@ def test_how_often_a_window_has_fired_is_stored_once_also_for_keys_that_are_equa
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_only_keys_that_changed_are_in_what_is_captured(name: str) -> None:
+def test_only_changed_keys_are_captured(name: str) -> None:
     life = Life(OPERATORS[name])
     life.live(Records([(key, 14, 1) for key in "abcdefgh"], right=False))
     life.capture()
@@ -492,7 +488,7 @@ TIMERS = {"@event timers", "@processing timers"}
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_a_capture_stays_as_it_is_while_the_operator_goes_on(name: str) -> None:
+def test_a_capture_does_not_change_with_the_operator(name: str) -> None:
     life = Life(OPERATORS[name])
     life.live(Records([(key, 7, 1) for key in "abc"], right=False))
     whole = life.driver.operator.capture(changes=False)

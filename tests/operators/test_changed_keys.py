@@ -16,7 +16,7 @@ def test_nothing_is_noted_before_the_first_capture() -> None:
     assert changed.take(changes=True) is None
 
 
-def test_what_has_changed_since_the_last_capture_is_known() -> None:
+def test_changes_since_the_last_capture_are_recorded() -> None:
     changed = ChangedKeys()
     changed.take(changes=False)
     changed.add(["a", "b"])
@@ -35,7 +35,7 @@ def test_a_complete_capture_begins_anew_too() -> None:
     assert changed.take(changes=True) == set()
 
 
-def test_what_is_noted_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_changes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changed_keys, "_MOST", 10)
     changed = ChangedKeys()
     changed.begin([])
@@ -58,7 +58,7 @@ def test_more_than_half_of_all_is_too_much_unless_it_is_little(
     assert too_many(range(keys), rows, all_rows) is expected
 
 
-def test_of_equal_keys_that_are_stored_as_what_they_are_changes_cannot_be_told() -> None:
+def test_changes_of_equal_keys_of_several_types_cannot_be_identified() -> None:
     changed = ChangedKeys()
     changed.begin([1, 2])
 

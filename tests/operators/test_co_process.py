@@ -256,12 +256,12 @@ class Ruled(Payments):
         pytest.param(5, "a CoProcess is needed, not 5; subclass CoProcess", id="no function"),
     ],
 )
-def test_what_cannot_run_is_refused(function: object, reason: str) -> None:
+def test_an_invalid_function_is_refused(function: object, reason: str) -> None:
     with pytest.raises(FlowDefinitionError, match=reason):
         check_co_process(function)
 
 
-def test_where_a_co_process_belongs_is_said_to_who_gives_it_to_one_stream() -> None:
+def test_a_message_names_the_call_that_takes_a_co_process() -> None:
     with pytest.raises(FlowDefinitionError, match=r"call \.connect\(other\) before \.process"):
         check_process_function(Payments())
 

@@ -93,7 +93,7 @@ def test_older_ones_are_forgotten_one_by_one(mode: Mode) -> None:
 
 
 @all_modes
-def test_what_no_record_on_time_can_repeat_is_forgotten(mode: Mode) -> None:
+def test_a_key_that_no_record_in_time_can_repeat_is_forgotten(mode: Mode) -> None:
     step = harness(mode, within=100)
     for number in range(50):
         step.push(f"{chr(ord('a') + number % 26)}{number}", number)
@@ -154,7 +154,7 @@ def test_on_time_in_any_order_no_two_that_pass_are_closer_and_no_other_is_droppe
 
 @pytest.mark.parametrize("within", [None, 10], ids=["for ever", "for a while"])
 @pytest.mark.parametrize("bad", [["list"], float("nan")], ids=["unhashable", "not equal to itself"])
-def test_what_cannot_be_a_key_is_named_with_its_record(within: int | None, bad: object) -> None:
+def test_an_unsupported_key_is_named_with_its_record(within: int | None, bad: object) -> None:
     step: OperatorHarness[tuple[str, object], object] = OperatorHarness(
         lambda: DeduplicateOperator(within), key=itemgetter(1)
     )

@@ -54,7 +54,7 @@ def news(step: OperatorHarness[int, int]) -> Output:
 
 
 @every_way
-def test_a_batch_in_order_goes_out_whole_with_the_watermark_behind_it(mode: Mode) -> None:
+def test_a_batch_in_order_is_emitted_whole_followed_by_the_watermark(mode: Mode) -> None:
     step = bounded(mode, delay=5)
 
     step.push_batch([10, 12, 11])
@@ -63,7 +63,7 @@ def test_a_batch_in_order_goes_out_whole_with_the_watermark_behind_it(mode: Mode
 
 
 @every_way
-def test_a_batch_is_cut_in_front_of_a_record_that_is_behind_what_was_earned(mode: Mode) -> None:
+def test_a_batch_is_cut_before_a_record_behind_the_earned_watermark(mode: Mode) -> None:
     step = bounded(mode, delay=5)
 
     step.push_batch([10, 20, 14, 13, 21])
@@ -113,7 +113,7 @@ def test_watermarks_never_go_back_and_are_not_repeated(mode: Mode) -> None:
     assert news(step) == [*records(10), Watermark(9), *records(5, 10)]
 
 
-def test_of_the_watermarks_that_come_in_only_the_end_of_time_goes_on() -> None:
+def test_only_the_end_of_time_is_passed_on_of_input_watermarks() -> None:
     step = bounded()
 
     step.watermark(100)
@@ -138,7 +138,7 @@ NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001
 
 
 @pytest.mark.parametrize("wrong", [1.5, None, "2026-01-01", NAIVE, 10**30, -(10**30)])
-def test_what_is_no_moment_is_refused_with_the_record(wrong: object) -> None:
+def test_an_invalid_timestamp_is_refused_with_the_record(wrong: object) -> None:
     step: OperatorHarness[int, int] = OperatorHarness(
         lambda: EventTimeOperator(
             lambda n: wrong if n == 2 else n,  # type: ignore[arg-type, return-value]
@@ -164,7 +164,7 @@ def test_without_a_function_the_timestamps_of_the_records_are_used() -> None:
         step.push("b")
 
 
-def test_a_punctuated_generator_speaks_right_behind_its_record() -> None:
+def test_a_punctuated_generator_emits_directly_after_its_record() -> None:
     step = spoken(Punctuated(lambda n, at: at if n % 2 else None))
 
     step.push_batch([2, 3, 4, 5, 6])
@@ -178,7 +178,7 @@ def test_a_punctuated_generator_speaks_right_behind_its_record() -> None:
     ]
 
 
-def test_a_periodic_generator_speaks_when_it_is_asked() -> None:
+def test_a_periodic_generator_emits_when_it_is_polled() -> None:
     step = spoken(Periodic(lambda newest: newest - 1))
 
     step.push_batch([10, 20])
@@ -261,7 +261,7 @@ def test_a_split_that_ends_or_was_empty_does_not_hold_the_watermark() -> None:
     assert [e for e in step.output if isinstance(e, Watermark)] == [Watermark(9), Watermark(99)]
 
 
-def test_an_idle_split_does_not_hold_the_watermark_and_is_waited_for_again_when_it_speaks() -> None:
+def test_an_idle_split_does_not_hold_the_watermark_until_it_is_active_again() -> None:
     step = bounded(idle_after=100)
     operator = step.operator
     for split in ("quiet", "busy"):
@@ -280,7 +280,7 @@ def test_an_idle_split_does_not_hold_the_watermark_and_is_waited_for_again_when_
     assert step.output[-1] == Watermark(19)
 
 
-def test_a_record_of_one_split_is_behind_only_what_all_splits_have_earned() -> None:
+def test_a_record_is_late_only_for_the_watermark_of_all_splits() -> None:
     step = bounded()
     operator = step.operator
     for split in ("a", "b"):
@@ -299,7 +299,7 @@ def test_a_record_of_one_split_is_behind_only_what_all_splits_have_earned() -> N
     ]
 
 
-def test_a_restored_step_goes_on_at_the_watermark_of_each_split() -> None:
+def test_a_restored_step_continues_at_the_watermark_of_each_split() -> None:
     before = bounded()
     before.operator.on_split_start("a")
     before.operator.on_split("a")
@@ -353,7 +353,7 @@ class Heartbeat:
         return self.at
 
 
-def test_a_generator_may_go_beyond_its_records_while_none_come() -> None:
+def test_a_generator_may_advance_without_records() -> None:
     step = spoken(Heartbeat())
     step.push(10)
 
@@ -368,7 +368,7 @@ def test_a_generator_may_go_beyond_its_records_while_none_come() -> None:
     ]
 
 
-def test_a_watermark_beyond_its_record_counts_from_the_record_behind_it() -> None:
+def test_a_watermark_beyond_its_record_counts_from_the_next_record() -> None:
     step = spoken(Punctuated(lambda n, at: 1_000 if n == 7 else None))
 
     step.push_batch([7, 500, 1_200])
@@ -448,7 +448,7 @@ def test_two_mixed_streams_that_become_one_go_on_where_the_slower_one_was(order:
 
 
 @pytest.mark.parametrize(("subtask", "watermark"), [(0, 99), (1, 49)])
-def test_a_mixed_stream_among_as_many_as_before_goes_on_where_it_was(
+def test_a_mixed_stream_continues_where_it_was_with_the_same_parallelism(
     subtask: int, watermark: int
 ) -> None:
     after = one_of(2, subtask)
@@ -458,9 +458,7 @@ def test_a_mixed_stream_among_as_many_as_before_goes_on_where_it_was(
     assert news(after) == [Watermark(watermark), *records(200), Watermark(199)]
 
 
-def test_splits_wait_for_each_other_and_for_what_was_in_flight_to_the_mixed_stream_before_them() -> (
-    None
-):
+def test_splits_wait_for_each_other_and_for_records_in_flight_of_the_former_mixed_stream() -> None:
     """Restored is a job in which an exchange stood before the step, and splits come right out of the source now."""
     split, mixed = bounded(), bounded()
     for name, newest in {"a": 100, "b": 50}.items():
@@ -506,7 +504,7 @@ def one_of(parallelism: int, subtask: int) -> OperatorHarness[int, int]:
     )
 
 
-def test_every_subtask_gets_what_all_knew_and_finds_its_splits_in_it_wherever_they_were() -> None:
+def test_every_subtask_finds_the_watermarks_of_its_splits_in_those_of_all() -> None:
     written: list[OperatorSnapshot] = []
     for subtask, (split, newest) in enumerate({"a": 100, "b": 50}.items()):
         before = one_of(2, subtask)
@@ -552,7 +550,7 @@ def test_restored_splits_say_nothing_before_all_have_begun_and_the_slowest_count
     assert after.take() == [Watermark(49), *records(60), Watermark(59)]
 
 
-def test_a_restored_split_that_stays_silent_says_where_it_was_and_is_idle() -> None:
+def test_a_restored_split_without_records_emits_its_watermark_and_is_idle() -> None:
     before = on_split("a")
     before.push(100)
 
@@ -565,7 +563,7 @@ def test_a_restored_split_that_stays_silent_says_where_it_was_and_is_idle() -> N
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_of_a_split_that_two_snapshots_know_the_later_watermark_counts(order: int) -> None:
+def test_the_later_watermark_of_a_split_in_two_snapshots_counts(order: int) -> None:
     parts: list[OperatorSnapshot] = []
     for newest in (100, 50):
         before = on_split("a")

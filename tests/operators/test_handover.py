@@ -102,7 +102,7 @@ def test_a_mixed_stream_begins_at_the_watermark_before_t() -> None:
     assert step.output == [BEFORE, *records(110), Watermark(109)]
 
 
-def test_while_only_skipped_records_come_the_watermark_stays_before_t() -> None:
+def test_while_only_skipped_records_arrive_the_watermark_is_before_t() -> None:
     step = begun(delay=5)
 
     step.push_batch([1, 2, 3])
@@ -154,7 +154,7 @@ def test_a_split_that_ends_before_t_does_not_hold_the_watermark() -> None:
     assert step.output == [BEFORE, *records(130), Watermark(129)]
 
 
-def test_it_begins_at_t_also_behind_the_end_of_all_its_splits() -> None:
+def test_it_begins_at_t_also_after_the_end_of_all_its_splits() -> None:
     step = begun(splits="a")
     push(step, "a", 130)
     step.operator.on_split_end("a")
@@ -201,7 +201,7 @@ def test_any_number_of_subtasks_begins_where_any_other_number_was(before: int, a
     assert [step.output for step in seconds] == [expected] * after
 
 
-def test_a_mixed_stream_goes_on_where_it_was_and_skips_what_is_before_t() -> None:
+def test_a_mixed_stream_continues_where_it_was_and_skips_records_before_t() -> None:
     step = begun()
     step.push(130)
 
@@ -223,7 +223,7 @@ def test_the_state_has_one_copy_for_each_subtask_however_often_it_is_restored() 
     assert left.operator[BEGINS] == begins_at(T) * 2
 
 
-def test_a_split_in_which_only_skipped_records_come_is_not_idle() -> None:
+def test_a_split_with_only_skipped_records_is_not_idle() -> None:
     step = begun(idle_after=1_000, splits="a")
 
     for number in range(5):
@@ -233,7 +233,7 @@ def test_a_split_in_which_only_skipped_records_come_is_not_idle() -> None:
     assert IDLE not in step.output
 
 
-def test_a_split_that_stays_silent_says_that_it_stands_before_t_and_is_idle() -> None:
+def test_a_split_without_records_emits_the_watermark_before_t_and_is_idle() -> None:
     step = begun(idle_after=1_000, splits="a")
 
     step.advance_processing_time(1_001)
@@ -263,7 +263,7 @@ def test_a_generator_of_the_users_sees_records_from_t_on_only() -> None:
     ]
 
 
-def test_timestamps_that_came_with_the_records_count_as_well() -> None:
+def test_timestamps_of_the_source_count_as_well() -> None:
     strategy = TimeStrategy(lambda: BoundedOutOfOrderness(0))
     step: Step = OperatorHarness(lambda: EventTimeOperator(None, strategy))
     step.restore(LEFT)

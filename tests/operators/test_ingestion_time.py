@@ -36,7 +36,7 @@ class Clock:
 
 
 @every_way
-def test_a_record_has_the_moment_of_its_arrival_and_the_watermark_is_right_behind(
+def test_a_record_has_the_time_of_its_arrival_and_the_watermark_follows(
     mode: Mode,
 ) -> None:
     step = arrivals(mode)
@@ -55,7 +55,7 @@ def test_a_record_has_the_moment_of_its_arrival_and_the_watermark_is_right_behin
 
 
 @every_way
-def test_timestamps_that_come_with_records_are_replaced(mode: Mode) -> None:
+def test_timestamps_of_the_source_are_replaced(mode: Mode) -> None:
     step = arrivals(mode)
 
     step.push("a", 7)
@@ -64,7 +64,7 @@ def test_timestamps_that_come_with_records_are_replaced(mode: Mode) -> None:
 
 
 @every_way
-def test_time_goes_on_while_no_record_comes(mode: Mode) -> None:
+def test_time_advances_without_records(mode: Mode) -> None:
     step = arrivals(mode)
 
     step.push("a")
@@ -126,7 +126,7 @@ def test_idleness_passes_through_and_no_watermark_is_sent_meanwhile() -> None:
 
 
 @every_way
-def test_of_the_watermarks_that_come_in_only_the_end_of_time_goes_on(mode: Mode) -> None:
+def test_only_the_end_of_time_is_passed_on_of_input_watermarks(mode: Mode) -> None:
     step = arrivals(mode)
 
     step.watermark(100)
@@ -135,7 +135,7 @@ def test_of_the_watermarks_that_come_in_only_the_end_of_time_goes_on(mode: Mode)
     assert step.output == [Watermark(MAX_TIMESTAMP)]
 
 
-def test_a_restored_step_does_not_go_behind_where_any_subtask_was() -> None:
+def test_a_restored_step_does_not_go_back_behind_any_former_subtask() -> None:
     slow, fast = arrivals(), arrivals(start=START + 5_000)
     slow.push("a")
     fast.push("b")

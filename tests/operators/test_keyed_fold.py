@@ -105,7 +105,9 @@ def test_a_failing_initial_is_blamed_too() -> None:
         step.push(1, keys=["a"])
 
 
-def test_an_accumulator_of_a_type_that_the_initial_function_tells_needs_no_declaration() -> None:
+def test_an_accumulator_with_the_type_of_the_annotated_initial_function_needs_no_declaration() -> (
+    None
+):
     old = Driver(lambda: KeyedAccumulateOperator(folding(Total, add))).push(1, keys=["a"])
     new = Driver(lambda: KeyedAccumulateOperator(folding(Total, add))).restored(old.snapshot())
 
@@ -120,7 +122,7 @@ def test_an_accumulator_that_cannot_be_stored_is_named_with_the_remedy() -> None
         step.snapshot()
 
 
-def test_keys_of_a_declared_type_come_back() -> None:
+def test_keys_of_a_declared_type_are_restored() -> None:
     def make() -> KeyedAccumulateOperator:
         return KeyedAccumulateOperator(folding(Total, add), Total, Total)
 

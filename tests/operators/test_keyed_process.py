@@ -117,7 +117,7 @@ def test_a_generator_runs_to_its_end_while_its_key_is_the_current_one(drive: Dri
     assert step.new_values() == [("a", None), ("a", 1), ("b", None), ("b", 2), ("a", 1), ("a", 3)]
 
 
-def test_event_timers_ring_in_time_order_before_the_watermark_goes_on(drive: Drive) -> None:
+def test_event_timers_fire_in_time_order_before_the_watermark_is_emitted(drive: Drive) -> None:
     step = drive(scripted)
 
     step.push("event 30", "event 10", "event 20", keys=["a", "b", "a"])
@@ -153,7 +153,7 @@ def test_the_domains_have_their_own_timers(drive: Drive) -> None:
     assert step.new_records() == [(("a", 10), None)]
 
 
-def test_a_deleted_timer_does_not_ring(drive: Drive) -> None:
+def test_a_deleted_timer_does_not_fire(drive: Drive) -> None:
     step = drive(scripted)
 
     step.push("event 10", "event 10", "event 20", "-event 10", keys=["a", "b", "a", "a"])
@@ -163,7 +163,7 @@ def test_a_deleted_timer_does_not_ring(drive: Drive) -> None:
     assert step.new_values() == [("b", 10), ("a", 20)]
 
 
-def test_a_timer_that_the_watermark_has_passed_rings_when_it_next_advances(drive: Drive) -> None:
+def test_a_timer_that_the_watermark_has_passed_fires_when_it_next_advances(drive: Drive) -> None:
     step = drive(scripted)
 
     step.watermark(50)
@@ -175,7 +175,7 @@ def test_a_timer_that_the_watermark_has_passed_rings_when_it_next_advances(drive
     assert step.batches() == [Batch([("a", 10), ("a", 50)], [10, 50]), Watermark(51)]
 
 
-def test_a_timer_set_in_a_timer_rings_in_its_turn(drive: Drive) -> None:
+def test_a_timer_set_in_a_timer_fires_in_time_order(drive: Drive) -> None:
     step = drive(lambda: scripted({10: "event 15", 15: "event 100"}))
 
     step.push("event 10", "event 20", keys=["a", "b"])
@@ -188,7 +188,7 @@ def test_a_timer_set_in_a_timer_rings_in_its_turn(drive: Drive) -> None:
 
 
 @pytest.mark.parametrize("at", [MAX_TIMESTAMP, MAX_TIMESTAMP + 1, 2**70])
-def test_the_last_watermark_rings_all_event_timers(drive: Drive, at: int) -> None:
+def test_all_event_timers_fire_at_the_last_watermark(drive: Drive, at: int) -> None:
     step = drive(scripted)
 
     step.push(f"event {at}", "event 10", keys=["a", "b"])
@@ -197,7 +197,7 @@ def test_the_last_watermark_rings_all_event_timers(drive: Drive, at: int) -> Non
     assert step.new_values() == [("b", 10), ("a", MAX_TIMESTAMP)]
 
 
-def test_processing_timers_ring_by_the_clock_with_results_that_have_no_timestamp(
+def test_processing_timers_fire_by_the_clock_with_results_without_timestamp(
     drive: Drive,
 ) -> None:
     step = drive(scripted)
@@ -239,7 +239,7 @@ def test_the_alarm_is_set_only_when_the_earliest_timer_changes() -> None:
     assert step.time.alarm is None
 
 
-def test_an_alarm_that_rings_early_is_set_again() -> None:
+def test_an_alarm_that_fires_early_is_set_again() -> None:
     step = Driver(scripted).push("processing 10", keys=["a"])
     step.time.alarm = None
 
@@ -261,7 +261,7 @@ def test_a_processing_timer_set_in_a_processing_timer_is_on_the_clock(drive: Dri
     assert step.time.alarm == 30
 
 
-def test_processing_timers_that_wait_when_the_input_ends_do_not_ring(drive: Drive) -> None:
+def test_processing_timers_do_not_fire_after_the_end_of_the_input(drive: Drive) -> None:
     step = drive(scripted)
 
     step.push("processing 10", keys=["a"])
@@ -282,7 +282,7 @@ def test_state_and_timers_work_together(drive: Drive) -> None:
     assert step.new_records() == [("b after 1", 15), ("a after 2", 17), ("a after 1", 30)]
 
 
-def test_the_context_tells_which_clock_a_timer_waited_for_and_its_time(drive: Drive) -> None:
+def test_the_context_has_the_clock_of_a_timer_and_its_time(drive: Drive) -> None:
     class Tell(KeyedProcess[str, int, Any]):
         def process(self, value: int, ctx: Context[str]) -> list[Any]:
             ctx.set_event_timer(10)
@@ -469,7 +469,7 @@ def test_a_batch_without_keys_is_our_mistake() -> None:
         Driver(lambda: KeyedProcessOperator(Changes())).push(1)
 
 
-def test_a_snapshot_holds_nothing_of_what_is_over() -> None:
+def test_a_snapshot_holds_no_removed_state() -> None:
     step = Driver(lambda: KeyedProcessOperator(Silence()))
 
     step.push(1, at=[0], keys=["a"]).watermark(10)
@@ -515,7 +515,7 @@ class TellsWatermark(KeyedProcess[str, int, int]):
         return [ctx.watermark]
 
 
-def test_the_context_knows_the_watermark_also_after_a_restore(drive: Drive) -> None:
+def test_the_context_has_the_watermark_also_after_a_restore(drive: Drive) -> None:
     step = drive(lambda: KeyedProcessOperator(TellsWatermark()))
     step.push(1, at=[5], keys=["a"]).watermark(40)
 
@@ -525,7 +525,7 @@ def test_the_context_knows_the_watermark_also_after_a_restore(drive: Drive) -> N
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_of_two_subtasks_that_become_one_the_slower_one_s_watermark_goes_on(order: int) -> None:
+def test_two_subtasks_that_become_one_continue_at_the_smaller_watermark(order: int) -> None:
     first, second = subtasks(lambda: KeyedProcessOperator(TellsWatermark()), 2)
     first.watermark(40)
     second.watermark(30)
@@ -566,7 +566,7 @@ class TwoOfOneName(Changes):
         pytest.param(5, "a KeyedProcess is needed, not 5", id="no function"),
     ],
 )
-def test_what_cannot_run_is_refused(function: object, reason: str) -> None:
+def test_an_invalid_function_is_refused(function: object, reason: str) -> None:
     with pytest.raises(FlowDefinitionError, match=reason):
         check_keyed_process(function)
 

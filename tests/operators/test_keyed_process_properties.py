@@ -130,7 +130,7 @@ def by_time_and_key(results: list[Result]) -> list[Result]:
 
 
 @given(steps=STEPS, mode=st.sampled_from(Mode))
-def test_timers_ring_as_in_the_naive_model(steps: list[Step], mode: Mode) -> None:
+def test_timers_fire_as_in_the_naive_model(steps: list[Step], mode: Mode) -> None:
     driver = Driver(lambda: KeyedProcessOperator(Obedient()), mode=mode)
     model = Model()
     watermark = clock = 0

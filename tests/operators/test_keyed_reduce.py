@@ -47,7 +47,7 @@ def test_falsy_values_are_values(drive: Drive) -> None:
     assert step.new_values() == [3, 0, 0]
 
 
-def test_values_without_a_declared_type_come_back_as_they_were(drive: Drive) -> None:
+def test_values_without_a_declared_type_are_restored_exactly(drive: Drive) -> None:
     step = drive(lambda: KeyedAccumulateOperator(reducing(max)))
     early, late = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 2, tzinfo=UTC)
 

@@ -105,7 +105,7 @@ def test_side_outputs_are_sent_once_and_without_timestamps_where_records_have_no
     assert step.recorder.sides == {"bad": [Batch(["x"]), Batch(["y"])]}
 
 
-def test_the_context_tells_the_record_s_time_the_watermark_and_the_clock(drive: Drive) -> None:
+def test_the_context_has_the_timestamp_the_watermark_and_the_clock(drive: Drive) -> None:
     step = drive(lambda: ProcessOperator(Times()))
     step.time.at = 7
 
@@ -195,7 +195,7 @@ class Lookup(ProcessFunction[int, str]):
         self.table = None
 
 
-def test_what_open_assigns_belongs_to_one_subtask() -> None:
+def test_attributes_assigned_in_open_belong_to_one_subtask() -> None:
     function = Lookup()
 
     step = Driver(lambda: ProcessOperator(function)).push(1)

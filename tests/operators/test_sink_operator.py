@@ -72,7 +72,7 @@ def desk() -> Iterator[Desk]:
     made.sink.close()
 
 
-def test_a_mark_stands_behind_all_batches_that_wait(desk: Desk) -> None:
+def test_a_mark_follows_all_queued_batches(desk: Desk) -> None:
     for value in (1, 2):
         desk.sink.process(Batch([value]))
 
@@ -84,7 +84,7 @@ def test_a_mark_stands_behind_all_batches_that_wait(desk: Desk) -> None:
     assert desk.writer.asked == [[1], [2], "prepare 5", [3]]
 
 
-def test_an_overtaking_mark_stands_in_front_of_them_and_the_checkpoint_remembers_them(
+def test_an_overtaking_mark_precedes_queued_batches_and_the_checkpoint_stores_them(
     desk: Desk,
 ) -> None:
     for value in (1, 2, 3):
@@ -119,7 +119,7 @@ def test_a_checkpoint_remembers_all_that_was_prepared_and_not_committed(desk: De
     assert desk.pending == {5: ((5, "five"),), 6: ((5, "five"), (6, "six"))}
 
 
-def test_a_complete_checkpoint_commits_what_those_before_it_have_prepared_in_order(
+def test_a_complete_checkpoint_commits_the_output_of_older_ones_in_order(
     desk: Desk,
 ) -> None:
     for checkpoint in (5, 6, 7):
@@ -132,7 +132,7 @@ def test_a_complete_checkpoint_commits_what_those_before_it_have_prepared_in_ord
     assert desk.writer.asked[3:] == ["commit no. 5", "commit no. 6"]
 
 
-def test_a_commit_goes_before_batches_that_wait(desk: Desk) -> None:
+def test_a_commit_precedes_queued_batches(desk: Desk) -> None:
     desk.mark(5)
     desk.done("five")
     for value in (1, 2):
@@ -144,7 +144,7 @@ def test_a_commit_goes_before_batches_that_wait(desk: Desk) -> None:
     assert desk.writer.asked == ["prepare 5", [1], "commit five", [2]]
 
 
-def test_what_is_being_committed_is_not_committed_twice(desk: Desk) -> None:
+def test_output_is_not_committed_twice(desk: Desk) -> None:
     desk.mark(5)
     desk.done("five")
 
@@ -155,7 +155,7 @@ def test_what_is_being_committed_is_not_committed_twice(desk: Desk) -> None:
     assert desk.writer.asked == ["prepare 5", "commit five"]
 
 
-def test_what_was_committed_is_in_no_later_checkpoint(desk: Desk) -> None:
+def test_committed_output_is_in_no_later_checkpoint(desk: Desk) -> None:
     desk.mark(5)
     desk.done("five")
     desk.sink.commit_up_to(5)
@@ -194,7 +194,7 @@ def test_with_nothing_in_flight_a_sink_has_caught_up_at_once(desk: Desk) -> None
     assert done == [True]
 
 
-def test_a_failure_says_what_the_writer_was_asked_for() -> None:
+def test_a_failure_names_the_request_to_the_writer() -> None:
     class Full(Slow):
         def prepare(self, checkpoint: int) -> Awaitable[Committable | None]:
             raise OSError("no space left")
@@ -206,7 +206,7 @@ def test_a_failure_says_what_the_writer_was_asked_for() -> None:
         sink.mark(5, lambda pending: None, overtaking=False)
 
 
-def test_a_mark_that_has_waited_long_enough_overtakes_what_is_in_front_of_it(desk: Desk) -> None:
+def test_a_mark_after_its_timeout_overtakes_the_batches_before_it(desk: Desk) -> None:
     for value in (1, 2, 3):
         desk.sink.process(Batch([value]))
     desk.mark(5)
@@ -219,7 +219,7 @@ def test_a_mark_that_has_waited_long_enough_overtakes_what_is_in_front_of_it(des
     assert desk.writer.asked == [[1], "prepare 5", [2], [3], [4]]
 
 
-def test_a_mark_whose_turn_has_come_overtakes_nothing(desk: Desk) -> None:
+def test_a_mark_at_the_head_overtakes_nothing(desk: Desk) -> None:
     desk.mark(5)
     desk.sink.process(Batch([1]))
 

@@ -35,7 +35,7 @@ def harness(mode: Mode = Mode.STRAIGHT, n: int = 2) -> Harness:
 
 
 @all_modes
-def test_the_ranking_comes_out_whenever_it_changes(mode: Mode) -> None:
+def test_the_ranking_is_emitted_whenever_it_changes(mode: Mode) -> None:
     step = harness(mode)
 
     for points in (3, 5, 1, 4):
@@ -110,7 +110,7 @@ def test_the_last_ranking_is_that_of_a_stable_sort(points: list[int], n: int, mo
     ],
     ids=["first", "between", "last", "there is nothing else"],
 )
-def test_nan_is_below_everything_else_wherever_it_comes(
+def test_nan_is_below_everything_else_at_any_position(
     mode: Mode, scores: list[float], best: list[float]
 ) -> None:
     step: OperatorHarness[float, tuple[float, ...]] = OperatorHarness(
@@ -123,7 +123,7 @@ def test_nan_is_below_everything_else_wherever_it_comes(
     assert list(map(str, step.values[-1])) == list(map(str, best))
 
 
-def test_a_shorter_ranking_goes_on_with_the_best_of_a_longer_one() -> None:
+def test_a_shorter_ranking_continues_with_the_best_of_a_longer_one() -> None:
     old = harness(n=3)
     old.push_batch([Score("ann", points) for points in (5, 4, 3)])
     snapshot = old.snapshot()

@@ -78,7 +78,7 @@ def test_a_late_barrier_of_an_aborted_checkpoint_is_ignored() -> None:
     assert aligner.pending_ids == ()
 
 
-def test_a_barrier_behind_its_own_cancellation_is_swallowed() -> None:
+def test_a_barrier_after_its_own_cancellation_is_ignored() -> None:
     aligner = BarrierAligner(1)
 
     assert aligner.handle(cancelled(0, 3), 0) == [Abort(3, AbortReason.CANCELLED)]
@@ -102,7 +102,7 @@ def test_a_cancellation_of_a_complete_checkpoint_is_ignored() -> None:
     assert aligner.handle(cancelled(0, 1), 0) == []
 
 
-def test_the_end_of_a_channel_stands_for_its_barrier() -> None:
+def test_the_end_of_a_channel_counts_as_its_barrier() -> None:
     aligner = BarrierAligner(2)
     tell(aligner, arrived(0, 1), now=5)
 
@@ -140,7 +140,7 @@ def test_an_end_while_nothing_is_pending_is_nothing() -> None:
     assert aligner.open_channels == 0
 
 
-def test_a_barrier_behind_an_end_is_ignored_while_another_channel_is_open() -> None:
+def test_a_barrier_after_an_end_is_ignored_while_another_channel_is_open() -> None:
     aligner = BarrierAligner(2)
     tell(aligner, ended(0))
 
@@ -160,7 +160,7 @@ def test_when_all_have_ended_the_first_barrier_triggers_and_the_same_one_elsewhe
     assert aligner.handle(arrived(0, 5), 9) == [TriggerCheckpoint(barrier(5), 9), AllArrived(5, 0)]
 
 
-def test_a_cancelled_checkpoint_is_not_triggered_behind_the_ends() -> None:
+def test_a_cancelled_checkpoint_is_not_triggered_after_the_ends() -> None:
     aligner = BarrierAligner(2)
     tell(aligner, ended(0), ended(1))
 

@@ -71,7 +71,7 @@ def test_an_announcement_is_the_first_word_of_a_checkpoint() -> None:
     ]
 
 
-def test_a_checkpoint_of_which_only_announcements_are_known_turns_too() -> None:
+def test_a_checkpoint_with_announcements_only_turns_too() -> None:
     machine = AlternatingBarriers(2)
     tell(machine, announced(1, ONE), now=105)
 
@@ -82,7 +82,7 @@ def test_a_checkpoint_of_which_only_announcements_are_known_turns_too() -> None:
     ]
 
 
-def test_an_announcement_that_comes_too_late_turns_at_once() -> None:
+def test_an_announcement_after_the_timeout_turns_at_once() -> None:
     machine = AlternatingBarriers(2)
 
     assert machine.handle(announced(0, ONE), 160) == [
@@ -92,7 +92,7 @@ def test_an_announcement_that_comes_too_late_turns_at_once() -> None:
     ]
 
 
-def test_a_barrier_that_comes_too_late_turns_and_blocks_nothing_for_long() -> None:
+def test_a_barrier_after_the_timeout_turns_and_blocks_nothing_for_long() -> None:
     machine = AlternatingBarriers(2)
 
     assert machine.handle(arrived(0, ONE), 150) == [
@@ -129,7 +129,7 @@ def test_the_last_barrier_completes_aligned_however_late_it_is() -> None:
     ]
 
 
-def test_an_alarm_that_rings_early_is_set_again() -> None:
+def test_an_alarm_that_fires_early_is_set_again() -> None:
     machine = AlternatingBarriers(2)
     tell(machine, arrived(0, ONE), now=110)
 
@@ -137,7 +137,7 @@ def test_an_alarm_that_rings_early_is_set_again() -> None:
 
 
 @pytest.mark.parametrize("kind", [CheckpointKind.SAVEPOINT, CheckpointKind.FINAL])
-def test_savepoints_stay_aligned_whatever_their_timeout(kind: CheckpointKind) -> None:
+def test_savepoints_are_aligned_whatever_their_timeout(kind: CheckpointKind) -> None:
     machine = AlternatingBarriers(2)
     savepoint = barrier(1, at=100, timeout=50, kind=kind)
 
@@ -213,7 +213,7 @@ def test_the_announcement_of_a_newer_barrier_undoes_a_turned_checkpoint() -> Non
     assert machine.handle(arrived(1, ONE), 311) == []
 
 
-def test_after_a_cancellation_no_alarm_rings_and_nobody_is_blocked() -> None:
+def test_after_a_cancellation_no_alarm_is_set_and_nothing_is_blocked() -> None:
     machine = AlternatingBarriers(2)
     tell(machine, arrived(0, ONE), now=110)
 
@@ -225,7 +225,7 @@ def test_after_a_cancellation_no_alarm_rings_and_nobody_is_blocked() -> None:
     assert tell(machine, AlarmFired(), announced(0, ONE), arrived(1, ONE), now=160) == []
 
 
-def test_an_announced_barrier_behind_the_last_end_triggers_at_the_end() -> None:
+def test_an_announced_barrier_after_the_last_end_triggers_at_the_end() -> None:
     machine = AlternatingBarriers(1)
     tell(machine, announced(0, ONE), now=110)
 
@@ -237,7 +237,7 @@ def test_an_announced_barrier_behind_the_last_end_triggers_at_the_end() -> None:
     assert machine.handle(arrived(0, ONE), 121) == []
 
 
-def test_a_barrier_behind_an_end_is_neither_waited_for_nor_overtakes() -> None:
+def test_a_barrier_after_an_end_is_neither_expected_nor_overtakes() -> None:
     machine = AlternatingBarriers(2)
     tell(machine, announced(0, ONE), ended(0), now=110)
 

@@ -278,7 +278,7 @@ class Unaligned(Rules):
 
 
 @pytest.mark.parametrize("rules", [Aligned, Alternating, Tracked, Unaligned])
-def test_what_holds_whatever_comes(rules: type[Rules]) -> None:
+def test_the_invariants_hold_for_any_events(rules: type[Rules]) -> None:
     run_state_machine_as_test(
         rules, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
     )

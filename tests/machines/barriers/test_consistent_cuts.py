@@ -225,7 +225,7 @@ def test_the_run_that_is_checkpointed_is_not_disturbed(mode: Mode, run: Run) -> 
 @pytest.mark.parametrize("mode", ALL)
 @given(run=runs.filter(lambda run: not run.asked[-1].refusing))
 @settings(max_examples=100, deadline=None)
-def test_the_newest_checkpoint_is_completed_if_nobody_refuses(mode: Mode, run: Run) -> None:
+def test_the_newest_checkpoint_is_completed_if_no_source_refuses(mode: Mode, run: Run) -> None:
     network = play(run, mode)
 
     assert network.cuts[len(run.asked) - 1].is_complete(run.plan)

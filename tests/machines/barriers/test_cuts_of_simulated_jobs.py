@@ -59,7 +59,7 @@ def in_peace(plan: Plan) -> list[Counter[Record]]:
 
 @proving
 @given(plan=plans(*EXACTLY_ONCE), seed=seeds)
-def test_what_was_sent_before_a_cut_is_processed_or_in_flight_in_order_and_nothing_else(
+def test_records_sent_before_a_cut_and_no_others_are_processed_or_in_flight_in_order(
     plan: Plan, seed: int
 ) -> None:
     job = ran(plan, seed)
@@ -71,7 +71,7 @@ def test_what_was_sent_before_a_cut_is_processed_or_in_flight_in_order_and_nothi
 
 @proving
 @given(plan=plans(*EXACTLY_ONCE), seed=seeds)
-def test_a_job_that_goes_on_from_a_cut_comes_to_the_same_totals(plan: Plan, seed: int) -> None:
+def test_a_job_restored_from_a_cut_has_the_same_totals(plan: Plan, seed: int) -> None:
     job = ran(plan, seed)
     undisturbed = in_peace(plan)
 
@@ -99,7 +99,7 @@ def test_at_least_once_nothing_is_lost(plan: Plan, seed: int) -> None:
 
 @proving
 @given(plan=plans(*Mode), seed=seeds)
-def test_in_the_end_everything_was_processed_once_and_nobody_waits(plan: Plan, seed: int) -> None:
+def test_in_the_end_each_record_was_processed_once_and_no_task_waits(plan: Plan, seed: int) -> None:
     job = ran(plan, seed)
 
     assert job.totals() == in_peace(plan)
@@ -121,7 +121,7 @@ def test_one_at_a_time_and_undisturbed_every_checkpoint_completes(plan: Plan, se
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_the_simulation_shows_what_it_is_about(mode: Mode) -> None:
+def test_the_simulation_covers_its_cases(mode: Mode) -> None:
     """Cuts through links with records in flight, behind ends, next to others that failed; else it proves nothing."""
     plan = Plan((9, 9), ((0, 1, 1), (0, 2), (3, 2)), mode, 5, concurrent=2, aborts=1, timeout=8)
     seen = Counter[str]()

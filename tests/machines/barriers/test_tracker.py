@@ -16,7 +16,7 @@ from aflow.machines.barriers.tracker import MOST, BarrierTracker
 from tests.machines.barriers.shorthand import announced, arrived, barrier, cancelled, ended, tell
 
 
-def test_the_last_barrier_triggers_and_nobody_is_blocked() -> None:
+def test_the_last_barrier_triggers_and_blocks_nothing() -> None:
     tracker = BarrierTracker(3)
 
     assert tracker.handle(arrived(0, 1), 5) == []
@@ -109,7 +109,7 @@ def test_no_more_than_the_limit_is_pending_and_the_oldest_is_forgotten() -> None
     assert tracker.handle(arrived(1, 1), 0) == [TriggerCheckpoint(barrier(1), 0), AllArrived(1, 0)]
 
 
-def test_a_barrier_behind_an_end_is_ignored_while_another_channel_is_open() -> None:
+def test_a_barrier_after_an_end_is_ignored_while_another_channel_is_open() -> None:
     tracker = BarrierTracker(2)
     tell(tracker, ended(0))
 

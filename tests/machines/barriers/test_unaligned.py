@@ -52,7 +52,7 @@ def test_the_end_of_a_channel_ends_its_capture() -> None:
     assert machine.handle(ended(1), 6) == [EndCapture(1), AllArrived(1, 6)]
 
 
-def test_a_newer_barrier_discards_what_was_captured_before_the_abort_is_reported() -> None:
+def test_a_newer_barrier_discards_captured_records_before_the_abort_is_reported() -> None:
     machine = AlternatingBarriers(2)
     tell(machine, arrived(0, ONE))
 
@@ -64,7 +64,7 @@ def test_a_newer_barrier_discards_what_was_captured_before_the_abort_is_reported
     ]
 
 
-def test_a_cancellation_discards_what_was_captured() -> None:
+def test_a_cancellation_discards_captured_records() -> None:
     machine = AlternatingBarriers(2)
     tell(machine, arrived(0, ONE))
 
@@ -82,7 +82,7 @@ def test_a_cancellation_of_a_complete_checkpoint_is_ignored() -> None:
     assert machine.handle(cancelled(0, 1), 0) == []
 
 
-def test_behind_the_ends_nothing_is_in_flight_so_the_checkpoint_is_aligned() -> None:
+def test_after_the_ends_nothing_is_in_flight_so_the_checkpoint_is_aligned() -> None:
     machine = AlternatingBarriers(2)
     tell(machine, ended(0), ended(1))
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from aflow.machines.checkpoints.completed_checkpoints import CompletedCheckpoints
 
 
-def test_the_oldest_goes_when_there_are_more_than_are_kept() -> None:
+def test_the_oldest_is_superfluous_when_there_are_more_than_are_kept() -> None:
     completed = CompletedCheckpoints(2)
 
     assert [completed.add(number) for number in (1, 2, 3)] == [(), (), (1,)]
@@ -30,14 +30,14 @@ def test_too_many_of_an_earlier_attempt_go_with_the_next_one() -> None:
     assert completed.add(4) == (1, 2, 3)
 
 
-def test_one_that_comes_after_newer_ones_is_superfluous_itself() -> None:
+def test_one_that_completes_after_newer_ones_is_superfluous_itself() -> None:
     completed = CompletedCheckpoints(1, known=[4])
 
     assert completed.add(3) == (3,)
     assert completed.ids == (4,)
 
 
-def test_before_the_first_there_is_no_latest() -> None:
+def test_without_checkpoints_there_is_no_latest() -> None:
     assert CompletedCheckpoints(1).latest is None
 
 

@@ -78,7 +78,7 @@ def test_a_repeated_acknowledgement_does_nothing() -> None:
     assert told(Acknowledged("b", 1)) == []
 
 
-def test_once_it_is_stored_all_are_told_and_whoever_asked_too() -> None:
+def test_once_it_is_stored_all_tasks_and_the_requester_are_notified() -> None:
     told = Told(ASKED_ONLY)
     told.request(4)
     told.acknowledge(1)
@@ -152,7 +152,7 @@ def test_one_that_cannot_be_stored_is_aborted() -> None:
     ]
 
 
-def test_the_last_acknowledgement_wins_over_a_deadline_that_nobody_noticed() -> None:
+def test_the_last_acknowledgement_wins_over_a_deadline_before_its_alarm() -> None:
     told = Told(ASKED_ONLY)
     told.request(1)
 
@@ -367,7 +367,7 @@ def test_a_final_one_that_fails_is_a_failure_of_the_job() -> None:
 # ------------------------------------------------------------------------------------------------------- the end
 
 
-def test_a_stop_aborts_what_is_under_way_and_refuses_what_was_asked_for() -> None:
+def test_a_stop_aborts_pending_checkpoints_and_refuses_requests() -> None:
     told = Told(CoordinatorSettings(every=100))
     told(AlarmFired(), 0)
     told.request(1, PERIODIC)
@@ -436,7 +436,7 @@ def test_a_number_is_not_given_twice() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_is_told_with_the_story(event: Event, message: str) -> None:
+def test_an_impossible_event_is_reported_with_the_recent_ones(event: Event, message: str) -> None:
     told = Told(ASKED_ONLY)
     told.request(1)
 

@@ -79,13 +79,13 @@ def test_the_next_one_is_due_an_interval_after_the_last_began() -> None:
     assert told(AlarmFired(), 100) == [TriggerTasks(2, PERIODIC, 100), SetAlarm(200)]
 
 
-def test_an_alarm_that_rings_early_is_set_again() -> None:
+def test_an_alarm_that_fires_early_is_set_again() -> None:
     told = Told(settings(first_delay=30))
 
     assert told(AlarmFired(), 29) == [SetAlarm(30)]
 
 
-def test_an_alarm_that_rings_late_does_not_move_the_beat() -> None:
+def test_an_alarm_that_fires_late_does_not_move_the_schedule() -> None:
     told = Told(settings())
 
     assert told(AlarmFired(), 7) == [TriggerTasks(1, PERIODIC, 7), SetAlarm(100)]
@@ -186,7 +186,7 @@ def test_a_savepoint_does_not_make_a_second_one_wait() -> None:
     assert told(AlarmFired(), 200) == [SetAlarm(MINUTE)]
 
 
-def test_one_for_which_there_is_no_room_in_the_queue_is_left_out() -> None:
+def test_a_checkpoint_beyond_the_queue_is_dropped() -> None:
     told = Told(settings(first_delay=10))
     for request in range(1001):
         told.request(request, PERIODIC)
@@ -233,7 +233,7 @@ def test_none_is_due_if_the_final_one_was_asked_for_before_the_start() -> None:
     assert told(Started(), 0) == [TriggerTasks(1, FINAL, 0), SetAlarm(MINUTE)]
 
 
-def test_with_a_pause_longer_than_what_is_left_of_the_interval_the_pause_is_the_beat() -> None:
+def test_a_pause_longer_than_the_rest_of_the_interval_delays_the_schedule() -> None:
     told = Told(settings(min_pause=70))
     begun: list[int] = []
     for number in range(1, 20):

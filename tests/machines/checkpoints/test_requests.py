@@ -24,7 +24,7 @@ def decider(
     return made
 
 
-def test_savepoints_go_before_what_is_asked_for_and_that_before_what_is_scheduled() -> None:
+def test_savepoints_precede_requested_checkpoints_and_those_precede_scheduled_ones() -> None:
     made = decider(SCHEDULED, ASKED, SAVEPOINT, FINAL)
 
     chosen = [made.choose(0, FREE) for _ in range(5)]
@@ -106,7 +106,7 @@ def test_a_full_queue_gives_up_the_last_in_its_order() -> None:
     assert made.queued == (SAVEPOINT,)
 
 
-def test_what_is_scheduled_can_be_dropped_alone() -> None:
+def test_scheduled_checkpoints_can_be_dropped_alone() -> None:
     made = decider(SCHEDULED, SAVEPOINT, ASKED)
 
     made.drop_scheduled()
@@ -114,7 +114,7 @@ def test_what_is_scheduled_can_be_dropped_alone() -> None:
     assert made.queued == (SAVEPOINT, ASKED)
 
 
-def test_clearing_returns_what_waited() -> None:
+def test_clearing_returns_the_queue() -> None:
     made = decider(ASKED, SAVEPOINT)
 
     assert made.clear() == (SAVEPOINT, ASKED)

@@ -32,7 +32,7 @@ def test_older_records_do_not_move_the_watermark_back() -> None:
     assert bounded.on_batch([50, 60]) == 89
 
 
-def test_before_the_first_record_nothing_is_known_and_nothing_underflows() -> None:
+def test_before_the_first_record_the_watermark_is_the_minimum() -> None:
     bounded = BoundedOutOfOrderness(10)
 
     assert bounded.watermark == bounded.on_periodic() == MIN_TIMESTAMP
@@ -42,7 +42,9 @@ def test_before_the_first_record_nothing_is_known_and_nothing_underflows() -> No
 
 
 @given(st.integers(0, 20), st.lists(st.lists(st.integers(-50, 50))))
-def test_batches_and_single_records_come_to_the_same(delay: int, batches: list[list[int]]) -> None:
+def test_batches_and_single_records_have_the_same_watermark(
+    delay: int, batches: list[list[int]]
+) -> None:
     by_batch, by_record = BoundedOutOfOrderness(delay), BoundedOutOfOrderness(delay)
     seen: list[int] = []
     for batch in batches:
@@ -66,7 +68,7 @@ def test_a_monotonic_stream_has_no_delay() -> None:
     assert monotonic.on_periodic() == 99
 
 
-def test_a_punctuated_generator_speaks_behind_the_records_it_chooses() -> None:
+def test_a_punctuated_generator_emits_after_the_records_it_selects() -> None:
     marks: WatermarkGenerator[str] = Punctuated(
         lambda value, at: at if value.endswith("!") else None
     )
@@ -74,7 +76,7 @@ def test_a_punctuated_generator_speaks_behind_the_records_it_chooses() -> None:
     assert [marks.on_event("a", 1), marks.on_event("b!", 2), marks.on_periodic()] == [None, 2, None]
 
 
-def test_a_periodic_generator_speaks_when_asked_about_the_newest_timestamp() -> None:
+def test_a_periodic_generator_emits_for_the_newest_timestamp() -> None:
     lagging: WatermarkGenerator[str] = Periodic(lambda newest: newest - 5)
 
     assert lagging.on_periodic() is None
@@ -141,7 +143,7 @@ def test_time_spent_blocked_does_not_count_as_silence() -> None:
     assert [idleness.is_idle(now) for now in (1_006, 1_007)] == [False, True]
 
 
-def test_what_is_idle_already_stays_so_while_blocked() -> None:
+def test_an_idle_split_is_still_idle_while_blocked() -> None:
     idleness = Idleness(10)
     idleness.active(0)
     idleness.pause(11)

@@ -31,7 +31,7 @@ def test_the_slowest_split_decides() -> None:
     assert multiplexer.on_watermark("b", 10, immediate=True) is None
 
 
-def test_a_new_split_holds_time_where_it_is_until_it_speaks() -> None:
+def test_a_new_split_holds_the_watermark_until_it_has_one() -> None:
     multiplexer = splits(a=5)
     multiplexer.add("b")
 
@@ -58,7 +58,7 @@ def test_an_idle_split_does_not_hold_time_and_can_be_removed() -> None:
     assert not multiplexer.remove("b")
 
 
-def test_a_source_is_idle_when_all_its_splits_are_and_time_stays() -> None:
+def test_a_source_is_idle_when_all_its_splits_are_and_time_stops() -> None:
     multiplexer = splits(a=5, b=3)
 
     assert [multiplexer.on_idle("a"), multiplexer.on_idle("b")] == [None, None]
@@ -100,7 +100,7 @@ def test_a_watermark_makes_an_idle_source_active() -> None:
     assert not multiplexer.idle
 
 
-def test_what_is_deferred_shows_at_the_next_period() -> None:
+def test_a_deferred_watermark_counts_at_the_next_period() -> None:
     multiplexer = splits(a=5, b=5)
 
     assert multiplexer.on_watermark("a", 8, immediate=False) is None
@@ -109,7 +109,7 @@ def test_what_is_deferred_shows_at_the_next_period() -> None:
     assert multiplexer.on_periodic() == 8
 
 
-def test_what_is_deferred_shows_when_another_split_speaks() -> None:
+def test_a_deferred_watermark_counts_with_the_next_immediate_one() -> None:
     multiplexer = splits(a=5, b=5)
     multiplexer.on_watermark("a", 8, immediate=False)
 
@@ -133,7 +133,7 @@ USES: list[Callable[[SplitMultiplexer], object]] = [
 
 
 @pytest.mark.parametrize("use", USES, ids=["watermark", "idle", "active"])
-def test_a_split_that_is_not_there_is_our_mistake(
+def test_an_unknown_split_is_an_internal_error(
     use: Callable[[SplitMultiplexer], object],
 ) -> None:
     with pytest.raises(InternalError, match="'x' was never added"):

@@ -17,7 +17,7 @@ from aflow.machines.watermarks.source_alignment import AlignmentGroup, SourceAli
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 
-def test_a_source_beyond_what_is_allowed_waits_until_that_is_raised() -> None:
+def test_a_source_beyond_the_maximum_waits_until_that_is_raised() -> None:
     alignment = SourceAlignment(10, now=0)
     assert alignment.may_read
 
@@ -51,7 +51,7 @@ def test_a_source_without_a_watermark_reports_nothing() -> None:
     assert SourceAlignment(10, now=0).report(10) is None
 
 
-def test_an_idle_source_keeps_nobody_waiting() -> None:
+def test_no_member_waits_for_an_idle_source() -> None:
     alignment = SourceAlignment(10, now=0)
     alignment.on_watermark(5)
     alignment.on_idle()
@@ -131,7 +131,7 @@ def test_an_idle_member_that_becomes_active_before_it_has_a_watermark_is_waited_
     assert group.report(1, None) == MIN_TIMESTAMP + 10
 
 
-def test_with_nobody_but_idle_members_everything_is_allowed() -> None:
+def test_with_only_idle_members_everything_is_allowed() -> None:
     group = group_of(100, 40)
     group.report(0, MAX_TIMESTAMP)
 
@@ -150,7 +150,7 @@ def test_a_negative_drift_is_refused() -> None:
         AlignmentGroup(-1)
 
 
-def test_who_is_not_in_the_group_cannot_report_and_who_is_cannot_join() -> None:
+def test_only_members_report_and_only_others_join() -> None:
     group = group_of(1)
 
     with pytest.raises(InternalError, match="member 7 is not in the group"):

@@ -55,7 +55,7 @@ def test_channels_without_a_watermark_flush_nothing_when_idle() -> None:
     assert valve.watermark == MIN_TIMESTAMP
 
 
-def test_time_stands_still_while_all_active_channels_are_behind() -> None:
+def test_time_stops_while_all_active_channels_are_behind() -> None:
     valve = valve_at(10, 5)
     valve.on_idle(1)
     valve.on_active(1)
@@ -66,7 +66,7 @@ def test_time_stands_still_while_all_active_channels_are_behind() -> None:
     assert valve.on_watermark(1, 11) == 11
 
 
-def test_a_channel_that_is_active_again_and_ahead_decides_while_nobody_else_counts() -> None:
+def test_a_channel_that_is_active_again_and_ahead_decides_while_no_other_counts() -> None:
     valve = valve_at(10, 5, 20)
     valve.on_idle(2)
     valve.on_idle(1)
@@ -77,7 +77,7 @@ def test_a_channel_that_is_active_again_and_ahead_decides_while_nobody_else_coun
     assert valve.on_watermark(2, 30) == 30
 
 
-def test_a_channel_that_is_active_again_and_not_behind_is_waited_for_at_once() -> None:
+def test_a_channel_that_is_active_again_and_not_behind_counts_at_once() -> None:
     valve = valve_at(10, 10)
     valve.on_idle(1)
     valve.on_active(1)
@@ -169,7 +169,7 @@ def test_a_channel_may_reach_the_end_of_time_while_idle() -> None:
     assert valve.on_end(0) == []
 
 
-def test_the_output_becomes_idle_if_nobody_is_left_but_idle_and_drained_channels() -> None:
+def test_the_output_becomes_idle_if_all_channels_are_idle_or_drained() -> None:
     valve = valve_at(5, 10)
     valve.on_watermark(0, MAX_TIMESTAMP)
 
