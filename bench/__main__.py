@@ -102,7 +102,9 @@ def _measure_all(arguments: argparse.Namespace) -> None:
     for option in ("records", "rounds"):
         if (value := getattr(arguments, option)) is not None:
             options += [f"--{option}", str(value)]
-    results = run_all([(one.name, one.description) for one in BENCHMARKS if one.name != "shapes"], options)
+    results = run_all(
+        [(one.name, one.description) for one in BENCHMARKS if one.name != "shapes"], options
+    )
     write_page(results)
     if any(result.error for result in results):
         sys.exit(1)

@@ -241,7 +241,7 @@ class _Comparison:
             self.read(one.shape, new.value, f"{path}.{one.name}")
         return [_becomes(path, old, new)]
 
-    def _as_items(self, old: Row | Ref, new: Items, path: str) -> _Changes:
+    def _as_items(self, old: TupleShape | Ref, new: Items, path: str) -> _Changes:
         """Compare an array of fixed length with a collection. A set would lose equal items."""
         places = self._row(old, self._old)
         if places is None or new.kind not in _COLLECTED["list"]:
@@ -251,7 +251,7 @@ class _Comparison:
             self.read(one.shape, new.item, f"{path}[{number}]")
         return [_becomes(path, old, new)]
 
-    def _places(self, old: Row | Ref, new: Row | Ref, path: str) -> _Changes:
+    def _places(self, old: TupleShape | Ref, new: TupleShape | Ref, path: str) -> _Changes:
         """Compare two arrays by position."""
         before, after = self._row(old, self._old), self._row(new, self._new)
         if before is None or after is None:
@@ -271,16 +271,16 @@ class _Comparison:
         changes += [f"{path}.{one.called or one.name} is dropped" for one in extra]
         return [*changes, _becomes(path, old, new)] if type(old) is not type(new) else changes
 
-    def _skips(self, new: Row | Ref) -> bool:
+    def _skips(self, new: TupleShape | Ref) -> bool:
         """Return True if items after the last known position are skipped."""
-        if isinstance(new, Row):
+        if isinstance(new, TupleShape):
             return False
         record = self._new[new.name]
         return record.form is Form.ARRAY and not record.closed
 
-    def _row(self, shape: Row | Ref, records: Mapping[str, Record]) -> list[Field] | None:
+    def _row(self, shape: TupleShape | Ref, records: Mapping[str, Record]) -> list[Field] | None:
         """Return the items of an array, including the tag of a Struct; None for a map."""
-        if isinstance(shape, Row):
+        if isinstance(shape, TupleShape):
             return [Field(str(number), one) for number, one in enumerate(shape.items)]
         record = records[shape.name]
         return None if record.form is Form.MAP else _wire(record)

@@ -73,7 +73,9 @@ def change(path: Path) -> None:
     ("damage", "named"),
     [
         pytest.param(Path.unlink, r"is missing|No such file", id="missing"),
-        pytest.param(cut, r"is truncated: \d+ bytes|or an incomplete one|is corrupt", id="truncated"),
+        pytest.param(
+            cut, r"is truncated: \d+ bytes|or an incomplete one|is corrupt", id="truncated"
+        ),
         pytest.param(change, r"is corrupt: its checksum|is no manifest", id="corrupt"),
     ],
 )

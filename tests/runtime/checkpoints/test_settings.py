@@ -38,7 +38,10 @@ def checkpointing(**chosen: Any) -> af.Checkpointing:
         ({"tolerable_failures": -1}, "Checkpointing.tolerable_failures must be a whole number"),
         ({"incremental": "no"}, "Checkpointing.incremental takes True or False, not 'no'"),
         ({"barriers": "unaligned"}, r"Checkpointing.barriers takes Aligned\(\) or Unaligned\(\)"),
-        ({"barriers": af.checkpoints.Unaligned}, r"Checkpointing.barriers takes Aligned\(\) or Unaligned\(\)"),
+        (
+            {"barriers": af.checkpoints.Unaligned},
+            r"Checkpointing.barriers takes Aligned\(\) or Unaligned\(\)",
+        ),
         (
             {"guarantee": "exactly once"},
             "Checkpointing.guarantee takes a member of ProcessingGuarantee",
