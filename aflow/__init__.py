@@ -72,7 +72,6 @@ from aflow.runtime.job import Job
 from aflow.runtime.options import Options
 from aflow.runtime.recovery import JobEvent
 from aflow.state.aggregate import Aggregate
-from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk
 from aflow.state.broadcast import BroadcastCell, BroadcastState, BroadcastView
 from aflow.state.specs import (
     AggregatingState,
