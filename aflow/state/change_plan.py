@@ -1,11 +1,10 @@
-"""What becomes of each stored state when a job goes on from a checkpoint or savepoint: decided before anything is read.
+"""Change plans: the outcome for each stored state when a job starts from a checkpoint or savepoint.
 
-Theory. A step is found again by its name, a state by its name in the step. Steps that declare their states (functions
-with state, ``fold``, ``deduplicate`` …) are compared state by state, by what snapshots say of their types. Nothing is
-said of the types of accumulators and records in windows and joins, of the inputs of calls, and of records in flight:
-what becomes of them is *unknown* until a job restores them. Sources and sinks are kept if the same method made them.
-What is stored and has no place any more would be lost without a word, so it is *dropped*, which is refused unless it
-was allowed.
+Theory. The plan is made before any state is read. A step is identified by its name, a state by its name in the step.
+Steps that declare their states (functions with state, ``fold``, ``deduplicate`` …) are compared state by state, by the
+descriptions in snapshots. Accumulators and records in windows and joins, inputs of calls, and records in flight are not
+described: their outcome is *unknown* until a job restores them. Sources and sinks are kept if the same method made
+them. State without a place in the pipeline would be lost: it is *dropped*, which is refused unless it was allowed.
 """
 
 from __future__ import annotations
@@ -23,118 +22,118 @@ from aflow.state.schema_change import Incompatible, Kept, Migrated
 from aflow.state.snapshot import STATES, OperatorSnapshot
 from aflow.state.specs import RESERVED
 
-#: Beside the rows of a state with this name behind it, when they were last touched.
+#: Prefix of the last touches of the rows of a state, followed by its name.
 _TOUCHED: Final = f"{RESERVED}touched "
 
-#: What steps of any kind can read: records in flight, and how far event time had come.
+#: State that steps of any kind can read: records in flight and watermarks.
 _ANYWHERE: Final = frozenset({"@in flight", "@watermark"})
 
-#: What can be left behind without a loss: the watermarks of asynchronous steps, which the sources send again.
+#: State that can be dropped without a loss: watermarks of asynchronous steps, which sources emit again.
 _REPEATED: Final = frozenset({"@fences"})
 
 
-#: What a step keeps by key whose form is aflow's own.
+#: State by key in a format of aflow itself.
 _TIMERS: Final = frozenset({"@event timers", "@processing timers"})
 
-#: Operator state that consists of records: inputs of calls, and what was in flight.
+#: Operator state that consists of records: inputs of calls and records in flight.
 _RECORDS: Final = frozenset({"@calls", "@handlers", "@in flight", "@waiting"})
 
 
-class Fate(Enum):
-    """What becomes of a state, or of all that a step remembers."""
+class StateOutcome(Enum):
+    """Outcome for one state, or for all state of a step."""
 
     KEPT = "kept"
     MIGRATED = "migrated"
-    """It is read with the changes that are told."""
+    """It is read with the listed changes."""
     UNKNOWN = "unknown until restored"
-    """The same method made the step, and the types of what it holds are compared when it is restored."""
+    """The same method made the step. Types are compared when it is restored."""
     NEW = "new"
-    """Nothing of it is stored: it starts empty."""
+    """It is not stored and starts empty."""
     DROPPED = "dropped"
-    """It is stored, and there is no place for it."""
+    """It is stored, and the pipeline has no place for it."""
     REFUSED = "refused"
-    """It is stored, and cannot be read as what is declared."""
+    """It is stored, and cannot be read as the declared type."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """A declared state as it is stored."""
+    """A stored state that a step declared."""
 
     name: str
     descriptions: tuple[Description, ...] = ()
-    """How it is stored; more than one if parts of it were not written since the type changed, none if unknown."""
+    """Its descriptions: several if parts of it were written before a change of the type, none if unknown."""
     keys: int = 0
-    """How many keys have something; for a broadcast state 0."""
+    """Number of keys with this state; 0 for broadcast state."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredStep:
-    """A step that has something in a checkpoint."""
+    """A step with state in a checkpoint."""
 
     name: str
     what: str
     parallelism: int
     states: tuple[StoredState, ...] = ()
     others: tuple[str, ...] = ()
-    """Names of what it remembers beside declared states: timers, windows, positions …"""
+    """Names of its state beside declared states: timers, windows, positions …"""
     untyped: tuple[str, ...] = ()
-    """The names of ``others`` that hold values of the user, of types that a snapshot does not tell."""
+    """Names in ``others`` with values of the user whose types are not described."""
 
     @property
     def empty(self) -> bool:
-        """True if nothing would be lost with it."""
+        """True if it has no state."""
         return not self.states and not self.others
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredStep:
-    """A step of the pipeline that is to go on."""
+    """A step of the pipeline."""
 
     name: str
     what: str
     parallelism: int
     states: Mapping[str, bytes] | None = None
-    """Descriptions of its states, by name, as ``Operator.declares`` gives them; None if it does not tell."""
+    """Descriptions of its states by name, from ``Operator.declares``; None if it does not describe them."""
     stateful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """What becomes of one state of a step."""
+    """Outcome for one state of a step."""
 
     name: str
-    fate: Fate
+    outcome: StateOutcome
     type: str
-    """How it is stored, or is going to be, for a person."""
+    """Its stored type, or the declared one of a new state, for people."""
     details: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        yield f"    {self.fate.value:<9} {self.name}{f': {self.type}' if self.type else ''}"
+        yield f"    {self.outcome.value:<9} {self.name}{f': {self.type}' if self.type else ''}"
         yield from (f"              {detail}" for detail in self.details)
 
 
 @dataclass(frozen=True, slots=True)
 class StepChange:
-    """What becomes of a step."""
+    """Outcome for a step."""
 
     name: str
     what: str
-    own: Fate
-    """What becomes of what it remembers beside declared states."""
+    own: StateOutcome
+    """Outcome for its state beside declared states."""
     before: int | None = None
     """Its parallelism in the checkpoint; None if it is new."""
     after: int | None = None
-    """Its parallelism now; None if it is no longer there."""
+    """Its parallelism in the pipeline; None if it was removed."""
     states: tuple[StateChange, ...] = ()
     details: tuple[str, ...] = ()
 
     @property
-    def fate(self) -> Fate:
-        """The gravest of all in it."""
-        return max((self.own, *(state.fate for state in self.states)), key=_GRAVITY.index)
+    def outcome(self) -> StateOutcome:
+        """The most severe outcome in the step."""
+        return max((self.own, *(state.outcome for state in self.states)), key=_SEVERITY.index)
 
     def lines(self) -> Iterator[str]:
-        yield f"  step {self.name!r} ({self.what}){self._parallelism()}: {self.fate.value}"
+        yield f"  step {self.name!r} ({self.what}){self._parallelism()}: {self.outcome.value}"
         yield from (f"    {detail}" for detail in self.details)
         for state in self.states:
             yield from state.lines()
@@ -145,23 +144,23 @@ class StepChange:
         return f", parallelism {self.before} → {self.after}"
 
 
-_GRAVITY: Final = (
-    Fate.NEW,
-    Fate.KEPT,
-    Fate.MIGRATED,
-    Fate.UNKNOWN,
-    Fate.DROPPED,
-    Fate.REFUSED,
+_SEVERITY: Final = (
+    StateOutcome.NEW,
+    StateOutcome.KEPT,
+    StateOutcome.MIGRATED,
+    StateOutcome.UNKNOWN,
+    StateOutcome.DROPPED,
+    StateOutcome.REFUSED,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """What becomes of everything that is stored; ``str(plan)`` is its text."""
+    """Outcomes for all stored state; ``str(plan)`` is a text for people."""
 
     steps: tuple[StepChange, ...] = ()
     refusals: tuple[str, ...] = field(default=())
-    """Reasons against going on at all."""
+    """Reasons to refuse the whole checkpoint."""
 
     def __str__(self) -> str:
         lines = [line for step in self.steps for line in step.lines()]
@@ -170,44 +169,44 @@ class ChangePlan:
 
     @property
     def refused(self) -> bool:
-        """True if something that is stored cannot be read."""
-        return bool(self.refusals) or self._any(Fate.REFUSED)
+        """True if some stored state cannot be read."""
+        return bool(self.refusals) or self._any(StateOutcome.REFUSED)
 
     @property
     def dropped(self) -> bool:
-        """True if something that is stored would be lost."""
-        return self._any(Fate.DROPPED)
+        """True if some stored state would be lost."""
+        return self._any(StateOutcome.DROPPED)
 
     @property
     def unknown(self) -> bool:
-        """True if only a restore can say whether something can be read."""
-        return self._any(Fate.UNKNOWN)
+        """True if only a restore can find out if some state can be read."""
+        return self._any(StateOutcome.UNKNOWN)
 
     def check(self, *, allow_dropped_state: bool = False) -> None:
-        """Raises ``RestoreError`` with the whole plan if something is refused, or dropped without being allowed."""
+        """Raise ``RestoreError`` with the whole plan if state is refused, or dropped without permission."""
         if self.refused:
             raise RestoreError(
-                f"the pipeline cannot go on from what is stored:\n{self}\n"
-                f"declare what is refused as it was, or give the changed state or step another name"
+                f"the pipeline cannot start from the stored state:\n{self}\n"
+                f"declare refused states as before, or give the changed state or step another name"
             )
         if self.dropped and not allow_dropped_state:
             raise RestoreError(
-                f"some of what is stored has no place in the pipeline, and would be lost:\n{self}\n"
-                f"name steps and states as they were named, or allow it with allow_dropped_state=True "
+                f"some stored state has no place in the pipeline and would be lost:\n{self}\n"
+                f"name steps and states as before, or allow the loss with allow_dropped_state=True "
                 f"(--allow-dropped-state of 'aflow run')"
             )
 
     def without_dropped(self, step: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
-        """``snapshot`` of ``step`` without the states that the step has no place for."""
+        """Return ``snapshot`` of ``step`` without its dropped states."""
         gone: set[str] = set()
         for change in self.steps:
             if change.name == step:
-                gone |= {one.name for one in change.states if one.fate is Fate.DROPPED}
+                gone |= {one.name for one in change.states if one.outcome is StateOutcome.DROPPED}
         return _without(snapshot, gone) if gone else snapshot
 
-    def _any(self, fate: Fate) -> bool:
+    def _any(self, outcome: StateOutcome) -> bool:
         return any(
-            fate in (step.own, *(state.fate for state in step.states)) for step in self.steps
+            outcome in (step.own, *(state.outcome for state in step.states)) for step in self.steps
         )
 
 
@@ -217,22 +216,24 @@ def change_plan(
     *,
     key_groups: tuple[int, int] | None = None,
 ) -> ChangePlan:
-    """Compare what is stored with what a pipeline declares.
+    """Compare stored steps with the steps of a pipeline.
 
-    ``key_groups`` are the numbers that the checkpoint has and that the job has. Steps that have nothing to remember on
-    either side are left out. The order is that of the pipeline, then of what is dropped.
+    ``key_groups`` are the numbers of key groups of the checkpoint and of the job. Steps without state on both sides are
+    omitted. The order is that of the pipeline, then dropped steps.
     """
-    there = {step.name: step for step in stored}
+    stored_steps = {step.name: step for step in stored}
     wanted = list(declared)
-    changes = [_step_change(there.get(step.name), step) for step in wanted]
+    changes = [_step_change(stored_steps.get(step.name), step) for step in wanted]
     names = {step.name for step in wanted}
-    gone = [_gone(step) for name, step in there.items() if name not in names and not step.empty]
-    told = (change for change in changes if change is not None)
-    return ChangePlan((*told, *gone), tuple(_refusals(there.values(), key_groups)))
+    gone = [
+        _gone(step) for name, step in stored_steps.items() if name not in names and not step.empty
+    ]
+    listed = (change for change in changes if change is not None)
+    return ChangePlan((*listed, *gone), tuple(_refusals(stored_steps.values(), key_groups)))
 
 
 def stored_step(step: StepState, snapshot: OperatorSnapshot) -> StoredStep:
-    """What ``snapshot``, which is complete, holds of ``step``. Raises ``RestoreError`` if types cannot be read."""
+    """Return the stored state of ``step`` in a complete ``snapshot``. Raises ``RestoreError`` for unreadable types."""
     states: dict[str, StoredState] = {}
     others: dict[str, None] = dict.fromkeys(
         name for name, parts in snapshot.operator.items() if parts and name not in _REPEATED
@@ -254,7 +255,7 @@ def stored_step(step: StepState, snapshot: OperatorSnapshot) -> StoredStep:
                 _note(states, name, _described_copy(copy), 0)
     except (CodecError, TypeError, ValueError) as exc:
         raise RestoreError(
-            f"what is stored of step {step.name!r} does not say what it is: {exc}"
+            f"the stored state of step {step.name!r} has no valid description: {exc}"
         ) from exc
     return StoredStep(
         step.name,
@@ -285,18 +286,20 @@ def _step_change(stored: StoredStep | None, declared: DeclaredStep) -> StepChang
         if not declared.stateful:
             return None
         new = tuple(_new(name, data) for name, data in states.items())
-        return StepChange(declared.name, declared.what, Fate.NEW, None, declared.parallelism, new)
+        return StepChange(
+            declared.name, declared.what, StateOutcome.NEW, None, declared.parallelism, new
+        )
     change = StepChange(
         declared.name,
         declared.what,
-        Fate.UNKNOWN if stored.untyped else Fate.KEPT,
+        StateOutcome.UNKNOWN if stored.untyped else StateOutcome.KEPT,
         stored.parallelism,
         declared.parallelism,
         details=tuple(_untyped_text(stored.untyped)),
     )
     if stored.what != declared.what and _depends_on_what(stored, declared):
-        reason = f"it is a {stored.what} in what is stored, and a {declared.what} now; give it another name"
-        return replace(change, own=Fate.REFUSED, details=(reason,))
+        reason = f"it was a {stored.what} when it was stored, and is a {declared.what} now; give it another name"
+        return replace(change, own=StateOutcome.REFUSED, details=(reason,))
     if declared.states is None:
         kept = (_unchecked(state) for state in stored.states)
         return replace(change, states=tuple(kept))
@@ -307,63 +310,70 @@ def _step_change(stored: StoredStep | None, declared: DeclaredStep) -> StepChang
 
 
 def _depends_on_what(stored: StoredStep, declared: DeclaredStep) -> bool:
-    """Whether something is stored that only a step of the same kind can read."""
+    """Return True if state is stored that only a step of the same kind can read."""
     return declared.states is None or not _ANYWHERE.issuperset(stored.others)
 
 
 def _state_change(stored: StoredState, declared: bytes | None) -> StateChange:
     if declared is None:
-        return StateChange(stored.name, Fate.DROPPED, _type(stored), (_amount(stored),))
+        return StateChange(stored.name, StateOutcome.DROPPED, _type(stored), (_amount(stored),))
     new = Description.decoded(declared)
     changes: list[str] = []
     for old in stored.descriptions:
         match compare_descriptions(old, new):
             case Incompatible(reason):
                 details = (f"declared as {new}", reason)
-                return StateChange(stored.name, Fate.REFUSED, str(old), details)
+                return StateChange(stored.name, StateOutcome.REFUSED, str(old), details)
             case Migrated(more):
                 changes += more
             case Kept():
                 pass
     if not stored.descriptions:
-        return StateChange(stored.name, Fate.KEPT, str(new), ("of a type that is not known",))
+        return StateChange(stored.name, StateOutcome.KEPT, str(new), ("its type is unknown",))
     if changes:
-        return StateChange(stored.name, Fate.MIGRATED, _type(stored), tuple(dict.fromkeys(changes)))
-    return StateChange(stored.name, Fate.KEPT, str(new))
+        return StateChange(
+            stored.name, StateOutcome.MIGRATED, _type(stored), tuple(dict.fromkeys(changes))
+        )
+    return StateChange(stored.name, StateOutcome.KEPT, str(new))
 
 
 def _unchecked(state: StoredState) -> StateChange:
     return StateChange(
-        state.name, Fate.UNKNOWN, _type(state), ("compared when the step is restored",)
+        state.name, StateOutcome.UNKNOWN, _type(state), ("compared when the step is restored",)
     )
 
 
 def _new(name: str, description: bytes) -> StateChange:
-    return StateChange(name, Fate.NEW, str(Description.decoded(description)), ("starts empty",))
+    return StateChange(
+        name, StateOutcome.NEW, str(Description.decoded(description)), ("starts empty",)
+    )
 
 
 def _gone(step: StoredStep) -> StepChange:
     states = (
-        StateChange(one.name, Fate.DROPPED, _type(one), (_amount(one),)) for one in step.states
+        StateChange(one.name, StateOutcome.DROPPED, _type(one), (_amount(one),))
+        for one in step.states
     )
     reason = "it is not in the pipeline; was it renamed?"
     if step.name.startswith(f"{step.what} #"):
-        reason = "no step of the pipeline has this number; named with name=, a step is found wherever it stands"
+        reason = (
+            "no step of the pipeline has this number; a step with name= is found at any position"
+        )
     details = (reason, *_others_text(step.others))
     return StepChange(
-        step.name, step.what, Fate.DROPPED, step.parallelism, None, tuple(states), details
+        step.name, step.what, StateOutcome.DROPPED, step.parallelism, None, tuple(states), details
     )
 
 
 def _untyped_text(names: tuple[str, ...]) -> Iterator[str]:
     if names:
         held = ", ".join(name.removeprefix(RESERVED) for name in names)
-        yield f"types are compared when the step is restored, of: {held}"
+        yield f"types are compared when the step is restored: {held}"
 
 
 def _others_text(names: tuple[str, ...]) -> Iterator[str]:
     if names:
-        yield f"it also remembers {', '.join(name.removeprefix(RESERVED) for name in names)}"
+        yield f"it also has {', '.join(name.removeprefix(RESERVED) for name in names)}"
 
 
 def _refusals(stored: Iterable[StoredStep], key_groups: tuple[int, int] | None) -> Iterator[str]:

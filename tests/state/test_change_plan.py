@@ -12,7 +12,7 @@ from aflow.graph.declared_steps import declared_steps
 from aflow.state.change_plan import (
     ChangePlan,
     DeclaredStep,
-    Fate,
+    StateOutcome,
     StoredState,
     StoredStep,
     change_plan,
@@ -59,9 +59,9 @@ def silent(name: str = "totals", what: str = "window.fold") -> DeclaredStep:
     return DeclaredStep(name, what, 1, None, stateful=True)
 
 
-def fates(plan: ChangePlan) -> dict[str, dict[str, Fate]]:
+def fates(plan: ChangePlan) -> dict[str, dict[str, StateOutcome]]:
     return {
-        step.name: {"": step.own, **{state.name: state.fate for state in step.states}}
+        step.name: {"": step.own, **{state.name: state.outcome for state in step.states}}
         for step in plan.steps
     }
 
@@ -72,7 +72,7 @@ LAST = ValueState("last", of=Payment)
 def test_a_state_of_the_same_name_and_type_is_kept() -> None:
     plan = change_plan([stored(LAST)], [declared(LAST)])
 
-    assert fates(plan) == {"totals": {"": Fate.KEPT, "last": Fate.KEPT}}
+    assert fates(plan) == {"totals": {"": StateOutcome.KEPT, "last": StateOutcome.KEPT}}
     plan.check()
 
 
@@ -91,7 +91,7 @@ def test_a_state_that_is_read_as_a_wider_type_is_migrated_and_told_how() -> None
 def test_a_state_of_which_nothing_is_stored_is_new() -> None:
     plan = change_plan([stored(LAST)], [declared(LAST, ValueState("seen", of=int))])
 
-    assert fates(plan)["totals"]["seen"] is Fate.NEW
+    assert fates(plan)["totals"]["seen"] is StateOutcome.NEW
     plan.check()
 
 
@@ -109,7 +109,7 @@ def test_a_state_that_cannot_be_read_is_refused_with_both_types() -> None:
 def test_a_state_that_is_not_declared_any_more_is_dropped_only_if_allowed() -> None:
     plan = change_plan([stored(LAST, ValueState("old", of=int))], [declared(LAST)])
 
-    assert fates(plan)["totals"]["old"] is Fate.DROPPED
+    assert fates(plan)["totals"]["old"] is StateOutcome.DROPPED
     with pytest.raises(
         RestoreError, match=r"(?s)dropped   old: value of int.*2 keys.*allow_dropped_state=True"
     ):
@@ -121,8 +121,8 @@ def test_a_step_that_is_not_there_any_more_is_dropped_with_all_it_has() -> None:
     plan = change_plan([stored(LAST, others="@watermark")], [declared(LAST, name="sums")])
 
     assert fates(plan) == {
-        "sums": {"": Fate.NEW, "last": Fate.NEW},
-        "totals": {"": Fate.DROPPED, "last": Fate.DROPPED},
+        "sums": {"": StateOutcome.NEW, "last": StateOutcome.NEW},
+        "totals": {"": StateOutcome.DROPPED, "last": StateOutcome.DROPPED},
     }
     assert "was it renamed?" in str(plan)
     assert plan.dropped
@@ -132,7 +132,7 @@ def test_a_step_that_is_not_found_by_its_number_should_have_a_name() -> None:
     plan = change_plan([stored(others="@watermarks", name="event_time #2", what="event_time")], [])
 
     assert plan.dropped
-    assert "named with name=, a step is found wherever it stands" in str(plan)
+    assert "a step with name= is found at any position" in str(plan)
 
 
 def test_a_step_that_had_nothing_to_remember_may_go() -> None:
@@ -147,7 +147,7 @@ def test_a_step_that_does_not_tell_is_kept_if_the_same_method_made_it() -> None:
 
     plan = change_plan([before], [silent()])
 
-    assert fates(plan) == {"totals": {"": Fate.KEPT}}
+    assert fates(plan) == {"totals": {"": StateOutcome.KEPT}}
 
 
 def test_a_step_that_does_not_tell_is_refused_if_another_method_made_it() -> None:
@@ -156,7 +156,7 @@ def test_a_step_that_does_not_tell_is_refused_if_another_method_made_it() -> Non
     plan = change_plan([before], [silent(what="window.apply")])
 
     assert plan.refused
-    assert "it is a window.fold in what is stored, and a window.apply now" in str(plan)
+    assert "it was a window.fold when it was stored, and is a window.apply now" in str(plan)
 
 
 def test_states_decide_where_two_methods_store_nothing_else() -> None:
@@ -164,7 +164,7 @@ def test_states_decide_where_two_methods_store_nothing_else() -> None:
 
     plan = change_plan([fold], [declared(ValueState("accumulator", of=int), what="reduce")])
 
-    assert fates(plan) == {"totals": {"": Fate.KEPT, "accumulator": Fate.KEPT}}
+    assert fates(plan) == {"totals": {"": StateOutcome.KEPT, "accumulator": StateOutcome.KEPT}}
 
 
 def test_timers_of_a_function_are_not_lost_in_a_step_of_another_kind() -> None:

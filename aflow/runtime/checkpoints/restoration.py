@@ -25,7 +25,7 @@ from aflow.runtime.checkpoints.inflight import (
 from aflow.runtime.checkpoints.sections import read_committables, read_progress
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.runtime.splits import Progress
-from aflow.state.change_plan import ChangePlan, Fate, change_plan, stored_step
+from aflow.state.change_plan import ChangePlan, StateOutcome, change_plan, stored_step
 from aflow.state.manifest import Link, StepState
 from aflow.state.read_errors import wrap_read_errors
 from aflow.state.snapshot import OperatorSnapshot
@@ -133,7 +133,10 @@ class Restoration:
         return {
             step.name
             for step in self.changes.steps
-            if any(state.fate not in (Fate.KEPT, Fate.NEW, Fate.UNKNOWN) for state in step.states)
+            if any(
+                state.outcome not in (StateOutcome.KEPT, StateOutcome.NEW, StateOutcome.UNKNOWN)
+                for state in step.states
+            )
         }
 
     def _state(self, step: str) -> OperatorSnapshot:
