@@ -232,7 +232,7 @@ class Sink(ABC, Generic[T_contra]):
 
         ``committables`` are those of the checkpoint, of all its writers. It is not known if they were committed before
         the crash. Commit them, and remove output that was written after them. Without a checkpoint to continue from,
-        ``committables`` is empty. A sink that must tell the two apart prepares something at each checkpoint; later
+        ``committables`` is empty. A sink that must distinguish the two prepares something at each checkpoint; later
         checkpoints keep the last committable of a writer that has ended. Not called when a job runs without
         checkpoints. A no-op by default.
         """

@@ -233,7 +233,7 @@ def _logic(
         key_type=key_type,
     )
     try:
-        # The operator replaces ``apply``; here it only says that windows keep their records.
+        # ``apply`` marks windows that keep their records; the operator has its own function.
         check_logic(replace(logic, apply=len))
     except FlowDefinitionError as exc:
         raise FlowDefinitionError(f"{where}: {exc}") from exc

@@ -51,7 +51,7 @@ class Stream(AsyncCallMethods[T]):
     Functions of steps are called once for each record, synchronously, in the order of the stream. An error that they
     raise stops the job with an ``OperatorError`` that names the step and the record (for consecutive maps and filters:
     the input of the first of them). ``name=`` names the step in plans, metrics and errors. A stream may be read
-    several times: every reader gets every record.
+    several times: every reader receives every record.
     """
 
     def __init__(self, graph: FlowGraph, edge: Edge) -> None:

@@ -1,4 +1,4 @@
-"""Windows as users declare them, and the assigner, trigger and evictor that they stand for."""
+"""Windows as users declare them, and their assigners, triggers and evictors."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class FlowGraph:
         for node in self.nodes:
             if node.what == "key_by" and node.id not in read:
                 raise FlowDefinitionError(
-                    f"nothing is done with the keys of step {node.name!r} (key_by); go on with a keyed step such as "
+                    f"no step uses the keys of step {node.name!r} (key_by); add a keyed step such as "
                     f".fold(…), .process(…) or .window(…), or remove the key_by"
                 )
             if node.kind is not Kind.SINK and node.id not in read:

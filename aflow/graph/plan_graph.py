@@ -1,6 +1,6 @@
 """A plan as text for a terminal, and as a Mermaid flowchart for a document.
 
-Both depend on the plan alone: equal plans give equal text.
+Both depend on the plan alone: equal plans have equal text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Watermarks that triggers downstream need between the records of a batch.
 
 A watermark is emitted after a batch unless a record of the batch is late for it. A trigger that fires at multiples of a
-period would then see more records in its window the larger batches are. So the steps where event time begins get the
+period would then see more records in its window the larger batches are. So the steps where event time begins have the
 periods of all downstream triggers, and emit a watermark at each multiple.
 """
 
@@ -18,7 +18,7 @@ from aflow.operators.event_time import EventTimeOperator
 def watermark_periods(nodes: Iterable[Node]) -> dict[int, tuple[int, ...]]:
     """Return the periods (ms) by the id of each node where event time begins, if there are any.
 
-    Each of ``nodes`` comes after its inputs.
+    ``nodes`` are sorted: each is after its inputs.
     """
     downstream: dict[int, set[int]] = {}
     needed: dict[int, tuple[int, ...]] = {}
@@ -41,10 +41,10 @@ def with_periods(node: Node, periods: tuple[int, ...]) -> Node:
     make = node.operator
     if make is None or not periods:
         return node
-    return replace(node, operator=_made_with(make, periods))
+    return replace(node, operator=_factory_with(make, periods))
 
 
-def _made_with(make: Callable[[], Operator], periods: tuple[int, ...]) -> Callable[[], Operator]:
+def _factory_with(make: Callable[[], Operator], periods: tuple[int, ...]) -> Callable[[], Operator]:
     def made() -> Operator:
         operator = make()
         if isinstance(operator, EventTimeOperator):

@@ -175,7 +175,7 @@ class _BackendCheck:
         self._same(
             (step.backend.get("list", 0), step.backend.get("map", 0)),
             ([1], {"1": 1}),
-            "a list and a map that were changed by somebody outside are",
+            "a list and a map that the caller changed are",
         )
         self._same(step.backend.get("aggregating", 0), 1.0, "an aggregate read from outside is")
         self._same(step.backend.get("value", "never"), None, "what an unknown key has is")

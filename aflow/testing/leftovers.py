@@ -103,7 +103,7 @@ def _refuse(
     left += [f"thread {one.name!r}" for one in set(threading.enumerate()) - threads if _lasts(one)]
     left += [f"open file {name}" for _, name in sorted(files)]
     if left:
-        raise AssertionError(f"{what} leaves behind: {', '.join(left)}")
+        raise AssertionError(f"{what} leaks: {', '.join(left)}")
 
 
 def _lasting(before: set[tuple[int, str]]) -> set[tuple[int, str]]:

@@ -1,7 +1,7 @@
 """The base of harnesses: one step under test, without an event loop.
 
 A harness replaces the runtime: it makes the operator with a context, calls it one step at a time and records its
-output. Its clock advances when the test says so, and fires the timers of the operator on the way. The subclasses define
+output. The test advances its clock, which fires the timers of the operator on the way. The subclasses define
 the inputs: ``OperatorHarness`` has one, ``TwoInputHarness`` two.
 """
 

@@ -71,7 +71,7 @@ class Step:
 
 
 class SeededOrder:
-    """Shuffles the ready steps between two fences, and ranks timers at random; the same seed gives the same order."""
+    """Ready steps shuffled between two fences, and random ranks of timers; equal seeds have equal orders."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)

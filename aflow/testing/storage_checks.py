@@ -181,7 +181,7 @@ class _StorageCheck:
             await self._expect(storage, 4, wanted, "on a part that sweep(keep) was given")
 
     async def _sweeping_beside_writers(self) -> None:
-        """``sweep`` leaves the parts of a checkpoint that is not completed yet."""
+        """``sweep`` keeps the parts of a checkpoint that is not completed yet."""
         async with self._opened("beside writers") as storage:
             file = await self._write(storage, 1, 0, _numbered(1))
             await self._sweep(storage, [])

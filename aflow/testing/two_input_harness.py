@@ -39,9 +39,9 @@ class TwoInputHarness(StepHarness[TwoInputOperator, U], Generic[L, R, U]):
     """Drives one step that reads two streams: values of ``L`` and of ``R`` in, ``U`` out, without an event loop.
 
     ``TwoInputHarness.of(function)`` is for process functions of two streams; ``factory`` makes any other operator.
-    ``left_key`` and ``right_key`` give the key of a value, for inputs that are keyed. The two inputs are combined as in
-    a job: the step receives the smaller watermark, an idle input does not hold it back, and the step is idle when both
-    inputs are. All else is as with ``OperatorHarness``.
+    ``left_key`` and ``right_key`` return the key of a value, for inputs that are keyed. The two inputs are combined as
+    in a job: the step receives the smaller watermark, an idle input does not hold it back, and the step is idle when
+    both inputs are. All else is as with ``OperatorHarness``.
 
     >>> import aflow as af
     >>> from aflow.testing import TwoInputHarness

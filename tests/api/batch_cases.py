@@ -1,4 +1,4 @@
-"""A pipeline for each public step, whose results must not depend on how its records are batched."""
+"""A pipeline for each public step. Its results must not depend on the batches of its records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Build = Callable[[Items], af.Stream[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``build`` gets items and adds the step."""
+    """``build`` adds the step to a stream of items."""
 
     build: Build
     ordered: bool = True
@@ -43,7 +43,7 @@ def pair(make: Callable[[Items, Items, str], Items]) -> Case:
 
 
 class Marked(af.KeyedProcess[int, Item, tuple[str, Item]]):
-    """Counts the items of a key, and gives what it has counted 5 ms behind each item up to that moment."""
+    """Count the items of a key, and emit the count by an event timer 5 ms after each item."""
 
     counts = af.MapState("counts", key=int, of=int)
 
@@ -59,7 +59,7 @@ class Marked(af.KeyedProcess[int, Item, tuple[str, Item]]):
 
 
 class Beside(af.BroadcastProcess[Any, Item, Item, tuple[str, Item]]):
-    """Emits what comes from both inputs; neither looks at the other."""
+    """Emit the records of both inputs; neither depends on the other."""
 
     def process(self, value: Item, ctx: af.BroadcastContext[Any]) -> Iterable[tuple[str, Item]]:
         return [("record", value)]
@@ -87,7 +87,7 @@ def windowed(windows: Any, **how: Any) -> Build:
 def by_kind(
     make: Callable[[af.WindowedStream[int, Item]], af.streams.WindowResults[Item, Any]],
 ) -> dict[str, Case]:
-    """What ``make`` does with each kind of windows."""
+    """Return a case of ``make`` for each kind of windows."""
     return {
         kind: Case(
             lambda items, windows=windows: with_late(make(keyed(items).window(windows))),  # type: ignore[misc]
@@ -113,7 +113,7 @@ _ONE, _OTHER = af.Tag[Item]("one"), af.Tag[Item]("other")
 
 
 class Parts(af.ProcessFunction[Item, Item]):
-    """A third of the items goes to each of two sides."""
+    """Send a third of the items to each of two side outputs."""
 
     def process(self, value: Item, ctx: af.ProcessContext) -> Iterable[Item]:
         if value.n % 3:
@@ -249,10 +249,10 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     ],
 }
 
-#: Public methods whose results may depend on the batches, and why.
+#: Public methods whose results may depend on the batches, with the reason.
 EXEMPT: Final[Mapping[str, str]] = {
-    "Stream.step_input": "describes where a step goes; it adds none",
-    "KeyedStream.step_input": "describes where a step goes; it adds none",
+    "Stream.step_input": "adds no step",
+    "KeyedStream.step_input": "adds no step",
     "KeyedStream.interval_join": "adds no step; the methods of JoinedStreams do",
     "KeyedStream.as_of_join": "adds no step; the methods of AsOfJoinedStreams do",
     "KeyedStream.window_join": "adds no step; the methods of JoinedStreams do",

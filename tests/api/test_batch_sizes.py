@@ -68,7 +68,7 @@ def check(case: Case) -> None:
     }
     expected = found[1_024, True]
 
-    assert expected, "nothing comes of this pipeline, so it shows nothing"
+    assert expected, "the pipeline has no results, so nothing is compared"
     for how, results in found.items():
         assert results == expected, f"batch_records and chaining: {how}"
 
@@ -90,7 +90,7 @@ def _triggered() -> Iterator[Any]:
         for kind, windows in WINDOWS.items():
             merging = kind in ("session", "dynamic session")
             if name == "Never" or isinstance(windows, af.Count) or (merging and name == "Delta"):
-                continue  # gives nothing; has a trigger of its own; refused
+                continue  # emits nothing; has its own trigger; refused
             yield pytest.param(windows, trigger, id=f"{name} {kind}")
 
 
@@ -102,7 +102,7 @@ def test_the_firings_of_a_trigger_are_the_same_for_all_batch_sizes(
 
 
 @pytest.mark.parametrize("evictor", EVICTORS)
-def test_what_an_evictor_drops_is_the_same_for_all_batch_sizes(evictor: str) -> None:
+def test_evictors_drop_the_same_records_for_all_batch_sizes(evictor: str) -> None:
     check(
         Case(windowed(af.Sliding(millis(60), millis(20)), evictor=EVICTORS[evictor]), ordered=False)
     )

@@ -1,4 +1,4 @@
-"""What a call gave, and what it was made for, together: ``map_async(…, into=…)``."""
+"""Results of calls combined with their inputs: ``map_async(…, into=…)``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ran(build: Callable[[af.Stream[int]], af.Stream[Any]], numbers: list[int]) -
     return results.values
 
 
-def test_a_value_and_the_result_for_it_leave_together() -> None:
+def test_a_value_is_emitted_with_its_result() -> None:
     def build(numbers: af.Stream[int]) -> af.Stream[str]:
         together = numbers.map_async(squared, into=lambda n, square: f"{n} → {square}")
         assert_type(together, af.Stream[str])
@@ -33,7 +33,7 @@ def test_a_value_and_the_result_for_it_leave_together() -> None:
     assert ran(build, [1, 2, 3]) == ["1 → 1", "2 → 4", "3 → 9"]
 
 
-def test_what_takes_the_place_of_a_result_is_put_together_too() -> None:
+def test_a_fallback_is_combined_with_its_value_too() -> None:
     def build(numbers: af.Stream[int]) -> af.Stream[tuple[int, int]]:
         return numbers.map_async(
             squared,
@@ -66,7 +66,7 @@ def test_a_mistake_in_it_fails_the_job_and_names_the_record() -> None:
         ran(build, [1, 2, 3])
 
 
-def test_what_cannot_be_called_is_refused() -> None:
+def test_an_object_that_is_not_callable_is_refused() -> None:
     numbers: Any = af.Flow("numbers").source([1])
 
     with pytest.raises(af.FlowDefinitionError, match=r"map_async\(into=…\) takes a function"):

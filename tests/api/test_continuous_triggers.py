@@ -120,14 +120,14 @@ def test_firings_follow_the_order_of_arrival_alone(
 @pytest.mark.parametrize(
     "trigger", [CONTINUOUS, EARLY, af.triggers.Purging(CONTINUOUS)], ids=stable
 )
-def test_a_window_fires_at_each_multiple_however_far_the_watermark_is_behind(
+def test_a_window_fires_at_each_multiple_whatever_the_lag_of_the_watermark(
     trigger: af.triggers.Trigger[Record], batch: int
 ) -> None:
     arrived = [("a", at) for at in range(60, 120)]
 
     rows = asyncio.run(found(arrived, trigger, delay=60, batch=batch))
 
-    # The watermark goes from -1 to 58 meanwhile, past nine multiples; then to the end.
+    # The watermark advances from -1 to 58, past nine multiples; then to the end.
     assert len(rows) >= 9
     assert {at for *_, some in rows for at in some} == set(range(60, 120))
     assert rows == asyncio.run(found(arrived, trigger, delay=60, batch=1))

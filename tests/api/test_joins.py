@@ -1,4 +1,4 @@
-"""Steps that read two streams, as users ask for them."""
+"""Steps that read two streams: joins, connected streams and broadcasts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ every_way = pytest.mark.parametrize(
 
 
 @every_way
-def test_an_interval_join_pairs_what_is_close(parallelism: int, seed: int) -> None:
+def test_an_interval_join_pairs_records_near_in_time(parallelism: int, seed: int) -> None:
     both = streams()
     joined = both.left.interval_join(both.right, between=(-SECOND, SECOND)).left(
         lambda left, right: (left, right), name="close"
@@ -61,7 +61,7 @@ def test_an_interval_join_pairs_what_is_close(parallelism: int, seed: int) -> No
 
 
 @every_way
-def test_an_as_of_join_finds_what_held_at_the_time(parallelism: int, seed: int) -> None:
+def test_an_as_of_join_finds_the_version_valid_at_the_time(parallelism: int, seed: int) -> None:
     both = streams()
     joined = both.left.as_of_join(both.right).left(lambda left, right: (left, right), name="as of")
 
@@ -74,7 +74,7 @@ def test_an_as_of_join_finds_what_held_at_the_time(parallelism: int, seed: int) 
 
 
 @every_way
-def test_a_window_join_pairs_what_is_in_one_window(parallelism: int, seed: int) -> None:
+def test_a_window_join_pairs_records_of_one_window(parallelism: int, seed: int) -> None:
     both = streams()
     joined = both.left.window_join(both.right, af.Tumbling(5 * SECOND)).full(
         lambda left, right: (left, right), name="same five seconds"
@@ -112,7 +112,7 @@ def test_a_co_group_sees_both_lists(parallelism: int, seed: int) -> None:
 
 
 class Balance(af.CoProcess[str, tuple[str, int], tuple[str, int], tuple[str, int]]):
-    """Adds what comes from the left, subtracts what comes from the right, and tells at the end."""
+    """Add left values, subtract right values, and emit the total at the end."""
 
     total = af.ValueState("total", of=int)
 
@@ -265,7 +265,7 @@ def test_a_join_by_event_time_is_refused_where_only_one_side_has_that(
     assert message.endswith(f"on the {lacking} one")
 
 
-def test_event_time_of_a_join_goes_on_behind_it() -> None:
+def test_event_time_continues_downstream_of_a_join() -> None:
     both = streams()
     one = both.left.as_of_join(both.right).inner(lambda left, right: left, name="one")
     two = (

@@ -1,4 +1,4 @@
-"""Keys that cannot be keys are refused alike, whatever step comes behind and however many subtasks there are."""
+"""Values that cannot be keys are refused alike by all keyed steps at any parallelism."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STEPS: dict[str, Callable[[af.KeyedStream[Any, int]], af.Stream[Any]]] = {
 @pytest.mark.parametrize("parallelism", [1, 2])
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("bad", BAD)
-def test_what_cannot_be_a_key_is_refused_with_the_reason_and_the_record(
+def test_a_value_that_cannot_be_a_key_is_refused_with_the_reason_and_the_record(
     bad: str, step: str, parallelism: int
 ) -> None:
     key, reason = BAD[bad]

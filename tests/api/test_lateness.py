@@ -1,4 +1,4 @@
-"""What is late and what a window comes to depend on the order of the records, not on batches, subtasks or chains."""
+"""Lateness and results of windows depend on the order of the records, not on batches, subtasks or chains."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_results_and_late_records_follow_the_order_of_arrival_alone(
 
 
 @pytest.mark.parametrize("batch", [1, 2, 1024])
-def test_a_record_behind_the_watermark_of_its_own_batch_is_late(batch: int) -> None:
+def test_a_record_before_the_watermark_of_its_own_batch_is_late(batch: int) -> None:
     arrived = [("a", 5), ("a", 25), ("a", 6), ("a", 26)]
 
     rows, late = asyncio.run(results(arrived, size=10, delay=0, lateness=0, batch=batch))

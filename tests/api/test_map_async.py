@@ -34,7 +34,7 @@ FUNCTIONS: dict[str, Callable[[int], Awaitable[int]]] = {
 
 
 @pytest.mark.parametrize("fn", FUNCTIONS.values(), ids=FUNCTIONS)
-def test_anything_that_gives_something_to_await_can_be_called(
+def test_a_function_that_returns_an_awaitable_can_be_called(
     fn: Callable[[int], Awaitable[int]],
 ) -> None:
     flow, sink = af.Flow("numbers"), CollectSink[int]()
@@ -45,7 +45,7 @@ def test_anything_that_gives_something_to_await_can_be_called(
     assert sink.values == [0, 2, 4, 6]
 
 
-def test_the_values_that_come_of_a_record_have_its_timestamp() -> None:
+def test_the_results_of_a_record_have_its_timestamp() -> None:
     async def twice(number: int) -> list[int]:
         return [number, number]
 

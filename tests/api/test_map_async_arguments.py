@@ -1,4 +1,4 @@
-"""What the methods that call are given: mistakes are refused where they are made, and a plan shows the rest."""
+"""Arguments of async calls: mistakes are refused at the call, and plans show the options."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def pages(value: int) -> AsyncIterator[int]:
 
 
 def numbers() -> Any:
-    """A stream whose methods take whatever they are given, as far as a type checker knows."""
+    """Return a stream whose methods accept all arguments, for a type checker."""
     return af.Flow("mistakes").source([1, 2])
 
 
@@ -53,7 +53,7 @@ def results(build: Callable[[af.Stream[int]], af.Stream[Any]]) -> list[Any]:
 
 
 def detail(build: Callable[[af.Stream[int]], af.Stream[Any]]) -> str:
-    """What the plan says of the step."""
+    """Return the description of the step in the plan."""
     flow = af.Flow("plan")
     build(flow.source([1, 2])).to(af.CollectSink[Any](), name="end")
     (said,) = [
@@ -84,12 +84,12 @@ def test_a_function_that_has_no_place_for_the_resource_is_refused() -> None:
         numbers().filter_async(asked, using=af.Resource(Opened))
 
 
-def test_a_function_for_lists_is_told_that_it_gets_a_list() -> None:
+def test_a_function_of_one_value_is_refused_where_lists_are_passed() -> None:
     with pytest.raises(af.FlowDefinitionError, match=r"map_batch_async\(\).*a list of values"):
         numbers().map_batch_async(asked_with, size=2)
 
 
-def test_what_may_be_left_out_or_is_bound_already_is_not_missed() -> None:
+def test_optional_and_bound_arguments_are_not_required() -> None:
     def with_default(value: int, more: int = 0) -> Awaitable[int]:
         return asked(value + more)
 
@@ -101,7 +101,7 @@ def test_what_may_be_left_out_or_is_bound_already_is_not_missed() -> None:
     assert results(lambda s: s.map_async(with_any)) == [1, 2]
 
 
-def test_a_function_that_does_not_say_what_it_takes_is_taken_as_it_is() -> None:
+def test_a_function_without_a_signature_is_accepted() -> None:
     given = numbers().map_async(dict)
 
     assert isinstance(given, af.Stream)
@@ -126,7 +126,7 @@ def test_an_async_generator_belongs_in_flat_map_async(method: str) -> None:
         getattr(numbers(), method)(pages, **more)
 
 
-def test_flat_map_async_takes_a_lambda_that_gives_an_async_generator() -> None:
+def test_flat_map_async_takes_a_lambda_that_returns_an_async_generator() -> None:
     assert results(lambda stream: stream.flat_map_async(lambda value: pages(value))) == [
         1,
         -1,
@@ -151,7 +151,7 @@ def test_flat_map_async_takes_an_async_iterator_that_cannot_be_closed() -> None:
     assert results(lambda stream: stream.flat_map_async(Twice)) == [1, 1, 2, 2]
 
 
-def test_flat_map_async_takes_a_lambda_that_gives_a_coroutine_of_a_list() -> None:
+def test_flat_map_async_takes_a_lambda_that_returns_a_coroutine_of_a_list() -> None:
     async def twice(value: int) -> Sequence[int]:
         return [value, value]
 
@@ -162,7 +162,7 @@ def test_flat_map_async_takes_a_lambda_that_gives_a_coroutine_of_a_list() -> Non
 
 
 async def _later(*_: object) -> Any:
-    raise AssertionError("nobody awaits this")
+    raise AssertionError("this is never awaited")
 
 
 later: Any = _later
@@ -170,7 +170,7 @@ later: Any = _later
 
 class AsyncPolicy:
     async def again(self, failed: af.calls.Attempt, chance: float) -> timedelta | None:
-        raise AssertionError("nobody awaits this")
+        raise AssertionError("this is never awaited")
 
 
 NOT_AWAITED: list[tuple[str, dict[str, Any]]] = [
@@ -187,7 +187,7 @@ NOT_AWAITED: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("where", "options"), NOT_AWAITED)
-def test_an_async_function_where_nobody_awaits_it_is_refused(
+def test_an_async_function_is_refused_by_a_step_that_does_not_await_it(
     where: str, options: dict[str, Any]
 ) -> None:
     with pytest.raises(
@@ -230,7 +230,7 @@ def test_a_timeout_of_an_attempt_that_is_no_positive_time_is_refused(given: Any)
         numbers().map_async(asked, attempt_timeout=given)
 
 
-def test_what_is_no_resource_is_refused_with_one() -> None:
+def test_an_object_that_is_no_resource_is_refused_with_an_example() -> None:
     with pytest.raises(af.FlowDefinitionError, match=r"using=Resource\("):
         numbers().map_async(asked_with, using=Opened)
 
@@ -243,7 +243,7 @@ def test_into_sees_each_value_of_a_batch() -> None:
     ) == [(1, 1), (2, 4)]
 
 
-def test_dead_letters_that_nobody_reads_are_refused() -> None:
+def test_dead_letters_that_no_step_reads_are_refused() -> None:
     flow = af.Flow("unread")
     failed = af.Tag[af.calls.FailedCall[int]]("failed")
     flow.source([1]).map_async(asked, name="ask", on_error=af.calls.DeadLetter(failed)).to(
@@ -346,7 +346,7 @@ def test_handlers_are_shown_in_plans_and_their_dead_letters_must_be_read_as_well
 # --------------------------------------------------------------------------------- what is seen when it runs
 
 
-def test_a_call_that_forgets_to_await_fails_the_job_with_what_to_do() -> None:
+def test_a_call_without_await_fails_the_job_with_the_remedy() -> None:
     async def forgetful(value: int) -> object:
         return asked(value)
 

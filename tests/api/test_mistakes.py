@@ -70,7 +70,7 @@ def test_state_is_reached_by_its_declaration_and_not_by_its_name() -> None:
         asyncio.run(flow.run())
 
 
-def test_dead_letters_that_nobody_reads_are_refused(tmp_path: Path) -> None:
+def test_dead_letters_that_no_step_reads_are_refused(tmp_path: Path) -> None:
     bad = af.Tag[af.connect.BadRecord]("bad lines")
     flow = af.Flow("mistake")
     flow.source(JsonLinesSource(tmp_path / "in.jsonl", dead_letters=bad), name="in").to(
@@ -83,7 +83,7 @@ def test_dead_letters_that_nobody_reads_are_refused(tmp_path: Path) -> None:
         flow.plan()
 
 
-def test_a_side_output_is_read_directly_behind_the_step_that_fills_it() -> None:
+def test_a_side_output_is_read_directly_after_the_step_that_writes_to_it() -> None:
     mapped = af.Flow("mistake").source([1]).map(lambda n: n, name="same")
 
     with pytest.raises(af.FlowDefinitionError, match=r"'same' \(map\) has no side outputs"):

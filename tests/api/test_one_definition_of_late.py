@@ -1,4 +1,4 @@
-"""Late means the same for all steps: the timestamp is at or behind the watermark."""
+"""Late has one meaning for all steps: the timestamp is at or before the watermark."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ STEPS = [tumbling, sliding, sessions, interval_join, as_of_join, window_join, co
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
 @pytest.mark.parametrize(("at", "is_late"), [(WATERMARK, True), (WATERMARK + 1, False)])
-def test_a_record_is_late_if_and_only_if_it_is_at_or_behind_the_watermark(
+def test_a_record_is_late_if_and_only_if_it_is_at_or_before_the_watermark(
     step: Step, at: int, is_late: bool
 ) -> None:
     record = ("second", at)

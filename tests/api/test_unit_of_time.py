@@ -1,4 +1,4 @@
-"""A timestamp in another unit than milliseconds is told once, with the first record."""
+"""A timestamp in another unit than milliseconds causes one warning, for the first record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOON = int(datetime(2025, 6, 1, 12, tzinfo=UTC).timestamp())
 
 
 def run(source: af.Source[int], *, given: bool = False, parallelism: int = 1) -> list[str]:
-    """The warnings of a flow whose records are their own event time."""
+    """Return the warnings of a flow of records that are their own event time."""
     flow = af.Flow("units")
     records = flow.source(source, name="source")
     timed = records.event_time(name="t") if given else records.event_time(lambda r: r, name="t")
@@ -35,7 +35,7 @@ def run(source: af.Source[int], *, given: bool = False, parallelism: int = 1) ->
         (1_000_000_000, "nanoseconds", "// 1_000_000)"),
     ],
 )
-def test_a_timestamp_in_another_unit_is_told_with_the_record_and_how_to_convert_it(
+def test_a_timestamp_in_another_unit_causes_a_warning_with_the_record_and_the_conversion(
     in_a_second: int, unit: str, conversion: str
 ) -> None:
     first = NOON * in_a_second
@@ -51,7 +51,7 @@ def test_a_timestamp_in_another_unit_is_told_with_the_record_and_how_to_convert_
     assert warning.endswith(f"The record is {first}")
 
 
-def test_subtasks_tell_it_once_between_them() -> None:
+def test_all_subtasks_together_warn_once() -> None:
     source = ScriptedSource.of_splits({split: [NOON] for split in "abcd"})
 
     assert len(run(source, parallelism=4)) == 1
@@ -64,7 +64,7 @@ def test_timestamps_of_the_source_are_checked_too() -> None:
 
 
 @pytest.mark.parametrize("first", [0, 999_999_999, 4_100_000_000, NOON * 1000, -NOON, 2**63 - 1])
-def test_milliseconds_are_not_told(first: int) -> None:
+def test_milliseconds_cause_no_warning(first: int) -> None:
     assert run(af.IterableSource([first, NOON])) == []
 
 

@@ -43,7 +43,7 @@ def as_rows(results: Iterable[af.Windowed[Any, Any]]) -> list[tuple[Any, int, in
 def staggered(
     source: af.Source[tuple[str, int]], offset: timedelta = timedelta(0)
 ) -> tuple[af.Flow, af.CollectSink[af.Windowed[str, int]]]:
-    """Counts of names, which come with their event times, in windows of 10 s that are shifted at random."""
+    """Count names by event time in windows of 10 s with a random stagger."""
     flow, counts = af.Flow("staggered"), af.CollectSink[af.Windowed[str, int]]()
     (
         flow.source(source, name="names")
@@ -208,7 +208,7 @@ class Report(af.WindowFunction[None, int, str]):
         yield f"window {count} at {ctx.window.start}: {value}"
 
 
-def test_a_function_behind_a_fold_knows_its_window_and_keeps_state() -> None:
+def test_a_function_after_a_fold_has_its_window_and_state() -> None:
     flow, stream = numbers(at(1), at(2), at(11))
     reports = stream.window_all(af.Tumbling(10 * SECOND)).fold(
         int, lambda n, _: n + 1, name="n", then=Report()

@@ -1,4 +1,4 @@
-"""What a pipeline may not be; each refusal names the step and says what to do."""
+"""Invalid pipelines; each message names the step and the remedy."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_made_up_name_makes_way_for_one_that_a_user_gave() -> None:
     assert [node.name for node in flow.graph] == ["source #1", "map #2", "map #3", "to #1"]
 
 
-def test_a_user_may_give_a_name_that_looks_like_a_number_of_a_step() -> None:
+def test_a_given_name_may_look_like_a_generated_one() -> None:
     flow = Flow("names")
 
     flow.source([1]).map(abs).map(abs, name="map-1").to(CollectSink(), name="map-2")
@@ -129,7 +129,7 @@ def test_a_user_may_give_a_name_that_looks_like_a_number_of_a_step() -> None:
     assert [node.name for node in flow.graph] == ["source #1", "map #1", "map-1", "map-2"]
 
 
-def test_a_user_s_name_that_was_made_up_for_another_step_is_refused_with_the_remedy() -> None:
+def test_a_given_name_that_was_generated_for_another_step_is_refused_with_the_remedy() -> None:
     stream = Flow("names").source([1]).map(abs)
 
     message = refusal(lambda: stream.map(abs, name="map #1"))
@@ -137,7 +137,7 @@ def test_a_user_s_name_that_was_made_up_for_another_step_is_refused_with_the_rem
     assert "'map #1' was generated for a preceding step without a name" in message
 
 
-def test_a_keyed_stream_without_a_keyed_step_is_refused_with_what_it_needs() -> None:
+def test_a_keyed_stream_without_a_keyed_step_is_refused_with_the_remedy() -> None:
     flow = Flow("dangling")
     stream = flow.source([1])
     stream.to(CollectSink())
@@ -145,7 +145,7 @@ def test_a_keyed_stream_without_a_keyed_step_is_refused_with_what_it_needs() -> 
 
     message = refusal(flow.plan)
 
-    assert "nothing is done with the keys of step 'by size'" in message
+    assert "no step uses the keys of step 'by size'" in message
     assert "a keyed step such as .fold(" in message
     assert ".to(" not in message
 
@@ -244,7 +244,7 @@ class Unmergeable(Sum):
     ],
     ids=["a class", "async", "without merge"],
 )
-def test_what_cannot_aggregate_windows_is_refused_as_in_a_state(
+def test_an_object_that_is_no_aggregate_is_refused_as_in_a_state(
     aggregate: object, reason: str
 ) -> None:
     windows = Flow("windows").source([1]).key_by(abs).window(Tumbling(HOUR))
@@ -273,7 +273,7 @@ def test_a_step_that_keeps_state_must_be_named() -> None:
     assert all("name='…'" in message for message in messages)
 
 
-def test_a_stream_that_nobody_reads_is_named() -> None:
+def test_a_stream_that_no_step_reads_is_named() -> None:
     flow = Flow("dangling")
     stream = flow.source([1]).map(abs, name="parsed")
     stream.to(CollectSink())
@@ -285,7 +285,7 @@ def test_a_stream_that_nobody_reads_is_named() -> None:
     assert ".to(sink)" in message
 
 
-def test_keys_that_no_step_uses_are_a_stream_that_nobody_reads() -> None:
+def test_keys_that_no_step_uses_are_a_stream_that_no_step_reads() -> None:
     flow = Flow("dangling")
     stream = flow.source([1])
     stream.to(CollectSink())
@@ -331,7 +331,7 @@ def test_a_string_is_no_source_although_it_can_be_iterated() -> None:
     assert "not 'orders.jsonl'" in message
 
 
-def test_a_function_is_no_sink_and_the_message_says_what_makes_it_one() -> None:
+def test_a_function_is_no_sink_and_the_message_names_the_sink_for_it() -> None:
     message = refusal(lambda: Flow("orders").source([1]).to(untyped(print)))
 
     assert "CallbackSink(fn)" in message
@@ -371,7 +371,7 @@ def test_functions_of_keyed_steps_may_not_be_awaited_either() -> None:
     assert all("is a coroutine function" in message for message in messages)
 
 
-def test_what_cannot_be_called_is_no_function() -> None:
+def test_an_object_that_is_not_callable_is_no_function() -> None:
     message = refusal(lambda: Flow("orders").source([1]).map(untyped("parse")))
 
     assert message == "map() takes a function, not 'parse'"
@@ -442,7 +442,7 @@ def test_a_side_output_has_no_side_outputs() -> None:
 
 
 @pytest.mark.parametrize("parallelism", [0, -1, 1.5, True, "2"], ids=repr)
-def test_parallelism_is_a_positive_whole_number_wherever_it_is_given(parallelism: object) -> None:
+def test_parallelism_is_a_positive_whole_number_in_all_methods(parallelism: object) -> None:
     flow = Flow("wide")
     stream = flow.source([1])
     stream.to(CollectSink())

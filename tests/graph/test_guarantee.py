@@ -1,4 +1,4 @@
-"""What a crash means for each sink, with checkpoints and without."""
+"""The guarantee of each sink after a crash, with and without checkpoints."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def guarantees(flow: Flow) -> dict[str, Guarantee]:
     ],
     ids=lambda one: one.name.lower(),
 )
-def test_behind_replayable_sources_the_sink_decides(
+def test_downstream_of_replayable_sources_the_sink_decides(
     delivery: Delivery, guarantee: Guarantee
 ) -> None:
     flow = Flow("replayed")
@@ -41,7 +41,7 @@ def test_behind_replayable_sources_the_sink_decides(
 
 
 @pytest.mark.parametrize("delivery", Delivery, ids=lambda one: one.name.lower())
-def test_what_cannot_be_read_again_can_be_lost_whatever_the_sink_does(delivery: Delivery) -> None:
+def test_records_that_cannot_be_read_again_can_be_lost_with_every_sink(delivery: Delivery) -> None:
     flow = Flow("lost")
     flow.source(PushSource[int](), name="requests").to(Files(delivery), name="out")
 
@@ -111,7 +111,7 @@ def test_checkpoints_at_least_once_make_no_sink_better_than_that(delivery: Deliv
     assert entry.guarantee is Guarantee.AT_LEAST_ONCE
 
 
-def test_with_checkpoints_a_source_that_cannot_be_read_again_loses_only_what_came_since() -> None:
+def test_with_checkpoints_a_source_that_cannot_be_read_again_loses_only_later_records() -> None:
     flow = Flow("live")
     flow.source(PushSource[int](), name="requests").to(Files(Delivery.TRANSACTIONAL), name="out")
 

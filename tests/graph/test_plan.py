@@ -112,7 +112,7 @@ def test_keyed_steps_prefer_the_parallelism_of_their_key_by() -> None:
     assert shape(plan) == [("source #1 → key_by #1", 5), ("hourly → to #1", 3)]
 
 
-def test_behind_an_exchange_the_parallelism_is_the_one_asked_for_or_that_of_the_job() -> None:
+def test_after_an_exchange_the_parallelism_is_that_of_the_node_or_of_the_job() -> None:
     flow = Flow("spread")
     stream = flow.source([1])
     stream.rebalance(2).map(abs, name="two").to(CollectSink())
@@ -127,7 +127,7 @@ def test_behind_an_exchange_the_parallelism_is_the_one_asked_for_or_that_of_the_
     ]
 
 
-def test_each_kind_of_exchange_stays_what_it_is_between_unequal_numbers() -> None:
+def test_each_kind_of_exchange_is_kept_between_unequal_parallelisms() -> None:
     flow = Flow("kinds")
     stream = flow.source([1])
     stream.rebalance(2).to(CollectSink())
@@ -198,7 +198,7 @@ def test_without_chaining_each_step_is_a_task_and_all_are_forwarded_to() -> None
     assert exchanges(plan) == [("source #1", Forward, "map #1"), ("map #1", Forward, "to #1")]
 
 
-def test_tasks_come_after_those_that_feed_them_and_are_numbered_in_that_order() -> None:
+def test_tasks_follow_their_upstream_tasks_and_are_numbered_in_that_order() -> None:
     flow = Flow("order")
     stream = flow.source([1]).rebalance(2).rebalance(3)
     stream.to(CollectSink())

@@ -26,7 +26,7 @@ class Sort(ProcessFunction[int, int]):
 
 
 def branching() -> Flow:
-    """One source; what is good is totalled by key, what is bad goes to a sink of its own."""
+    """Return a flow with one source, totals of valid records by key, and a sink for invalid ones."""
     flow = Flow("orders")
     sorted_out = flow.source([1], name="in").process(Sort(), name="sort")
     sorted_out.side(BAD).map(abs, name="repair").to(CollectSink(), name="bad orders")
@@ -60,7 +60,7 @@ are there twice
         """)
 
 
-def test_mermaid_has_a_subgraph_for_each_task_and_labels_what_is_between_them() -> None:
+def test_mermaid_has_a_subgraph_for_each_task_and_labels_exchanges() -> None:
     drawn = to_mermaid(branching().plan(parallelism=3))
 
     assert drawn == dedent("""\

@@ -22,7 +22,7 @@ def shape(plan: Plan) -> list[tuple[str, int]]:
 
 
 def exchanges(plan: Plan, name: str = "two") -> list[tuple[str, type]]:
-    """What the step reads, in the order of its inputs."""
+    """Return the exchanges of the step, in the order of its inputs."""
     task = next(task for task in plan.tasks if task.head.name == name)
     return [(one.edge.origin.name, type(one.edge.partitioning)) for one in task.incoming]
 
@@ -36,7 +36,7 @@ def keyed_flow() -> af.Flow:
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_a_step_with_two_inputs_has_a_task_of_its_own_with_the_steps_behind_it(
+def test_a_step_with_two_inputs_has_a_task_of_its_own_with_its_downstream_steps(
     parallelism: int,
 ) -> None:
     plan = keyed_flow().plan(parallelism=parallelism)
@@ -64,7 +64,7 @@ def test_each_input_has_the_exchange_that_its_own_parallelism_needs() -> None:
     assert exchanges(plan) == [("wide", Forward), ("narrow", Rebalance)]
 
 
-def test_a_broadcast_goes_to_where_the_records_are() -> None:
+def test_a_broadcast_is_sent_to_the_subtasks_of_the_records() -> None:
     flow = af.Flow("rules")
     left = flow.source([1]).rebalance(3).map(abs, name="records")
     rules = flow.source([2], name="rules")
@@ -76,7 +76,7 @@ def test_a_broadcast_goes_to_where_the_records_are() -> None:
     assert exchanges(plan) == [("records", Forward), ("rules", Broadcast)]
 
 
-def test_a_broadcast_beside_keys_goes_to_all_subtasks_of_the_keys() -> None:
+def test_a_broadcast_beside_keys_is_sent_to_all_subtasks_of_the_keys() -> None:
     flow = af.Flow("rules")
     left = flow.source([1]).key_by(abs, name="records")
     rules = flow.source([2], name="rules")

@@ -1,4 +1,4 @@
-"""A plan says which records are dropped because no step reads the side output that they are sent to."""
+"""Plans show side outputs that no step reads."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def summed(windows: Any) -> tuple[af.Flow, Any]:
     [af.Tumbling(SECOND), af.Sliding(3 * SECOND, SECOND), af.Session(SECOND)],
     ids=["tumbling", "sliding", "sessions"],
 )
-def test_windows_of_event_time_whose_late_records_no_step_reads_say_so(windows: Any) -> None:
+def test_plans_show_windows_of_event_time_whose_late_records_no_step_reads(windows: Any) -> None:
     flow, _ = summed(windows)
 
     assert line(flow, "sum").endswith(f" · keyed state · {LATE}")
     assert LATE in to_mermaid(flow.plan())
 
 
-def test_windows_whose_late_records_are_read_do_not_say_so() -> None:
+def test_plans_do_not_show_windows_whose_late_records_are_read() -> None:
     flow, sums = summed(af.Tumbling(SECOND))
     sums.late.to(af.CollectSink())
 

@@ -1,4 +1,4 @@
-"""Which periods of triggers each step is told where event time begins."""
+"""Periods of triggers, as passed to the steps where event time begins."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def periods(flow: af.Flow) -> dict[str, tuple[int, ...]]:
 MINUTE = timedelta(minutes=1)
 
 
-def test_event_time_is_told_the_periods_of_all_triggers_downstream() -> None:
+def test_event_time_has_the_periods_of_all_downstream_triggers() -> None:
     flow = af.Flow("periods")
     timed = flow.source([1]).event_time(lambda n: n, name="time").key_by(lambda n: n)
     first = timed.window(af.Tumbling(MINUTE), trigger=continuous(20)).apply(len, name="first")
@@ -49,7 +49,7 @@ def test_periods_end_where_event_time_begins_again() -> None:
     assert periods(flow) == {"first": (), "again": (20,)}
 
 
-def test_both_inputs_of_a_join_are_told_the_period_of_its_trigger() -> None:
+def test_both_inputs_of_a_join_have_the_period_of_its_trigger() -> None:
     flow = af.Flow("periods")
     left = flow.source([1], name="lefts").event_time(lambda n: n, name="left")
     right = flow.source([1], name="rights").event_time(lambda n: n, name="right")

@@ -1,4 +1,4 @@
-"""``check_sink`` finds each way in which a sink can break its contract, and says which it is."""
+"""``check_sink`` finds and names each breach of the contract of sinks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECORDS = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"]
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """How a sink misbehaves; the default is well-behaved."""
+    """A fault of a sink; the default has none."""
 
     write: Callable[[list[str], Batch[str]], object] = lambda kept, batch: kept.extend(batch.values)
     flush: Callable[[list[str], list[str]], None] = lambda kept, seen: seen.extend(kept)
@@ -28,7 +28,7 @@ class Fault:
 
 
 class Shelf(Sink[str]):
-    """Keeps records until ``flush``, apart from what ``fault`` does to them."""
+    """Buffer records until ``flush``; ``fault`` may change them."""
 
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
@@ -112,7 +112,7 @@ async def test_a_fault_is_found(fault: Fault, complaint: str) -> None:
 
 
 @virtual_time
-async def test_a_sink_without_fault_passes_also_if_what_it_shows_must_be_awaited() -> None:
+async def test_a_sink_without_fault_passes_also_if_visible_is_async() -> None:
     async def seen(sink: Shelf) -> list[str]:
         await asyncio.sleep(1)
         return sink.seen
@@ -121,7 +121,7 @@ async def test_a_sink_without_fault_passes_also_if_what_it_shows_must_be_awaited
 
 
 @virtual_time
-async def test_a_sink_that_shows_the_beginning_of_what_failed_passes() -> None:
+async def test_a_sink_that_shows_a_prefix_of_a_failed_attempt_passes() -> None:
     def close(kept: list[str], seen: list[str]) -> None:
         if not set(kept) <= set(seen):
             seen.extend(kept[:2])

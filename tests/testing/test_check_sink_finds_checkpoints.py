@@ -1,4 +1,4 @@
-"""``check_sink`` finds each way in which a sink can break the contract of checkpoints, and says which it is."""
+"""``check_sink`` finds and names each breach of the contract of sinks with checkpoints."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class _HeapWriter(Writer[str]):
 
 
 @virtual_time
-async def test_records_that_a_checkpoint_covers_and_that_get_lost_are_missed() -> None:
+async def test_lost_records_that_a_checkpoint_covers_are_found() -> None:
     with pytest.raises(AssertionError, match=r"after a crash .* \['a', 'b', 'c'\] is missing"):
         await check_sink(
             lambda: Heap(Delivery.AT_LEAST_ONCE, prepares=False),

@@ -1,4 +1,4 @@
-"""``check_source`` finds each way in which a source can break its contract, and says which it is."""
+"""``check_source`` finds and names each breach of the contract of sources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORDS = ("a", "b", "c", "d", "e", "f", "g", "h", "i")
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """How a source misbehaves; the default is well-behaved."""
+    """A fault of a source; the default has none."""
 
     split_ids: Callable[[], Sequence[str]] = lambda: ("one", "two")
     start: Callable[[Position | None], int] = lambda position: (
@@ -43,7 +43,7 @@ class Fault:
 
 @dataclass
 class Letters(Source[str]):
-    """Gives the same records in both splits, apart from what ``fault`` does to them."""
+    """Emit the same records in both splits; ``fault`` may change them."""
 
     fault: Fault = field(default_factory=Fault)
 
@@ -229,7 +229,7 @@ async def test_an_unbounded_source_is_refused() -> None:
 
 @pytest.fixture
 def left_over() -> Iterator[list[Callable[[], object]]]:
-    """Clears up what a test's source leaves behind."""
+    """Clean up after the source of a test."""
     clearing: list[Callable[[], object]] = []
     yield clearing
     for clear in clearing:
@@ -237,7 +237,7 @@ def left_over() -> Iterator[list[Callable[[], object]]]:
 
 
 @virtual_time
-async def test_a_task_that_goes_on_is_found(left_over: list[Callable[[], object]]) -> None:
+async def test_a_running_task_is_found(left_over: list[Callable[[], object]]) -> None:
     async def work() -> None:
         await asyncio.sleep(1_000_000)
 
@@ -245,14 +245,12 @@ async def test_a_task_that_goes_on_is_found(left_over: list[Callable[[], object]
         left_over.append(asyncio.ensure_future(work()).cancel)
 
     fault = Fault(close=leave_task)
-    with pytest.raises(
-        AssertionError, match="a reader closed before the first read leaves behind: task"
-    ):
+    with pytest.raises(AssertionError, match="a reader closed before the first read leaks: task"):
         await check_source(lambda: Letters(fault))
 
 
 @virtual_time
-async def test_a_thread_that_goes_on_is_found(
+async def test_a_running_thread_is_found(
     left_over: list[Callable[[], object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aflow.testing.leftovers._GRACE", 0.01)
@@ -260,7 +258,7 @@ async def test_a_thread_that_goes_on_is_found(
     left_over.append(ended.set)
     fault = Fault(close=lambda: threading.Thread(target=ended.wait, name="lost").start())
 
-    with pytest.raises(AssertionError, match="leaves behind: thread 'lost'"):
+    with pytest.raises(AssertionError, match="leaks: thread 'lost'"):
         await check_source(lambda: Letters(fault))
 
 
@@ -275,12 +273,12 @@ async def test_an_open_file_is_found(
         left_over.append(lambda: os.close(descriptor))
 
     fault = Fault(close=leave_file)
-    with pytest.raises(AssertionError, match="leaves behind: open file /dev/null"):
+    with pytest.raises(AssertionError, match="leaks: open file /dev/null"):
         await check_source(lambda: Letters(fault))
 
 
 class Cursor(Source[int]):
-    """Goes on at ``following(position, records)`` after each read."""
+    """Continue at ``following(position, records)`` after each read."""
 
     def __init__(self, following: Callable[[int, int], int], *, replayable: bool = True) -> None:
         self._following = following
@@ -323,7 +321,7 @@ def from_the_start(at: int, count: int) -> int:
     ],
 )
 @virtual_time
-async def test_a_cursor_that_never_gets_to_the_end_is_found(
+async def test_a_cursor_that_never_reaches_the_end_is_found(
     following: Callable[[int, int], int], repeated: str, expected: list[int] | None
 ) -> None:
     with pytest.raises(AssertionError, match=repeated):
@@ -387,7 +385,7 @@ def test_tasks_and_connections_of_a_test_server_on_the_same_loop_are_not_blamed_
     async def main() -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"line\n")
-            await reader.read()  # until the client is gone
+            await reader.read()  # until the client has disconnected
             for _ in range(5):
                 await asyncio.sleep(0)
             writer.close()

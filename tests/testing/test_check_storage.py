@@ -83,7 +83,7 @@ class Overwriting(DirectoryStorage):
 
 
 class Hanging(DirectoryStorage):
-    """Never says which checkpoints it keeps."""
+    """Never returns from ``kept``."""
 
     async def kept(self) -> list[int]:
         await asyncio.get_running_loop().create_future()
@@ -91,7 +91,7 @@ class Hanging(DirectoryStorage):
 
 
 class Littering(DirectoryStorage):
-    """Leaves a task behind."""
+    """Has a running task after ``close``."""
 
     async def close(self) -> None:
         await super().close()
@@ -111,7 +111,7 @@ class Littering(DirectoryStorage):
         pytest.param(Lossy, "the states of a compacted chain are", id="lossy"),
         pytest.param(Overwriting, "export() to a path that exists raises no", id="overwriting"),
         pytest.param(Hanging, "kept() did not return within 0.2 s", id="hanging"),
-        pytest.param(Littering, "leaves behind: task", id="littering"),
+        pytest.param(Littering, "leaks: task", id="littering"),
     ],
 )
 @pytest.mark.asyncio

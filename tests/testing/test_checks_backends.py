@@ -1,4 +1,4 @@
-"""The backends of aflow keep to the contract that others are checked by."""
+"""The backends of aflow keep the contract of backends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_state_on_disk_is_a_backend(engine: DiskEngine, resident: int, tmp_path:
 
 
 class Forgetful(MemoryBackend):
-    """Never tells of one of its keys."""
+    """Hides one of its keys."""
 
     def keys(self, name: str) -> list[Hashable]:
         return [key for key in super().keys(name) if key != "b"]
@@ -49,7 +49,7 @@ class Loose(MemoryBackend):
 
 
 class Timeless(MemoryBackend):
-    """Holds on to what is out of date."""
+    """Keeps expired state."""
 
     def __init__(self, key_codec: KeyGroupCodec, clock: Clock) -> None:
         super().__init__(key_codec, _Stopped())

@@ -1,4 +1,4 @@
-"""The sinks that come with aflow keep the contract of sinks."""
+"""The sinks of aflow keep the contract of sinks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_callback_sink(waits: bool) -> None:
 async def test_result_sink() -> None:
     async def results(sink: af.ResultSink[object]) -> list[object]:
         found: list[object] = []
-        with suppress(af.JobStopped):  # the job has failed; what came before that counts
+        with suppress(af.JobStopped):  # the job has failed; earlier records count
             async for one in sink:
                 found.append(one)  # noqa: PERF401 - all at once, none would be left by an error
         return found

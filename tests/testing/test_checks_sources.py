@@ -1,4 +1,4 @@
-"""The sources that come with aflow keep the contract of sources."""
+"""The sources of aflow keep the contract of sources."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from aflow.testing.virtual_time import VirtualClock, virtual_time
 
 
 class Remind(af.KeyedProcess[str, str, str]):
-    """Says when a key was silent for a minute of processing time after each record."""
+    """Report keys without a record for a minute of processing time."""
 
     def process(self, value: str, ctx: af.Context[str]) -> None:
         ctx.set_processing_timer(ctx.processing_time + 60_000)
@@ -50,7 +50,7 @@ def test_a_flow_with_pauses_of_hours_runs_in_no_time() -> None:
     assert outcome.metrics.steps["remind"].records_in == 2
 
 
-def test_event_time_comes_from_the_script() -> None:
+def test_event_time_is_that_of_the_script() -> None:
     flow, sink = af.Flow("windows"), CollectSink[tuple[str, int]]()
     lines = [At("a", 0), At("a", 999), At("a", 1_000), At("b", 5_000)]
     (
@@ -180,7 +180,7 @@ async def test_a_failure_is_raised_where_the_test_sends_again() -> None:
 
 
 @virtual_time
-async def test_a_failure_that_nobody_saw_is_raised_at_the_end_of_the_block() -> None:
+async def test_an_unseen_failure_is_raised_at_the_end_of_the_block() -> None:
     flow = af.Flow("failing")
     flow.source(af.PushSource[int]()).map(lambda n: 1 // n, name="invert").to(CollectSink[int]())
 

@@ -1,4 +1,4 @@
-"""The operator harness stands where the runtime stands: steps, clock, snapshots, and what came out, in order."""
+"""The operator harness replaces the runtime: steps, clock, snapshots, and output in order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Shout(af.ProcessFunction[str, str]):
 
 
 class CountTo3(af.KeyedProcess[str, str, str]):
-    """Gives ``key=count`` for each third record, and on a timer 10 s of processing time after the first."""
+    """Emit ``key=count`` for each third record, and by a timer 10 s of processing time after the first."""
 
     count = af.ValueState("count", of=int)
 
@@ -54,7 +54,7 @@ class CountTo3(af.KeyedProcess[str, str, str]):
 
 
 class Ticking(Operator):
-    """Emits the time whenever its alarm rings, which it sets again ``period`` ms later; without state."""
+    """Emit the time whenever its alarm fires, and set it again ``period`` ms later; without state."""
 
     def __init__(self, period: int, ahead: int = 0) -> None:
         self._period = period
@@ -69,7 +69,7 @@ class Ticking(Operator):
 
 
 class Emitting(Operator, Generic[T]):
-    """Does whatever it is told with its output."""
+    """Call a function with its output."""
 
     def __init__(self, act: Callable[[Operator], None]) -> None:
         self._act = act
@@ -82,7 +82,7 @@ def first_letter(value: str) -> str:
     return value[0]
 
 
-def test_records_come_out_with_their_timestamps_and_elements_between_them_in_order() -> None:
+def test_records_are_emitted_with_their_timestamps_and_the_elements_between_them_in_order() -> None:
     harness = OperatorHarness[int, int](lambda: MapOperator(lambda n: n * 2))
 
     harness.push(1, 100)
@@ -104,7 +104,7 @@ def test_records_come_out_with_their_timestamps_and_elements_between_them_in_ord
     assert harness.values == [2, 4, 6]
 
 
-def test_take_gives_what_came_since_the_last_take() -> None:
+def test_take_returns_the_elements_since_the_last_take() -> None:
     harness = OperatorHarness.of(Shout())
 
     harness.push("a")
@@ -139,8 +139,8 @@ def test_a_keyed_process_keeps_state_and_timers_in_all_modes(mode: Mode) -> None
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_windows_fire_and_drop_what_is_late_in_all_modes(mode: Mode) -> None:
-    def windows() -> PaneAggregateOperator:
+def test_windows_fire_and_drop_late_records_in_all_modes(mode: Mode) -> None:
+    def windows() -> WindowAggregateOperator:
         count = Accumulation(lambda _: 1, lambda so_far, _: so_far + 1)
         return PaneAggregateOperator(TumblingWindows(10, 0), count)
 
@@ -154,7 +154,7 @@ def test_windows_fire_and_drop_what_is_late_in_all_modes(mode: Mode) -> None:
     assert [(one.key, one.value) for one in harness.values] == [("a", 2), ("b", 1)]
 
 
-def test_records_behind_the_watermark_are_late() -> None:
+def test_records_before_the_watermark_are_late() -> None:
     count = Accumulation(lambda _: 1, lambda so_far, _: so_far + 1)
     harness = OperatorHarness[str, object](
         lambda: PaneAggregateOperator(TumblingWindows(10, 0), count), key=first_letter
@@ -167,7 +167,7 @@ def test_records_behind_the_watermark_are_late() -> None:
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_the_size_counts_what_a_step_remembers_and_its_timers(mode: Mode) -> None:
+def test_the_size_counts_state_and_timers(mode: Mode) -> None:
     harness = OperatorHarness.of(CountTo3(), key=first_letter, mode=mode)
 
     for value in ("a1", "b1", "a2"):
@@ -204,7 +204,7 @@ def test_restoring_mode_finds_state_that_no_snapshot_holds() -> None:
     assert restoring.values == [1, 1]
 
 
-def test_an_alarm_rings_at_each_of_its_moments_in_order() -> None:
+def test_an_alarm_fires_at_each_of_its_times_in_order() -> None:
     harness = OperatorHarness[str, int](lambda: Ticking(period=100, ahead=50))
 
     harness.push("start")
@@ -217,7 +217,7 @@ def test_an_alarm_rings_at_each_of_its_moments_in_order() -> None:
     assert harness.now == 300
 
 
-def test_an_alarm_for_a_moment_that_has_come_rings_at_once() -> None:
+def test_an_alarm_in_the_past_fires_at_once() -> None:
     harness = OperatorHarness[str, int](lambda: Ticking(period=100), start=5)
 
     harness.push("start")
@@ -225,14 +225,14 @@ def test_an_alarm_for_a_moment_that_has_come_rings_at_once() -> None:
     assert harness.values == [5]
 
 
-def test_an_alarm_that_rings_for_ever_is_an_error() -> None:
+def test_an_alarm_that_fires_for_ever_is_an_error() -> None:
     harness = OperatorHarness[str, int](lambda: Ticking(period=0))
 
     with pytest.raises(AssertionError, match="registers itself again must register a later time"):
         harness.push("start")
 
 
-def test_a_restart_goes_on_from_a_snapshot_and_a_new_harness_from_a_stored_one() -> None:
+def test_a_restart_continues_from_a_snapshot_and_a_new_harness_from_a_stored_one() -> None:
     first = OperatorHarness.of(CountTo3(), key=first_letter)
     first.push("a")
     first.restart()
@@ -315,7 +315,7 @@ def test_a_key_of_another_subtask_is_refused() -> None:
         other.push("a")
 
 
-def test_what_the_step_raises_the_call_raises() -> None:
+def test_the_call_raises_errors_of_the_step() -> None:
     harness = OperatorHarness.of(CountTo3(), key=first_letter)
 
     class Failing(af.ProcessFunction[int, int]):
@@ -398,7 +398,7 @@ def _restore_late(harness: OperatorHarness[int, int]) -> None:
         (_restore_late, "must be the first call"),
     ],
 )
-def test_what_no_runtime_would_do_is_refused(
+def test_input_that_no_runtime_would_send_is_refused(
     misuse: Callable[[OperatorHarness[int, int]], object], complaint: str
 ) -> None:
     harness = OperatorHarness[int, int](lambda: MapOperator(lambda n: n))

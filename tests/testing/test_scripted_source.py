@@ -1,4 +1,4 @@
-"""A scripted source plays its script, and goes on in it where a position says."""
+"""A scripted source follows its script, and continues at a position."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_records_may_bring_their_time() -> None:
 
 
 @virtual_time
-async def test_a_crash_comes_once_behind_what_stands_before_it() -> None:
+async def test_a_crash_is_raised_once_after_the_lines_before_it() -> None:
     source = ScriptedSource[str]("a", Crash(OSError("gone")), "b")
     reader = await opened(source)
 
@@ -64,7 +64,7 @@ async def test_a_crash_comes_once_behind_what_stands_before_it() -> None:
 
 
 @virtual_time
-async def test_an_end_ends_the_run_and_the_next_one_goes_on_behind_it() -> None:
+async def test_an_end_ends_the_run_and_the_next_one_continues_after_it() -> None:
     source = ScriptedSource[str]("a", End(), "b", End(), "c")
 
     runs = [await rest(await opened(source, position)) for position in (None, 1, 3)]

@@ -1,4 +1,4 @@
-"""The harness of steps with two inputs combines what is said of both as a job does."""
+"""The harness of steps with two inputs combines watermarks and status as a job does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Harness = TwoInputHarness[str, int, str]
 
 
 class Both(TwoInputOperator):
-    """Emits what comes, with the input it came by."""
+    """Emit records with the name of their input."""
 
     def process_left(self, batch: Batch[Any]) -> None:
         self._emit("left", batch)
@@ -45,7 +45,7 @@ class Both(TwoInputOperator):
 
 
 class Quote(CoProcess[str, str, int, str]):
-    """The last word on the left, for each number on the right; tells at 100 which key it was."""
+    """Emit the last left word for each right number, and the key at 100."""
 
     last = ValueState("last", of=str)
 
@@ -65,7 +65,7 @@ class Quote(CoProcess[str, str, int, str]):
 
 
 class Greet(BroadcastProcess[None, str, str, str]):
-    """Says the greeting of the control stream to each name."""
+    """Emit each name with the greeting of the control stream."""
 
     greeting = BroadcastState("greeting", key=str, of=str)
 
@@ -93,7 +93,7 @@ def both() -> Harness:
     return TwoInputHarness(Both)
 
 
-def test_the_records_of_each_input_come_by_their_own_door(both: Harness) -> None:
+def test_the_records_of_each_input_are_processed_by_their_own_method(both: Harness) -> None:
     both.left("a", 1)
     both.right_batch([1, 2], [2, 3])
     both.left_batch(["b"])
@@ -176,7 +176,7 @@ def _no_values(harness: Harness) -> None:
         (_no_values, "at least one value"),
     ],
 )
-def test_what_no_runtime_would_do_is_refused(
+def test_input_that_no_runtime_would_send_is_refused(
     both: Harness, misuse: Callable[[Harness], None], complaint: str
 ) -> None:
     with pytest.raises(FlowDefinitionError, match=complaint):
@@ -221,7 +221,7 @@ def test_state_timers_sides_and_size_are_there_in_all_modes(mode: Mode) -> None:
     assert harness.size == StateSize(entries=1)
 
 
-def test_a_snapshot_goes_into_a_new_harness() -> None:
+def test_a_new_harness_restores_a_snapshot() -> None:
     first, second = quoting(), quoting()
     first.left("apple")
     snapshot = first.snapshot()
@@ -268,5 +268,5 @@ def test_keys_that_are_missing_or_too_many_are_refused() -> None:
         TwoInputHarness.of(Greet(), right_key=word_key)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
-def test_the_example_of_the_class_gives_what_it_says() -> None:
+def test_the_example_of_the_class_is_true() -> None:
     assert doctest.testmod(two_input_harness).failed == 0

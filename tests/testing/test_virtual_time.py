@@ -196,7 +196,7 @@ def test_the_tasks_of_a_deadlock_are_cancelled_and_the_loop_is_closed() -> None:
     assert loops[0].is_closed()
 
 
-def test_an_open_socket_on_which_nothing_comes_ends_with_patience() -> None:
+def test_a_wait_for_a_silent_socket_ends_after_patience() -> None:
     async def main() -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             server.setblocking(False)
@@ -263,7 +263,7 @@ async def test_of_several_that_settle_each_finds_the_loop_at_rest() -> None:
 
 
 @virtual_time
-async def test_a_cancelled_settle_leaves_the_others_alone() -> None:
+async def test_a_cancelled_settle_does_not_affect_the_others() -> None:
     first = asyncio.ensure_future(settle())
     await asyncio.sleep(0)
 
@@ -304,7 +304,7 @@ def test_run_takes_a_coroutine_or_a_function_and_returns_the_result() -> None:
     assert run(answer()) == 42
 
 
-def test_run_raises_what_the_coroutine_raises() -> None:
+def test_run_raises_errors_of_the_coroutine() -> None:
     async def fail() -> None:
         raise LookupError("no such key")
 

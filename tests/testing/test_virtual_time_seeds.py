@@ -37,7 +37,7 @@ def test_without_a_seed_tasks_run_first_in_first_out() -> None:
     assert run(_interleaving) == "abcabcabc"
 
 
-def test_the_same_seed_gives_the_same_interleaving() -> None:
+def test_equal_seeds_have_equal_interleavings() -> None:
     assert [run(_interleaving, seed=s) for s in range(20)] == [
         run(_interleaving, seed=s) for s in range(20)
     ]
@@ -104,7 +104,7 @@ def test_a_task_step_does_not_overtake_a_callback_nor_the_other_way_round() -> N
     assert seen == {"ab|cd", "ba|cd", "ab|dc", "ba|dc"}
 
 
-def test_nobody_starves_while_another_task_spins() -> None:
+def test_no_task_starves_while_another_one_spins() -> None:
     async def spin() -> int:
         turns = 0
 
@@ -180,7 +180,7 @@ async def test_a_cancelled_handle_of_a_task_step_does_not_run() -> None:
 
 
 @virtual_time(seed=7)
-async def test_a_failing_step_is_reported_to_the_exception_handler_and_the_loop_goes_on() -> None:
+async def test_a_failing_step_is_reported_to_the_exception_handler_and_the_loop_continues() -> None:
     class Steps(asyncio.Task[None]):
         def step(self) -> None:
             raise LookupError("in a step")

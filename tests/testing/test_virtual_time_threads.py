@@ -1,4 +1,4 @@
-"""Virtual time and the real world: it stands still while a thread works, and sockets go on."""
+"""Virtual time with threads and sockets: it is held while a thread works."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_an_idle_worker_of_anyio_does_not_hold_time() -> None:
 
 
 @virtual_time
-async def test_who_waits_for_a_token_of_a_limiter_waits_in_virtual_time() -> None:
+async def test_a_wait_for_a_token_of_a_limiter_is_in_virtual_time() -> None:
     limiter = anyio.CapacityLimiter(1)
 
     async def occupy() -> None:
@@ -103,7 +103,7 @@ async def test_who_waits_for_a_token_of_a_limiter_waits_in_virtual_time() -> Non
             await asyncio.sleep(60)
 
     async with asyncio.TaskGroup() as group:
-        group.create_task(anyio.to_thread.run_sync(lambda: None))  # leaves another thread behind
+        group.create_task(anyio.to_thread.run_sync(lambda: None))  # another thread exists after it
         group.create_task(occupy())
         await settle()
         await anyio.to_thread.run_sync(lambda: None, limiter=limiter)
@@ -112,7 +112,7 @@ async def test_who_waits_for_a_token_of_a_limiter_waits_in_virtual_time() -> Non
 
 
 @virtual_time
-async def test_many_jobs_at_once_all_come_back_before_time_moves() -> None:
+async def test_many_concurrent_jobs_return_before_time_advances() -> None:
     async with asyncio.TaskGroup() as group:
         jobs = [group.create_task(asyncio.to_thread(pow, n, 2)) for n in range(20)]
         jobs += [group.create_task(anyio.to_thread.run_sync(pow, n, 2)) for n in range(20)]
@@ -122,7 +122,7 @@ async def test_many_jobs_at_once_all_come_back_before_time_moves() -> None:
 
 
 @virtual_time
-async def test_a_job_that_nobody_waits_for_any_more_does_not_hold_time() -> None:
+async def test_a_job_that_is_no_longer_awaited_does_not_hold_time() -> None:
     release = threading.Event()
     job = asyncio.ensure_future(asyncio.to_thread(release.wait))
     await asyncio.sleep(0)
@@ -176,7 +176,7 @@ async def test_with_an_open_socket_and_no_timer_the_world_is_waited_for() -> Non
     theirs.close()
 
 
-def test_nothing_is_left_open_behind_a_run() -> None:
+def test_no_file_is_open_after_a_run() -> None:
     leftover: list[asyncio.Task[object]] = []
 
     async def main() -> VirtualTimeLoop:
@@ -200,7 +200,7 @@ def test_nothing_is_left_open_behind_a_run() -> None:
 
 
 def _join_leaving_workers() -> None:
-    # anyio tells its workers to leave when the task that started them ends, but does not wait for them.
+    # anyio stops its workers when the task that started them ends, but does not wait for them.
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
             thread.join(1)

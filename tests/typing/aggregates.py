@@ -1,4 +1,4 @@
-"""What type checkers infer for ready-made aggregates. Nothing here runs: `make types` checks it.
+"""Inferred types of ready-made aggregates. Nothing here runs: `make types` checks it.
 
 Lambdas have no annotations here, since users write none.
 """
@@ -131,7 +131,7 @@ def price(sale: Sale) -> float:
 
 
 class Means(af.KeyedProcess[str, Sale, float]):
-    #: Nothing says here what a record is, so a lambda would not do.
+    #: The type of records is not known here, so a lambda is not possible.
     mean = af.AggregatingState("mean", af.aggregates.mean(price))
 
     def process(self, value: Sale, ctx: af.Context[str]) -> None:

@@ -1,4 +1,4 @@
-"""What type checkers infer for pipelines. Nothing here runs: `make types` checks it.
+"""Inferred types of pipelines. Nothing here runs: `make types` checks it.
 
 Lambdas have no annotations here, since users write none.
 """

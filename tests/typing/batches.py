@@ -1,4 +1,4 @@
-"""What type checkers infer for batches. Nothing here runs: `make types` checks it."""
+"""Inferred types of batches. Nothing here runs: `make types` checks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What type checkers infer for steps that call async functions. Nothing here runs: `make types` checks it."""
+"""Inferred types of steps that call async functions. Nothing here runs: `make types` checks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an evictor is about, records are kept: ``of`` is their type, and changes nothing about that of the results."""
+"""Windows with evictors keep records: ``of`` is their type, and does not affect the type of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What type checkers infer for state. Nothing here runs: `make types` checks it."""
+"""Inferred types of state. Nothing here runs: `make types` checks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes are found by type checkers: each line of ``negative/`` that is wrong says which rule tells.
+"""Type checkers find mistakes: each wrong line of ``negative/`` names the violated rule.
 
 A wrong line ends in ``# error: mypy[attr-defined] pyright[reportAttributeAccessIssue]``. Both
 checkers must report these lines under these rules, and nothing else. What merely follows from an
@@ -48,7 +48,7 @@ def by_mypy(files: list[Path]) -> Reported:
 
 
 def by_pyright(folder: Path) -> Reported:
-    # By a project file of its own: the main one leaves the folder out, even for files that are named.
+    # With a project file of its own: the main one excludes the folder, even for files that are named.
     # And with the packages of this very Python: the environment that the project file names need not be there.
     options = ["--outputjson", "--project", str(folder), "--pythonpath", sys.executable]
     report = json.loads(_output("basedpyright", *options))
