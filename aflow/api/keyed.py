@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from aflow.api.async_methods import AsyncCallMethods
 from aflow.api.call_detail import call_detail, dead_letters_of
@@ -20,6 +20,7 @@ from aflow.api.joins import (
     interval_join,
     window_join,
 )
+from aflow.api.missing_methods import missing_method
 from aflow.api.step_inputs import KeyedPair, StepInput, check_flow, step_input_of
 from aflow.api.stream import Stream
 from aflow.api.windowed import WindowedStream, WindowResults
@@ -82,6 +83,12 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
     def step_input(self) -> StepInput:
         """The stream as the input of a step."""
         return StepInput(self._graph, self._edge, True, self._key_type, self._parallelism)
+
+    # Type checkers find the mistake themselves, and must not accept every name.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_method(self, name)
 
     def map(self, fn: Callable[[T], U], *, name: str | None = None) -> KeyedStream[K, U]:
         """Replace each value by ``fn(value)`` and keep its key, as Kafka Streams' ``mapValues`` does.

@@ -13,22 +13,29 @@ class MissingMethod(FlowDefinitionError, AttributeError):
 
 def missing_method(stream: object, name: str) -> AttributeError:
     """Return the error for ``stream.name``."""
-    from aflow.api.keyed import KeyedStream  # it builds on Stream, as does the next
+    kind = type(stream).__name__
+    remedy = None if name.startswith("_") else _remedy(stream, name)
+    if remedy is not None:
+        return MissingMethod(f"{kind} has no method {name}(): {remedy}")
+    return AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=stream)
+
+
+def _remedy(stream: object, name: str) -> str | None:
+    """Return the remedy if another kind of stream has the method."""
+    # They import this module, so imports at the top would be circular.
+    from aflow.api.keyed import KeyedStream
+    from aflow.api.stream import Stream
     from aflow.api.windowed import WindowedStream
 
-    kind = type(stream).__name__
-    if not name.startswith("_"):
-        if _has(KeyedStream, name):
-            other = ", or window_all() for one window over all records" if name == "window" else ""
-            return MissingMethod(
-                f"{kind} has no method {name}(): it needs keys, and the records of this stream have none; "
-                f"call .key_by(…) before{other}"
-            )
-        if _has(WindowedStream, name):
-            return MissingMethod(
-                f"{kind} has no method {name}(): it needs windows; call .key_by(…).window(…) before, or .window_all(…)"
-            )
-    return AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=stream)
+    if isinstance(stream, KeyedStream):
+        before = "call it before .key_by(…), or on the results of a keyed step such as .process(…)"
+        return before if _has(Stream, name) else None
+    if _has(KeyedStream, name):
+        other = ", or window_all() for one window over all records" if name == "window" else ""
+        return f"it needs keys, and the records of this stream have none; call .key_by(…) before{other}"
+    if _has(WindowedStream, name):
+        return "it needs windows; call .key_by(…).window(…) before, or .window_all(…)"
+    return None
 
 
 def _has(kind: type, name: str) -> bool:

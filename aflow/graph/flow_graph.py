@@ -7,7 +7,7 @@ from typing import Any
 
 from aflow.connect import Sink, Source
 from aflow.errors import FlowDefinitionError, shown
-from aflow.graph.nodes import Edge, Kind, Node
+from aflow.graph.nodes import KEEPING_KEYS, Edge, Kind, Node
 from aflow.model.resource import Resource
 from aflow.model.tags import Tag
 from aflow.operators.base import Operator
@@ -157,9 +157,9 @@ class FlowGraph:
         # A process function may well send everything to side outputs.
         read |= {e.origin.id for n in self.nodes for e in n.inputs if e.origin.sides}
         for node in self.nodes:
-            if node.what == "key_by" and node.id not in read:
+            if _is_keyed(node) and node.id not in read:
                 raise FlowDefinitionError(
-                    f"no step uses the keys of step {node.name!r} (key_by); add a keyed step such as "
+                    f"no step uses the keys of step {node.name!r} ({node.what}); add a keyed step such as "
                     f".fold(…), .process(…) or .window(…), or remove the key_by"
                 )
             if node.kind is not Kind.SINK and node.id not in read:
@@ -197,6 +197,13 @@ class FlowGraph:
                 continue
             if (node.id, tag) not in read:
                 raise FlowDefinitionError(_unread(node, tag, what))
+
+
+def _is_keyed(node: Node) -> bool:
+    """Return True for ``key_by``, and for steps of its keyed stream that keep the keys."""
+    while node.what in KEEPING_KEYS and node.inputs:
+        node = node.inputs[0].origin
+    return node.what == "key_by"
 
 
 def _unread(node: Node, tag: str, what: str) -> str:

@@ -47,6 +47,9 @@ class Custom:
 #: ``Node.what`` of the step that merges several streams.
 MIXING: Final = "union"
 
+#: ``Node.what`` of the steps that keep the keys of a keyed stream.
+KEEPING_KEYS: Final = frozenset({"map", "filter", "flat_map"})
+
 Partitioning: TypeAlias = Forward | HashByKey | Rebalance | Broadcast | Custom
 
 

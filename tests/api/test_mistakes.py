@@ -49,6 +49,19 @@ def test_a_method_that_needs_keys_says_so_on_a_stream_without_keys(method: str, 
     assert not hasattr(numbers, method)
 
 
+@pytest.mark.parametrize("method", ["to", "map_batch", "event_time", "union"])
+def test_a_method_of_streams_without_keys_names_the_remedy_on_a_keyed_stream(method: str) -> None:
+    keyed: Any = af.Flow("mistake").source([1]).key_by(abs).map(str)
+
+    with pytest.raises(
+        af.FlowDefinitionError,
+        match=rf"^KeyedStream has no method {method}\(\): call it before \.key_by",
+    ):
+        getattr(keyed, method)
+    assert not hasattr(keyed, method)
+    assert not hasattr(keyed, "flatmap")
+
+
 def test_a_method_that_no_stream_has_is_an_attribute_error_with_a_suggestion() -> None:
     numbers: Any = af.Flow("mistake").source([1])
 
