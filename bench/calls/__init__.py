@@ -17,6 +17,7 @@ def measure(records: int, rounds: int) -> Measurement:
         "records": records,
         **rates.at_the_limit(few, rounds),
         **rates.beside_programs_by_hand(values, rounds),
+        **rates.saturated(values, rounds),
         **rates.with_some_slow(few, rounds),
         **rates.behind_watermarks(range(records // 20), rounds),
         **rates.at_once(values, rounds),

@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import random
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from bench.calls import flows, programs
@@ -23,6 +23,8 @@ SLOW, SLOW_SHARE = 0.5, 0.01
 SLOW_BETWEEN_WATERMARKS, SHARE_BETWEEN_WATERMARKS = 1.5, 0.03
 #: Calls under way where nothing but calls takes time, and where the program does, too.
 FEW, MANY = 100, 1_000
+#: Calls in flight where the program takes all of the CPU.
+SATURATING = 5_000
 KEYS = 10_000
 
 Figures = dict[str, float | int | bool | str]
@@ -34,6 +36,9 @@ BUDGETS = [
     Budget("by_key_ratio", at_least=0.75),
     Budget("some_slow_ratio", at_least=0.90),
     Budget("watermarks_ratio", at_least=0.90),
+    Budget("cpu_ratio", at_least=0.80),
+    Budget("cpu_ratio_5000", at_least=0.75),
+    Budget("ratio_5000", at_least=0.75),
 ]
 
 
@@ -109,7 +114,33 @@ def beside_programs_by_hand(values: Sequence[int], rounds: int) -> Figures:
         "ratio": round(baseline / seconds, 3),
         "ordered_ratio": round(baseline / times["ordered"].median, 3),
         "by_key_ratio": round(seconds / times["by key"].median, 3),
+        "cpu_ratio": _cpu_ratio(times),
         **{f"{name.replace(' ', '_')}_cpu_us": _cpu_us(one, values) for name, one in times.items()},
+    }
+
+
+def saturated(values: Sequence[int], rounds: int) -> Figures:
+    """Compare with workers by hand where the CPU is busy: 5,000 calls in flight."""
+    times = run_in_turn(
+        {
+            "workers": (partial(_workers, called, SATURATING), _complete),
+            "unordered": (partial(_pipeline, called, SATURATING, ordered=False), _complete),
+            "ordered": (partial(_pipeline, called, SATURATING), _in_order),
+            "by key": (partial(_by_key, called, SATURATING), _in_order_of_keys),
+        },
+        values,
+        rounds,
+    )
+    workers = times["workers"].median
+    return {
+        "ratio_5000": round(workers / times["unordered"].median, 3),
+        "ordered_ratio_5000": round(workers / times["ordered"].median, 3),
+        "by_key_ratio_5000": round(workers / times["by key"].median, 3),
+        "cpu_ratio_5000": _cpu_ratio(times),
+        **{
+            f"{name.replace(' ', '_')}_cpu_us_5000": _cpu_us(one, values)
+            for name, one in times.items()
+        },
     }
 
 
@@ -251,6 +282,14 @@ def _in_order_of_keys(results: list[int], values: Sequence[int]) -> bool:
     for result in results:
         by_key[key_of(result - 1)].append(result)
     return _complete(results, values) and all(one == sorted(one) for one in by_key.values())
+
+
+def _cpu_ratio(times: Mapping[str, Times]) -> float:
+    """Return the CPU time of a call of workers by hand, divided by that of a call of the pipeline.
+
+    The least of all rounds each: other programs of the machine only add to CPU time.
+    """
+    return round(min(times["workers"].cpu) / min(times["unordered"].cpu), 3)
 
 
 def _cpu_us(times: Times, values: Sequence[int]) -> float:

@@ -80,7 +80,7 @@ class Attempts:
         self._ready: Ready = ready_calls(
             settings, more_may_come=owner.more_may_come, time_runs=self.time_runs
         )
-        self._first: Final = self._ready.first
+        self.first: Final = self._ready.first
         self._most: Final = settings.capacity
         self._retries_results: Final = getattr(settings.retry, "on_result", None) is not None
         self._times: Final[CallTimes[Call]] = CallTimes(
@@ -214,10 +214,10 @@ class Attempts:
     def take_plain(self) -> Call | None:
         """As ``take``, in steps with neither time nor limits nor groups."""
         # Hot path (benchmark `async`).
-        if self._first and self.running < self._most and not self.blocked:
+        if self.first and self.running < self._most and not self.blocked:
             self.running += 1
             self.counters.calls += 1
-            return self._first.popleft()
+            return self.first.popleft()
         return None
 
     def _take_admitted(self, limits: StepLimits) -> Call | None:

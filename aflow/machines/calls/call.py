@@ -26,7 +26,7 @@ NO_RESULT: Final = Missing.RESULT
 class Call(msgspec.Struct, eq=False):
     """One record and what has become of it. Compared by identity, so it can be a key.
 
-    Hot path: made once for each record of an asynchronous step. A Struct takes half the time of a class with slots.
+    Hot path: made once for each record of an async step. A Struct takes half the time of a class with slots.
     """
 
     value: Any

@@ -17,7 +17,7 @@ Events are the methods. The caller sets the time of an event with ``advance`` fi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from aflow.machines.calls.attempts import Attempts
@@ -58,87 +58,88 @@ class CallScheduler:
         self._functions: Final = functions or StepFunctions()
         self._turns: Final = KeyTurns() if settings.order is CallOrder.BY_KEY else None
         self._shared: Final = None if settings.cache is None else SharedResults(settings.cache)
-        self._attempts: Final = Attempts(
+        self.attempts: Final = Attempts(
             settings, self, self.instructions, limits=limits, functions=self._functions
         )
         #: Calls whose turn it is and that were not looked up. Empty except within ``make_ready``.
         self._arriving: deque[Call] = deque()
         self._is_looking_up = False
-        #: Calls that returned in a plain scheduler and were not settled.
-        self._completed: list[Call] = []
+        #: Calls that returned in a plain scheduler, with their results, and were not settled. The caller adds them, and
+        #: subtracts them from the running attempts.
+        self.completed: Final[list[Call]] = []
         #: True while the input is idle, and after its end.
         self._is_quiet = False
         #: How many records and fences the queue holds for each call that may run, before the step is full.
         self._share: Final = _share(settings)
         #: True if events need the time.
-        self.is_timed: Final = self._attempts.is_timed
+        self.is_timed: Final = self.attempts.is_timed
         #: True if calls depend on nothing but the capacity and their order.
         self.is_plain: Final = (
             not self.is_timed and self._turns is None and self._functions.convert is None
         )
-        self.take: Final = self._attempts.take_plain if self.is_plain else self._attempts.take
-        self.returned: Final = self._attempts.returned
-        self.raised: Final = self._attempts.raised
-        self.fail: Final = self._attempts.fail
-        self.unblock: Final = self._attempts.unblock
-        self.on_time: Final = self._attempts.on_time
+        self.take: Final = self.attempts.take_plain if self.is_plain else self.attempts.take
+        self.returned: Final = self.attempts.returned
+        self.raised: Final = self.attempts.raised
+        self.fail: Final = self.attempts.fail
+        self.unblock: Final = self.attempts.unblock
+        self.on_time: Final = self.attempts.on_time
 
     # ------------------------------------------------------------------------------------------- state
 
     @property
     def counters(self) -> CallCounters:
         """What was counted until now."""
-        return self._attempts.counters
+        return self.attempts.counters
 
     @property
     def running(self) -> int:
         """The number of running calls."""
-        return self._attempts.running
+        return self.attempts.running
 
     @property
     def waiting(self) -> int:
         """The number of slots that should ask for a call."""
-        return self._attempts.waiting
+        return self.attempts.waiting
 
     @property
     def timers(self) -> int:
         """The number of moments that calls wait for."""
-        return self._attempts.timers
+        return self.attempts.timers
 
     @property
     def in_groups(self) -> bool:
         """True if calls wait for others to share a call with."""
-        return self._attempts.in_groups
+        return self.attempts.in_groups
 
     @property
     def blocked(self) -> bool:
         """True while there is no room downstream, and after a failure; then no record starts."""
-        return self._attempts.blocked
+        return self.attempts.blocked
 
     @blocked.setter
     def blocked(self, blocked: bool) -> None:
-        self._attempts.blocked = blocked
+        self.attempts.blocked = blocked
 
     @property
     def full(self) -> bool:
         """True if the step should read no more input."""
-        calls = max(self._attempts.capacity, min(self._settings.capacity, _MIN_BUFFERED))
+        calls = max(self.attempts.capacity, min(self._settings.capacity, _MIN_BUFFERED))
         return self.queue.full(self._share * calls)
 
     def count(self) -> CallCounters:
         """Return the counters, with the present numbers of calls."""
         counters = self.counters
         counters.in_flight = self.running
-        counters.waiting = len(self.queue.calls) - self._attempts.records_running
-        counters.limit = self._attempts.capacity
+        counters.waiting = len(self.queue.calls) - self.attempts.records_running
+        counters.limit = self.attempts.capacity
         return counters
 
     # ------------------------------------------------------------------------------------------ events
 
     def advance(self, now: Timestamp, steady: float) -> None:
         """Set the time of the next event: epoch ms, and seconds of a steady clock."""
-        self._attempts.now = now
-        self._attempts.steady = steady
+        self.attempts.now = now
+        self.attempts.steady = steady
 
     def put(self, calls: Sequence[Call]) -> None:
         """Records arrived, in the order of the stream."""
@@ -148,12 +149,12 @@ class CallScheduler:
 
     def register(self, calls: Iterable[Call]) -> None:
         """Records arrived that the caller puts into the queue and makes ready itself."""
-        self._attempts.register(calls)
+        self.attempts.register(calls)
 
     def make_ready(self, calls: Iterable[Call]) -> None:
         """Let ``calls`` start as soon as they are admitted."""
         if self._shared is None:
-            self._attempts.make_ready(calls)
+            self.attempts.make_ready(calls)
             return
         # A hit unblocks the next record of its key, which may be a hit too: a loop, not a recursion.
         self._arriving.extend(calls)
@@ -166,19 +167,20 @@ class CallScheduler:
         finally:
             self._is_looking_up = False
 
-    def complete(self, call: Call, result: Any) -> None:
-        """As ``returned``, in a plain scheduler; ``settle_completed`` has to follow."""
-        # Hot path (benchmark `async`).
-        self._attempts.running -= 1
-        call.result = result
-        self._completed.append(call)
+    def plain_parts(self) -> tuple[Attempts, deque[Call], Callable[[Call], None]]:
+        """Return what starts and completes the calls of a plain scheduler.
+
+        A call is taken from the line if the attempts are not blocked and fewer than the capacity are running. The
+        function is called with a call that returned, with its result. The caller counts.
+        """
+        return self.attempts, self.attempts.first, self.completed.append
 
     def settle_completed(self) -> None:
-        """Settle the calls that are completed, in order."""
-        completed = self._completed
-        if not completed:
+        """Settle the ``completed`` calls, in order."""
+        if not self.completed:
             return
-        self._completed = []
+        completed = self.completed.copy()
+        self.completed.clear()
         if NOT_AWAITED.isdisjoint([type(call.result) for call in completed]):
             self.queue.settle_all(completed)
             return
@@ -190,7 +192,7 @@ class CallScheduler:
 
     def on_stop(self) -> None:
         """The job stops: the time of calls runs also while the circuit breaker delays their first attempt."""
-        self._attempts.on_stop(self.queue.calls)
+        self.attempts.on_stop(self.queue.calls)
 
     def on_quiet(self, quiet: bool) -> None:
         """The input is idle or has ended, or is active again. No group waits for more records of a quiet input."""
@@ -202,7 +204,7 @@ class CallScheduler:
 
     def _look_up(self, shared: SharedResults, call: Call) -> None:
         # Hot path of steps with a cache: once for each record.
-        kept = shared.results.get(call.cache_key, self._attempts.now)
+        kept = shared.results.get(call.cache_key, self.attempts.now)
         if kept is not None:
             self.counters.cache_hits += 1
             call.cache_key = NO_RESULT
@@ -214,16 +216,16 @@ class CallScheduler:
         leader = shared.keys.join(call.cache_key, call)
         if leader is call:
             self._lead(call)
-        elif leader.attempt and self._attempts.has_deadlines:
-            self._attempts.start_time(call)
+        elif leader.attempt and self.attempts.has_deadlines:
+            self.attempts.start_time(call)
 
     def _lead(self, call: Call) -> None:
         """Make the call, whose result is neither kept nor in flight."""
         self.counters.cache_misses += 1
-        if self._attempts.time_runs(call):
-            self._attempts.make_ready_again((call,))
+        if self.attempts.time_runs(call):
+            self.attempts.make_ready_again((call,))
         else:
-            self._attempts.make_ready((call,))
+            self.attempts.make_ready((call,))
 
     def _finish_key(self, shared: SharedResults, leader: Call) -> list[Call]:
         """Return the leader and its followers; their key is not in flight any more."""
@@ -258,7 +260,7 @@ class CallScheduler:
             self._settle(call, result)
             return
         try:
-            shared.results.put(call.cache_key, result, self._attempts.now)
+            shared.results.put(call.cache_key, result, self.attempts.now)
         except self._functions.raised as exc:
             self.fail(call, exc)
             return
@@ -272,7 +274,7 @@ class CallScheduler:
             return
         # The service was not called if the circuit breaker refused, so there is no answer to keep.
         passes = isinstance(error, CircuitOpen) or isinstance(self._settings.on_error, Fail)
-        kept = not passes and shared.results.put_error(call.cache_key, error, self._attempts.now)
+        kept = not passes and shared.results.put_error(call.cache_key, error, self.attempts.now)
         for one in self._finish_key(shared, call):
             self._apply_policy(one, error)
         if kept:
@@ -316,7 +318,7 @@ class CallScheduler:
         # Hot path.
         call.result = result
         self.queue.settle(call)
-        self._attempts.finish(call)
+        self.attempts.finish(call)
         if self._turns is not None:
             following = self._turns.release(call.key)
             if following is not None:

@@ -13,6 +13,7 @@ a call may happen twice.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from aflow.errors import InternalError
@@ -69,7 +70,7 @@ class AsyncOperator(Operator):
         #: Set by the task when it starts to wait until the step is no longer full.
         self.input_waits = False
         #: True from ``on_settled`` to ``emit``.
-        self._requested = False
+        self.is_emit_requested = False
         #: The last watermark received or restored (epoch ms).
         self._received = MIN_TIMESTAMP
         #: True while the input is idle.
@@ -97,7 +98,8 @@ class AsyncOperator(Operator):
             functions=self._functions(),
         )
         self._is_timed = self.scheduler.is_timed
-        self._is_plain = self.scheduler.is_plain
+        #: True if slots may use ``scheduler.plain_parts`` in place of ``take`` and ``returned``.
+        self.is_plain = self.scheduler.is_plain
         self._steady = context.steady if limited else _zero
 
     def _new_queue(self) -> CallQueue:
@@ -167,8 +169,8 @@ class AsyncOperator(Operator):
         A request that was made while the task was built was not received: a source without splits ends event time
         then.
         """
-        self._requested = False
-        self._request_emit()
+        self.is_emit_requested = False
+        self._look_for_output()
 
     def process(self, batch: Batch[Any]) -> None:
         self._put(calls_of(batch, self._keys_of(batch) if self._is_keyed else None))
@@ -242,7 +244,7 @@ class AsyncOperator(Operator):
 
     def _put_fence(self, fence: Watermark | Idle | Active) -> None:
         self.scheduler.queue.put_fence(fence)
-        self._request_emit()
+        self._look_for_output()
 
     def on_input_end(self) -> None:
         """The input has ended, and the task waits for the calls. Repeated until none is left."""
@@ -288,13 +290,24 @@ class AsyncOperator(Operator):
             return settings.call(call.value, self.context.resource)
         return settings.call(call.value)
 
+    @property
+    def plain_call(self) -> Callable[[Any], Awaitable[Any]]:
+        """The function of a record's value that a slot awaits in a plain step."""
+        settings = self.settings
+        return (
+            partial(_with_resource, settings.call, self.context.resource)
+            if settings.uses_resource
+            else settings.call
+        )
+
     def returned(self, call: Call, result: Any) -> None:
         """The call returned ``result``. It counts unless the time of the record is over."""
-        if self._is_plain:
-            self.scheduler.complete(call, result)
-            if not self._requested:
-                self._requested = True
-                self.on_settled()
+        if self.is_plain:
+            self.scheduler.attempts.running -= 1
+            call.result = result
+            self.scheduler.completed.append(call)
+            if not self.is_emit_requested:
+                self.request_emit()
             return
         self._set_time()
         self.scheduler.returned(call, result)
@@ -331,8 +344,8 @@ class AsyncOperator(Operator):
         if instructions.wakes:
             instructions.wakes = False
             self.on_ready()
-        if not self._requested:
-            self._request_emit()
+        if not self.is_emit_requested:
+            self._look_for_output()
         instructions.makes_room = False
 
     def _cancel(self, call: Call) -> None:
@@ -343,24 +356,27 @@ class AsyncOperator(Operator):
             self._alarm_at = at
             self.context.alarm.set(at)
 
-    def _request_emit(self) -> None:
+    def _look_for_output(self) -> None:
         """Request ``emit`` if there is something to emit, to raise, or room for input that waits."""
-        if self._requested:
+        if self.is_emit_requested:
             return
         scheduler = self.scheduler
         if scheduler.instructions.failure is not None or scheduler.queue.has_out:
-            self._requested = True
-            self.on_settled()
+            self.request_emit()
         elif scheduler.instructions.makes_room or (self.input_waits and not scheduler.full):
             self.input_waits = False
-            self._requested = True
-            self.on_settled()
+            self.request_emit()
+
+    def request_emit(self) -> None:
+        """Request ``emit``."""
+        self.is_emit_requested = True
+        self.on_settled()
 
     # ---------------------------------------------------------------------------------------- emission
 
     def emit(self) -> None:
         """Emit the results of settled calls, and the watermarks between them. Raises the failure of the job."""
-        self._requested = False
+        self.is_emit_requested = False
         scheduler = self.scheduler
         scheduler.settle_completed()
         if scheduler.instructions.failure is not None:
@@ -429,6 +445,10 @@ class AsyncOperator(Operator):
             else:
                 self._put(calls_of(one, one.keys))
         self._act()
+
+
+def _with_resource(call: Callable[..., Any], resource: object, value: Any) -> Any:
+    return call(value, resource)
 
 
 def _listed(result: Any) -> list[Any]:
