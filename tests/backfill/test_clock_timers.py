@@ -109,7 +109,7 @@ async def test_a_function_of_two_streams_is() -> None:
     assert WHY in str(refused.value)
 
 
-async def test_an_awaited_handler_is_whatever_becomes_of_records_that_fail() -> None:
+async def test_an_awaited_handler_is_refused_under_any_error_policy() -> None:
     flow = af.Flow("clock")
     awaited = keyed(flow).process_async(
         AwaitedByClock(),

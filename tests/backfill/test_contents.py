@@ -125,7 +125,7 @@ def test_each_state_of_each_key_is_a_row(folder: Path) -> None:
     ]
 
 
-def test_a_row_says_whose_it_is(folder: Path) -> None:
+def test_a_row_names_its_step_and_subtask(folder: Path) -> None:
     found = {row.key: row for row in rows(folder / "sp", "everything") if row.state == "all"}
 
     assert {(row.operator, row.what) for row in found.values()} == {("everything", "process")}
@@ -154,7 +154,7 @@ def test_timers_say_when_they_ring(folder: Path) -> None:
         ("session", [('"a"', "sessions", "4", 5, 62), ('"b"', "sessions", "2", 7, 57)]),
     ],
 )
-def test_windows_say_where_they_are_and_what_they_hold(
+def test_window_rows_have_bounds_and_content(
     operator: str, expected: list[object], folder: Path
 ) -> None:
     found = [row for row in rows(folder / "sp", operator) if row.kind == "window"]
@@ -176,14 +176,14 @@ def test_windows_of_any_kind_and_their_states_say_where_they_are(folder: Path) -
     ]
 
 
-def test_what_a_join_still_holds_of_either_side_is_by_key(folder: Path) -> None:
+def test_the_buffered_sides_of_a_join_are_keyed_rows(folder: Path) -> None:
     found = [row for row in rows(folder / "sp", "join") if row.kind == "keyed"]
 
     sides = sorted((row.key, row.state) for row in found)
     assert sides == [('"a"', "left"), ('"a"', "right"), ('"b"', "left")]
 
 
-def test_what_is_not_by_key_is_told_too(folder: Path) -> None:
+def test_state_that_is_not_keyed_has_rows_too(folder: Path) -> None:
     found = {row.operator: row for row in rows(folder / "sp") if row.key_group is None}
 
     assert (found["readings"].kind, found["readings"].state) == ("operator", "progress")
@@ -191,7 +191,7 @@ def test_what_is_not_by_key_is_told_too(folder: Path) -> None:
     assert found["times"].value == '["script", 11]'
 
 
-def test_broadcast_state_is_told_once(tmp_path: Path) -> None:
+def test_broadcast_state_has_one_row(tmp_path: Path) -> None:
     write_savepoint(tmp_path / "sp")
 
     found = [row for row in rows(tmp_path / "sp", "rules") if row.kind == "broadcast"]

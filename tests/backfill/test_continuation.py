@@ -31,7 +31,7 @@ def moments(case: Case) -> list[int]:
 
 
 @pytest.mark.parametrize("name", [*STEPS, *PAIR_STEPS])
-def test_a_live_job_goes_on_from_what_a_backfill_has_left(name: str, tmp_path: Path) -> None:
+def test_a_live_job_continues_from_the_state_of_a_backfill(name: str, tmp_path: Path) -> None:
     case, expected = case_of(name)
     random = Random(name)
 
@@ -53,7 +53,7 @@ def _both_ways(case: Case, until: int, folder: Path) -> Results:
     return together(past, case.live(savepoint=folder / "savepoint", parallelism=3))
 
 
-def test_what_a_join_finds_alone_only_behind_the_end_is_in_time_for_windows_behind_it(
+def test_unpaired_records_after_the_end_are_in_time_for_downstream_windows(
     tmp_path: Path,
 ) -> None:
     def build(streams: Mapping[str, Items]) -> Mapping[str, Items]:
@@ -67,7 +67,7 @@ def test_what_a_join_finds_alone_only_behind_the_end_is_in_time_for_windows_behi
     assert _both_ways(case, 130, tmp_path) == case.live()
 
 
-def test_a_session_that_ends_with_history_is_in_time_for_windows_behind_it(tmp_path: Path) -> None:
+def test_a_session_that_ends_with_history_is_in_time_for_downstream_windows(tmp_path: Path) -> None:
     def build(streams: Mapping[str, Items]) -> Mapping[str, Items]:
         return {"out": tumbling(sessions(streams["items"], "sessions"), "windows")}
 
@@ -78,7 +78,7 @@ def test_a_session_that_ends_with_history_is_in_time_for_windows_behind_it(tmp_p
 
 
 @pytest.mark.parametrize("behind_keys", [False, True])
-def test_behind_another_time_everything_waits_for_the_live_job(
+def test_after_a_second_event_time_everything_waits_for_the_live_job(
     behind_keys: bool, tmp_path: Path
 ) -> None:
     def build(streams: Mapping[str, Items]) -> Mapping[str, Items]:

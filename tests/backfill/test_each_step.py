@@ -63,7 +63,7 @@ def shapes_of(name: str) -> list[tuple[int, int, int]]:
     [(name, shape) for name in [*STEPS, *PAIR_STEPS] for shape in shapes_of(name)],
     ids=str,
 )
-def test_a_step_makes_of_history_what_it_makes_of_it_live(
+def test_a_step_gives_the_same_results_over_history_and_live(
     name: str, shape: tuple[int, int, int]
 ) -> None:
     case, expected = case_of(name)

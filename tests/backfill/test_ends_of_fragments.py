@@ -134,7 +134,7 @@ def rows_of(items: list[Item], *, by_key: bool) -> list[InputRows]:
 
 @pytest.mark.parametrize("batch", [1, 1024])
 @pytest.mark.parametrize("what", FAILURES)
-def test_what_fails_in_users_code_is_named_with_step_record_and_key(what: str, batch: int) -> None:
+def test_a_failure_of_user_code_is_named_with_step_record_and_key(what: str, batch: int) -> None:
     build, by_key, record, key = FAILURES[what]
     fragment = fragments(build)[int(by_key)]
     inbox = Rows(rows_of(WITH_BAD, by_key=by_key), end=never)
@@ -157,7 +157,7 @@ def between(items: Items) -> af.Stream[Any]:
 
 
 @pytest.mark.parametrize("by_key", [False, True])
-def test_what_the_inbox_raises_ends_the_fragment(by_key: bool) -> None:
+def test_an_error_of_the_inbox_ends_the_fragment(by_key: bool) -> None:
     async def broken() -> None:
         raise Broken("no more rows")
 
@@ -168,7 +168,7 @@ def test_what_the_inbox_raises_ends_the_fragment(by_key: bool) -> None:
 
 
 @pytest.mark.parametrize("by_key", [False, True])
-def test_what_the_outbox_raises_ends_the_fragment(by_key: bool) -> None:
+def test_an_error_of_the_outbox_ends_the_fragment(by_key: bool) -> None:
     async def broken() -> None:
         await asyncio.sleep(0.01)
         raise Broken("nobody reads on")
@@ -190,7 +190,7 @@ def test_an_inbox_that_is_cancelled_by_others_ends_the_fragment(by_key: bool) ->
         leaving_nothing(lambda: run_one(fragments(between)[int(by_key)], inbox, Results()))
 
 
-def test_what_the_outbox_raises_at_the_very_end_ends_the_fragment() -> None:
+def test_an_error_of_the_outbox_at_the_very_end_ends_the_fragment() -> None:
     async def broken() -> None:
         raise Broken("the disk is full")
 
@@ -228,7 +228,7 @@ def _locked(item: Item) -> Item:
 
 @pytest.mark.parametrize("steps", range(30))
 @pytest.mark.parametrize("by_key", [False, True])
-def test_cancelled_at_any_moment_a_fragment_leaves_nothing(by_key: bool, steps: int) -> None:
+def test_cancelled_at_any_moment_a_fragment_leaves_no_tasks(by_key: bool, steps: int) -> None:
     fragment = fragments(between)[int(by_key)]
     inbox = Rows(rows_of(ITEMS * 10, by_key=by_key), end=never)
 
@@ -245,7 +245,7 @@ def test_cancelled_at_any_moment_a_fragment_leaves_nothing(by_key: bool, steps: 
 
 @pytest.mark.parametrize("seconds", [0.0005, 0.004, 0.9, 1.0, 2.5])
 @pytest.mark.parametrize("by_key", [False, True])
-def test_cancelled_while_calls_and_writing_are_under_way_it_leaves_nothing(
+def test_cancelled_with_calls_and_writes_in_flight_it_leaves_no_tasks(
     by_key: bool, seconds: float
 ) -> None:
     fragment = fragments(between)[int(by_key)]
@@ -260,7 +260,7 @@ def test_cancelled_while_calls_and_writing_are_under_way_it_leaves_nothing(
 
 
 @pytest.mark.parametrize("by_key", [False, True])
-def test_a_fragment_that_has_ended_by_itself_leaves_nothing(by_key: bool) -> None:
+def test_a_fragment_that_has_ended_leaves_no_tasks(by_key: bool) -> None:
     inbox, outbox = Rows(rows_of(ITEMS, by_key=by_key)), Results()
 
     left = leaving_nothing(lambda: run_one(fragments(between)[int(by_key)], inbox, outbox))
@@ -270,7 +270,7 @@ def test_a_fragment_that_has_ended_by_itself_leaves_nothing(by_key: bool) -> Non
 
 
 @pytest.mark.parametrize("by_key", [False, True])
-def test_while_nobody_fetches_results_not_much_is_taken(by_key: bool) -> None:
+def test_while_no_results_are_fetched_little_input_is_taken(by_key: bool) -> None:
     fragment = fragments(lambda items: keyed(items).reduce(_newest, name="newest").map(_same))
     inbox = Rows(rows_of(ITEMS * 100, by_key=by_key))
     outbox = Results(never)

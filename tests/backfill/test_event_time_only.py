@@ -65,7 +65,7 @@ def lists(results: Iterable[Any]) -> list[tuple[int, int, list[int]]]:
 
 
 @pytest.mark.parametrize("kind", WINDOWS)
-def test_windows_of_processing_time_may_be_told_to_fire_in_event_time(kind: str) -> None:
+def test_windows_of_processing_time_can_fire_in_event_time(kind: str) -> None:
     by_event = over_history(windowed(WINDOWS[kind])[0], {"numbers": NUMBERS})
     clocked, _ = windowed(replace(WINDOWS[kind], domain=CLOCK))
 
@@ -84,9 +84,7 @@ def test_windows_with_a_stagger_are_aligned_over_history() -> None:
 
 
 @pytest.mark.parametrize("kind", WINDOWS)
-def test_the_live_job_fires_what_was_open_and_what_comes_by_its_clock(
-    kind: str, tmp_path: Path
-) -> None:
+def test_the_live_job_fires_open_and_new_windows_by_its_clock(kind: str, tmp_path: Path) -> None:
     by_event = over_history(windowed(WINDOWS[kind])[0], {"numbers": NUMBERS})
     past, _ = windowed(replace(WINDOWS[kind], domain=CLOCK))
     before = over_history(
@@ -125,8 +123,8 @@ def test_the_live_job_fires_what_was_open_and_what_comes_by_its_clock(
         (OfAUser(), False),
     ],
 )
-def test_only_windows_that_say_themselves_when_they_end_can_be_told_to(
-    trigger: af.triggers.Trigger[int], can: bool
+def test_only_windows_that_determine_their_end_can_fire_in_event_time(
+    trigger: af.Trigger[int], can: bool
 ) -> None:
     flow, _ = windowed(af.Tumbling(TEN, domain=CLOCK), trigger=trigger)
 
@@ -141,7 +139,7 @@ def test_only_windows_that_say_themselves_when_they_end_can_be_told_to(
         plan_fragments(flow.graph, event_time_for_processing_time=True)
 
 
-def test_joins_by_the_clock_cannot_be_told_to() -> None:
+def test_joins_by_the_clock_cannot_fire_in_event_time() -> None:
     flow = af.Flow("join")
     keyed = flow.source([1]).event_time(lambda n: n).key_by(lambda n: n)
     joined = keyed.window_join(keyed, af.Tumbling(TEN, domain=CLOCK)).inner(max, name="join")
@@ -151,7 +149,7 @@ def test_joins_by_the_clock_cannot_be_told_to() -> None:
         plan_fragments(flow.graph, event_time_for_processing_time=True)
 
 
-def test_windows_told_to_fire_in_event_time_still_need_event_time() -> None:
+def test_windows_that_fire_in_event_time_still_need_event_time() -> None:
     flow = af.Flow("timeless")
     timeless = flow.source([1]).key_by(lambda n: n).window(af.Tumbling(TEN, domain=CLOCK))
     timeless.reduce(max, name="most").to(af.CollectSink[Any]())

@@ -90,7 +90,7 @@ def _opened(record_blocks: list[RecordBlock]) -> tuple[list[Any], list[Any]]:
 
 
 @given(st.lists(st.tuples(keys, values), min_size=1, max_size=8))
-def test_whatever_is_sent_comes_back_with_its_key(records: list[tuple[Any, Any]]) -> None:
+def test_any_record_is_decoded_with_its_key(records: list[tuple[Any, Any]]) -> None:
     keys, values = map(list, zip(*records, strict=True))
 
     record_blocks = _sent(values, keys)
@@ -182,7 +182,7 @@ def test_parcels_hold_so_many_records_at_most() -> None:
     ]
 
 
-def test_each_record_goes_to_the_subtask_that_owns_its_key_in_a_live_job() -> None:
+def test_each_record_is_sent_to_the_subtask_that_owns_its_key_in_a_live_job() -> None:
     keys = [f"key {number}" for number in range(50)]
 
     record_blocks = _sent(list(range(50)), keys, readers=3)
@@ -221,7 +221,7 @@ def test_a_class_of_a_function_inside_a_record_is_named_with_the_cure() -> None:
     assert str(raised.value).endswith("define it at the top of a module")
 
 
-def test_what_can_be_no_key_is_named_with_its_record() -> None:
+def test_a_value_that_can_be_no_key_is_named_with_its_record() -> None:
     with pytest.raises(af.OperatorError, match="by name") as raised:
         _sent(["a"], [[1]])
 
@@ -234,7 +234,7 @@ def test_keys_that_are_equal_keep_their_own_types() -> None:
     assert [type(key) for key in _opened(record_blocks)[0]] == [int, bool, float, Decimal]
 
 
-def test_what_a_record_has_beside_its_fields_comes_along() -> None:
+def test_attributes_besides_the_fields_are_preserved() -> None:
     plain = Plain("a", 1.0)
     plain.__dict__["note"] = "beside"
 

@@ -181,9 +181,7 @@ def test_a_chain_longer_than_python_recurses_is_drawn() -> None:
 
 
 @given(flows(), st.none() | st.just(JULY))
-def test_each_step_sink_and_exchange_is_drawn_whatever_the_flow(
-    flow: af.Flow, until: int | None
-) -> None:
+def test_each_step_sink_and_exchange_of_any_flow_is_shown(flow: af.Flow, until: int | None) -> None:
     plan = plan_fragments(flow.graph)
 
     drawn = explain(plan, until=until)

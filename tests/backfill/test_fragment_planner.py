@@ -109,7 +109,7 @@ def test_each_keyed_exchange_begins_a_fragment() -> None:
     assert plan.key_groups == 16
 
 
-def test_two_keyed_steps_behind_one_key_by_are_two_fragments() -> None:
+def test_two_keyed_steps_after_one_key_by_are_two_fragments() -> None:
     flow = af.Flow("shared keys")
     keyed = begun(flow).key_by(same, name="keys")
     end(keyed.reduce(max, name="most"), "high")
@@ -138,7 +138,7 @@ def test_a_diamond_is_in_one_fragment_once() -> None:
     assert exit_list(plan) == [["both -> out"]]
 
 
-def test_what_is_behind_a_union_of_two_sources_is_in_both_fragments() -> None:
+def test_steps_downstream_of_a_union_of_two_sources_are_in_both_fragments() -> None:
     flow = af.Flow("two sources")
     both = begun(flow, "a").union(begun(flow, "b"), name="both").map(same, name="map")
     end(both.key_by(same, name="keys").reduce(max, name="most"), "out")
@@ -157,7 +157,7 @@ def test_what_is_behind_a_union_of_two_sources_is_in_both_fragments() -> None:
     ]
 
 
-def test_a_union_behind_keyed_steps_is_a_copy_behind_each_of_them() -> None:
+def test_a_union_downstream_of_keyed_steps_is_copied_to_each_of_them() -> None:
     flow = af.Flow("keyed union")
     keyed = begun(flow).key_by(same, name="keys")
     most, least = keyed.reduce(max, name="most"), keyed.reduce(min, name="least")
@@ -196,7 +196,7 @@ def test_a_step_with_two_keyed_inputs_reads_each_by_its_own_number(what: str) ->
     assert plan.fragments[2].watermark_per_timestamp is (what == "both")
 
 
-def test_a_stream_that_is_joined_with_itself_leaves_by_two_exits() -> None:
+def test_a_stream_that_is_joined_with_itself_has_two_exits() -> None:
     flow = af.Flow("self")
     keyed = begun(flow).key_by(same, name="keys")
     end(keyed.interval_join(keyed, between=(-MINUTE, MINUTE)).inner(max, name="pairs"), "out")
@@ -332,7 +332,7 @@ def test_one_step_may_cut_the_records_of_one_source_and_not_those_of_another() -
     assert [one.cuts_at for one in plan.fragments] == [{"time of a"}, {"time of both"}]
 
 
-def test_a_keyed_fragment_cuts_nothing_though_time_begins_anew_in_it() -> None:
+def test_a_keyed_fragment_cuts_nothing_though_event_time_is_assigned_again_in_it() -> None:
     flow = af.Flow("times")
     most = begun(flow).key_by(same).reduce(max, name="most")
     end(most.event_time(same, name="again"), "out")
@@ -383,7 +383,7 @@ def test_functions_with_timers_see_every_moment(step: type[Any] | None, expected
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("block", [1, 2, 3, 100])
-async def test_a_record_at_the_very_end_of_a_session_belongs_to_it_in_whatever_blocks_it_comes(
+async def test_a_record_at_the_very_end_of_a_session_belongs_to_it_in_blocks_of_any_size(
     block: int,
 ) -> None:
     flow = af.Flow("sessions")
@@ -409,7 +409,7 @@ def test_an_incomplete_flow_is_refused_as_everywhere() -> None:
         plan_fragments(flow.graph)
 
 
-def test_what_cannot_run_over_history_is_refused_before_it_is_cut() -> None:
+def test_a_flow_that_cannot_run_over_history_is_refused_first() -> None:
     flow = af.Flow("arrival")
     end(flow.source([1]).ingestion_time(name="now"), "out")
 
@@ -429,7 +429,7 @@ def test_every_step_is_in_a_fragment_and_nothing_else_is(flow: af.Flow) -> None:
 
 
 @given(flows())
-def test_fragments_begin_with_their_only_head_and_steps_stand_behind_their_inputs(
+def test_fragments_begin_with_their_only_head_and_steps_follow_their_inputs(
     flow: af.Flow,
 ) -> None:
     plan = plan_fragments(flow.graph)
@@ -471,7 +471,7 @@ def test_each_way_out_of_a_step_is_an_exit_of_each_of_its_copies(flow: af.Flow) 
 
 
 @given(flows())
-def test_each_fragment_comes_after_those_that_feed_it(flow: af.Flow) -> None:
+def test_each_fragment_follows_its_upstream_fragments(flow: af.Flow) -> None:
     plan = plan_fragments(flow.graph)
 
     for one in plan.fragments:

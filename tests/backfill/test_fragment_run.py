@@ -189,7 +189,7 @@ def test_state_that_cannot_be_stored_fails_with_the_first_of_it() -> None:
     assert len(seen) < 100
 
 
-def test_where_nothing_goes_on_nobody_has_to_say_how_state_is_stored() -> None:
+def test_without_a_live_job_state_needs_no_type_for_storage() -> None:
     def build(bids: af.Stream[Bid]) -> af.Stream[Any]:
         plain = bids.map(Plain).key_by(lambda plain: plain.bid.who)
         return plain.window(af.Count(3)).apply(len, name="counted")

@@ -16,7 +16,7 @@ SEEDS = range(20)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_any_flow_gives_over_history_what_it_gives_live(seed: int, tmp_path: Path) -> None:
+def test_any_flow_gives_the_same_results_over_history_and_live(seed: int, tmp_path: Path) -> None:
     check(seed, tmp_path)
 
 

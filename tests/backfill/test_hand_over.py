@@ -181,7 +181,7 @@ BUILDS: dict[str, Build] = {
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
-def test_what_is_open_at_t_goes_on_as_in_one_job(
+def test_open_state_at_t_continues_as_in_one_job(
     build: Build, parallelism: int, tmp_path: Path
 ) -> None:
     both = HandOver(build, two_thousand(), T, tmp_path)
@@ -195,7 +195,9 @@ def test_what_is_open_at_t_goes_on_as_in_one_job(
 
 
 @pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
-def test_what_ends_exactly_at_t_goes_on_as_in_one_job(build: Build, tmp_path: Path) -> None:
+def test_a_window_that_ends_exactly_at_t_continues_as_in_one_job(
+    build: Build, tmp_path: Path
+) -> None:
     left = [Reading("a", T - 42), Reading("a", T - 21), Reading("b", T - 1), Reading("a", T)]
     right = [
         Reading("b", T - 45),
@@ -268,7 +270,7 @@ def mixed_windows(ends: Ends, sink: af.Sink[str]) -> af.Flow:
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_time_that_begins_behind_an_exchange_goes_on_as_in_one_job(
+def test_event_time_assigned_after_an_exchange_continues_as_in_one_job(
     parallelism: int, tmp_path: Path
 ) -> None:
     both = HandOver(mixed_windows, two_thousand(), T, tmp_path, delay=3_000)
@@ -299,7 +301,7 @@ def with_pauses(readings: list[Reading]) -> af.Source[Reading]:
     )
 
 
-def test_after_a_crash_the_live_job_skips_what_is_before_t_again(tmp_path: Path) -> None:
+def test_after_a_crash_the_live_job_skips_records_before_t_again(tmp_path: Path) -> None:
     def crashing(readings: list[Reading]) -> af.Source[Reading]:
         second = Pause(timedelta(seconds=2))
         return ScriptedSource(
@@ -315,7 +317,7 @@ def test_after_a_crash_the_live_job_skips_what_is_before_t_again(tmp_path: Path)
     assert both.together == both.uninterrupted()
 
 
-def test_what_is_late_behind_t_is_late_for_the_live_job_too(tmp_path: Path) -> None:
+def test_records_late_after_t_are_late_for_the_live_job_too(tmp_path: Path) -> None:
     def counting(ends: Ends, sink: af.Sink[str]) -> af.Flow:
         flow = af.Flow("late")
         readings = stamped(flow, ends[0], "left").key_by(lambda reading: reading.key)
@@ -334,7 +336,7 @@ def test_what_is_late_behind_t_is_late_for_the_live_job_too(tmp_path: Path) -> N
     assert both.together == both.uninterrupted()
 
 
-def test_what_is_late_before_t_is_kept_by_the_past(tmp_path: Path) -> None:
+def test_records_late_before_t_are_kept_by_the_past(tmp_path: Path) -> None:
     both = HandOver(
         tumbling,
         ([Reading("a", 800, 1), Reading("a", 900, 2), Reading("a", 801, 3)], []),
@@ -348,7 +350,7 @@ def test_what_is_late_before_t_is_kept_by_the_past(tmp_path: Path) -> None:
     assert any("[1, 3]" in one for one in both.together)
 
 
-def test_the_live_job_counts_what_it_has_skipped(tmp_path: Path) -> None:
+def test_the_live_job_counts_skipped_records(tmp_path: Path) -> None:
     both = HandOver(tumbling, two_thousand(), T, tmp_path)
 
     both.compute_past()

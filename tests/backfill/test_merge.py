@@ -70,7 +70,7 @@ def test_parcels_that_do_not_overlap_are_handed_on_as_they_are() -> None:
     assert handed[0].values is first.values
 
 
-def test_what_is_held_is_what_overlaps() -> None:
+def test_only_overlapping_records_are_held() -> None:
     record_blocks = [(0, at, [at * 5, at * 5 + 20]) for at in range(20_000)]
 
     rows, most = _merged(record_blocks)

@@ -103,7 +103,7 @@ def parts(flow: af.Flow) -> list[str]:
     ],
     ids=["tumbling", "lenient", "sliding", "own", "fields", "window_all"],
 )
-def test_windows_whose_aggregate_heeds_no_order_are_aggregated_in_front_of_the_exchange(
+def test_windows_with_a_commutative_aggregate_are_aggregated_upstream_of_the_exchange(
     flow: af.Flow,
 ) -> None:
     assert parts(flow) == ["sums (partial)"]
@@ -171,7 +171,7 @@ def test_windows_of_processing_time_get_all_records_over_history_too() -> None:
     assert "window.partial" not in {node.what for one in plan.fragments for node in one.nodes}
 
 
-def test_the_step_in_front_has_a_name_that_no_other_has() -> None:
+def test_the_partial_step_has_a_unique_name() -> None:
     flow = flow_of(lambda items: counted(tumbling(keyed(items))), name="sums (partial)")
 
     assert parts(flow) == ["sums (partial) 0"]
@@ -186,7 +186,7 @@ def test_it_is_drawn_as_a_step() -> None:
     assert "reads sums (partial) of fragment 0" in drawn
 
 
-def test_what_goes_through_the_exchange_are_as_many_accumulators_as_windows() -> None:
+def test_as_many_accumulators_as_windows_cross_the_exchange() -> None:
     """1,000 records of 5 keys in 10 windows, in two partitions that have half of the windows each."""
     items = [Item(n % 5, n, n) for n in range(1000)]
 
@@ -261,7 +261,7 @@ def test_where_each_record_has_an_accumulator_of_its_own_none_is_held() -> None:
     assert sent(step)[-1] == (40, 2)
 
 
-def test_what_cannot_be_a_key_is_told_with_its_record() -> None:
+def test_an_invalid_key_is_reported_with_its_record() -> None:
     for times in ([1, 2], [1, 99]):
         step = harness()
         with pytest.raises(OperatorError, match="cannot be a key") as info:
@@ -310,7 +310,7 @@ def _not_seven(item: Item) -> int:
     return 1
 
 
-def test_records_without_time_are_refused_as_in_front_of_any_exchange() -> None:
+def test_records_without_time_are_refused_as_at_any_exchange() -> None:
     step = harness()
 
     with pytest.raises(OperatorError, match=r"without a timestamp .* call \.event_time\(…\)"):
@@ -325,7 +325,7 @@ def test_an_aggregate_that_says_something_else_by_that_name_is_refused() -> None
         aggregating(Odd())
 
 
-def test_a_window_of_a_day_is_aggregated_whatever_the_order_of_the_history() -> None:
+def test_a_window_of_a_day_is_aggregated_in_any_order_of_the_history() -> None:
     day = 86_400_000
     items = [Item(n % 3, n, n * 7919 % 10 * day + n) for n in range(3000)]
     flow = of_windows(lambda keys: keys.window(af.Tumbling(timedelta(days=1))))

@@ -198,7 +198,7 @@ def test_the_inputs_of_a_head_keep_their_number_and_names() -> None:
     assert all(edge.origin.operator is None for edge in head.inputs)
 
 
-def test_a_step_behind_a_union_arrives_with_its_own_inputs_only() -> None:
+def test_a_step_downstream_of_a_union_is_copied_with_its_own_inputs_only() -> None:
     flow = af.Flow("union")
     streams = [flow.source([1], name=name).event_time(int) for name in ("a", "b")]
     both = streams[0].union(streams[1], name="both").rebalance(7).map(int, name="map")
@@ -247,7 +247,7 @@ def calling(fn: Callable[[int], Awaitable[int]]) -> FragmentPlan:
     return plan_fragments(flow.graph)
 
 
-def test_a_step_that_does_not_pickle_is_named_with_the_way_to_what_does_not() -> None:
+def test_a_step_that_cannot_be_pickled_is_named_with_the_path_to_the_object() -> None:
     client = Client()
 
     async def score(value: int) -> int:
@@ -282,7 +282,7 @@ def test_defaults_and_collections_are_looked_into() -> None:
     assert "(score → [0] → ['a'] → [0] → _lock)" in str(refusal(calling(score)))
 
 
-def test_what_fails_in_its_own_words_is_told_in_them() -> None:
+def test_an_error_with_its_own_message_keeps_it() -> None:
     class Stubborn:
         def __reduce__(self) -> str:
             raise RuntimeError("I stay here")

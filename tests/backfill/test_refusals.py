@@ -234,7 +234,7 @@ def test_a_union_of_which_one_stream_has_no_event_time_has_none() -> None:
     assert "step 'most' (reduce) goes by the order of arrival" in reason(flow)
 
 
-def test_event_time_behind_such_a_union_makes_it_good() -> None:
+def test_event_time_after_such_a_union_is_accepted() -> None:
     flow = af.Flow("whole")
     both = timed(flow, "a").union(flow.source([1], name="b")).event_time(same)
     end(both.key_by(same).reduce(max, name="most"))

@@ -70,7 +70,7 @@ def write(path: Path, *parts: StatePart) -> None:
     write_savepoint(path, PLAN, parts, until=T, created_at=5)
 
 
-def test_it_is_a_savepoint_of_the_flow_with_what_all_parts_hold(tmp_path: Path) -> None:
+def test_the_savepoint_of_the_flow_holds_the_state_of_all_parts(tmp_path: Path) -> None:
     write(
         tmp_path / "sp",
         part("counts", 1, 2, 64, 127),
@@ -106,7 +106,7 @@ def test_each_part_counts_for_the_key_groups_of_its_subtask(tmp_path: Path) -> N
     assert links == [(n, one.start, one.stop) for n, one in enumerate(ranges(128, 3))]
 
 
-def test_the_steps_that_begin_time_are_told_where_the_live_job_begins(tmp_path: Path) -> None:
+def test_the_steps_that_assign_time_store_where_the_live_job_begins(tmp_path: Path) -> None:
     write(tmp_path / "sp", part("counts"), part("sums"))
 
     states = contents(tmp_path / "sp").states
@@ -114,7 +114,7 @@ def test_the_steps_that_begin_time_are_told_where_the_live_job_begins(tmp_path: 
     assert (states["number times"], states["other times"]) == (begins, begins)
 
 
-def test_the_folder_holds_what_its_manifest_names_and_nothing_else(tmp_path: Path) -> None:
+def test_the_folder_holds_exactly_the_files_of_its_manifest(tmp_path: Path) -> None:
     write(tmp_path / "sp", part("counts"), part("sums"))
 
     folder = tmp_path / "sp"
@@ -165,7 +165,7 @@ def test_the_folder_holds_what_its_manifest_names_and_nothing_else(tmp_path: Pat
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_and_leaves_nothing(
+def test_parts_that_do_not_fit_are_refused_and_leave_no_files(
     parts: list[StatePart], complaint: str, tmp_path: Path
 ) -> None:
     fresh = [replace(one, chunks=list(one.chunks)) for one in parts]
@@ -209,7 +209,7 @@ def test_chunks_of_any_size_are_the_same_part(size: int, tmp_path: Path) -> None
     assert contents(tmp_path / "sp").states["sums"] == state(*range(128))
 
 
-def test_an_error_of_whoever_brings_the_chunks_leaves_nothing(tmp_path: Path) -> None:
+def test_an_error_of_the_chunks_leaves_no_files(tmp_path: Path) -> None:
     def chunks() -> Iterator[bytes]:
         yield b"AFLOW"
         raise LookupError("the executor is gone")
@@ -269,7 +269,7 @@ def test_a_place_where_something_is_is_refused(there: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("path", ["", 5, None, b"sp"])
-def test_what_is_no_path_is_refused(path: object) -> None:
+def test_an_invalid_path_is_refused(path: object) -> None:
     with pytest.raises(FlowDefinitionError, match="savepoint takes the path of a folder"):
         check_savepoint_path(path)  # type: ignore[arg-type]
 
@@ -291,7 +291,7 @@ def test_a_file_uri_is_the_path_in_it(tmp_path: Path) -> None:
     assert contents(uri) == contents(tmp_path / "a savepoint")
 
 
-def test_a_step_that_remembers_nothing_leaves_a_part_of_nothing(tmp_path: Path) -> None:
+def test_a_step_without_state_has_an_empty_part(tmp_path: Path) -> None:
     def only(fragments: Iterable[Fragment]) -> FragmentPlan:
         return replace(PLAN, fragments=tuple(fragments))
 
@@ -316,7 +316,7 @@ class RecoveringSink(CollectSink[object]):
 
 
 @pytest.mark.asyncio
-async def test_what_was_prepared_for_a_sink_is_for_the_live_job_to_commit(tmp_path: Path) -> None:
+async def test_prepared_output_of_a_sink_is_committed_by_the_live_job(tmp_path: Path) -> None:
     def build(sink: af.Sink[object]) -> af.Flow:
         made = af.Flow("shop")
         numbers = made.source(ScriptedSource[int](), name="numbers").event_time(lambda n: n)

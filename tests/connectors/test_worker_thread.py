@@ -91,7 +91,7 @@ async def when_read(pipe: Path) -> int:
 
 
 @pytest.mark.asyncio
-async def test_a_sink_whose_opening_is_cancelled_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_sink_that_is_cancelled_while_it_opens_leaves_no_files(tmp_path: Path) -> None:
     sink = JsonLinesSink[int](tmp_path / "out.jsonl")
 
     async with asyncio.TaskGroup() as group:

@@ -90,7 +90,7 @@ async def history_and_live(
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["staging seen", "not seen by the driver"])
-async def test_history_on_spark_and_the_live_job_behind_it_are_one_live_job(
+async def test_history_on_spark_and_the_live_job_after_it_equal_one_live_job(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: bool
 ) -> None:
     if not seen:

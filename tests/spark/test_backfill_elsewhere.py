@@ -37,7 +37,7 @@ def test_a_resource_is_opened_once_in_each_worker_process(found: dict[str, Any])
         assert one["opened here"] == 1
 
 
-def test_what_a_backfill_leaves_is_the_same_when_first_attempts_fail_late_or_are_killed(
+def test_results_and_state_are_the_same_if_first_attempts_fail_late_or_are_killed(
     found: dict[str, Any],
 ) -> None:
     states = [f"behind a piece of the state of {step}" for step in ("streaks", "sum")]
@@ -48,7 +48,7 @@ def test_what_a_backfill_leaves_is_the_same_when_first_attempts_fail_late_or_are
     assert found["disturbed"]["same"]
 
 
-def test_a_session_that_was_stopped_is_told_in_one_sentence(found: dict[str, Any]) -> None:
+def test_a_stopped_session_is_reported_in_one_sentence(found: dict[str, Any]) -> None:
     assert found["stopped"].startswith("the Spark session does not answer (")
     assert found["stopped"].endswith("): if it was stopped, start another one")
 
@@ -57,7 +57,7 @@ def test_a_session_that_was_stopped_is_told_in_one_sentence(found: dict[str, Any
     "AFLOW_SPARK_CLUSTER" not in os.environ,
     reason="AFLOW_SPARK_CLUSTER names no master with executors on two hosts, without which Spark does not speculate",
 )
-def test_what_a_backfill_leaves_is_the_same_when_a_slow_task_runs_twice_at_once(
+def test_results_and_state_are_the_same_if_a_slow_task_runs_twice_at_once(
     in_another_process: Callable[..., str],
 ) -> None:
     told = json.loads(in_another_process(speculated, timeout=500).splitlines()[-1])

@@ -85,7 +85,7 @@ def wait_for_job(spark: SparkSession) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_backfill_that_is_cancelled_ends_its_spark_job_and_leaves_nothing(
+async def test_a_cancelled_backfill_cancels_its_spark_job_and_leaves_no_files(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     threads = threading.active_count()
@@ -131,7 +131,7 @@ def no_key(bid: Bid) -> object:
         ),
     ],
 )
-async def test_what_fails_in_an_executor_is_told_with_the_step_the_record_and_the_users_frames(
+async def test_a_failure_on_an_executor_names_the_step_the_record_and_the_user_frames(
     spark: SparkSession, tmp_path: Path, steps: dict[str, Any], said: str, frame_of: str
 ) -> None:
     with pytest.raises(ConnectorError) as caught:
@@ -146,7 +146,7 @@ async def test_what_fails_in_an_executor_is_told_with_the_step_the_record_and_th
 
 
 @pytest.mark.asyncio
-async def test_a_record_without_place_in_the_declared_columns_is_told_with_column_type_and_value(
+async def test_a_record_that_does_not_fit_the_columns_is_reported_with_column_type_and_value(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     columns = "who string, start int, total string"
@@ -255,7 +255,7 @@ def refused(
 
 
 @pytest.mark.asyncio
-async def test_what_cannot_work_is_refused_in_one_sentence_before_anything_runs(
+async def test_invalid_arguments_are_refused_in_one_sentence_before_anything_runs(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     told: dict[str, str] = {}
@@ -306,7 +306,7 @@ async def test_a_backfill_without_savepoint_leaves_no_staging_folder(
 
 
 @pytest.mark.asyncio
-async def test_a_backfill_removes_what_a_killed_one_left_beside_its_savepoint(
+async def test_a_backfill_removes_the_staging_folder_of_a_killed_one(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     left(tmp_path / ".earlier.0123.staging")

@@ -55,7 +55,7 @@ async def live(sums: tuple[Any, Any], tmp_path: Path, storage: str) -> None:
     )
 
 
-async def test_history_and_what_the_live_job_adds_are_there_once_whatever_fails_in_between(
+async def test_history_and_live_records_are_written_exactly_once_through_failures(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     whole = af.CollectSink[Sum]()

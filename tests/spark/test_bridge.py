@@ -97,7 +97,7 @@ def test_results_may_come_after_the_end_of_the_input() -> None:
     assert list(bridged(iter(range(100)), summing)) == [4_950]
 
 
-def test_the_end_of_the_input_is_told_as_often_as_it_is_asked_for() -> None:
+def test_the_end_of_the_input_is_returned_on_each_call() -> None:
     async def asking_again(inbox: BridgeInput[int], outbox: BridgeOutput[int | None]) -> None:
         for _ in range(4):
             await outbox.put(await inbox.take())
@@ -249,7 +249,7 @@ def test_work_waits_once_its_credits_are_spent() -> None:
 # -- Both threads go on.
 
 
-def test_work_goes_on_while_the_next_batch_is_waited_for() -> None:
+def test_work_continues_while_the_next_batch_is_awaited() -> None:
     worked = threading.Event()
 
     def waiting_for_work() -> Iterator[int]:
@@ -266,7 +266,7 @@ def test_work_goes_on_while_the_next_batch_is_waited_for() -> None:
     assert list(bridged(waiting_for_work(), working)) == [1, 2]
 
 
-def test_work_goes_on_while_nobody_asks_for_results() -> None:
+def test_work_continues_while_no_results_are_fetched() -> None:
     worked = threading.Event()
 
     async def working(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
@@ -315,7 +315,7 @@ async def looking_up(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None
         await outbox.put(await failing_on_seven(batch))
 
 
-def test_what_work_raises_comes_out_with_the_users_frames() -> None:
+def test_an_error_of_the_work_is_raised_with_the_user_frames() -> None:
     with pytest.raises(KeyError, match="no such card") as caught:
         list(bridged(iter(range(100)), looking_up))
 
@@ -363,7 +363,7 @@ def test_the_loop_survives_the_errors_of_a_task() -> None:
     assert sum(bridged(iter(range(5)), looking_up)) == 10
 
 
-def test_what_the_iterator_raises_is_raised_as_it_is() -> None:
+def test_an_error_of_the_iterator_is_raised_unchanged() -> None:
     error = OSError("connection to the JVM lost")
 
     with pytest.raises(OSError, match="connection to the JVM lost") as caught:
@@ -425,7 +425,7 @@ def test_work_that_cancels_itself_does_not_pass_for_the_end_of_the_partition() -
 
 
 @pytest.mark.parametrize("error", [SystemExit("out"), KeyboardInterrupt("stop")], ids=repr)
-def test_what_would_end_the_program_is_raised_in_the_callers_thread(error: BaseException) -> None:
+def test_an_exit_or_interrupt_is_raised_in_the_callers_thread(error: BaseException) -> None:
     async def leaving(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:
         raise error
 
@@ -439,7 +439,7 @@ def test_what_would_end_the_program_is_raised_in_the_callers_thread(error: BaseE
 @pytest.mark.parametrize(
     "error", [SystemExit("out"), KeyboardInterrupt("stop"), GeneratorExit()], ids=repr
 )
-def test_what_ends_the_callers_thread_in_the_iterator_cancels_the_work(
+def test_an_exit_of_the_callers_thread_in_the_iterator_cancels_the_work(
     error: BaseException,
 ) -> None:
     begun, cancelled = threading.Event(), threading.Event()
@@ -504,7 +504,7 @@ def test_a_generator_that_is_closed_early_cancels_its_work_and_waits_for_it() ->
     assert cleaned_up == ["work"]
 
 
-def test_a_generator_that_was_never_begun_calls_nobody() -> None:
+def test_a_generator_that_was_never_started_makes_no_calls() -> None:
     batches = Endless()
 
     bridged(batches, passing_through).close()
@@ -536,7 +536,7 @@ def test_a_coroutine_that_leaked_does_not_run_inside_the_next_task(
     assert "leaking" in caplog.text
 
 
-def test_what_was_begun_before_the_task_goes_on_behind_it(loop: WorkerLoop) -> None:
+def test_coroutines_started_before_the_task_continue_after_it(loop: WorkerLoop) -> None:
     """Like a connection pool that was opened for the worker process."""
     asked, answered, stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -590,7 +590,7 @@ def test_work_that_ignores_its_cancellation_is_reported_and_left_on_a_loop_of_it
     assert loops[0] is not loops[1]
 
 
-def test_work_that_blocks_the_loop_does_not_hold_up_who_closes_the_generator() -> None:
+def test_work_that_blocks_the_loop_does_not_delay_closing_the_generator() -> None:
     release = threading.Event()
 
     async def blocking(inbox: BridgeInput[int], outbox: BridgeOutput[int]) -> None:

@@ -48,7 +48,7 @@ async def cancelled(session: SparkSession) -> float:
 
 @pytest.mark.slow
 @pytest.mark.asyncio
-async def test_a_call_that_nobody_waits_for_any_more_is_cancelled_in_spark(
+async def test_an_abandoned_call_is_cancelled_in_spark(
     spark: SparkSession,
 ) -> None:
     took = await cancelled(spark)
@@ -59,7 +59,7 @@ async def test_a_call_that_nobody_waits_for_any_more_is_cancelled_in_spark(
 
 @pytest.mark.slow
 @pytest.mark.asyncio
-async def test_an_error_of_spark_comes_as_ours_with_its_telling_line(spark: SparkSession) -> None:
+async def test_an_error_of_spark_is_raised_as_ours_with_its_summary(spark: SparkSession) -> None:
     work = map_in_arrow(spark, failing, 1).count
 
     with pytest.raises(SinkError) as caught:
@@ -71,7 +71,7 @@ async def test_an_error_of_spark_comes_as_ours_with_its_telling_line(spark: Spar
 
 @pytest.mark.slow
 @pytest.mark.asyncio
-async def test_an_error_of_the_users_own_function_stays_what_it_is(spark: SparkSession) -> None:
+async def test_an_error_of_a_user_function_is_raised_unchanged(spark: SparkSession) -> None:
     def work() -> None:
         raise KeyError("card")
 

@@ -69,7 +69,7 @@ def test_rows_are_dicts_with_python_values() -> None:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
-def test_moments_are_aware_and_in_utc_whatever_the_time_zone_of_the_session(zone: str) -> None:
+def test_timestamps_are_aware_and_in_utc_in_any_time_zone_of_the_session(zone: str) -> None:
     late = datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC)
     early = datetime(1, 1, 1, tzinfo=UTC)
     odd = NOON + timedelta(microseconds=1)
@@ -193,7 +193,7 @@ def test_a_field_without_column_or_default_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("of", [int, list[int], "Flight", Flight(1, "UA")], ids=str)
-def test_what_has_no_named_fields_makes_no_records(of: Any) -> None:
+def test_a_type_without_named_fields_is_refused_for_records(of: Any) -> None:
     with pytest.raises(FlowDefinitionError, match=r"step 'in': .*of= takes a dataclass"):
         RowsIn(["number"], of, owner="step 'in'")
 
@@ -234,7 +234,7 @@ def test_records_get_exactly_the_declared_types_in_the_declared_order() -> None:
     ],
     ids=lambda one: type(one).__name__,
 )
-def test_records_may_be_whatever_has_named_fields(record: object) -> None:
+def test_records_may_be_of_any_type_with_named_fields(record: object) -> None:
     batch = batch_of([record, record], number=pa.int64(), carrier=pa.string())
 
     assert rows_of(batch) == [{"number": 7, "carrier": "UA"}] * 2
@@ -359,7 +359,7 @@ def test_a_class_with_a_field_too_many_is_named() -> None:
 
 
 @pytest.mark.parametrize("record", [5, (1, 2), None], ids=str)
-def test_what_has_no_named_fields_is_no_record(record: object) -> None:
+def test_a_value_without_named_fields_is_no_record(record: object) -> None:
     with pytest.raises(ConnectorError, match=r"step 'out': .*has no named fields"):
         batch_of([record], id=pa.int64())
 
@@ -368,7 +368,7 @@ def test_what_has_no_named_fields_is_no_record(record: object) -> None:
 
 
 @pytest.mark.parametrize("schema", [None, 5, ["id"], StructType([])], ids=str)
-def test_what_is_no_schema_is_refused(schema: Any) -> None:
+def test_an_invalid_schema_is_refused(schema: Any) -> None:
     with pytest.raises(FlowDefinitionError, match="step 'out': schema= says the columns"):
         spark_schema(schema, owner="step 'out'")
 
@@ -428,7 +428,7 @@ def test_a_schema_is_inferred_from_classes() -> None:
 
 
 @pytest.mark.parametrize("value", [None, [], {"a": None}], ids=str)
-def test_what_is_always_none_has_no_type(value: object) -> None:
+def test_a_column_of_none_has_no_type(value: object) -> None:
     with pytest.raises(FlowDefinitionError, match=r"'x.*is None in all records"):
         inferred([{"id": 1, "x": value}, {"id": 2, "x": value}])
 
@@ -443,7 +443,7 @@ def test_without_records_there_is_no_schema() -> None:
         inferred([])
 
 
-def test_a_large_batch_comes_in_pieces() -> None:
+def test_a_large_batch_is_split() -> None:
     batch = pa.record_batch({"n": list(range(25))})
 
     assert [one.column("n").to_pylist() for one in pieces(batch, 10)] == [

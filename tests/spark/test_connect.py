@@ -98,14 +98,14 @@ def there(in_another_process: Callable[..., str]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_call_that_nobody_waits_for_any_more_is_cancelled_on_the_server(
+def test_an_abandoned_call_is_cancelled_on_the_server(
     there: dict[str, Any],
 ) -> None:
     assert there["cancelled"] < 5
 
 
 @pytest.mark.slow
-def test_an_error_comes_with_its_telling_line(there: dict[str, Any]) -> None:
+def test_an_error_has_the_summary_of_sparks_error(there: dict[str, Any]) -> None:
     assert there["error"] == "counting failed: ValueError: no such card"
 
 
@@ -117,7 +117,7 @@ def test_a_snapshot_and_a_stream_have_the_same_records(there: dict[str, Any]) ->
 
 @pytest.mark.slow
 @pytest.mark.asyncio
-async def test_a_backfill_leaves_a_savepoint_from_which_the_live_job_goes_on(
+async def test_a_live_job_starts_from_the_savepoint_of_a_backfill(
     there: dict[str, Any],
 ) -> None:
     whole = af.CollectSink[Sum]()

@@ -45,7 +45,7 @@ def package(folder: Path, name: str, version: str) -> None:
     metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
 
 
-def test_without_any_java_it_says_what_to_install(
+def test_without_java_the_error_names_the_package_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -184,7 +184,7 @@ def test_the_script_says_nothing_where_there_is_java(tmp_path: Path) -> None:
         pytest.param(["required"], "", 1, id="required"),
     ],
 )
-def test_the_script_says_what_to_install_and_fails_where_java_must_be(
+def test_the_script_names_the_package_to_install_and_fails_if_java_is_required(
     tmp_path: Path, arguments: list[str], ci: str, code: int
 ) -> None:
     java(tmp_path, says("1.8.0_402"))
@@ -267,7 +267,7 @@ class Session:
         ("local[2]", {"spark.sql.execution.pyspark.python": "/opt/python3"}, "", "python3"),
     ],
 )
-def test_a_python_that_the_user_has_chosen_stays(
+def test_a_python_chosen_by_the_user_is_kept(
     monkeypatch: pytest.MonkeyPatch, master: str, conf: dict[str, str], env: str, expected: str
 ) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", env)

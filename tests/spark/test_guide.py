@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("name", sorted(WITH_SPARK))
-def test_what_a_document_about_spark_shows_runs(
+def test_the_code_of_a_document_about_spark_runs(
     name: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -34,7 +34,7 @@ def test_what_a_document_about_spark_shows_runs(
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
-def test_an_example_on_spark_runs_and_prints_what_it_says(
+def test_an_example_on_spark_runs_and_prints_its_documented_output(
     path: Path, in_another_process: Callable[..., str]
 ) -> None:
     printed = in_another_process(path)
@@ -43,7 +43,7 @@ def test_an_example_on_spark_runs_and_prints_what_it_says(
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
-def test_without_java_an_example_says_in_one_sentence_what_is_missing(
+def test_without_java_an_example_reports_it_in_one_sentence(
     path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed")

@@ -161,7 +161,7 @@ def test_history_on_spark_and_the_live_half_are_the_live_year_row_for_row(
 
 
 @pytest.mark.parametrize("sink", RESULTS)
-def test_the_live_year_is_what_pandas_says_row_for_row(
+def test_the_live_year_equals_that_of_pandas_row_by_row(
     computed: Computed, tables: Tables, sink: str
 ) -> None:
     assert_same(computed.whole.rows[sink], Counter(tables.answers[sink]))
@@ -187,7 +187,7 @@ def test_windows_sessions_timers_and_a_join_are_open_across_the_cut(
     assert len(open_there) >= at_least
 
 
-def test_what_was_open_is_in_results_of_the_live_half(computed: Computed) -> None:
+def test_open_windows_are_in_results_of_the_live_half(computed: Computed) -> None:
     live = computed.live.rows
 
     begun_before = [row for row in live["stretches"] if row[1] < CUT <= row[2]]

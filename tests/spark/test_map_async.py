@@ -187,7 +187,7 @@ def test_row_and_result_may_be_put_together() -> None:
 
 
 @pytest.mark.usefixtures("loop")
-def test_what_fails_may_be_tried_again_left_out_or_replaced() -> None:
+def test_a_failed_call_may_be_retried_dropped_or_replaced() -> None:
     tried: dict[int, int] = {}
 
     async def unreliable(row: dict[str, Any]) -> dict[str, Any]:
@@ -299,7 +299,7 @@ def test_another_step_has_a_resource_of_its_own(opened: type[OpenCount]) -> None
     assert [row["by"] for row in one + other] == ["session 0", "session 1"]
 
 
-def test_a_process_that_has_seen_many_steps_closes_what_is_not_used(
+def test_a_process_that_has_run_many_steps_closes_unused_resources(
     opened: type[OpenCount],
 ) -> None:
     for number in range(IDLE_LIMIT + 2):
@@ -426,7 +426,7 @@ def _run_nothing(payload: Any, batches: Iterator[Any]) -> Iterator[Any]:
     return iter([])
 
 
-def test_an_executor_without_aflow_says_what_to_do() -> None:
+def test_an_executor_without_aflow_names_the_cure() -> None:
     pickled = dumps(executor_function(_run_nothing, dumps(scored), what="step 'scored'"))
 
     said = subprocess.run(
@@ -440,7 +440,7 @@ def test_an_executor_without_aflow_says_what_to_do() -> None:
     assert "addArtifacts" in said
 
 
-def test_what_an_executor_cannot_unpickle_is_named() -> None:
+def test_content_that_an_executor_cannot_unpickle_is_named() -> None:
     pickled = b"cno_such_module\nfunction\n."
 
     with pytest.raises(
@@ -510,7 +510,7 @@ def test_an_error_on_an_executor_tells_the_driver_step_record_and_function(
     assert "in look_up" in said  # its frame, which Spark would leave out
 
 
-def test_a_query_that_wants_a_few_rows_leaves_nothing_running(spark: SparkSession) -> None:
+def test_a_query_for_a_few_rows_leaves_no_calls_running(spark: SparkSession) -> None:
     endless = spark.range(0, 100_000_000, 1, 2)
 
     few = map_async(endless, scored, schema="id long, score double").limit(5).collect()

@@ -68,7 +68,7 @@ def of_all_types(rows: Any, by_executors: Any, by_spark: Any) -> af.Flow:
 
 @pytest.mark.asyncio
 @pytest.mark.slow
-async def test_spark_reads_what_executors_have_written_as_what_it_has_written_itself(
+async def test_spark_reads_files_of_executors_as_its_own(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     schema = ", ".join(f"{name} {kind}" for name, (kind, _) in VALUES.items())
@@ -148,7 +148,7 @@ async def sums(spark: SparkSession, folder: Path, **more: Any) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.slow
-async def test_a_backfill_that_fails_leaves_no_file_and_what_was_there_stays(
+async def test_a_failed_backfill_leaves_no_file_and_keeps_existing_ones(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     folder = tmp_path / "sums"
@@ -192,7 +192,7 @@ def row_groups(file: Path) -> list[int]:
 
 
 @pytest.mark.slow
-def test_files_of_an_attempt_have_names_of_their_own_and_what_leaves_by_their_exit(
+def test_files_of_an_attempt_have_unique_names_and_the_records_of_their_exit(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     found: list[dict[int, str]] = []
@@ -212,7 +212,7 @@ def test_files_of_an_attempt_have_names_of_their_own_and_what_leaves_by_their_ex
 
 
 @pytest.mark.slow
-def test_an_attempt_that_fails_removes_its_files_and_one_behind_the_end_finds_no_folder(
+def test_a_failed_attempt_removes_its_files_and_one_after_the_end_finds_no_folder(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     def fail() -> None:
@@ -260,7 +260,7 @@ def test_large_records_do_not_wait_until_they_are_many(spark: SparkSession, tmp_
 
 
 @pytest.mark.slow
-def test_a_column_that_parquet_cannot_hold_is_told_with_the_sink(
+def test_a_column_that_parquet_cannot_hold_is_reported_with_the_sink(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     schema = StructType([StructField("n", ArrayType(IntegerType(), containsNull=False))])
@@ -278,7 +278,7 @@ def test_a_column_that_parquet_cannot_hold_is_told_with_the_sink(
 
 
 @pytest.mark.slow
-def test_a_file_that_this_machine_does_not_see_is_refused_and_so_is_what_came_meanwhile(
+def test_an_invisible_file_is_refused_and_so_is_output_written_meanwhile(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     def begun(**more: Any) -> HistoryFolderFiles:
@@ -304,7 +304,7 @@ def test_a_file_that_this_machine_does_not_see_is_refused_and_so_is_what_came_me
 
 
 @pytest.mark.slow
-def test_what_spark_would_not_read_as_it_was_declared_is_refused(
+def test_types_that_spark_would_read_differently_are_refused(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     for schema, said in {

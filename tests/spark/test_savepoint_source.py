@@ -109,7 +109,7 @@ def test_one_step_alone_is_read_by_a_task_for_each_of_its_subtasks(
     assert counts.rdd.getNumPartitions() == 3
 
 
-def test_what_is_wrong_is_told_in_one_sentence(
+def test_an_invalid_option_is_reported_in_one_sentence(
     spark: SparkSession, state: DataFrame, tmp_path: Path
 ) -> None:
     from pyspark.errors import PySparkException

@@ -73,7 +73,7 @@ async def test_the_folder_keeps_to_the_contract_of_sinks(tmp_path: Path) -> None
 
 
 @pytest.mark.asyncio
-async def test_spark_reads_what_is_committed_with_the_declared_types(
+async def test_spark_reads_committed_records_with_the_declared_types(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     folder = tmp_path / "payments.parquet"
@@ -177,7 +177,7 @@ async def test_all_writers_have_the_columns_of_the_first_records(tmp_path: Path)
 
 
 @pytest.mark.asyncio
-async def test_a_writer_that_knows_no_columns_leaves_no_file(tmp_path: Path) -> None:
+async def test_a_writer_without_columns_leaves_no_file(tmp_path: Path) -> None:
     async with opened(SparkSink[Any](tmp_path), 2, checkpoints=False) as (first, second):
         await first.flush()
         await put(second, numbers(1))

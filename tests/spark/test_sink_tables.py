@@ -208,7 +208,7 @@ async def test_a_job_with_a_crash_and_a_savepoint_has_each_row_there_once(
 
 
 @pytest.mark.asyncio
-async def test_going_back_drops_only_what_this_sink_has_written_behind(
+async def test_restoring_an_older_checkpoint_drops_only_later_output_of_this_sink(
     spark: SparkSession, table: str, sink: Sinks
 ) -> None:
     spark.sql(
@@ -278,7 +278,7 @@ async def test_partitions_of_which_no_owner_is_recorded_are_not_dropped(
 
 
 @pytest.mark.asyncio
-async def test_a_commit_that_was_cancelled_is_made_good_when_the_job_goes_on(
+async def test_a_cancelled_commit_is_repeated_when_the_job_is_restored(
     spark: SparkSession, table: str, sink: Sinks
 ) -> None:
     one = sink()
@@ -375,7 +375,7 @@ async def test_a_staged_piece_that_is_lost_is_named(
 
 
 @pytest.mark.asyncio
-async def test_the_loop_goes_on_while_spark_writes(sink: Sinks) -> None:
+async def test_the_loop_runs_while_spark_writes(sink: Sinks) -> None:
     one = sink()
     await one.recover(NAME, [])
     stalls: list[float] = []

@@ -53,7 +53,7 @@ def test_before_anything_was_written_there_is_no_snapshot(tmp_path: Path) -> Non
     assert Snapshot(tmp_path / "s").files() is None
 
 
-def test_what_was_completed_is_found_again(tmp_path: Path) -> None:
+def test_a_complete_snapshot_is_found_again(tmp_path: Path) -> None:
     files = written(Snapshot(tmp_path / "s"))
 
     assert Snapshot(tmp_path / "s").files() == files
@@ -70,7 +70,7 @@ async def test_a_snapshot_that_is_complete_is_a_source_without_spark(tmp_path: P
     )
 
 
-def test_what_an_attempt_left_behind_does_not_count_and_goes_with_the_next(tmp_path: Path) -> None:
+def test_rows_of_an_incomplete_attempt_are_ignored_and_removed_by_the_next(tmp_path: Path) -> None:
     snapshot = Snapshot(tmp_path / "s")
     dead = tmp_path / "s" / f"rows-{'0' * 32}"
     dead.parent.mkdir()
@@ -102,7 +102,7 @@ def test_only_one_writes_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_what_another_has_just_completed_is_not_written_again(tmp_path: Path) -> None:
+def test_a_snapshot_completed_by_another_job_is_not_written_again(tmp_path: Path) -> None:
     files = written(Snapshot(tmp_path / "s"))
 
     with (
@@ -143,7 +143,7 @@ def damage_to_the_manifest(files: SnapshotFiles) -> str:
 
 
 @pytest.mark.parametrize("damage", [damage_by_removing, damage_by_cutting, damage_to_the_manifest])
-def test_damage_is_an_error_that_says_what_to_do(
+def test_damage_is_an_error_with_the_cure(
     tmp_path: Path, damage: Callable[[SnapshotFiles], str]
 ) -> None:
     what = damage(written(Snapshot(tmp_path / "s")))
@@ -205,6 +205,6 @@ def test_a_folder_is_a_path_or_a_uri(given: str | Path, folder: Path) -> None:
         pytest.param(3, "must be a folder .* not 3", id="number"),
     ],
 )
-def test_what_is_no_folder_here_is_refused(given: object, problem: str) -> None:
+def test_a_snapshot_outside_this_file_system_is_refused(given: object, problem: str) -> None:
     with pytest.raises(FlowDefinitionError, match=f"SparkSource: .*{problem}"):
         snapshot_folder(given)

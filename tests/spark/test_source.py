@@ -244,7 +244,7 @@ async def test_a_snapshot_of_other_columns_is_refused(spark: SparkSession, tmp_p
     ],
 )
 @pytest.mark.asyncio
-async def test_what_cannot_be_written_is_an_error_and_leaves_nothing(
+async def test_a_failed_write_is_an_error_and_leaves_no_files(
     spark: SparkSession, tmp_path: Path, query: str, error: str
 ) -> None:
     with pytest.raises(SourceError, match=error):
@@ -275,7 +275,7 @@ async def test_what_cannot_be_written_is_an_error_and_leaves_nothing(
     ],
 )
 @pytest.mark.asyncio
-async def test_what_cannot_be_streamed_is_an_error(
+async def test_a_dataframe_that_cannot_be_streamed_is_an_error(
     spark: SparkSession, query: str, error: str
 ) -> None:
     with pytest.raises(SourceError, match=error):
@@ -285,7 +285,7 @@ async def test_what_cannot_be_streamed_is_an_error(
 @pytest.mark.slow
 @pytest.mark.parametrize("snapshot", [True, False], ids=["snapshot", "stream"])
 @pytest.mark.asyncio
-async def test_with_a_job_ends_what_spark_does_for_it(
+async def test_cancelling_a_job_cancels_its_spark_jobs(
     spark: SparkSession, tmp_path: Path, snapshot: bool
 ) -> None:
     source = SparkSource(twenty_seconds(spark), snapshot=tmp_path if snapshot else None)
@@ -299,7 +299,7 @@ async def test_with_a_job_ends_what_spark_does_for_it(
 
 @pytest.mark.slow
 @pytest.mark.asyncio
-async def test_the_loop_goes_on_while_spark_works(
+async def test_the_loop_runs_while_spark_works(
     spark: SparkSession, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     frame = spark.range(0, 400_000, 1, 4).selectExpr(
@@ -351,7 +351,7 @@ async def test_a_function_that_returns_no_dataframe_is_an_error() -> None:
         await records(SparkSource(cast(Any, lambda: 7)))
 
 
-def test_what_is_no_dataframe_is_refused_at_once() -> None:
+def test_a_value_that_is_no_dataframe_is_refused_at_once() -> None:
     with pytest.raises(FlowDefinitionError, match="needs a DataFrame of Spark or a function"):
         SparkSource(cast(Any, [1, 2]))
 

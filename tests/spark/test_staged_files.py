@@ -39,7 +39,7 @@ def test_the_payloads_of_all_files_are_read(tmp_path: Path) -> None:
     assert list(payloads(files)) == [*some, b"b"]
 
 
-def test_what_spark_does_not_call_complete_is_not_read(tmp_path: Path) -> None:
+def test_files_without_the_mark_of_completion_are_not_read(tmp_path: Path) -> None:
     (written(tmp_path, [b"a"]) / "_SUCCESS").unlink()
 
     assert files_of(tmp_path, -1) is None
@@ -47,7 +47,7 @@ def test_what_spark_does_not_call_complete_is_not_read(tmp_path: Path) -> None:
     assert files_of(None, -1) is None
 
 
-def test_what_spark_does_not_read_is_not_read_and_what_cannot_be_opened_is_left_to_it(
+def test_hidden_files_are_ignored_and_unreadable_ones_left_to_spark(
     tmp_path: Path,
 ) -> None:
     folder = written(tmp_path, [b"a"]) / "exit=-1"
@@ -65,7 +65,7 @@ def test_an_exit_without_rows_has_no_files(tmp_path: Path) -> None:
     assert files_of(written(tmp_path, []), 7) == []
 
 
-def test_state_that_a_partition_leaves_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_the_state_of_a_partition_is_read_as_it_was_written(tmp_path: Path) -> None:
     chunks = [b"a" * 3_000_000, b"", b"b" * 3_000_000]
     first, again = (write_state(tmp_path, 7, iter(chunks)) for _ in range(2))
 
@@ -74,7 +74,7 @@ def test_state_that_a_partition_leaves_is_read_as_it_was_written(tmp_path: Path)
     assert max(map(len, read_state(tmp_path, first))) <= 4 * 2**20
 
 
-def test_a_staging_folder_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_staging_folder_is_reported_with_the_cure(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     with pytest.raises(ConnectorError, match=r"executor \S+ cannot write state to .*see alike"):
         write_state(gone, 0, [b"a"])

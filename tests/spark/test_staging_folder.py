@@ -44,7 +44,7 @@ def left(folder: Path) -> Path:
     return folder
 
 
-def test_what_a_killed_driver_left_is_removed(tmp_path: Path) -> None:
+def test_the_folder_of_a_killed_driver_is_removed(tmp_path: Path) -> None:
     folder = left_by_a_killed_driver(tmp_path / NAME)
 
     removed = remove_stale(tmp_path, "*.staging")
@@ -53,7 +53,7 @@ def test_what_a_killed_driver_left_is_removed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_removal_that_was_interrupted_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_removal_is_continued(tmp_path: Path) -> None:
     left(tmp_path / NAME).rename(tmp_path / f"{NAME}-gone")
 
     remove_stale(tmp_path, "*.staging")
@@ -61,7 +61,7 @@ def test_a_removal_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_folder_of_a_driver_that_is_alive_stays(tmp_path: Path) -> None:
+def test_the_folder_of_a_live_driver_is_kept(tmp_path: Path) -> None:
     claimed = StagingFolder(tmp_path / NAME, private=True)
 
     assert remove_stale(tmp_path, "*.staging") == []
@@ -135,7 +135,7 @@ def being_a_link(folder: Path) -> None:
         being_a_link,
     ],
 )
-def test_a_folder_that_is_not_provably_that_of_a_backfill_stays(
+def test_a_folder_that_is_not_provably_that_of_a_backfill_is_kept(
     make: Callable[[Path], None], tmp_path: Path
 ) -> None:
     make(tmp_path / NAME)

@@ -140,7 +140,7 @@ def test_a_keyed_process_keeps_state_and_timers_in_all_modes(mode: Mode) -> None
 
 @pytest.mark.parametrize("mode", Mode)
 def test_windows_fire_and_drop_late_records_in_all_modes(mode: Mode) -> None:
-    def windows() -> WindowAggregateOperator:
+    def windows() -> PaneAggregateOperator:
         count = Accumulation(lambda _: 1, lambda so_far, _: so_far + 1)
         return PaneAggregateOperator(TumblingWindows(10, 0), count)
 

@@ -95,7 +95,7 @@ NESTED = {
 
 
 @pytest.mark.parametrize(("of", "kind", "value", "expected"), NESTED.values(), ids=NESTED)
-def test_a_column_becomes_what_its_field_is_declared_as(
+def test_a_column_is_converted_to_the_type_of_its_field(
     of: Any, kind: Any, value: object, expected: object
 ) -> None:
     found = one(holder(of), kind, value)
@@ -296,7 +296,7 @@ def test_a_key_that_is_in_a_map_twice_is_an_error_with_the_column() -> None:
         converted(None, v=column)
 
 
-def test_it_goes_to_another_process_with_its_class() -> None:
+def test_a_conversion_is_pickled_with_its_class() -> None:
     conversion = Conversion("test", Payment)
     conversion(pa.record_batch({"id": [1], "text": ["x"]}))
 

@@ -36,7 +36,7 @@ async def test_a_compressed_file_has_the_lines_of_its_content(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("compress", "suffix", "codec"), CODECS)
-async def test_a_compressed_file_is_recognised_whatever_its_name(
+async def test_a_compressed_file_is_recognised_under_any_name(
     tmp_path: Path, compress: Compress, suffix: str, codec: str
 ) -> None:
     file = tmp_path / "a.txt"
@@ -57,7 +57,7 @@ async def test_files_that_were_compressed_and_then_joined_are_read_to_the_end(
 
 
 @pytest.mark.asyncio
-async def test_zeros_behind_gzip_data_are_padding(tmp_path: Path) -> None:
+async def test_zeros_after_gzip_data_are_padding(tmp_path: Path) -> None:
     file = tmp_path / "a.txt.gz"
     file.write_bytes(gzip.compress(b"a\n") + bytes(40_000) + gzip.compress(b"b\n") + bytes(7))
 
@@ -66,7 +66,7 @@ async def test_zeros_behind_gzip_data_are_padding(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("compress", "suffix", "codec"), CODECS)
-async def test_reading_goes_on_at_a_position_in_the_uncompressed_content(
+async def test_reading_continues_at_a_position_in_the_uncompressed_content(
     tmp_path: Path, compress: Compress, suffix: str, codec: str
 ) -> None:
     file = tmp_path / f"a.txt{suffix}"
@@ -79,7 +79,7 @@ async def test_reading_goes_on_at_a_position_in_the_uncompressed_content(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("compress", "suffix", "codec"), CODECS)
-async def test_what_stands_before_the_end_of_a_truncated_file_is_read_and_then_the_error_comes(
+async def test_all_data_of_a_truncated_file_is_read_before_the_error(
     tmp_path: Path, compress: Compress, suffix: str, codec: str
 ) -> None:
     file = tmp_path / f"a.txt{suffix}"
@@ -152,7 +152,7 @@ async def test_a_name_that_promises_another_compression_is_an_error(
 
 
 @pytest.mark.asyncio
-async def test_zstd_without_its_package_says_what_to_install(
+async def test_zstd_without_its_package_names_the_package_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "a.jsonl.zst"

@@ -59,7 +59,7 @@ async def test_columns_choose_fields_and_their_order(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("columns", "content"), [(None, ""), (["a", "b"], "a,b\n")])
-async def test_an_input_without_records_makes_a_file_of_what_is_known(
+async def test_an_input_without_records_makes_a_file_with_the_declared_header(
     tmp_path: Path, columns: Sequence[str] | None, content: str
 ) -> None:
     await write(CsvSink[object](tmp_path / "out.csv", columns=columns))
@@ -127,7 +127,7 @@ async def test_a_record_that_does_not_fit_is_an_error_that_shows_it(
         st.fixed_dictionaries({"a": st.text(alphabet='x",\r\n ë', min_size=1), "b": st.text()})
     )
 )
-async def test_what_was_written_is_read_again(tmp_path: Path, rows: list[dict[str, str]]) -> None:
+async def test_written_records_are_read_again(tmp_path: Path, rows: list[dict[str, str]]) -> None:
     file = tmp_path / "out.csv"
 
     await write(CsvSink(file, columns=["a", "b"], overwrite=True), rows)

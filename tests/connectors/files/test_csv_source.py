@@ -78,7 +78,7 @@ async def test_a_file_without_data_has_no_records(tmp_path: Path, content: str) 
 
 
 @pytest.mark.asyncio
-async def test_texts_are_converted_to_what_is_declared(tmp_path: Path) -> None:
+async def test_texts_are_converted_to_the_declared_types(tmp_path: Path) -> None:
     file = csv(
         tmp_path,
         "carrier,day,delay,tail,cancelled\nUA,2013-01-31,-2.5,N1,false\nB6,2013-02-01,NA,,True\n",
@@ -150,7 +150,7 @@ async def test_a_text_that_cannot_be_converted_is_bad(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("first", ["carrier;day;delay", "UA"], ids=["delimiter", "no header"])
-async def test_a_declared_column_that_is_not_there_is_told_with_those_that_are(
+async def test_a_missing_column_is_reported_with_the_existing_ones(
     tmp_path: Path, first: str
 ) -> None:
     file = csv(tmp_path, f"{first}\nB6\n")

@@ -77,7 +77,7 @@ async def test_a_job_does_not_go_on_in_the_folder_of_another_one(tmp_path: Path)
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("checkpoints", [True, False], ids=["with checkpoints", "without"])
-async def test_overwriting_does_not_remove_what_nothing_proves_to_be_output(
+async def test_overwriting_keeps_files_that_are_not_proven_to_be_output(
     tmp_path: Path, checkpoints: bool
 ) -> None:
     foreign = tmp_path / "part-00000-000001.jsonl"
@@ -92,7 +92,7 @@ async def test_overwriting_does_not_remove_what_nothing_proves_to_be_output(
 
 
 @pytest.mark.asyncio
-async def test_overwriting_leaves_output_that_was_edited(tmp_path: Path) -> None:
+async def test_overwriting_keeps_edited_output(tmp_path: Path) -> None:
     await finished(JsonLinesSink(tmp_path))
     edited = tmp_path / "part-00000-000002.jsonl"
     edited.write_text("edited\n")
@@ -105,7 +105,7 @@ async def test_overwriting_leaves_output_that_was_edited(tmp_path: Path) -> None
 
 
 @pytest.mark.asyncio
-async def test_going_back_leaves_a_piece_that_was_edited_since(tmp_path: Path) -> None:
+async def test_restoring_an_older_checkpoint_keeps_an_edited_piece(tmp_path: Path) -> None:
     job = await finished(JsonLinesSink(tmp_path))
     edited = tmp_path / "part-00000-000003.jsonl"
     edited.write_text("edited\n")
@@ -118,7 +118,7 @@ async def test_going_back_leaves_a_piece_that_was_edited_since(tmp_path: Path) -
 
 
 @pytest.mark.asyncio
-async def test_a_copied_folder_is_that_of_the_job_and_the_original_stays(tmp_path: Path) -> None:
+async def test_a_copied_folder_belongs_to_the_job_and_the_original_is_kept(tmp_path: Path) -> None:
     job = await finished(JsonLinesSink(tmp_path / "a"))
     copytree(
         tmp_path / "a",
@@ -133,7 +133,7 @@ async def test_a_copied_folder_is_that_of_the_job_and_the_original_stays(tmp_pat
 
 
 @pytest.mark.asyncio
-async def test_output_that_waits_for_its_commit_survives_a_job_that_begins_anew(
+async def test_output_that_waits_for_its_commit_survives_a_job_that_starts_fresh(
     tmp_path: Path,
 ) -> None:
     job = await finished(JsonLinesSink(tmp_path), committed=0)
@@ -160,7 +160,7 @@ async def test_output_of_the_checkpoint_that_was_lost_is_an_error(tmp_path: Path
 
 
 @pytest.mark.asyncio
-async def test_a_checkpoint_whose_output_was_taken_back_is_refused(tmp_path: Path) -> None:
+async def test_a_checkpoint_with_withdrawn_output_is_refused(tmp_path: Path) -> None:
     job = await finished(JsonLinesSink(tmp_path))
     await JsonLinesSink(tmp_path).recover("out", job.checkpoints[:1])
 
@@ -244,7 +244,7 @@ async def former(folder: Path, *, committed: int) -> list[Committable]:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("committed", [0, 1, 2])
-async def test_a_job_goes_on_from_a_checkpoint_without_manifest(
+async def test_a_job_is_restored_from_a_checkpoint_without_manifest(
     tmp_path: Path, committed: int
 ) -> None:
     folder = tmp_path / "out"

@@ -134,7 +134,7 @@ OBJECTS = st.lists(st.dictionaries(st.text(), JSON), max_size=5)
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(batches=st.lists(OBJECTS, max_size=3))
-async def test_what_was_written_is_read_again(
+async def test_written_records_are_read_again(
     tmp_path: Path, batches: list[list[dict[str, object]]]
 ) -> None:
     file = tmp_path / "out.jsonl"
@@ -210,7 +210,7 @@ async def test_nothing_is_left_of_a_job_that_failed(tmp_path: Path, name: str) -
 
 
 @pytest.mark.asyncio
-async def test_what_a_killed_process_left_is_overwritten(tmp_path: Path) -> None:
+async def test_the_scratch_file_of_a_killed_process_is_overwritten(tmp_path: Path) -> None:
     file = tmp_path / "out.jsonl"
     killed = claim(lock(file), scratch=new_scratch(file))
     note = json.loads(killed.path.read_text())
@@ -226,7 +226,7 @@ async def test_what_a_killed_process_left_is_overwritten(tmp_path: Path) -> None
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("overwrite", [False, True], ids=["new", "overwrite"])
-async def test_a_second_writer_to_a_file_in_progress_is_refused_and_leaves_it_alone(
+async def test_a_second_writer_to_a_file_in_progress_is_refused_and_does_not_change_it(
     tmp_path: Path, overwrite: bool
 ) -> None:
     file = tmp_path / "out.jsonl"
@@ -384,7 +384,7 @@ async def test_nothing_can_be_written_after_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_zstd_without_its_package_leaves_nothing_behind(
+async def test_zstd_without_its_package_creates_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)

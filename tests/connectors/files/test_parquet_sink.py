@@ -25,7 +25,7 @@ class Payment:
 
 
 @pytest.mark.asyncio
-async def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+async def test_written_records_are_read_again(tmp_path: Path) -> None:
     file = tmp_path / "out.parquet"
     payments = [Payment(str(number), AT) for number in range(5)]
 
@@ -83,7 +83,7 @@ async def test_an_input_without_records_makes_a_file_with_the_columns_that_are_k
     ids=["less", "others", "type", "large int", "text"],
 )
 @pytest.mark.parametrize("row_group", [1, 2])
-async def test_a_record_that_does_not_fit_is_an_error_and_leaves_no_file(
+async def test_an_invalid_record_is_an_error_and_creates_no_file(
     tmp_path: Path, record: object, reason: str, row_group: int
 ) -> None:
     file = tmp_path / "out.parquet"
@@ -159,7 +159,7 @@ async def test_a_value_that_was_damaged_on_disk_is_an_error_not_another_value(
 
 
 @pytest.mark.asyncio
-async def test_no_flipped_bit_in_front_of_the_footer_changes_what_is_read(tmp_path: Path) -> None:
+async def test_no_flipped_bit_before_the_footer_changes_the_records(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     rows = [{"n": n, "name": f"name {n % 7}"} for n in range(40)]
     await write(ParquetSink(file, row_group=20), rows)

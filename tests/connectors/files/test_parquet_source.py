@@ -47,7 +47,7 @@ async def test_each_row_is_a_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_moments_and_days_are_what_pyarrow_makes_of_them(tmp_path: Path) -> None:
+async def test_timestamps_and_dates_have_the_values_of_pyarrow(tmp_path: Path) -> None:
     days = pa.array([0, None, -1, 2_932_896], pa.int32()).cast(pa.date32())
     moments: list[Any] = [0, None, -62_135_596_800_000_000, 1_700_000_000_000_001]
     columns = {
@@ -101,7 +101,7 @@ async def test_moments_that_spark_wrote_in_its_old_way_are_in_utc(tmp_path: Path
 
 @pytest.mark.parametrize("kind", ["timestamp[us, UTC]", "timestamp[us]", "date32"])
 @pytest.mark.asyncio
-async def test_what_no_datetime_can_tell_is_an_error(tmp_path: Path, kind: str) -> None:
+async def test_a_timestamp_beyond_datetime_is_an_error(tmp_path: Path, kind: str) -> None:
     types = {
         "timestamp[us, UTC]": pa.timestamp("us", "UTC"),
         "timestamp[us]": pa.timestamp("us"),
@@ -198,7 +198,7 @@ async def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(
 
 
 @pytest.mark.asyncio
-async def test_without_pyarrow_the_error_says_what_to_install(
+async def test_without_pyarrow_the_error_names_the_package_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = parquet(tmp_path, {"a": [1]})

@@ -139,7 +139,7 @@ async def test_each_piece_of_parquet_is_a_whole_file_of_the_same_types(tmp_path:
 
 
 @pytest.mark.asyncio
-async def test_what_the_checkpoint_names_is_there_after_a_crash_and_the_rest_is_gone(
+async def test_after_a_crash_pieces_of_the_checkpoint_remain_and_others_are_removed(
     tmp_path: Path,
 ) -> None:
     committables = await crashed(tmp_path, [1], [2], [3])
@@ -160,7 +160,7 @@ async def test_recovering_twice_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_going_on_from_an_older_checkpoint_removes_what_later_ones_have_shown(
+async def test_restoring_an_older_checkpoint_removes_pieces_of_later_ones(
     tmp_path: Path,
 ) -> None:
     committables = await crashed(tmp_path, [1], [2], [3])
@@ -173,7 +173,7 @@ async def test_going_on_from_an_older_checkpoint_removes_what_later_ones_have_sh
 
 
 @pytest.mark.asyncio
-async def test_a_checkpoint_that_the_job_went_back_behind_is_refused_also_if_it_wrote_nothing(
+async def test_a_checkpoint_is_refused_after_a_restore_from_an_older_one_also_without_pieces(
     tmp_path: Path,
 ) -> None:
     """Checkpoint 3 has no piece of its own, but its records are in that of checkpoint 2, which was removed."""
@@ -188,7 +188,7 @@ async def test_a_checkpoint_that_the_job_went_back_behind_is_refused_also_if_it_
 
 
 @pytest.mark.asyncio
-async def test_a_checkpoint_that_was_taken_after_the_job_went_back_is_accepted_whatever_its_number(
+async def test_a_checkpoint_taken_after_a_restore_is_accepted_with_any_number(
     tmp_path: Path,
 ) -> None:
     first, _, _ = await crashed(tmp_path, [1], [2], [3])
@@ -205,7 +205,7 @@ async def test_a_checkpoint_that_was_taken_after_the_job_went_back_is_accepted_w
 
 
 @pytest.mark.asyncio
-async def test_a_first_attempt_that_failed_leaves_nothing_that_readers_see(tmp_path: Path) -> None:
+async def test_a_failed_first_attempt_leaves_no_visible_files(tmp_path: Path) -> None:
     await crashed(tmp_path, [1])
 
     await JsonLinesSink(tmp_path).recover("out", [])
@@ -230,7 +230,7 @@ async def test_files_that_are_not_of_the_sink_are_left_alone(tmp_path: Path) -> 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("name", ["part-00000-000001.jsonl", "part-00000.jsonl"])
-async def test_a_job_that_begins_anew_refuses_output_of_another_or_removes_it_if_told_to(
+async def test_a_job_that_starts_fresh_refuses_output_of_another_or_overwrites_it(
     tmp_path: Path, name: str
 ) -> None:
     await left_behind(tmp_path, name)
@@ -275,7 +275,7 @@ async def test_a_second_job_on_the_same_files_is_refused_and_destroys_nothing(
 
 
 @pytest.mark.asyncio
-async def test_after_a_failure_what_is_prepared_stays_and_the_rest_goes(tmp_path: Path) -> None:
+async def test_after_a_failure_prepared_pieces_are_kept_and_others_removed(tmp_path: Path) -> None:
     writer = await opened(JsonLinesSink(tmp_path))
     await prepared(writer, 1, 1)
     await put(writer, "x" * (2 << 20))
@@ -315,7 +315,7 @@ async def test_a_piece_that_appeared_before_the_commit_is_never_overwritten(tmp_
 
 
 @pytest.mark.asyncio
-async def test_what_was_prepared_in_another_folder_is_committed_there(tmp_path: Path) -> None:
+async def test_a_piece_prepared_in_another_folder_is_committed_there(tmp_path: Path) -> None:
     (committable,) = await crashed(tmp_path / "old", [1])
 
     await JsonLinesSink(tmp_path / "new").recover("out", [committable])
@@ -346,7 +346,7 @@ async def test_a_job_that_returns_to_its_first_folder_commits_in_the_one_between
 
 
 @pytest.mark.asyncio
-async def test_a_checkpoint_of_another_folder_is_refused_if_this_one_has_lost_what_preceded_it(
+async def test_a_checkpoint_of_another_folder_is_refused_after_a_withdrawal_in_this_one(
     tmp_path: Path,
 ) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
@@ -364,7 +364,7 @@ async def test_a_checkpoint_of_another_folder_is_refused_if_this_one_has_lost_wh
 
 
 @pytest.mark.asyncio
-async def test_what_was_prepared_in_a_folder_that_was_moved_is_committed_where_it_is(
+async def test_a_piece_prepared_in_a_moved_folder_is_committed_there(
     tmp_path: Path,
 ) -> None:
     (committable,) = await crashed(tmp_path / "old", [1])

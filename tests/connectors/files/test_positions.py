@@ -50,7 +50,7 @@ async def assert_reopened_reads_the_same(source: Source[Any], limits: list[int])
 @pytest.mark.asyncio
 @quick
 @given(lines=LINES, end=st.sampled_from(["", "\n"]), mark=st.booleans(), limits=LIMITS)
-async def test_json_lines_go_on_behind_each_chunk(
+async def test_json_lines_continue_after_each_chunk(
     tmp_path: Path, lines: list[str], end: str, mark: bool, limits: list[int]
 ) -> None:
     content = ("\ufeff" if mark else "") + "\n".join(lines) + end
@@ -67,7 +67,7 @@ async def test_json_lines_go_on_behind_each_chunk(
 @pytest.mark.asyncio
 @quick
 @given(rows=ROWS, end=st.sampled_from(["", "\n"]), limits=LIMITS)
-async def test_csv_goes_on_behind_each_chunk(
+async def test_csv_continues_after_each_chunk(
     tmp_path: Path, rows: list[list[str]], end: str, limits: list[int]
 ) -> None:
     file = tmp_path / "a.csv"
@@ -85,7 +85,7 @@ async def test_csv_goes_on_behind_each_chunk(
 @pytest.mark.asyncio
 @quick
 @given(rows=st.integers(0, 20), group=st.integers(1, 7), limits=LIMITS)
-async def test_parquet_goes_on_behind_each_chunk(
+async def test_parquet_continues_after_each_chunk(
     tmp_path: Path, rows: int, group: int, limits: list[int]
 ) -> None:
     file = tmp_path / "a.parquet"
@@ -97,7 +97,7 @@ async def test_parquet_goes_on_behind_each_chunk(
 
 
 @pytest.mark.asyncio
-async def test_reading_goes_on_far_within_a_large_row_group(tmp_path: Path) -> None:
+async def test_reading_continues_within_a_large_row_group(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"n": list(range(20_000))}), file)
 
@@ -150,9 +150,7 @@ async def error_after(source: Source[Any], position: Position) -> str:
     ],
     ids=["cut", "emptied", "changed", "rotated"],
 )
-async def test_going_on_in_a_file_that_is_not_the_same_is_an_error(
-    tmp_path: Path, now: str, says: str
-) -> None:
+async def test_continuing_in_another_file_is_an_error(tmp_path: Path, now: str, says: str) -> None:
     file = tmp_path / "a.txt"
     file.write_text("a\nb\nc\nd\n")
     first, *_ = await chunks(TextSource(file), limits=[2])
@@ -164,7 +162,7 @@ async def test_going_on_in_a_file_that_is_not_the_same_is_an_error(
 
 
 @pytest.mark.asyncio
-async def test_going_on_in_a_parquet_file_with_another_number_of_rows_is_an_error(
+async def test_continuing_in_a_parquet_file_with_another_number_of_rows_is_an_error(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "a.parquet"

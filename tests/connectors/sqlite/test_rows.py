@@ -178,7 +178,7 @@ async def test_a_tuple_of_another_length_than_the_columns_is_an_error(database: 
     ],
     ids=["table", "column"],
 )
-async def test_what_is_not_there_is_an_error_before_anything_is_written(
+async def test_a_missing_table_or_column_is_an_error_before_anything_is_written(
     database: Path, table: str, columns: list[str] | None, complaint: str
 ) -> None:
     with pytest.raises(SinkError) as caught:

@@ -85,7 +85,7 @@ async def test_a_checkpoint_that_did_not_come_about_is_committed_with_the_next(
 
 
 @pytest.mark.asyncio
-async def test_after_a_crash_exactly_what_the_checkpoint_names_is_there(database: Path) -> None:
+async def test_after_a_crash_exactly_the_rows_of_the_checkpoint_remain(database: Path) -> None:
     await sink_to(database).recover("out", [])
     writer = await opened(sink_to(database))
     first = await prepared(writer, 1, 1)
@@ -154,7 +154,7 @@ async def test_a_row_that_the_table_refuses_fails_the_checkpoint_not_the_commit(
 
 
 @pytest.mark.asyncio
-async def test_a_job_that_begins_anew_appends_and_counts_its_checkpoints_anew(
+async def test_a_job_that_starts_fresh_appends_and_numbers_its_checkpoints_from_one(
     database: Path,
 ) -> None:
     for number in (1, 2):
@@ -167,7 +167,7 @@ async def test_a_job_that_begins_anew_appends_and_counts_its_checkpoints_anew(
 
 
 @pytest.mark.asyncio
-async def test_going_on_from_a_checkpoint_before_the_table_is_refused(database: Path) -> None:
+async def test_restoring_a_checkpoint_older_than_the_table_is_refused(database: Path) -> None:
     await sink_to(database).recover("out", [])
     writer = await opened(sink_to(database))
     committables = [await prepared(writer, n, n) for n in (1, 2)]
@@ -204,7 +204,7 @@ async def test_staged_rows_that_were_removed_are_missed(database: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_job_that_begins_anew_leaves_what_another_one_of_that_name_has_staged(
+async def test_a_job_that_starts_fresh_keeps_staged_rows_of_another_one_of_that_name(
     database: Path,
 ) -> None:
     writer = await begun(database)
@@ -222,7 +222,9 @@ async def test_a_job_that_begins_anew_leaves_what_another_one_of_that_name_has_s
 
 
 @pytest.mark.asyncio
-async def test_a_job_goes_on_where_another_one_of_that_name_has_begun_anew(database: Path) -> None:
+async def test_a_job_is_restored_although_another_one_of_that_name_has_started_fresh(
+    database: Path,
+) -> None:
     writer = await begun(database)
     committable = await prepared(writer, 1, 1)
     await writer.close()
@@ -253,7 +255,7 @@ async def test_another_database_than_that_of_the_checkpoint_is_an_error_that_nam
 
 
 @pytest.mark.asyncio
-async def test_a_job_goes_on_in_a_copy_of_its_database(database: Path, tmp_path: Path) -> None:
+async def test_a_job_is_restored_in_a_copy_of_its_database(database: Path, tmp_path: Path) -> None:
     writer = await begun(database)
     committable = await prepared(writer, 3, 1, 2)
     await writer.close()
@@ -307,7 +309,7 @@ async def test_sinks_of_other_names_and_tables_do_not_touch_each_other(database:
 
 
 @pytest.mark.asyncio
-async def test_the_columns_of_what_is_staged_are_those_of_then(database: Path) -> None:
+async def test_staged_rows_keep_their_columns(database: Path) -> None:
     await sink_to(database).recover("out", [])
     writer = await opened(sink_to(database))
     committable = await prepared(writer, 1, 1)

@@ -69,7 +69,7 @@ async def test_a_key_that_is_not_unique_is_an_error_before_anything_is_written(
 
 
 @pytest.mark.asyncio
-async def test_a_batch_that_is_refused_leaves_nothing_of_itself(tmp_path: Path) -> None:
+async def test_a_rejected_batch_writes_no_rows(tmp_path: Path) -> None:
     database = made(tmp_path / "a.db", "CREATE TABLE t (k PRIMARY KEY, v NOT NULL)")
 
     with pytest.raises(SinkError, match=r"cannot take record \{'k': 2, 'v': None\}: NOT NULL"):
