@@ -1,0 +1,252 @@
+"""The scheduler with each combination of cache, groups, keys, limits, time and retries: rules that always hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from aflow.machines.calls.adaptive import Adaptive
+from aflow.machines.calls.breaker import CircuitBreaker
+from aflow.machines.calls.cache import Cache
+from aflow.machines.calls.call import NO_RESULT, Call
+from aflow.machines.calls.grouping import Group, GroupSize
+from aflow.machines.calls.limits import StepLimits
+from aflow.machines.calls.on_error import Drop, Fallback
+from aflow.machines.calls.queues import CallQueue, OrderedCalls, UnorderedCalls
+from aflow.machines.calls.rate import RateLimit, SharedBuckets
+from aflow.machines.calls.retry import Retry
+from aflow.machines.calls.scheduler import CallScheduler
+from aflow.machines.calls.settings import CallOrder, CallSettings
+from aflow.model.time import Timestamp
+
+MS = timedelta(milliseconds=1)
+
+
+def unused(value: Any) -> Any:
+    raise AssertionError(f"called for {value!r}")
+
+
+def modulo_7(value: int) -> int:
+    return value % 7
+
+
+class SchedulerRules(RuleBasedStateMachine):
+    """One scheduler, its clock, and the running calls."""
+
+    @initialize(
+        order=st.sampled_from(CallOrder),
+        cached=st.booleans(),
+        groups=st.none() | st.builds(GroupSize, st.integers(1, 4), st.integers(0, 10)),
+        rate=st.booleans(),
+        breaker=st.booleans(),
+        adaptive=st.booleans(),
+        capacity=st.integers(1, 5),
+        timeout=st.none() | st.integers(5, 60),
+        attempt_timeout=st.none() | st.integers(1, 4),
+        retry=st.none() | st.just(Retry(attempts=2, delay=5 * MS)),
+        drops=st.booleans(),
+    )
+    def start(
+        self,
+        order: CallOrder,
+        cached: bool,
+        groups: GroupSize | None,
+        rate: bool,
+        breaker: bool,
+        adaptive: bool,
+        capacity: int,
+        timeout: int | None,
+        attempt_timeout: int | None,
+        retry: Retry | None,
+        drops: bool,
+    ) -> None:
+        self.settings = settings = CallSettings(
+            call=unused,
+            order=order,
+            capacity=capacity,
+            adaptive=Adaptive(start=1, most=capacity) if adaptive else None,
+            rate=RateLimit[Any](100, timedelta(seconds=1), burst=3) if rate else None,
+            breaker=CircuitBreaker(calls=2, pause=20 * MS) if breaker else None,
+            timeout=timeout,
+            attempt_timeout=attempt_timeout,
+            retry=retry,
+            on_error=Drop() if drops else Fallback(lambda value, error: "failed"),
+            cache=Cache[int, Any](5, ttl=30 * MS, key=modulo_7) if cached else None,
+            groups=groups,
+        )
+        limited = rate or breaker or adaptive
+        queue: CallQueue = OrderedCalls() if order is CallOrder.ORDERED else UnorderedCalls()
+        self.scheduler = CallScheduler(
+            settings, queue, limits=StepLimits(settings, SharedBuckets()) if limited else None
+        )
+        self.now: Timestamp = 0
+        self.alarm: Timestamp | None = None
+        self.running: list[Call] = []
+        #: All calls in the order of their records, and those whose results were emitted.
+        self.calls: list[Call] = []
+        self.emitted: list[Call] = []
+
+    # ------------------------------------------------------------------------------------------ events
+
+    @rule(records=st.integers(1, 6))
+    def records_arrive(self, records: int) -> None:
+        values = range(len(self.calls), len(self.calls) + records)
+        by_key = self.settings.order is CallOrder.BY_KEY
+        calls = [Call(value, value, value % 3 if by_key else None) for value in values]
+        for call in calls:
+            call.cache_key = modulo_7(call.value) if self.settings.cache else None
+        self.calls += calls
+        self.advance()
+        self.scheduler.put(calls)
+        self.act()
+
+    @rule()
+    def slots_take_calls(self) -> None:
+        for _ in range(20):
+            self.advance()
+            if (call := self.scheduler.take()) is not None:
+                self.running.append(call)
+            self.act()
+            if call is None and not self.scheduler.waiting:
+                return
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), outcome=st.sampled_from(["result", "error", "error in a group"]))
+    def a_call_ends(self, data: st.DataObject, outcome: str) -> None:
+        self.end(data.draw(st.sampled_from(self.running)), outcome)
+
+    def end(self, call: Call, outcome: str) -> None:
+        self.running.remove(call)
+        self.advance()
+        if outcome == "error":
+            self.scheduler.raised(call, ConnectionError())
+        elif isinstance(call, Group):
+            results: list[object] = [f"result of {value}" for value in call.value]
+            if outcome == "error in a group":
+                results[0] = ConnectionError()
+            self.scheduler.returned(call, results)
+        else:
+            self.scheduler.returned(call, f"result of {call.value}")
+        self.act()
+
+    @rule(millis=st.integers(1, 15))
+    def time_passes(self, millis: int) -> None:
+        until = self.now + millis
+        while self.alarm is not None and self.alarm <= until:
+            self.now, self.alarm = max(self.now, self.alarm), None
+            self.advance()
+            self.scheduler.on_time()
+            self.act()
+        self.now = until
+
+    @rule()
+    def room_downstream_ends(self) -> None:
+        self.scheduler.blocked = True
+
+    @rule()
+    def there_is_room_again(self) -> None:
+        self.scheduler.unblock()
+        self.act()
+
+    @rule(quiet=st.booleans())
+    def the_input_pauses_or_goes_on(self, quiet: bool) -> None:
+        self.scheduler.on_quiet(quiet)
+        self.act()
+
+    def advance(self) -> None:
+        self.scheduler.advance(self.now, self.now / 1000)
+
+    def act(self) -> None:
+        """Carry out the instructions."""
+        instructions = self.scheduler.instructions
+        for call in instructions.cancelled:
+            self.running.remove(call)
+        instructions.cancelled.clear()
+        if instructions.wake_at is not None:
+            self.alarm = min(self.alarm or instructions.wake_at, instructions.wake_at)
+            instructions.wake_at = None
+        instructions.wakes = instructions.makes_room = False
+        self.scheduler.settle_completed()
+        for one in self.scheduler.queue.take():
+            if isinstance(one, list):
+                self.emitted += one
+
+    # ------------------------------------------------------------------------------------------- rules
+
+    @invariant()
+    def running_calls_are_those_that_slots_have_and_fit_the_capacity(self) -> None:
+        if hasattr(self, "scheduler"):
+            assert self.scheduler.running == len(self.running) <= self.settings.capacity
+
+    @invariant()
+    def no_failure_is_invented(self) -> None:
+        if hasattr(self, "scheduler"):
+            assert self.scheduler.instructions.failure is None
+
+    @invariant()
+    def one_call_runs_for_each_key_and_each_cache_key(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        records = [one for call in self.running for one in self.records(call) if not one.done]
+        if self.settings.order is CallOrder.BY_KEY:
+            assert max(Counter(one.key for one in records).values(), default=1) == 1
+        if self.settings.cache is not None:
+            assert max(Counter(modulo_7(one.value) for one in records).values(), default=1) == 1
+
+    @invariant()
+    def groups_are_not_too_large(self) -> None:
+        if hasattr(self, "scheduler") and self.settings.groups is not None:
+            size = self.settings.groups.size
+            assert all(1 <= len(call.value) <= size for call in self.running)
+
+    def records(self, call: Call) -> list[Call]:
+        return call.company if isinstance(call, Group) else [call]
+
+    def teardown(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        self.scheduler.unblock()
+        self.scheduler.on_quiet(True)
+        for _ in range(2_000):
+            self.slots_take_calls()
+            if len(self.emitted) == len(self.calls):
+                break
+            if self.running:
+                self.end(self.running[0], "result")
+            else:
+                assert self.alarm is not None, "no call runs, and no time is set"
+                self.time_passes(max(1, self.alarm - self.now))
+        self.each_record_was_settled_once_in_order()
+
+    def each_record_was_settled_once_in_order(self) -> None:
+        numbers = [call.value for call in self.emitted]
+        assert sorted(numbers) == [call.value for call in self.calls]
+        if self.settings.order is CallOrder.ORDERED:
+            assert numbers == sorted(numbers)
+        for key in range(3 if self.settings.order is CallOrder.BY_KEY else 0):
+            of_key = [number for number in numbers if number % 3 == key]
+            assert of_key == sorted(of_key)
+        for call in self.emitted:
+            if call.result is NO_RESULT or call.result == "failed":
+                assert call.error is not None
+            elif self.settings.cache is None:
+                assert call.result == f"result of {call.value}"
+            else:
+                assert modulo_7(int(call.result.split()[-1])) == modulo_7(call.value)
+
+
+TestSchedulerRules = SchedulerRules.TestCase
+TestSchedulerRules.settings = hypothesis_settings(
+    max_examples=100, stateful_step_count=40, deadline=None
+)
